@@ -1,0 +1,537 @@
+//! The one vocabulary of things that happen in a run, whichever agent they came from.
+//!
+//! An [`Event`] is what the journal stores, what `--output json` prints and what every display is
+//! drawn from. Texts are borrowed where they can be, because most events are made from a line that
+//! is still in the read buffer and are gone again once they are written.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+/// When and where in a run an event happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stamp {
+    /// Milliseconds since the Unix epoch.
+    pub time_ms: i64,
+    /// The iteration, counted from 1; 0 before the first.
+    pub iteration: u32,
+    /// The attempt at that iteration, counted from 1; 0 outside of one.
+    pub attempt: u32,
+}
+
+/// Which of an agent's two output streams something came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stream {
+    Stdout,
+    Stderr,
+}
+
+/// What an agent process was started for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Purpose {
+    /// An iteration of the loop.
+    Work,
+    /// A one-line commit message, asked for before an SCM commit.
+    CommitMessage,
+}
+
+/// One entry of the plan that an agent keeps for itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TodoItem {
+    pub text: String,
+    pub status: TodoStatus,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TodoStatus {
+    Pending,
+    InProgress,
+    Completed,
+}
+
+/// What was used up. The four token counts do not overlap.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Usage {
+    /// US dollars, where the agent tells them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_usd: Option<f64>,
+    /// Input that was neither read from nor written to a cache.
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+    pub cache_read_tokens: u64,
+    pub cache_write_tokens: u64,
+}
+
+impl Usage {
+    /// Everything that went into the model, cached or not.
+    pub fn total_input(&self) -> u64 {
+        self.input_tokens + self.cache_read_tokens + self.cache_write_tokens
+    }
+
+    /// Everything that a token budget counts.
+    pub fn total_tokens(&self) -> u64 {
+        self.total_input() + self.output_tokens
+    }
+
+    pub fn is_zero(&self) -> bool {
+        self.total_tokens() == 0 && self.cost_usd.unwrap_or(0.0) == 0.0
+    }
+
+    /// Adds what another attempt used.
+    pub fn add(&mut self, other: &Usage) {
+        if let Some(cost) = other.cost_usd {
+            *self.cost_usd.get_or_insert(0.0) += cost;
+        }
+        self.input_tokens += other.input_tokens;
+        self.output_tokens += other.output_tokens;
+        self.cache_read_tokens += other.cache_read_tokens;
+        self.cache_write_tokens += other.cache_write_tokens;
+    }
+}
+
+/// What kind of failure an agent reported of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureKind {
+    /// The account's or the key's limit is used up for now.
+    RateLimit,
+    /// The service has no capacity; trying again later helps.
+    Overloaded,
+    /// No, wrong or expired credentials. Trying again does not help.
+    Credentials,
+    /// The context window is full or the prompt is too long for it.
+    Context,
+    /// The model declined to answer.
+    Refusal,
+    /// A limit that the user gave to the agent itself: turns.
+    TurnLimit,
+    /// A limit that the user gave to the agent itself: money.
+    AgentBudget,
+    /// The agent would not start as asked (bad flags, refused as root, untrusted directory).
+    Usage,
+    /// Any other failure that the agent reported.
+    Other,
+}
+
+/// A failure as the agent reported it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    pub kind: FailureKind,
+    pub message: String,
+    /// When a limit ends, in seconds since the Unix epoch, if the agent told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resets_at: Option<i64>,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Exit {
+    Code(i32),
+    Signal(i32),
+}
+
+impl Exit {
+    pub fn success(self) -> bool {
+        self == Exit::Code(0)
+    }
+}
+
+impl std::fmt::Display for Exit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Exit::Code(code) => write!(f, "exit code {code}"),
+            Exit::Signal(signal) => write!(f, "signal {signal}"),
+        }
+    }
+}
+
+/// Why ralph ended an agent that would have gone on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndCause {
+    /// Nothing was printed for the inactivity limit.
+    Inactivity,
+    /// The iteration's time limit.
+    IterationTimeout,
+    /// It had given its final result and did not leave.
+    ResultGrace,
+    /// The run's budget.
+    Budget,
+    /// The iteration's budget.
+    IterationBudget,
+    /// A second signal, or a hang-up.
+    Interrupt,
+    /// The journal cannot be written any more.
+    Broken,
+}
+
+/// What became of one attempt at an iteration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    Answered,
+    /// It ended well and said nothing at all.
+    Empty,
+    Failed,
+    RateLimited,
+    Overloaded,
+    Credentials,
+    ContextExhausted,
+    /// Ended early by a limit that the user set: its turns, its money, our budget for an iteration.
+    Limited,
+    TimedOut,
+    Interrupted,
+    /// It could not be started.
+    NotStarted,
+}
+
+/// What a failed guardrail does to the next prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum FailAction {
+    /// The failure is added after the prompt.
+    Append,
+    /// The failure is put before the prompt.
+    Prepend,
+    /// The failure takes the prompt's place.
+    Replace,
+}
+
+impl FailAction {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            FailAction::Append => "APPEND",
+            FailAction::Prepend => "PREPEND",
+            FailAction::Replace => "REPLACE",
+        }
+    }
+}
+
+/// One piece of feedback for the next prompt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Feedback {
+    pub action: FailAction,
+    pub message: String,
+}
+
+/// A process that an agent started and left running.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leftover {
+    pub pid: u32,
+    pub command: String,
+}
+
+/// Why the loop is not working right now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitReason {
+    /// Before another attempt at a failed iteration.
+    Backoff,
+    /// Until the agent's limit ends.
+    RateLimit,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    Complete,
+    /// Complete, but the last SCM task failed.
+    CompleteScmFailed,
+    LimitReached,
+    Interrupted,
+    Budget,
+    Stalled,
+    /// The agent kept failing, or its limit lasts longer than may be waited for.
+    AgentFailed,
+    CredentialsRefused,
+    /// The prompt could not be read any more.
+    PromptLost,
+    /// ralph itself could not go on, for instance because the disk is full.
+    Broken,
+}
+
+/// Something that happened in a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event<'a> {
+    RunStarted {
+        run: Cow<'a, str>,
+        version: Cow<'a, str>,
+        /// The command that was used: `run`, `build`, …
+        command: Cow<'a, str>,
+        directory: Cow<'a, str>,
+        pid: u32,
+        /// The adapter's name.
+        agent: Cow<'a, str>,
+        /// The first 200 characters of the prompt, or the name of its file.
+        prompt: Cow<'a, str>,
+        /// The completion rule, in words.
+        completion: Cow<'a, str>,
+        max_iterations: u32,
+    },
+    IterationStarted {
+        max_iterations: u32,
+    },
+    /// The prompt of an attempt is composed.
+    Prompt {
+        bytes: u64,
+        /// The first 200 characters.
+        preview: Cow<'a, str>,
+        /// Whether it carries feedback from the iteration before.
+        feedback: bool,
+    },
+    AgentStarted {
+        purpose: Purpose,
+        pid: u32,
+        argv: Vec<String>,
+    },
+
+    // What an adapter reads from the agent's streams.
+    /// The agent named its session or its model.
+    Session {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<Cow<'a, str>>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        model: Option<Cow<'a, str>>,
+    },
+    /// The agent said something.
+    Text {
+        text: Cow<'a, str>,
+        /// It goes on from the text before without a break (a delta, or part of a long line).
+        #[serde(default, skip_serializing_if = "is_false")]
+        joined: bool,
+        /// A subagent said it: shown, but never a completion.
+        #[serde(default, skip_serializing_if = "is_false")]
+        subagent: bool,
+    },
+    Thinking {
+        text: Cow<'a, str>,
+        #[serde(default, skip_serializing_if = "is_false")]
+        joined: bool,
+        #[serde(default, skip_serializing_if = "is_false")]
+        subagent: bool,
+    },
+    ToolStarted {
+        id: Cow<'a, str>,
+        name: Cow<'a, str>,
+        /// What it works on, in one line: a path, a command, a pattern.
+        summary: Cow<'a, str>,
+        #[serde(default, skip_serializing_if = "is_false")]
+        subagent: bool,
+    },
+    ToolEnded {
+        id: Cow<'a, str>,
+        name: Cow<'a, str>,
+        failed: bool,
+        /// The agent was not allowed to use it.
+        #[serde(default, skip_serializing_if = "is_false")]
+        denied: bool,
+        /// Size of the whole output; `preview` may hold less.
+        lines: u64,
+        chars: u64,
+        preview: Cow<'a, str>,
+        #[serde(default, skip_serializing_if = "is_false")]
+        subagent: bool,
+    },
+    Todo {
+        items: Vec<TodoItem>,
+    },
+    /// What this attempt has used so far, all of it, as far as the stream tells before its end.
+    Usage(Usage),
+    /// The agent told of its own retries, hooks and the like.
+    Notice {
+        text: Cow<'a, str>,
+    },
+    /// The agent announced tasks that go on after its result (their number; 0 when all have ended).
+    BackgroundTasks {
+        running: u32,
+    },
+    /// The agent's own verdict on its work.
+    Result {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failure: Option<Failure>,
+        /// All that this attempt used, if the agent told.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        usage: Option<Usage>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        turns: Option<u32>,
+    },
+    /// A line that no adapter understands, or anything on standard error. Kept, never judged.
+    Output {
+        stream: Stream,
+        text: Cow<'a, str>,
+        #[serde(default, skip_serializing_if = "is_false")]
+        joined: bool,
+    },
+
+    /// The agent is gone, and so is everything that it had started.
+    AgentEnded {
+        purpose: Purpose,
+        exit: Option<Exit>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ended_by: Option<EndCause>,
+        class: Class,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failure: Option<Failure>,
+        duration_ms: u64,
+        usage: Usage,
+        tools: u32,
+        tool_errors: u32,
+        denied: u32,
+    },
+    /// Processes that the agent had put in the background.
+    Leftovers {
+        processes: Vec<Leftover>,
+        /// They were left alone because `agent.keepBackground` says so.
+        kept: bool,
+    },
+    Retrying {
+        class: Class,
+        message: Cow<'a, str>,
+        delay_ms: u64,
+        /// The failures in a row so far, and how many end the run.
+        failures: u32,
+        max_failures: u32,
+    },
+    Waiting {
+        reason: WaitReason,
+        /// Milliseconds since the Unix epoch.
+        until_ms: i64,
+    },
+
+    GuardrailStarted {
+        index: u32,
+        command: Cow<'a, str>,
+    },
+    GuardrailEnded {
+        index: u32,
+        command: Cow<'a, str>,
+        exit: Option<Exit>,
+        timed_out: bool,
+        passed: bool,
+        fail_action: FailAction,
+        log: Cow<'a, str>,
+        duration_ms: u64,
+    },
+    /// What the next prompt will carry.
+    FeedbackSet {
+        parts: Vec<Feedback>,
+    },
+    ScmStarted {
+        task: Cow<'a, str>,
+        argv: Vec<String>,
+    },
+    ScmEnded {
+        task: Cow<'a, str>,
+        ok: bool,
+        /// What the SCM said, or why there was nothing to do.
+        detail: Cow<'a, str>,
+        duration_ms: u64,
+    },
+    CompletionChecked {
+        complete: bool,
+        /// What was found and compared, if anything was.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        found: Option<Cow<'a, str>>,
+    },
+    /// A gate refused a completion.
+    Vetoed {
+        reason: Cow<'a, str>,
+    },
+    IterationEnded {
+        class: Class,
+        guardrails_passed: bool,
+        complete: bool,
+        duration_ms: u64,
+        usage: Usage,
+    },
+
+    /// A signal or a command asked the run to stop.
+    StopRequested {
+        signal: Cow<'a, str>,
+        /// End the agent now rather than let it finish.
+        now: bool,
+    },
+    Warning {
+        message: Cow<'a, str>,
+    },
+    /// A detail that only `--verbose` shows.
+    Note {
+        message: Cow<'a, str>,
+    },
+    RunEnded {
+        outcome: Outcome,
+        exit_code: u8,
+        message: Cow<'a, str>,
+        iterations: u32,
+        duration_ms: u64,
+        usage: Usage,
+        tools: u32,
+        tool_errors: u32,
+    },
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the shape that serde asks for"
+)]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+/// An event with its place in the run: a line of the journal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Entry<'a> {
+    #[serde(flatten)]
+    pub at: Stamp,
+    #[serde(flatten)]
+    pub event: Event<'a>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_survives_the_journal() {
+        let entry = Entry {
+            at: Stamp {
+                time_ms: 1_794_774_472_123,
+                iteration: 3,
+                attempt: 1,
+            },
+            event: Event::Text {
+                text: "a\n\"b\" é".into(),
+                joined: false,
+                subagent: true,
+            },
+        };
+        let line = serde_json::to_string(&entry).unwrap();
+        assert_eq!(
+            line,
+            r#"{"time_ms":1794774472123,"iteration":3,"attempt":1,"event":"text","text":"a\n\"b\" é","subagent":true}"#
+        );
+        assert_eq!(serde_json::from_str::<Entry<'_>>(&line).unwrap(), entry);
+    }
+
+    #[test]
+    fn costs_add_up_only_where_told() {
+        let mut total = Usage::default();
+        total.add(&Usage {
+            input_tokens: 3,
+            ..Usage::default()
+        });
+        assert_eq!(total.cost_usd, None);
+        total.add(&Usage {
+            cost_usd: Some(0.5),
+            output_tokens: 2,
+            ..Usage::default()
+        });
+        assert_eq!((total.cost_usd, total.total_tokens()), (Some(0.5), 5));
+    }
+}

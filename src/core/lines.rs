@@ -1,0 +1,232 @@
+//! Bytes into lines, whatever the chunks.
+//!
+//! A line may arrive in any number of pieces, a character may be split over two reads, and the last
+//! line may have no newline. Whole lines inside a chunk are handed on without being copied. Memory is
+//! bounded: a line longer than the limit is handed on in pieces.
+
+use memchr::memchr;
+
+/// A line without its line ending, or a piece of one that was too long to be held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Line<'a> {
+    pub bytes: &'a [u8],
+    /// Goes on from the piece before.
+    pub joined: bool,
+    /// Is followed by another piece.
+    pub unfinished: bool,
+}
+
+impl Line<'_> {
+    /// The line is all here.
+    pub fn is_whole(&self) -> bool {
+        !self.joined && !self.unfinished
+    }
+}
+
+/// Splits a stream of bytes into lines.
+#[derive(Debug)]
+pub struct LineSplitter {
+    /// The beginning of a line whose end has not arrived.
+    held: Vec<u8>,
+    /// Pieces of the held line have already been handed on.
+    joined: bool,
+    max_line: usize,
+}
+
+/// What a long line leaves allocated for the next one.
+const KEPT_CAPACITY: usize = 256 * 1024;
+
+impl LineSplitter {
+    /// `max_line` is the number of bytes beyond which a line is handed on in pieces.
+    pub fn new(max_line: usize) -> Self {
+        LineSplitter {
+            held: Vec::new(),
+            joined: false,
+            max_line: max_line.max(4),
+        }
+    }
+
+    /// Hands every line that `chunk` ends to `each`.
+    pub fn push(&mut self, mut chunk: &[u8], mut each: impl FnMut(Line<'_>)) {
+        while let Some(end) = memchr(b'\n', chunk) {
+            let (line, rest) = (&chunk[..end], &chunk[end + 1..]);
+            chunk = rest;
+            if self.held.is_empty() && line.len() <= self.max_line {
+                each(Line {
+                    bytes: trim_cr(line),
+                    joined: self.joined,
+                    unfinished: false,
+                });
+            } else {
+                self.hold(line, &mut each);
+                let line = Line {
+                    bytes: trim_cr(&self.held),
+                    joined: self.joined,
+                    unfinished: false,
+                };
+                each(line);
+                self.reset();
+            }
+            self.joined = false;
+        }
+        if !chunk.is_empty() {
+            self.hold(chunk, &mut each);
+        }
+    }
+
+    /// Hands on what was left without a newline at the end of the stream.
+    pub fn finish(&mut self, mut each: impl FnMut(Line<'_>)) {
+        if !self.held.is_empty() {
+            each(Line {
+                bytes: trim_cr(&self.held),
+                joined: self.joined,
+                unfinished: false,
+            });
+        } else if self.joined {
+            each(Line {
+                bytes: b"",
+                joined: true,
+                unfinished: false,
+            });
+        }
+        self.reset();
+        self.joined = false;
+    }
+
+    fn hold(&mut self, mut bytes: &[u8], each: &mut impl FnMut(Line<'_>)) {
+        while self.held.len() + bytes.len() > self.max_line {
+            let room = self.max_line - self.held.len();
+            self.held.extend_from_slice(&bytes[..room]);
+            bytes = &bytes[room..];
+            let cut = char_boundary(&self.held);
+            each(Line {
+                bytes: &self.held[..cut],
+                joined: self.joined,
+                unfinished: true,
+            });
+            self.held.drain(..cut);
+            self.joined = true;
+        }
+        self.held.extend_from_slice(bytes);
+    }
+
+    fn reset(&mut self) {
+        self.held.clear();
+        self.held.shrink_to(KEPT_CAPACITY);
+    }
+}
+
+fn trim_cr(line: &[u8]) -> &[u8] {
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
+/// Where to cut so that no character is split: the length, or the start of a last character that is
+/// not all here. Bytes that are not UTF-8 are cut anywhere.
+fn char_boundary(bytes: &[u8]) -> usize {
+    for back in 1..=3.min(bytes.len()) {
+        let at = bytes.len() - back;
+        let needs = match bytes[at] {
+            0b1100_0000..=0b1101_1111 => 2,
+            0b1110_0000..=0b1110_1111 => 3,
+            0b1111_0000..=0b1111_0111 => 4,
+            0b1000_0000..=0b1011_1111 => continue,
+            _ => break,
+        };
+        return if needs > back && at > 0 {
+            at
+        } else {
+            bytes.len()
+        };
+    }
+    bytes.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn split(chunks: &[&[u8]], max_line: usize) -> Vec<(Vec<u8>, bool, bool)> {
+        let mut splitter = LineSplitter::new(max_line);
+        let mut lines = Vec::new();
+        let mut each =
+            |line: Line<'_>| lines.push((line.bytes.to_vec(), line.joined, line.unfinished));
+        for chunk in chunks {
+            splitter.push(chunk, &mut each);
+        }
+        splitter.finish(&mut each);
+        lines
+    }
+
+    fn whole(chunks: &[&[u8]]) -> Vec<String> {
+        split(chunks, 1024)
+            .into_iter()
+            .map(|(bytes, joined, unfinished)| {
+                assert!(!joined && !unfinished);
+                String::from_utf8(bytes).unwrap()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn lines_whatever_the_chunks() {
+        assert_eq!(whole(&[b"a\nb", b"c\r\n", b"\nd"]), ["a", "bc", "", "d"]);
+        assert_eq!(
+            whole(&["é".as_bytes().split_at(1).0, "é".as_bytes().split_at(1).1]),
+            ["é"]
+        );
+        assert_eq!(whole(&[]), [""; 0]);
+        assert_eq!(whole(&[b"a\r", b"\n"]), ["a"]);
+    }
+
+    #[test]
+    fn a_long_line_comes_in_pieces_that_split_no_character() {
+        let lines = split(&["éééé\nx\n".as_bytes()], 5);
+        let expected = [
+            ("éé", false, true),
+            ("éé", true, false),
+            ("x", false, false),
+        ];
+        assert_eq!(
+            lines,
+            expected.map(|(text, joined, unfinished)| (
+                text.as_bytes().to_vec(),
+                joined,
+                unfinished
+            ))
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_byte_is_lost_and_chunks_do_not_matter(
+            bytes in proptest::collection::vec(prop_oneof![Just(b'\n'), Just(b'\r'), any::<u8>()], 0..200),
+            cuts in proptest::collection::vec(0usize..200, 0..8),
+            max_line in 4usize..40,
+        ) {
+            let mut cuts: Vec<usize> = cuts.into_iter().filter(|cut| *cut <= bytes.len()).collect();
+            cuts.sort_unstable();
+            let mut chunks = Vec::new();
+            let mut from = 0;
+            for cut in cuts {
+                chunks.push(&bytes[from..cut]);
+                from = cut;
+            }
+            chunks.push(&bytes[from..]);
+            let lines = split(&chunks, max_line);
+            // Pieces put together again are the lines of the plain definition.
+            let mut joined: Vec<Vec<u8>> = Vec::new();
+            for (bytes, goes_on, _) in lines {
+                prop_assert!(bytes.len() <= max_line);
+                if goes_on { joined.last_mut().unwrap().extend(bytes) } else { joined.push(bytes) }
+            }
+            let mut plain: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
+            if plain.last().is_some_and(|last| last.is_empty()) {
+                plain.pop();
+            }
+            // A carriage return that stood alone in its piece may have been trimmed with it.
+            let plain: Vec<Vec<u8>> = plain.into_iter().map(|line| trim_cr(line).to_vec()).collect();
+            prop_assert_eq!(joined, plain);
+        }
+    }
+}

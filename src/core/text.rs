@@ -1,0 +1,101 @@
+//! Small things done to text in more than one place.
+
+use std::borrow::Cow;
+
+/// The first `max` characters of `text`, never splitting one.
+pub fn head(text: &str, max: usize) -> &str {
+    match text.char_indices().nth(max) {
+        Some((end, _)) => &text[..end],
+        None => text,
+    }
+}
+
+/// The first `max` characters, followed by `mark` if anything was cut off.
+pub fn truncate<'a>(text: &'a str, max: usize, mark: &str) -> Cow<'a, str> {
+    let head = head(text, max);
+    if head.len() == text.len() {
+        Cow::Borrowed(text)
+    } else {
+        Cow::Owned(format!("{head}{mark}"))
+    }
+}
+
+/// The first line that is not blank, trimmed.
+pub fn first_line(text: &str) -> Option<&str> {
+    text.lines().map(str::trim).find(|line| !line.is_empty())
+}
+
+/// A duration for people: `850ms`, `4.2s`, `6m7s`, `1h2m`.
+pub fn duration(ms: u64) -> String {
+    let seconds = ms / 1000;
+    match seconds {
+        0 => format!("{ms}ms"),
+        1..60 => format!("{}.{}s", seconds, ms % 1000 / 100),
+        60..3600 => format!("{}m{}s", seconds / 60, seconds % 60),
+        _ => format!("{}h{}m", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+/// A count for people: `950`, `45K`, `1.2M`.
+pub fn count(n: u64) -> String {
+    match n {
+        0..1_000 => n.to_string(),
+        1_000..1_000_000 => short(n, 1_000, 'K'),
+        1_000_000..1_000_000_000 => short(n, 1_000_000, 'M'),
+        _ => short(n, 1_000_000_000, 'G'),
+    }
+}
+
+fn short(n: u64, unit: u64, suffix: char) -> String {
+    let tenths = n / (unit / 10);
+    if tenths >= 100 || tenths % 10 == 0 {
+        format!("{}{suffix}", n / unit)
+    } else {
+        format!("{}.{}{suffix}", tenths / 10, tenths % 10)
+    }
+}
+
+/// US dollars for people; small sums keep enough digits to be told from nothing.
+pub fn dollars(usd: f64) -> String {
+    if usd == 0.0 || usd >= 0.01 {
+        format!("${usd:.2}")
+    } else {
+        format!("${usd:.4}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn truncation_counts_characters_and_tells_only_when_it_cut() {
+        assert_eq!(truncate("héllo", 2, "…"), "hé…");
+        assert_eq!(truncate("héllo", 5, "…"), "héllo");
+        assert_eq!(truncate("", 0, "…"), "");
+    }
+
+    #[test]
+    fn figures_for_people() {
+        for (ms, text) in [
+            (0, "0ms"),
+            (4_250, "4.2s"),
+            (367_000, "6m7s"),
+            (3_720_000, "1h2m"),
+        ] {
+            assert_eq!(duration(ms), text);
+        }
+        for (n, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1_000, "1K"),
+            (1_234, "1.2K"),
+            (45_000, "45K"),
+            (1_200_000, "1.2M"),
+        ] {
+            assert_eq!(count(n), text);
+        }
+        assert_eq!(dollars(5.76), "$5.76");
+        assert_eq!(dollars(0.000_868), "$0.0009");
+    }
+}

@@ -1,0 +1,56 @@
+//! Starting programs, hearing from them, and ending them with everything that they started.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+use crate::core::event::{Exit, Leftover, Stream};
+
+/// A program to be started.
+#[derive(Debug, Clone)]
+pub struct Launch<'a> {
+    pub program: &'a OsStr,
+    pub args: &'a [OsString],
+    pub directory: &'a Path,
+    /// Variables to set (`Some`) or to take away (`None`), over ralph's own environment.
+    pub env: &'a [(OsString, Option<OsString>)],
+    /// What it reads on standard input; after that, and without it, standard input is at its end.
+    pub stdin: &'a [u8],
+    /// Standard error goes where standard output goes, in the order it was written.
+    pub merge_stderr: bool,
+    /// Leave alone what it started and did not end.
+    pub keep_background: bool,
+}
+
+/// A child that [`System`] started, for as long as it has not been reported as ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ChildId(pub u64);
+
+/// A request from outside to this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signal {
+    Interrupt,
+    Terminate,
+    HangUp,
+    /// The terminal's size changed.
+    Resize,
+}
+
+/// How a child ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// `None` if nobody could tell any more.
+    pub exit: Option<Exit>,
+    /// What it had left running: ended by now, or left alone with `keep_background`.
+    pub leftovers: Vec<Leftover>,
+}
+
+/// What ended a wait.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Occurrence {
+    /// A child printed something; the buffer holds it.
+    Output(ChildId, Stream),
+    /// A child is gone, with everything that it had started, and all its output has been handed over.
+    Ended(ChildId, Ended),
+    Signal(Signal),
+    Deadline,
+}
