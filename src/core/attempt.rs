@@ -1,1 +1,86 @@
-//! placeholder
+//! What became of an attempt, judged by everything that is known of it.
+//!
+//! The exit code alone lies: some agents exit 0 after an API error, some exit 0 when they were ended.
+//! So ralph's own deeds come first, then the agent's verdict on itself, then the exit code.
+
+use super::event::{Class, EndCause, Exit, Failure, FailureKind};
+
+/// What is known of a finished attempt.
+#[derive(Debug, Clone, Default)]
+pub struct Facts<'a> {
+    pub exit: Option<Exit>,
+    pub ended_by: Option<EndCause>,
+    /// The agent's own verdict, if it gave one: `Some(None)` is success.
+    pub result: Option<Option<&'a Failure>>,
+    /// The agent said something, or used a tool.
+    pub active: bool,
+}
+
+pub fn classify(facts: &Facts<'_>) -> Class {
+    match facts.ended_by {
+        Some(EndCause::Interrupt | EndCause::Broken) => return Class::Interrupted,
+        Some(EndCause::Inactivity | EndCause::IterationTimeout) => return Class::TimedOut,
+        Some(EndCause::Budget | EndCause::IterationBudget) => return Class::Limited,
+        // It had given its result, so that the result counts and not the way it was ended.
+        Some(EndCause::ResultGrace) => return by_result(facts.result.flatten(), facts.active),
+        None => {}
+    }
+    if let Some(Some(failure)) = facts.result {
+        return by_result(Some(failure), facts.active);
+    }
+    match facts.exit {
+        Some(exit) if exit.success() => by_result(None, facts.active),
+        _ => Class::Failed,
+    }
+}
+
+fn by_result(failure: Option<&Failure>, active: bool) -> Class {
+    let Some(failure) = failure else {
+        return if active { Class::Answered } else { Class::Empty };
+    };
+    match failure.kind {
+        FailureKind::RateLimit => Class::RateLimited,
+        FailureKind::Overloaded => Class::Overloaded,
+        FailureKind::Credentials => Class::Credentials,
+        FailureKind::Context => Class::ContextExhausted,
+        FailureKind::TurnLimit | FailureKind::AgentBudget => Class::Limited,
+        FailureKind::Refusal | FailureKind::Usage | FailureKind::Other => Class::Failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_deeds_then_the_verdict_then_the_exit_code() {
+        let failure = |kind| Failure { kind, message: String::new(), resets_at: None };
+        let limit = failure(FailureKind::RateLimit);
+        let other = failure(FailureKind::Other);
+        let code = |code| Some(Exit::Code(code));
+        let cases = [
+            // exit, ended by us, verdict, active, class
+            (code(0), None, None, true, Class::Answered),
+            (code(0), None, None, false, Class::Empty),
+            (code(0), None, Some(None), true, Class::Answered),
+            (code(0), None, Some(Some(&other)), true, Class::Failed),
+            (code(0), None, Some(Some(&limit)), true, Class::RateLimited),
+            (code(1), None, Some(Some(&limit)), false, Class::RateLimited),
+            (code(1), None, Some(None), true, Class::Failed),
+            (code(1), None, None, true, Class::Failed),
+            (Some(Exit::Signal(9)), None, None, true, Class::Failed),
+            (None, None, None, true, Class::Failed),
+            // An agent that exits 0 when it is ended did not answer.
+            (code(0), Some(EndCause::Inactivity), None, true, Class::TimedOut),
+            (code(0), Some(EndCause::IterationTimeout), Some(None), true, Class::TimedOut),
+            (code(143), Some(EndCause::Interrupt), Some(None), true, Class::Interrupted),
+            (code(143), Some(EndCause::ResultGrace), Some(None), true, Class::Answered),
+            (code(143), Some(EndCause::ResultGrace), Some(Some(&other)), true, Class::Failed),
+            (code(0), Some(EndCause::IterationBudget), None, true, Class::Limited),
+        ];
+        for (exit, ended_by, result, active, class) in cases {
+            let facts = Facts { exit, ended_by, result, active };
+            assert_eq!(classify(&facts), class, "{facts:?}");
+        }
+    }
+}

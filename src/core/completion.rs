@@ -1,1 +1,416 @@
-//! placeholder
+//! Has the agent said that it is done?
+//!
+//! Three rules, one detector. It is fed what the agent itself *said* in this iteration, piece by
+//! piece, and holds only what a match may still need, so that an agent may say any amount.
+
+use fancy_regex::Regex;
+
+/// What completes a run.
+#[derive(Debug, Clone)]
+pub enum Rule {
+    /// The first `<response>…</response>` holds this text, whatever its case.
+    Response(String),
+    /// Some `<promise>…</promise>` holds exactly this text.
+    Promise(String),
+    /// This expression matches.
+    Pattern(Regex),
+}
+
+impl Rule {
+    /// The rule in words, for people and for the journal.
+    pub fn describe(&self) -> String {
+        match self {
+            Rule::Response(text) => format!("<response>{text}</response>"),
+            Rule::Promise(text) => format!("<promise>{text}</promise>"),
+            Rule::Pattern(regex) => format!("pattern {}", regex.as_str()),
+        }
+    }
+}
+
+/// What the detector made of an iteration.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Verdict {
+    pub complete: bool,
+    /// What was found and compared, if anything was.
+    pub found: Option<String>,
+}
+
+/// Watches what an agent says for the completion of a run.
+#[derive(Debug)]
+pub struct Detector {
+    watch: Watch,
+    verdict: Verdict,
+    echo: Option<EchoFilter>,
+    said_anything: bool,
+}
+
+#[derive(Debug)]
+enum Watch {
+    Response { expected: String, scanner: TagScanner },
+    Promise { expected: String, scanner: TagScanner },
+    Pattern { regex: Regex, recent: String },
+}
+
+/// How much of what was said a pattern can look back over.
+const PATTERN_WINDOW: usize = 256 * 1024;
+/// A tag's content longer than this is no completion text.
+const MAX_TAG_CONTENT: usize = 64 * 1024;
+
+impl Detector {
+    pub fn new(rule: &Rule) -> Self {
+        let watch = match rule {
+            Rule::Response(text) => {
+                Watch::Response { expected: fold(text), scanner: TagScanner::new("response") }
+            }
+            Rule::Promise(text) => Watch::Promise {
+                expected: text.trim().to_owned(),
+                scanner: TagScanner::new("promise"),
+            },
+            Rule::Pattern(regex) => Watch::Pattern { regex: regex.clone(), recent: String::new() },
+        };
+        Detector { watch, verdict: Verdict::default(), echo: None, said_anything: false }
+    }
+
+    /// For an agent that prints plain text: lines that only repeat the prompt, from its first line to
+    /// its last, were not said by the agent.
+    #[must_use]
+    pub fn ignoring_echo_of(mut self, prompt: &str) -> Self {
+        self.echo = EchoFilter::new(prompt);
+        self
+    }
+
+    /// Takes what the agent said next. `joined` text goes on without a line break.
+    pub fn said(&mut self, text: &str, joined: bool) {
+        let Some(mut echo) = self.echo.take() else { return self.heed(text, joined) };
+        echo.filter(text, joined, &mut |text, joined| self.heed(text, joined));
+        self.echo = Some(echo);
+    }
+
+    /// Whether the agent has said anything but white space.
+    pub fn said_anything(&self) -> bool {
+        self.said_anything
+    }
+
+    /// The iteration is over: what was it?
+    pub fn verdict(&mut self) -> Verdict {
+        if let Some(mut echo) = self.echo.take() {
+            echo.release(&mut |text, joined| self.heed(text, joined));
+        }
+        if let Watch::Pattern { regex, recent } = &mut self.watch {
+            note_match(regex, recent, &mut self.verdict);
+        }
+        self.verdict.clone()
+    }
+
+    fn heed(&mut self, text: &str, joined: bool) {
+        if !self.said_anything {
+            self.said_anything = !text.trim().is_empty();
+        }
+        if self.verdict.complete {
+            return;
+        }
+        let verdict = &mut self.verdict;
+        match &mut self.watch {
+            // The first tag decides, so that nothing is looked at after it.
+            Watch::Response { .. } if verdict.found.is_some() => {}
+            Watch::Response { expected, scanner } => scanner.push(text, joined, |content| {
+                if verdict.found.is_none() {
+                    verdict.complete = fold(content) == *expected;
+                    verdict.found = Some(content.trim().to_owned());
+                }
+            }),
+            Watch::Promise { expected, scanner } => scanner.push(text, joined, |content| {
+                if !verdict.complete {
+                    verdict.complete = content.trim() == expected;
+                    verdict.found = Some(content.trim().to_owned());
+                }
+            }),
+            Watch::Pattern { regex, recent } => {
+                if !joined && !recent.is_empty() {
+                    recent.push('\n');
+                }
+                recent.push_str(text);
+                if recent.len() > 2 * PATTERN_WINDOW {
+                    note_match(regex, recent, verdict);
+                    let cut = recent.ceil_char_boundary(recent.len() - PATTERN_WINDOW);
+                    recent.drain(..cut);
+                }
+            }
+        }
+    }
+}
+
+fn note_match(regex: &Regex, recent: &str, verdict: &mut Verdict) {
+    // An expression that gives up on its own backtracking has not matched.
+    if let (false, Ok(Some(found))) = (verdict.complete, regex.find(recent)) {
+        verdict.complete = true;
+        verdict.found = Some(super::text::head(found.as_str(), 200).to_owned());
+    }
+}
+
+/// Compared without case and surrounding white space.
+fn fold(text: &str) -> String {
+    text.trim().to_lowercase()
+}
+
+/// The content of the first `<response>…</response>` in a whole text.
+pub fn first_response(text: &str) -> Option<String> {
+    let mut found = None;
+    TagScanner::new("response").push(text, true, |content| {
+        found.get_or_insert_with(|| content.to_owned());
+    });
+    found
+}
+
+/// Finds `<tag>content</tag>`, whatever the case of the tag, in text that arrives in pieces. The
+/// content is what stands between a closing tag and the last opening one before it: a tag that was
+/// only mentioned and never closed does not swallow the one that was meant.
+#[derive(Debug)]
+struct TagScanner {
+    open: String,
+    close: String,
+    /// What has not been decided on: after an opening tag its content, else at most a part of one.
+    pending: String,
+    inside: bool,
+}
+
+impl TagScanner {
+    fn new(tag: &str) -> Self {
+        TagScanner {
+            open: format!("<{tag}>"),
+            close: format!("</{tag}>"),
+            pending: String::new(),
+            inside: false,
+        }
+    }
+
+    fn push(&mut self, text: &str, joined: bool, mut found: impl FnMut(&str)) {
+        if !joined && !self.pending.is_empty() {
+            self.pending.push('\n');
+        }
+        // What was there has been searched, but for a tag that may have begun at its end.
+        let mut from = self.pending.len().saturating_sub(self.close.len());
+        self.pending.push_str(text);
+        loop {
+            let Some((at, is_open)) = self.next_tag(from) else { break };
+            if is_open {
+                self.pending.drain(..at + self.open.len());
+                self.inside = true;
+            } else {
+                found(&self.pending[..at]);
+                self.pending.drain(..at + self.close.len());
+                self.inside = false;
+            }
+            from = 0;
+        }
+        let keep = if self.inside { MAX_TAG_CONTENT } else { self.close.len() };
+        if self.pending.len() > keep {
+            // A content that is too long stays too long: its end is kept only to find the tag.
+            self.inside = false;
+            let cut = self.pending.ceil_char_boundary(self.pending.len() - self.close.len());
+            self.pending.drain(..cut);
+        }
+    }
+
+    /// The next tag that matters, from about `from` on: an opening one, or inside also a closing one.
+    fn next_tag(&self, from: usize) -> Option<(usize, bool)> {
+        let bytes = self.pending.as_bytes();
+        let is = |at: usize, tag: &str| {
+            bytes.get(at..at + tag.len()).is_some_and(|b| b.eq_ignore_ascii_case(tag.as_bytes()))
+        };
+        memchr::memchr_iter(b'<', &bytes[from..]).map(|at| from + at).find_map(|at| {
+            if is(at, &self.open) {
+                Some((at, true))
+            } else if self.inside && is(at, &self.close) {
+                Some((at, false))
+            } else {
+                None
+            }
+        })
+    }
+}
+
+/// Leaves out lines that repeat the whole prompt.
+#[derive(Debug)]
+struct EchoFilter {
+    lines: Vec<String>,
+    /// How many lines of the prompt have just been repeated.
+    matched: usize,
+}
+
+impl EchoFilter {
+    /// `None` where there is nothing that an echo could be mistaken for.
+    fn new(prompt: &str) -> Option<Self> {
+        let lines: Vec<String> = prompt.lines().map(|line| line.trim_end().to_owned()).collect();
+        if prompt.trim().is_empty() { None } else { Some(EchoFilter { lines, matched: 0 }) }
+    }
+
+    fn filter(&mut self, text: &str, joined: bool, pass: &mut dyn FnMut(&str, bool)) {
+        if joined {
+            self.release(pass);
+            return pass(text, true);
+        }
+        if text.trim_end() != self.lines[self.matched] {
+            self.release(pass);
+            if text.trim_end() != self.lines[0] {
+                return pass(text, false);
+            }
+        }
+        self.matched += 1;
+        if self.matched == self.lines.len() {
+            self.matched = 0;
+        }
+    }
+
+    /// What looked like the beginning of an echo was none.
+    fn release(&mut self, pass: &mut dyn FnMut(&str, bool)) {
+        for line in &self.lines[..self.matched] {
+            pass(line, false);
+        }
+        self.matched = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn response() -> Rule {
+        Rule::Response("DONE".into())
+    }
+
+    fn promise() -> Rule {
+        Rule::Promise("COMPLETE".into())
+    }
+
+    fn judge(rule: &Rule, texts: &[&str]) -> Verdict {
+        let mut detector = Detector::new(rule);
+        for text in texts {
+            detector.said(text, false);
+        }
+        detector.verdict()
+    }
+
+    #[test]
+    fn the_first_response_decides() {
+        let cases: [(&[&str], bool, Option<&str>); 12] = [
+            (&["<response>DONE</response>"], true, Some("DONE")),
+            (&["<RESPONSE> done\n</Response>"], true, Some("done")),
+            (&["<response>", "DONE", "</response>"], true, Some("DONE")),
+            (&["all <response>DONE</response> ok"], true, Some("DONE")),
+            (&["<response>no</response><response>DONE</response>"], false, Some("no")),
+            (&["<response>DONE</response><response>no</response>"], true, Some("DONE")),
+            (&["<response>not DONE yet</response>"], false, Some("not DONE yet")),
+            (&["I will say <response> later", "<response>DONE</response>"], true, Some("DONE")),
+            (&["undone", "DONE"], false, None),
+            (&["<response>DONE"], false, None),
+            (&["DONE</response>"], false, None),
+            (&[], false, None),
+        ];
+        for (texts, complete, found) in cases {
+            let verdict = judge(&response(), texts);
+            assert_eq!((verdict.complete, verdict.found.as_deref()), (complete, found), "{texts:?}");
+        }
+    }
+
+    #[test]
+    fn any_promise_may_complete() {
+        for (text, complete) in [
+            ("<promise>COMPLETE</promise>", true),
+            ("<promise> COMPLETE\n</promise>", true),
+            ("<promise>no</promise> <promise>COMPLETE</promise>", true),
+            ("<promise>complete</promise>", false),
+            ("<promise>COMPLETELY</promise>", false),
+            ("COMPLETE", false),
+        ] {
+            assert_eq!(judge(&promise(), &[text]).complete, complete, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn patterns_see_lines_together_and_know_look_around() {
+        let rule = Rule::Pattern(Regex::new(r"(?s)plan.*100%(?! left)").unwrap());
+        assert!(judge(&rule, &["the plan", "is 100% done"]).complete);
+        assert!(!judge(&rule, &["the plan", "is 100% left"]).complete);
+    }
+
+    #[test]
+    fn a_pattern_is_found_however_much_follows() {
+        let rule = Rule::Pattern(Regex::new("All tasks complete").unwrap());
+        let mut detector = Detector::new(&rule);
+        detector.said("All tasks complete", false);
+        for _ in 0..100_000 {
+            detector.said("and more, and é more", false);
+        }
+        assert!(detector.verdict().complete);
+    }
+
+    #[test]
+    fn endless_content_is_not_kept() {
+        let mut detector = Detector::new(&response());
+        detector.said("<response>", false);
+        for _ in 0..10_000 {
+            detector.said("é".repeat(100).as_str(), true);
+        }
+        let Watch::Response { scanner, .. } = &detector.watch else { panic!("a response rule") };
+        assert!(scanner.pending.capacity() < 4 * MAX_TAG_CONTENT);
+        detector.said("</response><response>DONE</response>", true);
+        assert!(detector.verdict().complete, "what is no completion text does not stand in the way");
+    }
+
+    #[test]
+    fn an_echoed_prompt_completes_nothing() {
+        let prompt = "Fix it.\nThen say\n<response>DONE</response>\n";
+        let judge = |lines: &[&str]| {
+            let mut detector = Detector::new(&response()).ignoring_echo_of(prompt);
+            for line in lines {
+                detector.said(line, false);
+            }
+            detector.verdict().complete
+        };
+        let echo = ["Fix it.", "Then say", "<response>DONE</response>"];
+        assert!(!judge(&echo));
+        assert!(!judge(&[&["> "], &echo[..], &["working"]].concat()));
+        assert!(judge(&[&echo[..], &["working", "<response>DONE</response>"]].concat()));
+        assert!(judge(&["<response>DONE</response>"]), "the answer alone is the agent's own");
+        assert!(judge(&["Then say", "<response>DONE</response>"]), "a part of the prompt is no echo");
+        assert!(judge(&["Fix it.", "Fix it.", "<response>DONE</response>"]));
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_do_not_matter(
+            text in "(<response>|</response>|<resp|onse>|DONE|x|é| |\n|<){0,12}",
+            cuts in proptest::collection::vec(0usize..80, 0..6),
+        ) {
+            for rule in [response(), Rule::Promise("DONE".into())] {
+                let whole = judge(&rule, &[&text]);
+                let mut detector = Detector::new(&rule);
+                let mut cuts: Vec<usize> =
+                    cuts.iter().map(|cut| text.floor_char_boundary(*cut)).collect();
+                cuts.sort_unstable();
+                let mut from = 0;
+                for cut in cuts {
+                    detector.said(&text[from..cut], true);
+                    from = cut;
+                }
+                detector.said(&text[from..], true);
+                prop_assert_eq!(detector.verdict(), whole);
+            }
+        }
+
+        #[test]
+        fn agrees_with_the_plain_definition(
+            text in "(<response>|</response>|DONE|x|é| |\n|<){0,12}",
+        ) {
+            // The content holds no opening tag: that is what "innermost" means.
+            let plain = Regex::new(r"(?is)<response>((?:(?!<response>).)*?)</response>").unwrap();
+            let expected = plain
+                .captures(text.as_str())
+                .unwrap()
+                .map(|found| found.get(1).unwrap().as_str().trim().to_owned());
+            prop_assert_eq!(judge(&response(), &[&text]).found, expected);
+        }
+    }
+}

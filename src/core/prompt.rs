@@ -1,1 +1,189 @@
-//! placeholder
+//! What an agent is asked: the user's prompt, the feedback of failed checks, the iteration line.
+
+use super::event::{Exit, FailAction, Feedback};
+use super::text;
+
+/// The prompt of one attempt.
+///
+/// Feedback is folded in its order: each piece is put after, before, or in place of what is there, so
+/// that a `REPLACE` discards what came before it. The iteration line always comes first.
+pub fn compose(base: &str, feedback: &[Feedback], iteration: Option<(u32, u32)>) -> String {
+    let mut prompt = base.to_owned();
+    for piece in feedback {
+        prompt = match piece.action {
+            FailAction::Append => format!("{prompt}\n\n{}", piece.message),
+            FailAction::Prepend => format!("{}\n\n{prompt}", piece.message),
+            FailAction::Replace => piece.message.clone(),
+        };
+    }
+    match iteration {
+        Some((n, max)) => {
+            let left = max.saturating_sub(n);
+            format!("Iteration {n} of {max}, {left} remaining.\n\n{prompt}")
+        }
+        None => prompt,
+    }
+}
+
+/// How a guardrail failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GuardrailFailure {
+    Exit(Option<Exit>),
+    TimedOut { seconds: u64 },
+}
+
+/// What the agent is told of a failed guardrail. Only the output is ever cut.
+pub fn guardrail_message(
+    command: &str,
+    failure: GuardrailFailure,
+    hint: Option<&str>,
+    log: &str,
+    output: &str,
+    max_chars: usize,
+) -> String {
+    let how = match failure {
+        GuardrailFailure::Exit(Some(Exit::Code(code))) => format!("failed with exit code {code}"),
+        // What a shell would report for it.
+        GuardrailFailure::Exit(Some(Exit::Signal(signal))) => {
+            format!("failed with exit code {} (signal {signal})", 128 + signal)
+        }
+        GuardrailFailure::Exit(None) => "could not be run".to_owned(),
+        GuardrailFailure::TimedOut { seconds } => {
+            format!("failed: it was ended after its time limit of {seconds} s")
+        }
+    };
+    let hint = hint.map(|hint| format!("Hint: {hint}\n")).unwrap_or_default();
+    let shown = text::truncate(output, max_chars, "... [truncated]");
+    let label = if shown.len() == output.len() { "Output:" } else { "Output (truncated):" };
+    format!("Guardrail \"{command}\" {how}.\n{hint}Output file: {log}\n{label}\n{shown}")
+}
+
+/// The part of a log's name that tells which command it is of.
+pub fn slug(command: &str) -> String {
+    let mut slug = String::new();
+    for c in command.chars() {
+        if c.is_ascii_alphanumeric() {
+            slug.push(c);
+        } else if !slug.is_empty() && !slug.ends_with('_') {
+            slug.push('_');
+        }
+    }
+    slug.truncate(50);
+    let slug = slug.trim_end_matches('_');
+    if slug.is_empty() { "guardrail".to_owned() } else { slug.to_owned() }
+}
+
+/// The names of the logs of one iteration's guardrails, in order. Commands with the same slug are told
+/// apart by a number.
+pub fn log_names<'a>(iteration: u32, commands: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for command in commands {
+        let stem = format!("guardrail_{iteration:03}_{}", slug(command));
+        let mut name = format!("{stem}.log");
+        let mut n = 0;
+        while names.contains(&name) {
+            n += 1;
+            name = format!("{stem}_{n}.log");
+        }
+        names.push(name);
+    }
+    names
+}
+
+/// The fixed prompt that asks for a commit message.
+pub const COMMIT_MESSAGE_PROMPT: &str =
+    "Provide a short imperative commit message for the changes. Output only the message, no explanation.";
+
+/// The commit message in an agent's answer: the content of a `<response>` tag if there is one, else
+/// the first line that is not blank.
+pub fn commit_message(answer: &str) -> Option<String> {
+    let message = match super::completion::first_response(answer) {
+        Some(content) => content,
+        None => text::first_line(answer)?.to_owned(),
+    };
+    let message = message.trim();
+    if message.is_empty() { None } else { Some(message.to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(action: FailAction, message: &str) -> Feedback {
+        Feedback { action, message: message.to_owned() }
+    }
+
+    #[test]
+    fn feedback_folds_in_order() {
+        use FailAction::{Append, Prepend, Replace};
+        let cases: [(&[(FailAction, &str)], &str); 6] = [
+            (&[], "do it"),
+            (&[(Append, "a")], "do it\n\na"),
+            (&[(Prepend, "p")], "p\n\ndo it"),
+            (&[(Append, "a"), (Prepend, "p"), (Append, "b")], "p\n\ndo it\n\na\n\nb"),
+            (&[(Append, "a"), (Replace, "r")], "r"),
+            (&[(Append, "a"), (Replace, "r"), (Append, "b")], "r\n\nb"),
+        ];
+        for (pieces, expected) in cases {
+            let feedback: Vec<_> = pieces.iter().map(|(action, text)| piece(*action, text)).collect();
+            assert_eq!(compose("do it", &feedback, None), expected);
+        }
+    }
+
+    #[test]
+    fn the_iteration_line_comes_first() {
+        let feedback = [piece(FailAction::Prepend, "p")];
+        assert_eq!(
+            compose("do it", &feedback, Some((2, 10))),
+            "Iteration 2 of 10, 8 remaining.\n\np\n\ndo it"
+        );
+    }
+
+    #[test]
+    fn a_failure_is_told_in_the_documented_form() {
+        let exit = GuardrailFailure::Exit(Some(Exit::Code(2)));
+        assert_eq!(
+            guardrail_message("make test", exit, Some("no shortcuts"), ".ralph/g.log", "boom", 5000),
+            "Guardrail \"make test\" failed with exit code 2.\nHint: no shortcuts\n\
+             Output file: .ralph/g.log\nOutput:\nboom"
+        );
+        assert_eq!(
+            guardrail_message("make", exit, None, "g.log", "héllo", 2),
+            "Guardrail \"make\" failed with exit code 2.\nOutput file: g.log\n\
+             Output (truncated):\nhé... [truncated]"
+        );
+        assert!(
+            guardrail_message("t", GuardrailFailure::TimedOut { seconds: 3 }, None, "l", "", 9)
+                .contains("time limit of 3 s")
+        );
+    }
+
+    #[test]
+    fn logs_have_readable_and_distinct_names() {
+        assert_eq!(slug("./mvnw clean install -T 2C"), "mvnw_clean_install_T_2C");
+        assert_eq!(slug("[ ! ]"), "guardrail");
+        assert_eq!(slug(&"x".repeat(80)).len(), 50);
+        assert_eq!(
+            log_names(7, ["make test", "make  test", "make test", "lint"]),
+            [
+                "guardrail_007_make_test.log",
+                "guardrail_007_make_test_1.log",
+                "guardrail_007_make_test_2.log",
+                "guardrail_007_lint.log"
+            ]
+        );
+    }
+
+    #[test]
+    fn commit_messages() {
+        let cases = [
+            ("\n  Fix the parser \nmore", Some("Fix the parser")),
+            ("Sure!\n<response>Add `$(x)` handling</response>", Some("Add `$(x)` handling")),
+            ("<response>  </response>", None),
+            (" \n\n", None),
+        ];
+        for (answer, expected) in cases {
+            assert_eq!(commit_message(answer).as_deref(), expected, "{answer:?}");
+        }
+    }
+}
