@@ -81,7 +81,9 @@ impl Detector {
 
     /// Takes what the agent said next. `joined` text goes on without a line break.
     pub fn said(&mut self, text: &str, joined: bool) {
-        let Some(mut echo) = self.echo.take() else { return self.heed(text, joined) };
+        let Some(mut echo) = self.echo.take() else {
+            return self.heed(text, joined);
+        };
         echo.filter(text, joined, &mut |text, joined| self.heed(text, joined));
         self.echo = Some(echo);
     }
@@ -192,7 +194,9 @@ impl TagScanner {
         let mut from = self.pending.len().saturating_sub(self.close.len());
         self.pending.push_str(text);
         loop {
-            let Some((at, is_open)) = self.next_tag(from) else { break };
+            let Some((at, is_open)) = self.next_tag(from) else {
+                break;
+            };
             if is_open {
                 self.pending.drain(..at + self.open.len());
                 self.inside = true;
@@ -310,7 +314,11 @@ mod tests {
         ];
         for (texts, complete, found) in cases {
             let verdict = judge(&response(), texts);
-            assert_eq!((verdict.complete, verdict.found.as_deref()), (complete, found), "{texts:?}");
+            assert_eq!(
+                (verdict.complete, verdict.found.as_deref()),
+                (complete, found),
+                "{texts:?}"
+            );
         }
     }
 
@@ -356,7 +364,10 @@ mod tests {
         let Watch::Response { scanner, .. } = &detector.watch else { panic!("a response rule") };
         assert!(scanner.pending.capacity() < 4 * MAX_TAG_CONTENT);
         detector.said("</response><response>DONE</response>", true);
-        assert!(detector.verdict().complete, "what is no completion text does not stand in the way");
+        assert!(
+            detector.verdict().complete,
+            "what is no completion text does not stand in the way"
+        );
     }
 
     #[test]
@@ -374,7 +385,10 @@ mod tests {
         assert!(!judge(&[&["> "], &echo[..], &["working"]].concat()));
         assert!(judge(&[&echo[..], &["working", "<response>DONE</response>"]].concat()));
         assert!(judge(&["<response>DONE</response>"]), "the answer alone is the agent's own");
-        assert!(judge(&["Then say", "<response>DONE</response>"]), "a part of the prompt is no echo");
+        assert!(
+            judge(&["Then say", "<response>DONE</response>"]),
+            "a part of the prompt is no echo"
+        );
         assert!(judge(&["Fix it.", "Fix it.", "<response>DONE</response>"]));
     }
 

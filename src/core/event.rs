@@ -476,10 +476,7 @@ pub enum Event<'a> {
     },
 }
 
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "the shape that serde asks for"
-)]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape that serde asks for")]
 fn is_false(value: &bool) -> bool {
     !value
 }
@@ -500,16 +497,8 @@ mod tests {
     #[test]
     fn an_entry_survives_the_journal() {
         let entry = Entry {
-            at: Stamp {
-                time_ms: 1_794_774_472_123,
-                iteration: 3,
-                attempt: 1,
-            },
-            event: Event::Text {
-                text: "a\n\"b\" é".into(),
-                joined: false,
-                subagent: true,
-            },
+            at: Stamp { time_ms: 1_794_774_472_123, iteration: 3, attempt: 1 },
+            event: Event::Text { text: "a\n\"b\" é".into(), joined: false, subagent: true },
         };
         let line = serde_json::to_string(&entry).unwrap();
         assert_eq!(
@@ -522,16 +511,9 @@ mod tests {
     #[test]
     fn costs_add_up_only_where_told() {
         let mut total = Usage::default();
-        total.add(&Usage {
-            input_tokens: 3,
-            ..Usage::default()
-        });
+        total.add(&Usage { input_tokens: 3, ..Usage::default() });
         assert_eq!(total.cost_usd, None);
-        total.add(&Usage {
-            cost_usd: Some(0.5),
-            output_tokens: 2,
-            ..Usage::default()
-        });
+        total.add(&Usage { cost_usd: Some(0.5), output_tokens: 2, ..Usage::default() });
         assert_eq!((total.cost_usd, total.total_tokens()), (Some(0.5), 5));
     }
 }

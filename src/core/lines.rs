@@ -39,11 +39,7 @@ const KEPT_CAPACITY: usize = 256 * 1024;
 impl LineSplitter {
     /// `max_line` is the number of bytes beyond which a line is handed on in pieces.
     pub fn new(max_line: usize) -> Self {
-        LineSplitter {
-            held: Vec::new(),
-            joined: false,
-            max_line: max_line.max(4),
-        }
+        LineSplitter { held: Vec::new(), joined: false, max_line: max_line.max(4) }
     }
 
     /// Hands every line that `chunk` ends to `each`.
@@ -52,18 +48,11 @@ impl LineSplitter {
             let (line, rest) = (&chunk[..end], &chunk[end + 1..]);
             chunk = rest;
             if self.held.is_empty() && line.len() <= self.max_line {
-                each(Line {
-                    bytes: trim_cr(line),
-                    joined: self.joined,
-                    unfinished: false,
-                });
+                each(Line { bytes: trim_cr(line), joined: self.joined, unfinished: false });
             } else {
                 self.hold(line, &mut each);
-                let line = Line {
-                    bytes: trim_cr(&self.held),
-                    joined: self.joined,
-                    unfinished: false,
-                };
+                let line =
+                    Line { bytes: trim_cr(&self.held), joined: self.joined, unfinished: false };
                 each(line);
                 self.reset();
             }
@@ -77,17 +66,9 @@ impl LineSplitter {
     /// Hands on what was left without a newline at the end of the stream.
     pub fn finish(&mut self, mut each: impl FnMut(Line<'_>)) {
         if !self.held.is_empty() {
-            each(Line {
-                bytes: trim_cr(&self.held),
-                joined: self.joined,
-                unfinished: false,
-            });
+            each(Line { bytes: trim_cr(&self.held), joined: self.joined, unfinished: false });
         } else if self.joined {
-            each(Line {
-                bytes: b"",
-                joined: true,
-                unfinished: false,
-            });
+            each(Line { bytes: b"", joined: true, unfinished: false });
         }
         self.reset();
         self.joined = false;
@@ -99,11 +80,7 @@ impl LineSplitter {
             self.held.extend_from_slice(&bytes[..room]);
             bytes = &bytes[room..];
             let cut = char_boundary(&self.held);
-            each(Line {
-                bytes: &self.held[..cut],
-                joined: self.joined,
-                unfinished: true,
-            });
+            each(Line { bytes: &self.held[..cut], joined: self.joined, unfinished: true });
             self.held.drain(..cut);
             self.joined = true;
         }
@@ -132,11 +109,7 @@ fn char_boundary(bytes: &[u8]) -> usize {
             0b1000_0000..=0b1011_1111 => continue,
             _ => break,
         };
-        return if needs > back && at > 0 {
-            at
-        } else {
-            bytes.len()
-        };
+        return if needs > back && at > 0 { at } else { bytes.len() };
     }
     bytes.len()
 }
@@ -171,10 +144,7 @@ mod tests {
     #[test]
     fn lines_whatever_the_chunks() {
         assert_eq!(whole(&[b"a\nb", b"c\r\n", b"\nd"]), ["a", "bc", "", "d"]);
-        assert_eq!(
-            whole(&["é".as_bytes().split_at(1).0, "é".as_bytes().split_at(1).1]),
-            ["é"]
-        );
+        assert_eq!(whole(&["é".as_bytes().split_at(1).0, "é".as_bytes().split_at(1).1]), ["é"]);
         assert_eq!(whole(&[]), [""; 0]);
         assert_eq!(whole(&[b"a\r", b"\n"]), ["a"]);
     }
@@ -182,11 +152,7 @@ mod tests {
     #[test]
     fn a_long_line_comes_in_pieces_that_split_no_character() {
         let lines = split(&["éééé\nx\n".as_bytes()], 5);
-        let expected = [
-            ("éé", false, true),
-            ("éé", true, false),
-            ("x", false, false),
-        ];
+        let expected = [("éé", false, true), ("éé", true, false), ("x", false, false)];
         assert_eq!(
             lines,
             expected.map(|(text, joined, unfinished)| (

@@ -1,1 +1,882 @@
-//! placeholder
+//! The loop itself, as data: what to do next, given what happened.
+//!
+//! [`LoopMachine::step`] takes one [`Input`] and answers with the [`Action`]s to carry out, in order.
+//! It knows no files, no clock and no processes: time comes in with every input, and what it waits for
+//! is told by [`LoopMachine::deadline`]. Every loop of the product is this machine with other
+//! [`Rules`].
+
+use super::event::{
+    Class, EndCause, Event, Failure, Feedback, Outcome, Purpose, Usage, WaitReason,
+};
+use super::rules::{RetryScope, Rules, ScmTask};
+use super::text;
+
+/// Both clocks at one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Now {
+    /// Never goes back, and stands still while the machine sleeps: for everything that is measured.
+    pub mono_ms: u64,
+    /// Milliseconds since the Unix epoch: for what the outside world names by its time.
+    pub wall_ms: i64,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Input {
+    /// The first input, and only the first.
+    Start,
+    AgentStarted,
+    /// The agent's program could not be run.
+    AgentNotStarted {
+        message: String,
+    },
+    /// The prompt is gone or cannot be read.
+    PromptFailed {
+        message: String,
+    },
+    /// The agent printed something.
+    Output,
+    /// The agent works: it said something or used a tool.
+    Working,
+    /// All that the attempt has used so far.
+    Used(Usage),
+    /// The agent has given a final result.
+    ResultSeen,
+    /// So many of the agent's own background tasks are running.
+    BackgroundTasks(u32),
+    AgentEnded(Report),
+    GuardrailEnded {
+        failed: Option<Feedback>,
+    },
+    /// Whether there is anything to commit.
+    ScmLooked {
+        dirty: bool,
+    },
+    /// The agent's commit message is the driver's to keep; whether there is one is told here.
+    ScmTaskEnded {
+        ok: bool,
+    },
+    /// `veto` says why the run is not complete after all, and what to tell the agent.
+    GatesChecked {
+        veto: Option<(String, Vec<Feedback>)>,
+    },
+    /// The time that [`LoopMachine::deadline`] named has come.
+    Deadline,
+    /// Somebody asked to stop: after what is running now, or at once.
+    Stop {
+        signal: &'static str,
+        now: bool,
+    },
+    /// ralph itself cannot go on.
+    Broken {
+        message: String,
+    },
+}
+
+/// How an agent process ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    pub class: Class,
+    pub failure: Option<Failure>,
+    /// How the process ended, in words.
+    pub exit: String,
+    pub usage: Usage,
+    pub tools: u32,
+    pub tool_errors: u32,
+    /// The completion rule matched, and on what.
+    pub complete: bool,
+    pub found: Option<String>,
+    /// For a commit message: there is one.
+    pub has_message: bool,
+}
+
+/// What to do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Compose the prompt from its source and [`LoopMachine::feedback`], and start the agent.
+    /// Answered by `AgentStarted`, `AgentNotStarted` or `PromptFailed`.
+    StartAgent(Purpose),
+    /// End the agent with everything that it started. `AgentEnded` still follows.
+    EndAgent(EndCause),
+    /// Answered by `GuardrailEnded`.
+    RunGuardrail(usize),
+    /// The guardrail's time is up, or it has to go.
+    EndGuardrail {
+        timed_out: bool,
+    },
+    /// Answered by `ScmLooked`.
+    LookAtScm,
+    /// Answered by `ScmTaskEnded`.
+    RunScmTask(usize),
+    /// There is nothing to commit: say so.
+    SkipScmTask(usize, &'static str),
+    EndScmTask,
+    /// Answered by `GatesChecked`.
+    CheckGates,
+    Emit(Event<'static>),
+    /// An iteration is over: what is recorded must be safe.
+    Save,
+    /// The last action of all.
+    Finish {
+        outcome: Outcome,
+        exit_code: u8,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Phase {
+    New,
+    /// An agent is being started or is running.
+    Agent {
+        purpose: Purpose,
+        started: u64,
+        last_output: u64,
+        result_at: Option<u64>,
+        ending: bool,
+    },
+    Waiting {
+        reason: WaitReason,
+        until_mono: u64,
+        until_wall: Option<i64>,
+    },
+    Guardrail {
+        index: usize,
+        started: u64,
+        ending: bool,
+    },
+    LookingAtScm,
+    Scm {
+        index: usize,
+        ending: bool,
+    },
+    Gates,
+    Finished,
+}
+
+/// How somebody asked to stop.
+#[derive(Debug, Clone, PartialEq)]
+enum Stop {
+    Graceful,
+    Now,
+    Broken(String),
+}
+
+/// While a limit is waited for, the wall clock is looked at this often: it moves on while the
+/// machine sleeps, and the clock that deadlines are measured by does not.
+const WALL_CHECK_MS: u64 = 60_000;
+/// A limit that ends at a full second has ended for everybody a moment later.
+const RESET_SLACK_MS: i64 = 1_000;
+
+/// One loop, from its first iteration to its end.
+#[derive(Debug, Clone)]
+pub struct LoopMachine {
+    rules: Rules,
+    phase: Phase,
+    stop: Option<Stop>,
+    iteration: u32,
+    attempt: u32,
+    iteration_open: bool,
+    run_started: u64,
+    iteration_started: u64,
+    /// Failures in a row that the retry policy counts.
+    failures: u32,
+    /// Limits in a row without a time, and how long they have been waited for.
+    limits: u32,
+    limit_waited_ms: u64,
+    feedback: Vec<Feedback>,
+    new_feedback: Vec<Feedback>,
+    guardrails_passed: bool,
+    class: Class,
+    complete: bool,
+    found: Option<String>,
+    background: u32,
+    /// The state of the last SCM tasks; a failed one is tried again after the next passing iteration.
+    scm_failed: bool,
+    dirty: bool,
+    /// Of this attempt so far, of this iteration's ended attempts, of all ended attempts.
+    current: Usage,
+    iteration_used: Usage,
+    total: Usage,
+    tools: u32,
+    tool_errors: u32,
+}
+
+impl LoopMachine {
+    pub fn new(rules: Rules) -> Self {
+        LoopMachine {
+            rules,
+            phase: Phase::New,
+            stop: None,
+            iteration: 0,
+            attempt: 0,
+            iteration_open: false,
+            run_started: 0,
+            iteration_started: 0,
+            failures: 0,
+            limits: 0,
+            limit_waited_ms: 0,
+            feedback: Vec::new(),
+            new_feedback: Vec::new(),
+            guardrails_passed: false,
+            class: Class::NotStarted,
+            complete: false,
+            found: None,
+            background: 0,
+            scm_failed: false,
+            dirty: false,
+            current: Usage::default(),
+            iteration_used: Usage::default(),
+            total: Usage::default(),
+            tools: 0,
+            tool_errors: 0,
+        }
+    }
+
+    pub fn iteration(&self) -> u32 {
+        self.iteration
+    }
+
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    pub fn max_iterations(&self) -> u32 {
+        self.rules.max_iterations
+    }
+
+    /// What the next prompt carries.
+    pub fn feedback(&self) -> &[Feedback] {
+        &self.feedback
+    }
+
+    pub fn is_finished(&self) -> bool {
+        self.phase == Phase::Finished
+    }
+
+    /// The moment at which [`Input::Deadline`] is due, by the monotonic clock.
+    pub fn deadline(&self) -> Option<u64> {
+        let rules = &self.rules;
+        match self.phase {
+            Phase::Agent { ending: false, started, last_output, result_at, .. } => [
+                after(last_output, rules.inactivity_ms),
+                after(started, rules.iteration_timeout_ms),
+                self.result_deadline(result_at),
+                after(self.run_started, rules.budget.duration_ms),
+                after(self.iteration_started, rules.iteration_budget.duration_ms),
+            ]
+            .into_iter()
+            .flatten()
+            .min(),
+            Phase::Waiting { until_mono, .. } => Some(until_mono),
+            Phase::Guardrail { index, started, ending: false } => {
+                after(started, rules.guardrails.get(index).copied().flatten())
+            }
+            _ => None,
+        }
+    }
+
+    fn result_deadline(&self, result_at: Option<u64>) -> Option<u64> {
+        if self.background > 0 { None } else { after(result_at?, self.rules.result_grace_ms) }
+    }
+
+    pub fn step(&mut self, now: Now, input: Input) -> Vec<Action> {
+        let mut out = Vec::new();
+        match input {
+            Input::Start => {
+                if self.phase == Phase::New {
+                    self.run_started = now.mono_ms;
+                    self.next_iteration(now, &mut out);
+                }
+            }
+            Input::AgentStarted => {
+                if let Phase::Agent { started, last_output, .. } = &mut self.phase {
+                    *started = now.mono_ms;
+                    *last_output = now.mono_ms;
+                }
+                // Somebody may have asked to stop at once while it was being started.
+                self.heed_stop(&mut out);
+            }
+            Input::AgentNotStarted { message } => self.agent_not_started(now, message, &mut out),
+            Input::PromptFailed { message } => {
+                if self.agent_purpose().is_some() {
+                    self.finish(now, Outcome::PromptLost, 2, message, &mut out);
+                }
+            }
+            Input::Output => {
+                if let Phase::Agent { last_output, .. } = &mut self.phase {
+                    *last_output = now.mono_ms;
+                }
+            }
+            Input::Working => {
+                if let Phase::Agent { result_at, .. } = &mut self.phase {
+                    *result_at = None;
+                }
+            }
+            Input::Used(usage) => {
+                self.current = usage;
+                self.check_budgets(now, &mut out);
+            }
+            Input::ResultSeen => {
+                if let Phase::Agent { result_at, .. } = &mut self.phase {
+                    *result_at = Some(now.mono_ms);
+                }
+            }
+            Input::BackgroundTasks(running) => {
+                self.background = running;
+                if let Phase::Agent { result_at: Some(at), .. } = &mut self.phase {
+                    *at = now.mono_ms;
+                }
+            }
+            Input::AgentEnded(report) => self.agent_ended(now, report, &mut out),
+            Input::GuardrailEnded { failed } => self.guardrail_ended(now, failed, &mut out),
+            Input::ScmLooked { dirty } => {
+                if self.phase == Phase::LookingAtScm {
+                    self.dirty = dirty;
+                    if self.stop.is_some() {
+                        self.stop_here(now, &mut out);
+                    } else if dirty && self.rules.scm.contains(&ScmTask::Commit) {
+                        self.start_agent(now, Purpose::CommitMessage, &mut out);
+                    } else {
+                        self.scm_task(now, 0, &mut out);
+                    }
+                }
+            }
+            Input::ScmTaskEnded { ok } => {
+                if let Phase::Scm { index, .. } = self.phase {
+                    self.scm_failed = !ok;
+                    if self.stop.is_some() {
+                        self.stop_here(now, &mut out);
+                    } else if ok {
+                        self.scm_task(now, index + 1, &mut out);
+                    } else {
+                        self.check_completion(now, &mut out);
+                    }
+                }
+            }
+            Input::GatesChecked { veto } => {
+                if self.phase == Phase::Gates {
+                    if let Some((reason, feedback)) = veto {
+                        out.push(Action::Emit(Event::Vetoed { reason: reason.into() }));
+                        self.complete = false;
+                        self.set_feedback(feedback, &mut out);
+                    }
+                    self.iteration_done(now, &mut out);
+                }
+            }
+            Input::Deadline => self.deadline_passed(now, &mut out),
+            Input::Stop { signal, now: at_once } => {
+                if self.phase != Phase::Finished {
+                    let signal = signal.into();
+                    out.push(Action::Emit(Event::StopRequested { signal, now: at_once }));
+                    let stop = if at_once { Stop::Now } else { Stop::Graceful };
+                    if matches!(self.stop, None | Some(Stop::Graceful)) {
+                        self.stop = Some(stop);
+                    }
+                    self.heed_stop(&mut out);
+                    self.stop_if_idle(now, &mut out);
+                }
+            }
+            Input::Broken { message } => {
+                if self.phase != Phase::Finished {
+                    self.stop = Some(Stop::Broken(message));
+                    self.heed_stop(&mut out);
+                    self.stop_if_idle(now, &mut out);
+                }
+            }
+        }
+        out
+    }
+
+    fn agent_purpose(&self) -> Option<Purpose> {
+        match self.phase {
+            Phase::Agent { purpose, .. } => Some(purpose),
+            _ => None,
+        }
+    }
+
+    // Control points: before an iteration and before another attempt at one.
+
+    fn next_iteration(&mut self, now: Now, out: &mut Vec<Action>) {
+        if self.stop.is_some() {
+            return self.stop_here(now, out);
+        }
+        if let Some(used_up) = self.run_budget_exceeded(now) {
+            return self.finish_by_budget(now, &used_up, out);
+        }
+        if self.iteration >= self.rules.max_iterations {
+            let n = self.iteration;
+            let message = format!(
+                "the limit of {n} iteration{} was reached without completion",
+                if n == 1 { "" } else { "s" }
+            );
+            return self.finish(now, Outcome::LimitReached, self.rules.exit_at_limit, message, out);
+        }
+        self.iteration += 1;
+        self.attempt = 0;
+        self.iteration_started = now.mono_ms;
+        self.iteration_used = Usage::default();
+        self.iteration_open = true;
+        self.complete = false;
+        self.found = None;
+        self.guardrails_passed = false;
+        self.class = Class::NotStarted;
+        out.push(Action::Emit(Event::IterationStarted {
+            max_iterations: self.rules.max_iterations,
+        }));
+        self.try_again(now, out);
+    }
+
+    fn try_again(&mut self, now: Now, out: &mut Vec<Action>) {
+        if self.stop.is_some() {
+            return self.stop_here(now, out);
+        }
+        if let Some(used_up) = self.run_budget_exceeded(now) {
+            return self.finish_by_budget(now, &used_up, out);
+        }
+        self.attempt += 1;
+        self.start_agent(now, Purpose::Work, out);
+    }
+
+    fn start_agent(&mut self, now: Now, purpose: Purpose, out: &mut Vec<Action>) {
+        self.current = Usage::default();
+        self.background = 0;
+        let at = now.mono_ms;
+        self.phase =
+            Phase::Agent { purpose, started: at, last_output: at, result_at: None, ending: false };
+        out.push(Action::StartAgent(purpose));
+    }
+
+    // The agent.
+
+    fn agent_not_started(&mut self, now: Now, message: String, out: &mut Vec<Action>) {
+        match self.agent_purpose() {
+            Some(Purpose::Work) => {
+                self.class = Class::NotStarted;
+                if self.stop.is_some() {
+                    self.stop_here(now, out);
+                } else {
+                    self.failed(now, message, out);
+                }
+            }
+            Some(Purpose::CommitMessage) => self.no_commit_message(now, out),
+            None => {}
+        }
+    }
+
+    fn agent_ended(&mut self, now: Now, report: Report, out: &mut Vec<Action>) {
+        let Some(purpose) = self.agent_purpose() else {
+            return;
+        };
+        self.current = Usage::default();
+        self.total.add(&report.usage);
+        self.iteration_used.add(&report.usage);
+        self.tools += report.tools;
+        self.tool_errors += report.tool_errors;
+        if purpose == Purpose::CommitMessage {
+            if self.stop.is_some() {
+                self.stop_here(now, out);
+            } else if report.has_message && report.class == Class::Answered {
+                self.scm_task(now, 0, out);
+            } else {
+                self.no_commit_message(now, out);
+            }
+            return;
+        }
+        self.class = report.class;
+        self.complete = report.complete;
+        self.found = report.found;
+        if self.stop.is_some() {
+            return self.stop_here(now, out);
+        }
+        if report.class != Class::RateLimited && report.class != Class::Overloaded {
+            self.limits = 0;
+            self.limit_waited_ms = 0;
+        }
+        let told = report.failure.as_ref().map(|failure| failure.message.clone());
+        match report.class {
+            Class::Answered => self.answered(now, out),
+            Class::Empty if !self.rules.retry_empty => self.answered(now, out),
+            Class::Limited => {
+                if let Some(used_up) = self.run_budget_exceeded(now) {
+                    return self.finish_by_budget(now, &used_up, out);
+                }
+                // What it did so far stands and is checked, but it was not done with it.
+                self.complete = false;
+                self.answered(now, out);
+            }
+            Class::TimedOut if !self.rules.inactivity_fails => {
+                self.complete = false;
+                self.answered(now, out);
+            }
+            Class::Credentials => {
+                let message =
+                    told.unwrap_or_else(|| "the agent's credentials were refused".to_owned());
+                self.finish(now, Outcome::CredentialsRefused, 4, message, out);
+            }
+            Class::RateLimited | Class::Overloaded => {
+                let resets_at = report.failure.as_ref().and_then(|failure| failure.resets_at);
+                let message = told.unwrap_or_else(|| "the agent is at its limit".to_owned());
+                self.limited(now, resets_at, message, out);
+            }
+            Class::Empty => self.failed(now, "the agent said nothing".to_owned(), out),
+            Class::Failed
+            | Class::ContextExhausted
+            | Class::TimedOut
+            | Class::Interrupted
+            | Class::NotStarted => {
+                let message = told.unwrap_or(report.exit);
+                self.failed(now, message, out);
+            }
+        }
+    }
+
+    fn answered(&mut self, now: Now, out: &mut Vec<Action>) {
+        self.failures = 0;
+        self.new_feedback.clear();
+        self.guardrail(now, 0, out);
+    }
+
+    /// An attempt failed, and the retry policy decides.
+    fn failed(&mut self, now: Now, message: String, out: &mut Vec<Action>) {
+        self.failures += 1;
+        let fatal = self.rules.retry.fatal();
+        if self.failures >= fatal {
+            let message = match self.failures {
+                1 => format!("the agent failed: {message}"),
+                n => format!("the agent failed {n} times in a row, the last time: {message}"),
+            };
+            return self.finish(
+                now,
+                Outcome::AgentFailed,
+                self.rules.retry.exit_code,
+                message,
+                out,
+            );
+        }
+        let delay_ms = self.rules.retry.backoff(self.failures);
+        out.push(Action::Emit(Event::Retrying {
+            class: self.class,
+            message: message.into(),
+            delay_ms,
+            failures: self.failures,
+            max_failures: fatal,
+        }));
+        if let RetryScope::NextIteration { .. } = self.rules.retry.scope {
+            self.end_iteration(now, out);
+        }
+        self.wait(now, WaitReason::Backoff, delay_ms, None, out);
+    }
+
+    /// The agent's account or service has had enough for now. The iteration is tried again, and the
+    /// wait counts as no failure.
+    fn limited(
+        &mut self,
+        now: Now,
+        resets_at: Option<i64>,
+        message: String,
+        out: &mut Vec<Action>,
+    ) {
+        let limit = self.rules.rate_limit;
+        self.limits += 1;
+        let until_wall = resets_at
+            .map(|seconds| seconds.saturating_mul(1000).saturating_add(RESET_SLACK_MS))
+            .filter(|until| *until > now.wall_ms);
+        let delay_ms = match until_wall {
+            Some(until) => until.abs_diff(now.wall_ms),
+            None => self.rules.retry.backoff(self.limits),
+        };
+        let waited = self.limit_waited_ms.saturating_add(delay_ms);
+        if !limit.wait || waited > limit.max_wait_ms {
+            let why = if limit.wait {
+                format!("waiting longer than {}", text::duration(limit.max_wait_ms))
+            } else {
+                "waiting for limits".to_owned()
+            };
+            let message =
+                format!("{message} ({why} is not allowed: see rateLimit in the settings)");
+            return self.finish(now, Outcome::AgentFailed, 4, message, out);
+        }
+        self.limit_waited_ms = waited;
+        self.wait(now, WaitReason::RateLimit, delay_ms, until_wall, out);
+    }
+
+    fn wait(
+        &mut self,
+        now: Now,
+        reason: WaitReason,
+        delay_ms: u64,
+        until_wall: Option<i64>,
+        out: &mut Vec<Action>,
+    ) {
+        let until_ms = now.wall_ms.saturating_add_unsigned(delay_ms);
+        out.push(Action::Emit(Event::Waiting { reason, until_ms }));
+        let first = if until_wall.is_some() { delay_ms.min(WALL_CHECK_MS) } else { delay_ms };
+        self.phase =
+            Phase::Waiting { reason, until_mono: now.mono_ms.saturating_add(first), until_wall };
+    }
+
+    // Guardrails.
+
+    fn guardrail(&mut self, now: Now, index: usize, out: &mut Vec<Action>) {
+        if index < self.rules.guardrails.len() {
+            self.phase = Phase::Guardrail { index, started: now.mono_ms, ending: false };
+            out.push(Action::RunGuardrail(index));
+            return;
+        }
+        self.guardrails_passed = self.new_feedback.is_empty();
+        let feedback = std::mem::take(&mut self.new_feedback);
+        self.set_feedback(feedback, out);
+        if !self.guardrails_passed {
+            self.complete = false;
+            self.iteration_done(now, out);
+        } else if self.rules.scm.is_empty() {
+            self.check_completion(now, out);
+        } else {
+            self.phase = Phase::LookingAtScm;
+            out.push(Action::LookAtScm);
+        }
+    }
+
+    fn guardrail_ended(&mut self, now: Now, failed: Option<Feedback>, out: &mut Vec<Action>) {
+        let Phase::Guardrail { index, .. } = self.phase else {
+            return;
+        };
+        self.new_feedback.extend(failed);
+        if self.stop.is_some() {
+            return self.stop_here(now, out);
+        }
+        self.guardrail(now, index + 1, out);
+    }
+
+    fn set_feedback(&mut self, feedback: Vec<Feedback>, out: &mut Vec<Action>) {
+        if !feedback.is_empty() || !self.feedback.is_empty() {
+            out.push(Action::Emit(Event::FeedbackSet { parts: feedback.clone() }));
+        }
+        self.feedback = feedback;
+    }
+
+    // SCM.
+
+    fn scm_task(&mut self, now: Now, index: usize, out: &mut Vec<Action>) {
+        match self.rules.scm.get(index) {
+            None => self.check_completion(now, out),
+            Some(ScmTask::Commit) if !self.dirty => {
+                out.push(Action::SkipScmTask(index, "nothing to commit"));
+                self.scm_failed = false;
+                self.scm_task(now, index + 1, out);
+            }
+            Some(_) => {
+                self.phase = Phase::Scm { index, ending: false };
+                out.push(Action::RunScmTask(index));
+            }
+        }
+    }
+
+    fn no_commit_message(&mut self, now: Now, out: &mut Vec<Action>) {
+        self.scm_failed = true;
+        let message = "the agent gave no commit message, so nothing was committed; \
+                       this is tried again after the next passing iteration";
+        out.push(Action::Emit(Event::Warning { message: message.into() }));
+        self.check_completion(now, out);
+    }
+
+    // Completion.
+
+    fn check_completion(&mut self, now: Now, out: &mut Vec<Action>) {
+        let found = self.found.clone().map(Into::into);
+        out.push(Action::Emit(Event::CompletionChecked { complete: self.complete, found }));
+        if self.rules.gates {
+            self.phase = Phase::Gates;
+            out.push(Action::CheckGates);
+        } else {
+            self.iteration_done(now, out);
+        }
+    }
+
+    fn iteration_done(&mut self, now: Now, out: &mut Vec<Action>) {
+        if self.stop.is_some() {
+            return self.stop_here(now, out);
+        }
+        if !self.complete {
+            self.end_iteration(now, out);
+            return self.next_iteration(now, out);
+        }
+        let n = self.iteration;
+        let after = format!("after {n} iteration{}", if n == 1 { "" } else { "s" });
+        if self.scm_failed {
+            let message = format!("complete {after}, but an SCM task failed");
+            self.finish(now, Outcome::CompleteScmFailed, 5, message, out);
+        } else {
+            self.finish(now, Outcome::Complete, 0, format!("complete {after}"), out);
+        }
+    }
+
+    fn end_iteration(&mut self, now: Now, out: &mut Vec<Action>) {
+        if !std::mem::replace(&mut self.iteration_open, false) {
+            return;
+        }
+        out.push(Action::Emit(Event::IterationEnded {
+            class: self.class,
+            guardrails_passed: self.guardrails_passed,
+            complete: self.complete && self.guardrails_passed,
+            duration_ms: now.mono_ms.saturating_sub(self.iteration_started),
+            usage: self.iteration_used,
+        }));
+        out.push(Action::Save);
+    }
+
+    // Time.
+
+    fn deadline_passed(&mut self, now: Now, out: &mut Vec<Action>) {
+        match self.phase {
+            Phase::Agent { ending: false, started, last_output, result_at, .. } => {
+                let due = |deadline: Option<u64>| deadline.is_some_and(|at| now.mono_ms >= at);
+                let rules = &self.rules;
+                let cause = if due(self.result_deadline(result_at)) {
+                    Some(EndCause::ResultGrace)
+                } else if due(after(started, rules.iteration_timeout_ms)) {
+                    Some(EndCause::IterationTimeout)
+                } else if due(after(last_output, rules.inactivity_ms)) {
+                    Some(EndCause::Inactivity)
+                } else {
+                    None
+                };
+                match cause {
+                    Some(cause) => self.end_agent(cause, out),
+                    None => self.check_budgets(now, out),
+                }
+            }
+            Phase::Waiting { reason, until_mono, until_wall } => {
+                if now.mono_ms < until_mono {
+                    return;
+                }
+                if let Some(left) = until_wall.map(|until| until.saturating_sub(now.wall_ms))
+                    && left > 0
+                {
+                    let next = left.unsigned_abs().min(WALL_CHECK_MS);
+                    let until_mono = now.mono_ms.saturating_add(next);
+                    self.phase = Phase::Waiting { reason, until_mono, until_wall };
+                    return;
+                }
+                match (reason, self.rules.retry.scope) {
+                    (WaitReason::Backoff, RetryScope::NextIteration { .. }) => {
+                        self.next_iteration(now, out);
+                    }
+                    _ => self.try_again(now, out),
+                }
+            }
+            Phase::Guardrail { ending: false, .. } => {
+                if self.deadline().is_some_and(|at| now.mono_ms >= at)
+                    && let Phase::Guardrail { ending, .. } = &mut self.phase
+                {
+                    *ending = true;
+                    out.push(Action::EndGuardrail { timed_out: true });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn check_budgets(&mut self, now: Now, out: &mut Vec<Action>) {
+        if self.run_budget_exceeded(now).is_some() {
+            return self.end_agent(EndCause::Budget, out);
+        }
+        let mut used = self.iteration_used;
+        used.add(&self.current);
+        let elapsed = now.mono_ms.saturating_sub(self.iteration_started);
+        if self.rules.iteration_budget.exceeded(&used, elapsed).is_some() {
+            self.end_agent(EndCause::IterationBudget, out);
+        }
+    }
+
+    fn run_budget_exceeded(&self, now: Now) -> Option<String> {
+        let mut used = self.total;
+        used.add(&self.current);
+        self.rules.budget.exceeded(&used, now.mono_ms.saturating_sub(self.run_started))
+    }
+
+    fn end_agent(&mut self, cause: EndCause, out: &mut Vec<Action>) {
+        if let Phase::Agent { ending, .. } = &mut self.phase
+            && !std::mem::replace(ending, true)
+        {
+            out.push(Action::EndAgent(cause));
+        }
+    }
+
+    // Stopping.
+
+    /// Ends what is running, if it may not finish. The end of it is still to be heard of.
+    fn heed_stop(&mut self, out: &mut Vec<Action>) {
+        let cause = match self.stop {
+            None | Some(Stop::Graceful) => return,
+            Some(Stop::Now) => EndCause::Interrupt,
+            Some(Stop::Broken(_)) => EndCause::Broken,
+        };
+        match &mut self.phase {
+            Phase::Agent { .. } => self.end_agent(cause, out),
+            Phase::Guardrail { ending: ending @ false, .. } => {
+                *ending = true;
+                out.push(Action::EndGuardrail { timed_out: false });
+            }
+            Phase::Scm { ending: ending @ false, .. } => {
+                *ending = true;
+                out.push(Action::EndScmTask);
+            }
+            _ => {}
+        }
+    }
+
+    /// A stop that finds nothing running takes effect at once.
+    fn stop_if_idle(&mut self, now: Now, out: &mut Vec<Action>) {
+        if matches!(self.phase, Phase::Waiting { .. } | Phase::New) {
+            self.stop_here(now, out);
+        }
+    }
+
+    fn stop_here(&mut self, now: Now, out: &mut Vec<Action>) {
+        match self.stop.take() {
+            Some(Stop::Broken(message)) => self.finish(now, Outcome::Broken, 2, message, out),
+            _ => self.finish(now, Outcome::Interrupted, 130, "interrupted".to_owned(), out),
+        }
+    }
+
+    fn finish_by_budget(&mut self, now: Now, used_up: &str, out: &mut Vec<Action>) {
+        self.finish(now, Outcome::Budget, 3, format!("the budget is used up: {used_up}"), out);
+    }
+
+    fn finish(
+        &mut self,
+        now: Now,
+        outcome: Outcome,
+        exit_code: u8,
+        message: String,
+        out: &mut Vec<Action>,
+    ) {
+        if self.phase == Phase::Finished {
+            return;
+        }
+        if !matches!(outcome, Outcome::Complete | Outcome::CompleteScmFailed) {
+            self.complete = false;
+        }
+        self.end_iteration(now, out);
+        self.phase = Phase::Finished;
+        out.push(Action::Emit(Event::RunEnded {
+            outcome,
+            exit_code,
+            message: message.into(),
+            iterations: self.iteration,
+            duration_ms: now.mono_ms.saturating_sub(self.run_started),
+            usage: self.total,
+            tools: self.tools,
+            tool_errors: self.tool_errors,
+        }));
+        out.push(Action::Finish { outcome, exit_code });
+    }
+}
+
+fn after(start: u64, limit_ms: Option<u64>) -> Option<u64> {
+    Some(start.saturating_add(limit_ms?))
+}
+
+#[cfg(test)]
+mod tests;

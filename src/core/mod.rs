@@ -9,4 +9,5 @@ pub mod event;
 pub mod lines;
 pub mod machine;
 pub mod prompt;
+pub mod rules;
 pub mod text;

@@ -91,8 +91,7 @@ pub fn log_names<'a>(iteration: u32, commands: impl IntoIterator<Item = &'a str>
 }
 
 /// The fixed prompt that asks for a commit message.
-pub const COMMIT_MESSAGE_PROMPT: &str =
-    "Provide a short imperative commit message for the changes. Output only the message, no explanation.";
+pub const COMMIT_MESSAGE_PROMPT: &str = "Provide a short imperative commit message for the changes. Output only the message, no explanation.";
 
 /// The commit message in an agent's answer: the content of a `<response>` tag if there is one, else
 /// the first line that is not blank.
@@ -125,7 +124,8 @@ mod tests {
             (&[(Append, "a"), (Replace, "r"), (Append, "b")], "r\n\nb"),
         ];
         for (pieces, expected) in cases {
-            let feedback: Vec<_> = pieces.iter().map(|(action, text)| piece(*action, text)).collect();
+            let feedback: Vec<_> =
+                pieces.iter().map(|(action, text)| piece(*action, text)).collect();
             assert_eq!(compose("do it", &feedback, None), expected);
         }
     }
@@ -143,7 +143,14 @@ mod tests {
     fn a_failure_is_told_in_the_documented_form() {
         let exit = GuardrailFailure::Exit(Some(Exit::Code(2)));
         assert_eq!(
-            guardrail_message("make test", exit, Some("no shortcuts"), ".ralph/g.log", "boom", 5000),
+            guardrail_message(
+                "make test",
+                exit,
+                Some("no shortcuts"),
+                ".ralph/g.log",
+                "boom",
+                5000
+            ),
             "Guardrail \"make test\" failed with exit code 2.\nHint: no shortcuts\n\
              Output file: .ralph/g.log\nOutput:\nboom"
         );

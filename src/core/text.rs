@@ -13,11 +13,7 @@ pub fn head(text: &str, max: usize) -> &str {
 /// The first `max` characters, followed by `mark` if anything was cut off.
 pub fn truncate<'a>(text: &'a str, max: usize, mark: &str) -> Cow<'a, str> {
     let head = head(text, max);
-    if head.len() == text.len() {
-        Cow::Borrowed(text)
-    } else {
-        Cow::Owned(format!("{head}{mark}"))
-    }
+    if head.len() == text.len() { Cow::Borrowed(text) } else { Cow::Owned(format!("{head}{mark}")) }
 }
 
 /// The first line that is not blank, trimmed.
@@ -48,7 +44,7 @@ pub fn count(n: u64) -> String {
 
 fn short(n: u64, unit: u64, suffix: char) -> String {
     let tenths = n / (unit / 10);
-    if tenths >= 100 || tenths % 10 == 0 {
+    if tenths >= 100 || tenths.is_multiple_of(10) {
         format!("{}{suffix}", n / unit)
     } else {
         format!("{}.{}{suffix}", tenths / 10, tenths % 10)
@@ -57,11 +53,7 @@ fn short(n: u64, unit: u64, suffix: char) -> String {
 
 /// US dollars for people; small sums keep enough digits to be told from nothing.
 pub fn dollars(usd: f64) -> String {
-    if usd == 0.0 || usd >= 0.01 {
-        format!("${usd:.2}")
-    } else {
-        format!("${usd:.4}")
-    }
+    if usd == 0.0 || usd >= 0.01 { format!("${usd:.2}") } else { format!("${usd:.4}") }
 }
 
 #[cfg(test)]
@@ -77,12 +69,7 @@ mod tests {
 
     #[test]
     fn figures_for_people() {
-        for (ms, text) in [
-            (0, "0ms"),
-            (4_250, "4.2s"),
-            (367_000, "6m7s"),
-            (3_720_000, "1h2m"),
-        ] {
+        for (ms, text) in [(0, "0ms"), (4_250, "4.2s"), (367_000, "6m7s"), (3_720_000, "1h2m")] {
             assert_eq!(duration(ms), text);
         }
         for (n, text) in [

@@ -1,0 +1,725 @@
+use super::*;
+use crate::core::event::{FailAction, FailureKind};
+use crate::core::rules::{Budget, RateLimit, Retry};
+use proptest::prelude::*;
+
+fn rules() -> Rules {
+    Rules {
+        max_iterations: 3,
+        exit_at_limit: 1,
+        retry: Retry {
+            scope: RetryScope::SameIteration { retries: 2 },
+            backoff_ms: 1_000,
+            backoff_cap_ms: 300_000,
+            exit_code: 4,
+        },
+        retry_empty: false,
+        inactivity_ms: None,
+        inactivity_fails: true,
+        iteration_timeout_ms: None,
+        result_grace_ms: Some(10_000),
+        rate_limit: RateLimit { wait: true, max_wait_ms: 3_600_000 },
+        budget: Budget::default(),
+        iteration_budget: Budget::default(),
+        guardrails: Vec::new(),
+        scm: Vec::new(),
+        gates: false,
+    }
+}
+
+fn answered() -> Report {
+    Report {
+        class: Class::Answered,
+        failure: None,
+        exit: "exit code 0".into(),
+        usage: Usage::default(),
+        tools: 1,
+        tool_errors: 0,
+        complete: false,
+        found: None,
+        has_message: false,
+    }
+}
+
+fn done() -> Report {
+    Report { complete: true, found: Some("DONE".into()), ..answered() }
+}
+
+fn failed(class: Class) -> Report {
+    Report { class, exit: "exit code 1".into(), ..answered() }
+}
+
+fn limited(resets_at: Option<i64>) -> Report {
+    let failure =
+        Failure { kind: FailureKind::RateLimit, message: "hit your limit".into(), resets_at };
+    Report { failure: Some(failure), ..failed(Class::RateLimited) }
+}
+
+fn spent(cost: f64) -> Usage {
+    Usage { cost_usd: Some(cost), ..Usage::default() }
+}
+
+fn feedback(message: &str) -> Feedback {
+    Feedback { action: FailAction::Append, message: message.into() }
+}
+
+/// A machine with a clock that the test moves, and a memory of what it asked for.
+struct Loop {
+    machine: LoopMachine,
+    now: Now,
+    actions: Vec<Action>,
+}
+
+impl Loop {
+    fn start(rules: Rules) -> Self {
+        let now = Now { mono_ms: 5_000, wall_ms: 1_000_000_000 };
+        let mut this = Loop { machine: LoopMachine::new(rules), now, actions: Vec::new() };
+        this.give(Input::Start);
+        this
+    }
+
+    fn give(&mut self, input: Input) -> &mut Self {
+        self.actions = self.machine.step(self.now, input);
+        self
+    }
+
+    /// The agent that is being started runs and ends so.
+    fn agent(&mut self, report: Report) -> &mut Self {
+        self.give(Input::AgentStarted).give(Input::AgentEnded(report))
+    }
+
+    fn after(&mut self, ms: u64) -> &mut Self {
+        self.now.mono_ms += ms;
+        self.now.wall_ms += i64::try_from(ms).unwrap();
+        self
+    }
+
+    /// Lets the time pass until the machine wants to be woken.
+    fn until_deadline(&mut self) -> &mut Self {
+        let deadline = self.machine.deadline().expect("something is waited for");
+        self.after(deadline - self.now.mono_ms).give(Input::Deadline)
+    }
+
+    fn outcome(&self) -> Option<(Outcome, u8)> {
+        self.actions.iter().find_map(|action| match action {
+            Action::Finish { outcome, exit_code } => Some((*outcome, *exit_code)),
+            _ => None,
+        })
+    }
+
+    fn asked(&self, action: &Action) -> bool {
+        self.actions.contains(action)
+    }
+
+    fn starts_agent(&self) -> bool {
+        self.asked(&Action::StartAgent(Purpose::Work))
+    }
+}
+
+#[test]
+fn completes_when_the_agent_says_so() {
+    let mut run = Loop::start(rules());
+    assert!(run.starts_agent());
+    run.agent(answered());
+    assert!(run.starts_agent());
+    run.agent(done());
+    assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
+    assert_eq!(run.machine.iteration(), 2);
+}
+
+#[test]
+fn the_limit_ends_the_run_with_its_exit_code() {
+    for exit_at_limit in [0, 1] {
+        let mut run = Loop::start(Rules { max_iterations: 2, exit_at_limit, ..rules() });
+        run.agent(answered()).agent(answered());
+        assert_eq!(run.outcome(), Some((Outcome::LimitReached, exit_at_limit)));
+    }
+}
+
+#[test]
+fn a_failed_guardrail_vetoes_completion_and_feeds_the_next_prompt() {
+    let mut run = Loop::start(Rules { guardrails: vec![None, None], ..rules() });
+    run.agent(done());
+    assert!(run.asked(&Action::RunGuardrail(0)));
+    run.give(Input::GuardrailEnded { failed: Some(feedback("lint")) });
+    assert!(run.asked(&Action::RunGuardrail(1)), "all of them run, in order");
+    run.give(Input::GuardrailEnded { failed: None });
+    assert!(run.starts_agent());
+    assert_eq!(run.machine.feedback(), [feedback("lint")]);
+    run.agent(done());
+    run.give(Input::GuardrailEnded { failed: None }).give(Input::GuardrailEnded { failed: None });
+    assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
+    assert_eq!(run.machine.feedback(), [], "feedback is given once");
+}
+
+#[test]
+fn feedback_survives_a_retry_of_the_iteration_that_carries_it() {
+    let mut run = Loop::start(Rules { guardrails: vec![None], ..rules() });
+    run.agent(answered()).give(Input::GuardrailEnded { failed: Some(feedback("f")) });
+    run.agent(failed(Class::Failed)).until_deadline();
+    assert!(run.starts_agent());
+    assert_eq!(run.machine.feedback(), [feedback("f")]);
+}
+
+#[test]
+fn failures_back_off_and_then_end_the_run() {
+    let mut run = Loop::start(rules());
+    for delay in [1_000, 2_000] {
+        run.agent(failed(Class::Failed));
+        assert_eq!(run.machine.deadline(), Some(run.now.mono_ms + delay));
+        run.until_deadline();
+        assert!(run.starts_agent());
+    }
+    run.agent(failed(Class::ContextExhausted));
+    assert_eq!(run.outcome(), Some((Outcome::AgentFailed, 4)));
+    assert_eq!(run.machine.iteration(), 1, "retries are attempts of the same iteration");
+}
+
+#[test]
+fn a_success_resets_the_count_of_failures() {
+    let mut run = Loop::start(rules());
+    for _ in 0..3 {
+        run.agent(failed(Class::Failed)).until_deadline();
+        run.agent(failed(Class::TimedOut)).until_deadline();
+        run.agent(answered());
+    }
+    assert_eq!(run.outcome(), Some((Outcome::LimitReached, 1)));
+}
+
+#[test]
+fn failures_can_use_up_iterations_instead() {
+    let retry = Retry {
+        scope: RetryScope::NextIteration { failures: 5 },
+        backoff_ms: 1_000,
+        backoff_cap_ms: 300_000,
+        exit_code: 1,
+    };
+    let mut run = Loop::start(Rules { max_iterations: 100, retry, ..rules() });
+    for (n, delay) in [1_000, 2_000, 4_000, 8_000].into_iter().enumerate() {
+        run.agent(failed(Class::Failed));
+        assert_eq!(run.machine.deadline(), Some(run.now.mono_ms + delay));
+        run.until_deadline();
+        assert_eq!(run.machine.iteration() as usize, n + 2);
+    }
+    run.agent(failed(Class::Failed));
+    assert_eq!(run.outcome(), Some((Outcome::AgentFailed, 1)));
+
+    let mut run = Loop::start(Rules { max_iterations: 1, exit_at_limit: 0, retry, ..rules() });
+    run.agent(failed(Class::Failed)).until_deadline();
+    assert_eq!(run.outcome(), Some((Outcome::LimitReached, 0)));
+}
+
+#[test]
+fn backoff_doubles_up_to_its_cap() {
+    let retry = rules().retry;
+    let delays: Vec<u64> = [1, 2, 3, 9, 10, 64, u32::MAX].map(|n| retry.backoff(n)).to_vec();
+    assert_eq!(delays, [1_000, 2_000, 4_000, 256_000, 300_000, 300_000, 300_000]);
+}
+
+#[test]
+fn a_limit_is_waited_for_and_counts_as_no_failure() {
+    let mut run = Loop::start(rules());
+    for _ in 0..5 {
+        let reset = run.now.wall_ms / 1000 + 500;
+        run.agent(limited(Some(reset)));
+        while !run.starts_agent() {
+            run.until_deadline();
+        }
+        assert_eq!(run.now.wall_ms, (reset + 1) * 1000);
+    }
+    assert_eq!(run.machine.iteration(), 1);
+    run.agent(done());
+    assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
+}
+
+#[test]
+fn a_limit_that_ended_while_the_machine_slept_is_noticed() {
+    let mut run = Loop::start(rules());
+    let reset = run.now.wall_ms / 1000 + 3_000;
+    run.agent(limited(Some(reset)));
+    run.now.wall_ms += 4_000_000;
+    run.until_deadline();
+    assert!(run.starts_agent());
+}
+
+#[test]
+fn a_limit_without_a_time_backs_off() {
+    let mut run = Loop::start(rules());
+    for delay in [1_000, 2_000, 4_000] {
+        run.agent(limited(None));
+        assert_eq!(run.machine.deadline(), Some(run.now.mono_ms + delay));
+        run.until_deadline();
+    }
+    // So does one that is over already.
+    run.agent(limited(Some(1)));
+    assert_eq!(run.machine.deadline(), Some(run.now.mono_ms + 8_000));
+}
+
+#[test]
+fn a_limit_is_not_waited_for_too_long_or_not_at_all() {
+    let mut run = Loop::start(rules());
+    run.agent(limited(Some(run.now.wall_ms / 1000 + 3_700)));
+    assert_eq!(run.outcome(), Some((Outcome::AgentFailed, 4)));
+
+    let mut run = Loop::start(rules());
+    let half = run.now.wall_ms / 1000 + 2_000;
+    run.agent(limited(Some(half)));
+    while !run.starts_agent() {
+        run.until_deadline();
+    }
+    let reset = run.now.wall_ms / 1000 + 2_000;
+    run.agent(limited(Some(reset)));
+    assert_eq!(run.outcome(), Some((Outcome::AgentFailed, 4)), "waits in a row add up");
+
+    let rate_limit = RateLimit { wait: false, max_wait_ms: 3_600_000 };
+    let mut run = Loop::start(Rules { rate_limit, ..rules() });
+    run.agent(limited(None));
+    assert_eq!(run.outcome(), Some((Outcome::AgentFailed, 4)));
+}
+
+#[test]
+fn refused_credentials_stop_at_once() {
+    let mut run = Loop::start(rules());
+    run.agent(failed(Class::Credentials));
+    assert_eq!(run.outcome(), Some((Outcome::CredentialsRefused, 4)));
+}
+
+#[test]
+fn empty_answers_are_retried_only_where_asked() {
+    let mut run = Loop::start(rules());
+    run.agent(failed(Class::Empty));
+    assert_eq!(run.machine.iteration(), 2);
+
+    let mut run = Loop::start(Rules { retry_empty: true, ..rules() });
+    run.agent(failed(Class::Empty)).until_deadline();
+    assert_eq!(run.machine.iteration(), 1);
+}
+
+#[test]
+fn a_limited_attempt_is_checked_but_never_complete() {
+    let mut run = Loop::start(Rules { guardrails: vec![None], ..rules() });
+    run.agent(Report { class: Class::Limited, ..done() });
+    assert!(run.asked(&Action::RunGuardrail(0)));
+    run.give(Input::GuardrailEnded { failed: None });
+    assert!(run.starts_agent());
+}
+
+#[test]
+fn silence_ends_the_agent_and_output_resets_it() {
+    let mut run = Loop::start(Rules { inactivity_ms: Some(60_000), ..rules() });
+    run.give(Input::AgentStarted).after(50_000).give(Input::Output).after(50_000);
+    run.give(Input::Deadline);
+    assert_eq!(run.actions, []);
+    run.until_deadline();
+    assert_eq!(run.actions, [Action::EndAgent(EndCause::Inactivity)]);
+    run.give(Input::Deadline);
+    assert_eq!(run.actions, [], "it is ended once");
+    run.give(Input::AgentEnded(failed(Class::TimedOut)));
+    assert!(run.machine.deadline().is_some(), "a back-off");
+}
+
+#[test]
+fn silence_may_simply_end_the_iteration() {
+    let mut run = Loop::start(Rules { inactivity_fails: false, ..rules() });
+    run.agent(Report { class: Class::TimedOut, ..done() });
+    assert_eq!((run.machine.iteration(), run.starts_agent()), (2, true));
+}
+
+#[test]
+fn an_agent_that_stays_after_its_result_is_ended() {
+    let mut run = Loop::start(rules());
+    run.give(Input::AgentStarted).give(Input::ResultSeen).after(9_000).give(Input::Output);
+    run.until_deadline();
+    assert_eq!(run.actions, [Action::EndAgent(EndCause::ResultGrace)]);
+
+    // Not while its background tasks run, nor when it works on.
+    let mut run = Loop::start(rules());
+    run.give(Input::AgentStarted).give(Input::BackgroundTasks(1)).give(Input::ResultSeen);
+    assert_eq!(run.machine.deadline(), None);
+    run.after(60_000).give(Input::BackgroundTasks(0));
+    assert_eq!(run.machine.deadline(), Some(run.now.mono_ms + 10_000));
+    run.give(Input::Working);
+    assert_eq!(run.machine.deadline(), None);
+}
+
+#[test]
+fn budgets_end_the_agent_and_the_run() {
+    let budget = Budget { cost_usd: Some(1.0), ..Budget::default() };
+    let mut run = Loop::start(Rules { budget, ..rules() });
+    run.agent(Report { usage: spent(0.6), ..answered() });
+    run.give(Input::AgentStarted).give(Input::Used(spent(0.3)));
+    assert_eq!(run.actions, []);
+    run.give(Input::Used(spent(0.4)));
+    assert_eq!(run.actions, [Action::EndAgent(EndCause::Budget)]);
+    run.give(Input::AgentEnded(Report { usage: spent(0.4), ..failed(Class::Limited) }));
+    assert_eq!(run.outcome(), Some((Outcome::Budget, 3)));
+
+    // A run that completes with its last cent is complete.
+    let mut run = Loop::start(Rules { budget, ..rules() });
+    run.agent(Report { usage: spent(2.0), ..done() });
+    assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
+}
+
+#[test]
+fn time_is_a_budget_too() {
+    let budget = Budget { duration_ms: Some(1_000), ..Budget::default() };
+    let mut run = Loop::start(Rules { budget, ..rules() });
+    run.give(Input::AgentStarted).until_deadline();
+    assert_eq!(run.actions, [Action::EndAgent(EndCause::Budget)]);
+    let mut run = Loop::start(Rules { iteration_budget: budget, ..rules() });
+    run.give(Input::AgentStarted).until_deadline();
+    assert_eq!(run.actions, [Action::EndAgent(EndCause::IterationBudget)]);
+    run.give(Input::AgentEnded(failed(Class::Limited)));
+    assert!(run.starts_agent(), "the next iteration has a budget of its own");
+}
+
+#[test]
+fn a_first_stop_lets_the_agent_finish_and_a_second_ends_it() {
+    let stop = |now| Input::Stop { signal: "SIGINT", now };
+    let mut run = Loop::start(Rules { guardrails: vec![None], ..rules() });
+    run.give(Input::AgentStarted).give(stop(false));
+    assert!(!run.asked(&Action::EndAgent(EndCause::Interrupt)));
+    let mut patient = Loop { machine: run.machine.clone(), now: run.now, actions: Vec::new() };
+    patient.give(Input::AgentEnded(done()));
+    assert_eq!(patient.outcome(), Some((Outcome::Interrupted, 130)), "guardrails did not pass");
+    run.give(stop(true));
+    assert!(run.asked(&Action::EndAgent(EndCause::Interrupt)));
+    assert_eq!(run.outcome(), None, "not before the agent is gone");
+    run.give(Input::AgentEnded(failed(Class::Interrupted)));
+    assert_eq!(run.outcome(), Some((Outcome::Interrupted, 130)));
+}
+
+#[test]
+fn a_stop_ends_a_wait_and_a_guardrail_gets_its_turn() {
+    let stop = |now| Input::Stop { signal: "SIGTERM", now };
+    let mut run = Loop::start(rules());
+    run.agent(failed(Class::Failed)).give(stop(false));
+    assert_eq!(run.outcome(), Some((Outcome::Interrupted, 130)));
+
+    let mut run = Loop::start(Rules { guardrails: vec![None, None], ..rules() });
+    run.agent(done()).give(stop(false));
+    assert_eq!(run.outcome(), None);
+    run.give(stop(true));
+    assert!(run.asked(&Action::EndGuardrail { timed_out: false }));
+    run.give(Input::GuardrailEnded { failed: None });
+    assert_eq!(run.outcome(), Some((Outcome::Interrupted, 130)));
+}
+
+#[test]
+fn a_slow_guardrail_is_ended() {
+    let mut run = Loop::start(Rules { guardrails: vec![Some(5_000)], ..rules() });
+    run.agent(done()).until_deadline();
+    assert_eq!(run.actions, [Action::EndGuardrail { timed_out: true }]);
+    run.give(Input::GuardrailEnded { failed: Some(feedback("slow")) });
+    assert!(run.starts_agent());
+}
+
+#[test]
+fn scm_asks_for_a_message_only_when_there_is_something_to_commit() {
+    let scm = vec![ScmTask::Commit, ScmTask::Other];
+    let message = Report { has_message: true, ..answered() };
+    let mut run = Loop::start(Rules { scm, ..rules() });
+    run.agent(answered());
+    assert!(run.asked(&Action::LookAtScm));
+    run.give(Input::ScmLooked { dirty: true });
+    assert!(run.asked(&Action::StartAgent(Purpose::CommitMessage)));
+    run.agent(message);
+    assert!(run.asked(&Action::RunScmTask(0)));
+    run.give(Input::ScmTaskEnded { ok: true });
+    assert!(run.asked(&Action::RunScmTask(1)));
+    run.give(Input::ScmTaskEnded { ok: true });
+    assert!(run.starts_agent());
+    run.agent(done()).give(Input::ScmLooked { dirty: false });
+    assert!(run.asked(&Action::SkipScmTask(0, "nothing to commit")));
+    assert!(run.asked(&Action::RunScmTask(1)));
+    run.give(Input::ScmTaskEnded { ok: true });
+    assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
+}
+
+#[test]
+fn a_failed_scm_task_spoils_only_the_end() {
+    let scm = vec![ScmTask::Other, ScmTask::Other];
+    let mut run = Loop::start(Rules { scm, ..rules() });
+    run.agent(answered()).give(Input::ScmLooked { dirty: true });
+    run.give(Input::ScmTaskEnded { ok: false });
+    assert!(run.starts_agent(), "the loop goes on");
+    run.agent(done()).give(Input::ScmLooked { dirty: true });
+    run.give(Input::ScmTaskEnded { ok: false });
+    assert_eq!(run.outcome(), Some((Outcome::CompleteScmFailed, 5)));
+}
+
+#[test]
+fn a_gate_can_veto() {
+    let mut run = Loop::start(Rules { gates: true, ..rules() });
+    run.agent(done());
+    assert!(run.asked(&Action::CheckGates));
+    let veto = Some(("2 stories are open".to_owned(), vec![feedback("open: US-2")]));
+    run.give(Input::GatesChecked { veto });
+    assert!(run.starts_agent());
+    assert_eq!(run.machine.feedback(), [feedback("open: US-2")]);
+    run.agent(done()).give(Input::GatesChecked { veto: None });
+    assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
+}
+
+#[test]
+fn what_breaks_ends_the_agent_first() {
+    let mut run = Loop::start(rules());
+    run.give(Input::AgentStarted).give(Input::Broken { message: "disk full".into() });
+    assert_eq!(run.actions, [Action::EndAgent(EndCause::Broken)]);
+    run.give(Input::AgentEnded(failed(Class::Interrupted)));
+    assert_eq!(run.outcome(), Some((Outcome::Broken, 2)));
+}
+
+#[test]
+fn a_lost_prompt_ends_the_run() {
+    let mut run = Loop::start(rules());
+    run.give(Input::PromptFailed { message: "gone".into() });
+    assert_eq!(run.outcome(), Some((Outcome::PromptLost, 2)));
+}
+
+/// What the world of a random history holds: the things that the machine started and that have not
+/// ended. It answers as a driver would, in any order and at any time that a driver could.
+#[derive(Default)]
+struct World {
+    agent: Option<Purpose>,
+    starting: bool,
+    guardrail: bool,
+    guardrail_failed: bool,
+    looking: bool,
+    scm: bool,
+    gates: bool,
+    agents_started: u32,
+    iterations: u32,
+    open_iterations: u32,
+    spent: f64,
+    stop_asked: bool,
+    end_agent_asked: bool,
+    complete_claimed: bool,
+    finished: Option<Outcome>,
+}
+
+impl World {
+    fn carry_out(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            assert_eq!(self.finished, None, "nothing comes after the end: {action:?}");
+            match action {
+                Action::StartAgent(purpose) => {
+                    assert!(self.idle(), "never two things at once");
+                    assert!(!self.stop_asked, "nothing is started after a stop");
+                    self.agent = Some(purpose);
+                    self.starting = true;
+                    self.end_agent_asked = false;
+                    if purpose == Purpose::Work {
+                        self.agents_started += 1;
+                        self.guardrail_failed = false;
+                    }
+                }
+                Action::EndAgent(_) => {
+                    assert!(self.agent.is_some() && !self.end_agent_asked);
+                    self.end_agent_asked = true;
+                }
+                Action::RunGuardrail(_) => {
+                    assert!(self.idle() && !self.stop_asked);
+                    self.guardrail = true;
+                }
+                Action::EndGuardrail { .. } => assert!(self.guardrail),
+                Action::LookAtScm => {
+                    assert!(self.idle() && !self.guardrail_failed);
+                    self.looking = true;
+                }
+                Action::RunScmTask(_) => {
+                    assert!(self.idle() && !self.stop_asked && !self.guardrail_failed);
+                    self.scm = true;
+                }
+                Action::EndScmTask => assert!(self.scm),
+                Action::CheckGates => {
+                    assert!(self.idle() && !self.guardrail_failed);
+                    self.gates = true;
+                }
+                Action::SkipScmTask(..) | Action::Save => {}
+                Action::Emit(Event::IterationStarted { max_iterations }) => {
+                    self.iterations += 1;
+                    self.open_iterations += 1;
+                    assert_eq!(self.open_iterations, 1, "every iteration ends before the next");
+                    assert!(self.iterations <= max_iterations, "never more than the limit");
+                }
+                Action::Emit(Event::IterationEnded { complete, .. }) => {
+                    self.open_iterations -= 1;
+                    assert!(!complete || !self.guardrail_failed);
+                }
+                Action::Emit(_) => {}
+                Action::Finish { outcome, .. } => {
+                    assert!(self.idle(), "nothing is left running");
+                    assert_eq!(self.open_iterations, 0, "every start has an end");
+                    let complete =
+                        matches!(outcome, Outcome::Complete | Outcome::CompleteScmFailed);
+                    if complete {
+                        assert!(!self.guardrail_failed, "never complete with a failed guardrail");
+                        assert!(self.complete_claimed, "never complete unsaid");
+                        assert!(!self.stop_asked, "a stop is always honoured");
+                    }
+                    self.finished = Some(outcome);
+                }
+            }
+        }
+    }
+
+    fn idle(&self) -> bool {
+        self.agent.is_none() && !self.guardrail && !self.looking && !self.scm && !self.gates
+    }
+}
+
+fn report(choice: u8, complete: bool) -> Report {
+    let class = [
+        Class::Answered,
+        Class::Answered,
+        Class::Answered,
+        Class::Empty,
+        Class::Failed,
+        Class::RateLimited,
+        Class::Overloaded,
+        Class::Credentials,
+        Class::ContextExhausted,
+        Class::Limited,
+        Class::TimedOut,
+    ][usize::from(choice) % 11];
+    let failure = (class == Class::RateLimited).then(|| Failure {
+        kind: FailureKind::RateLimit,
+        message: "limit".into(),
+        resets_at: (choice > 127).then(|| i64::from(choice) * 10_000),
+    });
+    let usage = spent(0.1);
+    Report { class, failure, usage, complete, has_message: choice.is_multiple_of(2), ..answered() }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn any_history_keeps_the_promises(
+        max_iterations in 1u32..6,
+        guardrails in 0usize..3,
+        scm in 0usize..3,
+        gates: bool,
+        next_iteration: bool,
+        retry_empty: bool,
+        inactivity_fails: bool,
+        budget in proptest::option::of(0.05f64..2.0),
+        choices in proptest::collection::vec(any::<(u8, u8, bool)>(), 1..120),
+    ) {
+        let scope = if next_iteration {
+            RetryScope::NextIteration { failures: 3 }
+        } else {
+            RetryScope::SameIteration { retries: 2 }
+        };
+        let rules = Rules {
+            max_iterations,
+            retry: Retry { scope, ..rules().retry },
+            retry_empty,
+            inactivity_fails,
+            inactivity_ms: Some(60_000),
+            iteration_timeout_ms: Some(100_000),
+            budget: Budget { cost_usd: budget, ..Budget::default() },
+            guardrails: vec![Some(10_000); guardrails],
+            scm: [ScmTask::Commit, ScmTask::Other][..scm].to_vec(),
+            gates,
+            ..rules()
+        };
+        let mut machine = LoopMachine::new(rules);
+        let mut world = World::default();
+        let mut now = Now { mono_ms: 1, wall_ms: 1_000_000 };
+        world.carry_out(machine.step(now, Input::Start));
+        let mut broken = false;
+        for (kind, choice, flag) in choices {
+            let elapsed = u64::from(choice) * 100;
+            now.mono_ms += elapsed;
+            now.wall_ms += elapsed as i64;
+            if kind.is_multiple_of(7) && let Some(deadline) = machine.deadline() {
+                now.wall_ms += deadline.saturating_sub(now.mono_ms) as i64;
+                now.mono_ms = now.mono_ms.max(deadline);
+            }
+            // What comes from outside at any time, and else the end of whatever is running.
+            let input = match kind % 16 {
+                0 if choice.is_multiple_of(8) => {
+                    world.stop_asked = true;
+                    Input::Stop { signal: "SIGINT", now: flag }
+                }
+                1 if choice == 0 => {
+                    broken = true;
+                    world.stop_asked = true;
+                    Input::Broken { message: "disk full".into() }
+                }
+                2 | 3 => Input::Deadline,
+                4 if world.agent.is_some() => Input::Output,
+                5 if world.agent.is_some() => Input::Used(spent(f64::from(choice) / 200.0)),
+                6 if world.agent.is_some() => Input::ResultSeen,
+                7 if world.agent.is_some() => Input::BackgroundTasks(u32::from(choice % 3)),
+                _ => {
+                    if world.starting {
+                        world.starting = false;
+                        match choice % 16 {
+                            0 => { world.agent = None; Input::AgentNotStarted { message: "x".into() } }
+                            1 if world.agent == Some(Purpose::Work) => {
+                                world.agent = None;
+                                Input::PromptFailed { message: "x".into() }
+                            }
+                            _ => Input::AgentStarted,
+                        }
+                    } else if let Some(purpose) = world.agent.take() {
+                        let report = report(choice, flag && purpose == Purpose::Work);
+                        if purpose == Purpose::Work {
+                            world.complete_claimed = report.complete;
+                        }
+                        world.spent += 0.1;
+                        Input::AgentEnded(report)
+                    } else if std::mem::take(&mut world.guardrail) {
+                        world.guardrail_failed |= flag;
+                        Input::GuardrailEnded { failed: flag.then(|| feedback("no")) }
+                    } else if std::mem::take(&mut world.looking) {
+                        Input::ScmLooked { dirty: flag }
+                    } else if std::mem::take(&mut world.scm) {
+                        Input::ScmTaskEnded { ok: flag }
+                    } else if std::mem::take(&mut world.gates) {
+                        if flag { world.complete_claimed = false; }
+                        Input::GatesChecked { veto: flag.then(|| ("open".into(), vec![])) }
+                    } else {
+                        Input::Deadline
+                    }
+                }
+            };
+            world.carry_out(machine.step(now, input));
+            if world.finished.is_some() {
+                break;
+            }
+        }
+        // Whatever the history was, a stop ends it as soon as what is running has ended.
+        if world.finished.is_none() {
+            world.stop_asked = true;
+            world.carry_out(machine.step(now, Input::Stop { signal: "SIGHUP", now: true }));
+            let input = if world.agent.take().is_some() {
+                Some(Input::AgentEnded(report(0, true)))
+            } else if std::mem::take(&mut world.guardrail) {
+                Some(Input::GuardrailEnded { failed: None })
+            } else if std::mem::take(&mut world.looking) {
+                Some(Input::ScmLooked { dirty: true })
+            } else if std::mem::take(&mut world.scm) {
+                Some(Input::ScmTaskEnded { ok: true })
+            } else if std::mem::take(&mut world.gates) {
+                Some(Input::GatesChecked { veto: None })
+            } else {
+                None
+            };
+            if let Some(input) = input {
+                world.carry_out(machine.step(now, input));
+            }
+            let expected = if broken { Outcome::Broken } else { Outcome::Interrupted };
+            prop_assert_eq!(world.finished, Some(expected));
+        }
+        prop_assert!(machine.is_finished());
+        prop_assert_eq!(machine.step(now, Input::Deadline), vec![]);
+        if let Some(budget) = budget {
+            // One agent may run over; no agent is started once the budget is used up.
+            prop_assert!(world.spent < budget + 0.1 * 2.0 + f64::EPSILON, "{}", world.spent);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The rules of a loop: its limits, and what happens when something fails.
+
+use super::event::Usage;
+use super::text;
+
+/// What a loop may do, and when it ends.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rules {
+    pub max_iterations: u32,
+    /// The exit code when the limit is reached without completion.
+    pub exit_at_limit: u8,
+    pub retry: Retry,
+    /// An attempt that ended well and said nothing is tried again.
+    pub retry_empty: bool,
+    pub inactivity_ms: Option<u64>,
+    /// An agent that was ended for its silence has failed; else its iteration is simply over.
+    pub inactivity_fails: bool,
+    pub iteration_timeout_ms: Option<u64>,
+    /// How long an agent may stay after its final result.
+    pub result_grace_ms: Option<u64>,
+    pub rate_limit: RateLimit,
+    pub budget: Budget,
+    pub iteration_budget: Budget,
+    /// The time limit of each guardrail, in order.
+    pub guardrails: Vec<Option<u64>>,
+    /// The SCM tasks, in order: whether each needs a commit message.
+    pub scm: Vec<ScmTask>,
+    /// Something other than guardrails can veto a completion.
+    pub gates: bool,
+}
+
+/// What happens when an agent fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retry {
+    pub scope: RetryScope,
+    pub backoff_ms: u64,
+    pub backoff_cap_ms: u64,
+    pub exit_code: u8,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RetryScope {
+    /// The same iteration is tried again, so many times.
+    SameIteration { retries: u32 },
+    /// A failure uses up its iteration; so many in a row end the run.
+    NextIteration { failures: u32 },
+}
+
+impl Retry {
+    /// The number of failures in a row that ends the run.
+    pub fn fatal(self) -> u32 {
+        match self.scope {
+            RetryScope::SameIteration { retries } => retries.saturating_add(1),
+            RetryScope::NextIteration { failures } => failures.max(1),
+        }
+    }
+
+    /// How long to wait after the `n`th failure in a row: twice as long each time, up to the cap.
+    pub fn backoff(self, n: u32) -> u64 {
+        let doublings = n.saturating_sub(1).min(40);
+        self.backoff_ms.saturating_mul(1 << doublings).min(self.backoff_cap_ms)
+    }
+}
+
+/// What happens when the agent's account is at its limit, or its service has no capacity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RateLimit {
+    pub wait: bool,
+    /// The longest that may be waited in a row.
+    pub max_wait_ms: u64,
+}
+
+/// What may be used up.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Budget {
+    pub cost_usd: Option<f64>,
+    pub tokens: Option<u64>,
+    pub duration_ms: Option<u64>,
+}
+
+impl Budget {
+    /// What is used up of this budget, in words.
+    pub fn exceeded(&self, used: &Usage, elapsed_ms: u64) -> Option<String> {
+        let spent = used.cost_usd.unwrap_or(0.0);
+        if let Some(limit) = self.cost_usd.filter(|limit| spent >= *limit) {
+            Some(format!("cost {} of {}", text::dollars(spent), text::dollars(limit)))
+        } else if let Some(limit) = self.tokens.filter(|limit| used.total_tokens() >= *limit) {
+            Some(format!("{} of {} tokens", used.total_tokens(), limit))
+        } else {
+            let limit = self.duration_ms.filter(|limit| elapsed_ms >= *limit)?;
+            Some(format!("{} of {}", text::duration(elapsed_ms), text::duration(limit)))
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScmTask {
+    /// Needs something to commit, and a message that the agent is asked for.
+    Commit,
+    Other,
+}
