@@ -4,3 +4,4 @@ pub mod agent;
 pub mod core;
 pub mod process;
 pub mod report;
+pub mod state;

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 /// When and where in a run an event happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stamp {
-    /// Milliseconds since the Unix epoch.
+    /// Milliseconds since the Unix epoch; in JSON a time that people can read.
+    #[serde(rename = "time", with = "rfc3339")]
     pub time_ms: i64,
     /// The iteration, counted from 1; 0 before the first.
     pub iteration: u32,
@@ -481,6 +482,24 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
+/// Milliseconds since the Unix epoch as `2026-11-15T20:27:52.123Z`.
+mod rfc3339 {
+    use jiff::Timestamp;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape that serde asks for")]
+    pub(super) fn serialize<S: Serializer>(ms: &i64, serializer: S) -> Result<S::Ok, S::Error> {
+        let time = Timestamp::from_millisecond(*ms).unwrap_or_default();
+        serializer.collect_str(&format_args!("{time:.3}"))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let time: Timestamp = text.parse().map_err(serde::de::Error::custom)?;
+        Ok(time.as_millisecond())
+    }
+}
+
 /// An event with its place in the run: a line of the journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Entry<'a> {
@@ -503,7 +522,7 @@ mod tests {
         let line = serde_json::to_string(&entry).unwrap();
         assert_eq!(
             line,
-            r#"{"time_ms":1794774472123,"iteration":3,"attempt":1,"event":"text","text":"a\n\"b\" é","subagent":true}"#
+            r#"{"time":"2026-11-15T20:27:52.123Z","iteration":3,"attempt":1,"event":"text","text":"a\n\"b\" é","subagent":true}"#
         );
         assert_eq!(serde_json::from_str::<Entry<'_>>(&line).unwrap(), entry);
     }

@@ -1,0 +1,111 @@
+//! The append-only file of a run's events: the one source of truth of that run.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::Path;
+
+use crate::core::event::{Entry, Event, Stamp};
+
+/// Turns events into lines. What is collected here goes to the file in one write, and only then to
+/// anybody's eyes.
+#[derive(Debug, Default)]
+pub struct Lines {
+    bytes: Vec<u8>,
+    /// The part of a line that tells when and where, for `stamp`: most events share it.
+    prefix: Vec<u8>,
+    stamp: Option<Stamp>,
+}
+
+impl Lines {
+    /// Adds the line of one event.
+    pub fn push(&mut self, at: Stamp, event: &Event<'_>) {
+        if self.stamp != Some(at) {
+            self.stamp = Some(at);
+            self.prefix.clear();
+            if serde_json::to_writer(&mut self.prefix, &at).is_err() {
+                return;
+            }
+            self.prefix.pop();
+        }
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(&self.prefix);
+        let join = self.bytes.len();
+        if serde_json::to_writer(&mut self.bytes, event).is_err() {
+            // Only a number that JSON does not know could do this, and none is made here.
+            self.bytes.truncate(start);
+            return;
+        }
+        // Two objects become one: `{"time":…` and `{"event":…`.
+        self.bytes[join] = b',';
+        self.bytes.push(b'\n');
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.bytes.shrink_to(1024 * 1024);
+    }
+}
+
+/// Reads a journal from its beginning. A line that is torn or that this version does not know is left
+/// out: what is whole is worth reading.
+pub fn read(path: &Path) -> io::Result<impl Iterator<Item = Entry<'static>>> {
+    let mut reader = BufReader::new(File::open(path)?);
+    let mut line = Vec::new();
+    Ok(std::iter::from_fn(move || {
+        loop {
+            line.clear();
+            match reader.read_until(b'\n', &mut line) {
+                Ok(0) | Err(_) => return None,
+                Ok(_) => {}
+            }
+            if let Ok(entry) = serde_json::from_slice(&line) {
+                return Some(entry);
+            }
+        }
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(iteration: u32) -> Stamp {
+        Stamp { time_ms: 1_794_774_472_123, iteration, attempt: 1 }
+    }
+
+    fn text(text: &'static str) -> Event<'static> {
+        Event::Text { text: text.into(), joined: false, subagent: false }
+    }
+
+    #[test]
+    fn a_line_is_the_entry_in_one_object() {
+        let mut lines = Lines::default();
+        for n in [1, 1, 2] {
+            lines.push(at(n), &text("hi"));
+        }
+        let entry = |n| serde_json::to_string(&Entry { at: at(n), event: text("hi") }).unwrap();
+        let expected = format!("{}\n{}\n{}\n", entry(1), entry(1), entry(2));
+        assert_eq!(String::from_utf8_lossy(lines.bytes()), expected);
+    }
+
+    #[test]
+    fn a_torn_line_hides_nothing_else() {
+        let mut lines = Lines::default();
+        lines.push(at(1), &text("one"));
+        lines.push(at(2), &text("two"));
+        let mut bytes = lines.bytes().to_vec();
+        bytes.extend_from_slice(b"{\"event\":\"of a later version\"}\nnonsense \xff\n");
+        lines.clear();
+        lines.push(at(3), &text("three"));
+        bytes.extend_from_slice(&lines.bytes()[..20]);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("events.jsonl");
+        std::fs::write(&path, bytes).unwrap();
+        let entries: Vec<u32> = read(&path).unwrap().map(|entry| entry.at.iteration).collect();
+        assert_eq!(entries, [1, 2]);
+    }
+}

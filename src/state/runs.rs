@@ -1,0 +1,187 @@
+//! The runs of a project: a directory each, under `.ralph/runs`.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+
+/// The name of a run: when it began, and something that tells apart two that began together.
+pub fn new_id(now_ms: i64) -> String {
+    use std::hash::{BuildHasher, Hasher};
+    let time = Timestamp::from_millisecond(now_ms).unwrap_or_default();
+    // The standard library's hasher is seeded at random: enough for a name.
+    let random = std::hash::RandomState::new().build_hasher().finish() & 0xffff;
+    format!("{}-{random:04x}", time.strftime("%Y%m%d-%H%M%S"))
+}
+
+fn is_id(name: &str) -> bool {
+    let shape = |c: char| match c {
+        '0'..='9' => '0',
+        'a'..='f' => 'a',
+        other => other,
+    };
+    name.len() == 20
+        && name.char_indices().all(|(i, c)| match i {
+            8 | 15 => c == '-',
+            0..15 => shape(c) == '0',
+            _ => matches!(shape(c), '0' | 'a'),
+        })
+}
+
+/// One run on disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunDir {
+    pub id: String,
+    pub path: PathBuf,
+}
+
+impl RunDir {
+    pub fn journal(&self) -> PathBuf {
+        self.path.join("events.jsonl")
+    }
+
+    pub fn raw(&self) -> PathBuf {
+        self.path.join("raw.ndjson")
+    }
+
+    /// Whether a process is writing this run's journal.
+    pub fn is_running(&self) -> bool {
+        File::open(self.journal()).is_ok_and(|file| file.try_lock_shared().is_err())
+    }
+}
+
+/// All runs, the oldest first.
+pub fn list(runs_dir: &Path) -> io::Result<Vec<RunDir>> {
+    let mut runs = Vec::new();
+    let entries = match std::fs::read_dir(runs_dir) {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(runs),
+        other => other?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        if let Some(id) = entry.file_name().to_str().filter(|name| is_id(name)) {
+            runs.push(RunDir { id: id.to_owned(), path: entry.path() });
+        }
+    }
+    runs.sort_unstable_by(|a, b| a.id.cmp(&b.id));
+    Ok(runs)
+}
+
+/// Removes the oldest runs beyond `keep`, but none that is being written.
+pub fn prune(runs_dir: &Path, keep: usize) -> io::Result<()> {
+    let runs = list(runs_dir)?;
+    for run in &runs[..runs.len().saturating_sub(keep)] {
+        if !run.is_running() {
+            std::fs::remove_dir_all(&run.path)?;
+        }
+    }
+    Ok(())
+}
+
+/// The files that a run writes.
+#[derive(Debug)]
+pub struct RunFiles {
+    pub dir: RunDir,
+    journal: File,
+    raw: Raw,
+}
+
+impl RunFiles {
+    /// Makes the directory of a new run. `max_raw` is how many bytes of the agent's output are kept.
+    pub fn create(runs_dir: &Path, id: &str, max_raw: u64) -> io::Result<RunFiles> {
+        let dir = RunDir { id: id.to_owned(), path: runs_dir.join(id) };
+        std::fs::create_dir_all(&dir.path)?;
+        let journal = OpenOptions::new().append(true).create_new(true).open(dir.journal())?;
+        // Others tell by this lock that the run is going on. A file system without locks is no
+        // reason not to run.
+        let _ = journal.try_lock();
+        let raw = Raw { path: dir.raw(), file: None, size: 0, max_file: max_raw / 2 };
+        Ok(RunFiles { dir, journal, raw })
+    }
+
+    pub fn append_journal(&mut self, lines: &[u8]) -> io::Result<()> {
+        self.journal.write_all(lines)
+    }
+
+    pub fn append_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.raw.append(bytes)
+    }
+
+    /// A second handle of the journal, for a thread that syncs it.
+    pub fn journal_handle(&self) -> io::Result<File> {
+        self.journal.try_clone()
+    }
+}
+
+/// The agent's bytes as they came, the newest of them: when one file is half of what is allowed, it is
+/// set aside and takes the place of the one that was set aside before.
+#[derive(Debug)]
+struct Raw {
+    path: PathBuf,
+    file: Option<File>,
+    size: u64,
+    max_file: u64,
+}
+
+impl Raw {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.max_file == 0 {
+            return Ok(());
+        }
+        if self.size >= self.max_file && self.file.take().is_some() {
+            std::fs::rename(&self.path, self.path.with_extension("1.ndjson"))?;
+            self.size = 0;
+        }
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(OpenOptions::new().append(true).create(true).open(&self.path)?),
+        };
+        file.write_all(bytes)?;
+        self.size += bytes.len() as u64;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_sort_by_time_and_are_told_from_other_names() {
+        let id = new_id(1_794_774_472_123);
+        assert!(id.starts_with("20261115-202752-"), "{id}");
+        assert!(is_id(&id));
+        for other in ["", "20261115-202752", "20261115-202752-xyz1", "notes", ".."] {
+            assert!(!is_id(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn pruning_leaves_the_newest_and_the_running() {
+        let dir = tempfile::tempdir().unwrap();
+        let ids: Vec<String> = (0..5).map(|n| new_id(1_000_000 * n)).collect();
+        let mut files: Vec<RunFiles> =
+            ids.iter().map(|id| RunFiles::create(dir.path(), id, 1000).unwrap()).collect();
+        files.truncate(1);
+        std::fs::create_dir(dir.path().join("mine")).unwrap();
+        prune(dir.path(), 2).unwrap();
+        let left: Vec<String> = list(dir.path()).unwrap().into_iter().map(|run| run.id).collect();
+        assert_eq!(left, [&ids[0], &ids[3], &ids[4]].map(Clone::clone));
+        assert!(dir.path().join("mine").exists());
+    }
+
+    #[test]
+    fn the_newest_output_is_kept_within_its_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut files = RunFiles::create(dir.path(), &new_id(0), 100).unwrap();
+        for n in 0..100 {
+            files.append_raw(format!("line {n:03}\n").as_bytes()).unwrap();
+        }
+        let raw = std::fs::read_to_string(files.dir.raw()).unwrap();
+        let before = std::fs::read_to_string(files.dir.raw().with_extension("1.ndjson")).unwrap();
+        assert!(raw.len() + before.len() <= 120, "{} + {}", raw.len(), before.len());
+        assert!(raw.ends_with("line 099\n"));
+        assert_eq!(before.lines().count() * 9, before.len(), "whole lines in a row");
+    }
+}
