@@ -17,15 +17,14 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Adds the line of one event.
-    pub fn push(&mut self, at: Stamp, event: &Event<'_>) {
+    /// Adds the line of one event, and tells it without its newline.
+    pub fn push(&mut self, at: Stamp, event: &Event<'_>) -> &[u8] {
         if self.stamp != Some(at) {
             self.stamp = Some(at);
             self.prefix.clear();
-            if serde_json::to_writer(&mut self.prefix, &at).is_err() {
-                return;
+            if serde_json::to_writer(&mut self.prefix, &at).is_ok() {
+                self.prefix.pop();
             }
-            self.prefix.pop();
         }
         let start = self.bytes.len();
         self.bytes.extend_from_slice(&self.prefix);
@@ -33,11 +32,12 @@ impl Lines {
         if serde_json::to_writer(&mut self.bytes, event).is_err() {
             // Only a number that JSON does not know could do this, and none is made here.
             self.bytes.truncate(start);
-            return;
+            return &[];
         }
         // Two objects become one: `{"time":…` and `{"event":…`.
         self.bytes[join] = b',';
         self.bytes.push(b'\n');
+        &self.bytes[start..self.bytes.len() - 1]
     }
 
     pub fn bytes(&self) -> &[u8] {

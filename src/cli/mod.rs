@@ -1,0 +1,319 @@
+//! The command line: what can be said, and the help for saying it.
+//!
+//! Everything here is a definition. Help, man pages, shell completions and the command reference are
+//! made from it; a file per command turns what was said into a call.
+
+use std::path::PathBuf;
+
+use clap::builder::styling::{AnsiColor, Styles};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default().bold())
+    .placeholder(AnsiColor::Cyan.on_default());
+
+/// Run a coding agent in a loop, each time with a fresh context, until the work is provably done.
+#[derive(Debug, Parser)]
+#[command(
+    name = "ralph",
+    version,
+    disable_version_flag = true,
+    styles = STYLES,
+    arg_required_else_help = true,
+    subcommand_required = true,
+    max_term_width = 100,
+    after_help = "Start with `ralph demo`, then `ralph init` in a project of your own.\n\
+                  `ralph COMMAND --help` has examples."
+)]
+pub struct Cli {
+    /// Print the version.
+    #[arg(short = 'v', long, action = clap::ArgAction::Version)]
+    version: Option<bool>,
+
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the agent until it answers with the completion response and all guardrails pass.
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(RunArgs),
+
+    /// Ask a few questions and write `.ralph/settings.json`.
+    #[command(after_help = INIT_EXAMPLES)]
+    Init(InitArgs),
+
+    /// Show the effective settings and where each value came from.
+    #[command(after_help = SETTINGS_EXAMPLES)]
+    Settings(SettingsArgs),
+
+    /// List the runs of this project.
+    #[command(after_help = RUNS_EXAMPLES)]
+    Runs(RunsArgs),
+
+    /// Show a past run again.
+    #[command(after_help = REPLAY_EXAMPLES)]
+    Replay(ReplayArgs),
+
+    /// Watch a loop at work in a scratch repository: no account, no network, twenty seconds.
+    #[command(after_help = DEMO_EXAMPLES)]
+    Demo(DemoArgs),
+
+    /// Check what is installed, and say what to do about what is not.
+    #[command(after_help = DOCTOR_EXAMPLES)]
+    Doctor(DoctorArgs),
+
+    /// Print a script that completes ralph's commands in your shell.
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions(CompletionsArgs),
+
+    /// Write the man pages.
+    #[command(after_help = MAN_EXAMPLES)]
+    Man(ManArgs),
+
+    /// The agent of `ralph demo`.
+    #[command(hide = true)]
+    DemoAgent(DemoAgentArgs),
+}
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  Fix the tests with claude, at most five times, with no settings at all:
+    ralph run -n 5 -p \"Make the tests pass. Answer <response>DONE</response> when they do.\" -- claude
+
+  With the settings of this project and a prompt that may be edited while it runs:
+    ralph run -f PROMPT.md
+
+  See what would be run:
+    ralph run -f PROMPT.md --dry-run
+
+Exit codes:
+  0 complete   1 limit reached   2 bad usage, settings or input   3 budget used up
+  4 the agent kept failing   5 complete, but an SCM task failed   130 interrupted";
+const INIT_EXAMPLES: &str = "Examples:\n  ralph init\n  ralph init -C ../other-project";
+const SETTINGS_EXAMPLES: &str = "\
+Examples:
+  ralph settings
+  RALPH_AGENT__MODEL=opus ralph settings
+  ralph settings --schema > settings.schema.json";
+const RUNS_EXAMPLES: &str = "Examples:\n  ralph runs\n  ralph runs --json | jq .cost_usd";
+const REPLAY_EXAMPLES: &str = "\
+Examples:
+  The last run:
+    ralph replay
+
+  Another one, by as much of its name as tells it apart:
+    ralph replay 20261115-2027 --output json";
+const DEMO_EXAMPLES: &str = "Examples:\n  ralph demo\n  ralph demo --fast --keep";
+const DOCTOR_EXAMPLES: &str = "Examples:\n  ralph doctor";
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  ralph completions bash > ~/.local/share/bash-completion/completions/ralph
+  ralph completions zsh > \"${fpath[1]}/_ralph\"
+  ralph completions fish > ~/.config/fish/completions/ralph.fish";
+const MAN_EXAMPLES: &str = "Examples:\n  ralph man ~/.local/share/man/man1";
+
+/// Where to work, and how much to say. The same for every command.
+#[derive(Debug, Args)]
+pub struct Place {
+    /// Work in this directory instead of the current one.
+    #[arg(short = 'C', long, value_name = "PATH", short_alias = 'd')]
+    pub project_dir: Option<PathBuf>,
+}
+
+/// What every loop takes.
+#[derive(Debug, Args)]
+pub struct LoopArgs {
+    #[command(flatten)]
+    pub place: Place,
+
+    /// Stop after this many iterations.
+    #[arg(
+        short = 'n',
+        long,
+        value_name = "N",
+        short_alias = 'm',
+        visible_alias = "maximum-iterations",
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
+    pub max_iterations: Option<u32>,
+
+    /// The agent's program, instead of the one in the settings.
+    #[arg(long, value_name = "PROGRAM", conflicts_with = "agent_command")]
+    pub agent: Option<String>,
+
+    /// The model to ask the agent for.
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<String>,
+
+    /// End an agent that prints nothing for this many seconds; 0 is never.
+    #[arg(long, value_name = "SECONDS")]
+    pub inactivity_timeout: Option<u64>,
+
+    /// Read settings from this file instead of `.ralph/settings.json`.
+    #[arg(long, value_name = "PATH")]
+    pub settings: Option<PathBuf>,
+
+    /// Show what the agent does while it does it (the default).
+    #[arg(long, overrides_with = "no_stream_agent_output")]
+    pub stream_agent_output: bool,
+
+    /// Run the agent in its plain mode and do not show what it does.
+    #[arg(long)]
+    pub no_stream_agent_output: bool,
+
+    /// Tell what ralph itself does, in lines that begin with `[ralph]`.
+    #[arg(short = 'V', long)]
+    pub verbose: bool,
+
+    /// Print only warnings, errors and the outcome.
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub quiet: bool,
+
+    /// How to show what happens.
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = OutputForm::Human)]
+    pub output: OutputForm,
+
+    /// Show what would be run, and run nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// The agent to run, with its flags, instead of the one in the settings.
+    #[arg(last = true, value_name = "COMMAND")]
+    pub agent_command: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OutputForm {
+    /// For people: emoji and colour where the terminal has them.
+    Human,
+    /// One event a line, as in the journal.
+    Json,
+    /// For people and log files: plain characters, no colour.
+    Plain,
+}
+
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// What to ask the agent.
+    #[arg(short, long, value_name = "TEXT", conflicts_with = "prompt_file")]
+    pub prompt: Option<String>,
+
+    /// A file with what to ask the agent. It is read again for each iteration.
+    #[arg(short = 'f', long, value_name = "FILE")]
+    pub prompt_file: Option<PathBuf>,
+
+    /// Complete when the agent answers `<response>TEXT</response>` [default: DONE].
+    #[arg(short, long, value_name = "TEXT")]
+    pub completion_response: Option<String>,
+
+    /// Complete when the agent says `<promise>TEXT</promise>` instead.
+    #[arg(long, value_name = "TEXT", conflicts_with = "completion_response")]
+    pub completion_promise: Option<String>,
+
+    /// Complete when what the agent says matches this regular expression instead.
+    #[arg(
+        long,
+        value_name = "REGEX",
+        conflicts_with_all = ["completion_response", "completion_promise"]
+    )]
+    pub done_pattern: Option<String>,
+
+    #[command(flatten)]
+    pub common: LoopArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct InitArgs {
+    #[command(flatten)]
+    pub place: Place,
+}
+
+#[derive(Debug, Args)]
+pub struct SettingsArgs {
+    #[command(flatten)]
+    pub place: Place,
+
+    /// Read settings from this file instead of `.ralph/settings.json`.
+    #[arg(long, value_name = "PATH")]
+    pub settings: Option<PathBuf>,
+
+    /// Print as JSON.
+    #[arg(long, conflicts_with = "schema")]
+    pub json: bool,
+
+    /// Print the JSON Schema of the settings file.
+    #[arg(long)]
+    pub schema: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct RunsArgs {
+    #[command(flatten)]
+    pub place: Place,
+
+    /// Print one JSON object a line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    /// The run, or the beginning of its name; the last run if none is given.
+    pub run: Option<String>,
+
+    #[command(flatten)]
+    pub place: Place,
+
+    /// Tell what ralph itself did, too.
+    #[arg(short = 'V', long)]
+    pub verbose: bool,
+
+    /// How to show it.
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = OutputForm::Human)]
+    pub output: OutputForm,
+}
+
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// Do not pause for the one who watches.
+    #[arg(long)]
+    pub fast: bool,
+
+    /// Keep the scratch repository.
+    #[arg(long)]
+    pub keep: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    #[command(flatten)]
+    pub place: Place,
+}
+
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell.
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// Where to write them.
+    pub directory: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct DemoAgentArgs {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub args: Vec<String>,
+}
+
+/// The definition of the whole command line.
+pub fn definition() -> clap::Command {
+    Cli::command()
+}

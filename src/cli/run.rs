@@ -1,0 +1,454 @@
+//! `ralph run`: flags and settings become a [`RunSpec`].
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use crate::agent::{self, Adapter, PromptVia, Request};
+use crate::config::{self, Flag, Loaded, Settings, Sources};
+use crate::core::completion::Rule;
+use crate::core::event::{Event, Purpose};
+use crate::core::rules::{Budget, RateLimit, Retry, RetryScope, Rules};
+use crate::core::text;
+use crate::error::Error;
+use crate::process;
+use crate::report::Reporter;
+use crate::report::human::Human;
+use crate::report::json::Json;
+use crate::report::screen::Output;
+use crate::report::style::{Capabilities, Style};
+use crate::run::driver;
+use crate::run::session::{Keep, Session};
+use crate::run::spec::{AgentSpec, GuardrailSpec, PromptSource, RunSpec, ScmSpec};
+use crate::state::project::Project;
+
+use super::{LoopArgs, OutputForm, RunArgs};
+
+/// # Errors
+/// Whatever keeps the run from starting. What happens after that is an event, and an exit code.
+pub fn run(args: &RunArgs) -> Result<u8, Error> {
+    let project = super::project(&args.common.place)?;
+    let prompt = prompt_source(args.prompt.as_deref(), args.prompt_file.as_deref())?;
+    let loaded = load(&project, &args.common, args.completion_response.as_deref())?;
+    let settings = &loaded.settings;
+    refuse_what_is_missing(settings)?;
+    let mut spec = RunSpec {
+        command: "run",
+        run_id: String::new(),
+        directory: project.root().to_owned(),
+        ralph_dir: project.ralph_dir(),
+        agent: agent_spec(&project, settings, &args.common.agent_command)?,
+        prompt,
+        iteration_line: settings.include_iteration_count_in_prompt,
+        completion: completion_rule(args, settings)?,
+        guardrails: guardrails(settings),
+        output_truncate_chars: settings.output_truncate_chars as usize,
+        scm: scm_spec(settings)?,
+        rules: rules(settings),
+    };
+    spec.rules.scm = spec.scm.as_ref().map(ScmSpec::kinds).unwrap_or_default();
+    if let Some(scm) = &spec.scm {
+        scm.check(project.root())?;
+    }
+    if args.common.dry_run {
+        return dry_run(&spec, &loaded);
+    }
+    let preface = preface(&spec, &loaded);
+    let style = style(&args.common, settings);
+    carry_out(&project, spec, settings, preface, reporters(args.common.output, style))
+}
+
+/// Runs what the spec says, in a project of its own while it lasts.
+pub(super) fn carry_out(
+    project: &Project,
+    mut spec: RunSpec,
+    settings: &Settings,
+    preface: Vec<Event<'static>>,
+    reporters: Vec<Box<dyn Reporter>>,
+) -> Result<u8, Error> {
+    let keep = Keep {
+        runs: settings.runs.keep as usize,
+        raw_bytes: u64::from(settings.runs.max_raw_megabytes) * 1024 * 1024,
+    };
+    let mut session = Session::open(project, spec.command, keep)?;
+    spec.run_id.clone_from(&session.run_id);
+    let mut events = std::mem::take(&mut session.preface);
+    events.extend(preface);
+    let finish = driver::run(&spec, &mut session.world, reporters, events);
+    session.close();
+    Ok(finish.exit_code)
+}
+
+fn prompt_source(text: Option<&str>, file: Option<&Path>) -> Result<PromptSource, Error> {
+    match (text, file) {
+        (Some(text), None) if text.trim().is_empty() => Err(Error::usage("the prompt is empty")
+            .hint("say what the agent is to do: ralph run -p \"Make the tests pass\"")),
+        (Some(text), None) => Ok(PromptSource::Text(text.to_owned())),
+        (None, Some(path)) => {
+            // A problem that is found now costs nothing.
+            match std::fs::metadata(path) {
+                Err(err) if err.kind() == std::io::ErrorKind::NotFound => {
+                    return Err(Error::input(format!("prompt file not found: {}", path.display())));
+                }
+                Ok(meta) if meta.is_dir() => {
+                    return Err(Error::input(format!(
+                        "the prompt file is a directory: {}",
+                        path.display()
+                    )));
+                }
+                _ => {}
+            }
+            std::fs::File::open(path).map_err(|err| {
+                Error::input(format!("cannot read prompt file: {}: {err}", path.display()))
+            })?;
+            let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+            Ok(PromptSource::File(path))
+        }
+        _ => Err(Error::usage("exactly one of --prompt and --prompt-file must be given")
+            .hint("ralph run -p \"Make the tests pass\", or ralph run -f PROMPT.md")),
+    }
+}
+
+/// The settings, with the flags over them.
+pub(super) fn load(
+    project: &Project,
+    args: &LoopArgs,
+    completion_response: Option<&str>,
+) -> Result<Loaded, Error> {
+    let mut flags = Vec::new();
+    let mut flag = |key, value, name: &str| {
+        flags.push(Flag { key, value, name: name.to_owned() });
+    };
+    if let Some(n) = args.max_iterations {
+        flag("maximumIterations", json!(n), "--max-iterations");
+    }
+    if let Some(text) = completion_response {
+        flag("completionResponse", json!(text), "--completion-response");
+    }
+    let another_agent = match args.agent_command.split_first() {
+        Some((program, rest)) => Some((program, rest, "-- COMMAND")),
+        None => args.agent.as_ref().map(|program| (program, &[][..], "--agent")),
+    };
+    if let Some((program, rest, name)) = another_agent {
+        flag("agent.command", json!(program), name);
+        // What the settings say of another program is not for this one.
+        flag("agent.flags", json!(rest), name);
+        flag("agent.type", json!(null), name);
+        flag("agent.model", json!(null), name);
+        flag("agent.promptVia", json!(null), name);
+    }
+    if let Some(model) = &args.model {
+        flag("agent.model", json!(model), "--model");
+    }
+    if let Some(seconds) = args.inactivity_timeout {
+        flag("inactivityTimeoutSeconds", json!(seconds), "--inactivity-timeout");
+    }
+    if args.no_stream_agent_output {
+        flag("streamAgentOutput", json!(false), "--no-stream-agent-output");
+    } else if args.stream_agent_output {
+        flag("streamAgentOutput", json!(true), "--stream-agent-output");
+    }
+    config::load(&Sources {
+        project_dir: project.root().to_owned(),
+        settings_path: args.settings.clone(),
+        env: std::env::vars_os().collect(),
+        flags,
+    })
+}
+
+/// Settings that this version cannot honour are no settings to run with: a sandbox that is not there
+/// must not be believed in.
+fn refuse_what_is_missing(settings: &Settings) -> Result<(), Error> {
+    let sandbox = &settings.sandbox;
+    if sandbox.required || sandbox.backend.is_some_and(config::settings::SandboxBackend::is_wanted) {
+        return Err(Error::config("sandbox: this version of ralph has no sandbox")
+            .hint("set sandbox.backend to \"none\" and sandbox.required to false to run without"));
+    }
+    let missing = [
+        (settings.agent.response_filter.is_some(), "agent.responseFilter"),
+        (settings.agent.display_filter.is_some(), "agent.displayFilter"),
+        (settings.stall.iterations > 0, "stall.iterations"),
+        (settings.notify.command.is_some(), "notify.command"),
+    ];
+    match missing.into_iter().find(|(set, _)| *set) {
+        Some((_, key)) => Err(Error::config(format!("{key} is not available in this version"))
+            .hint("take it out of the settings")),
+        None => Ok(()),
+    }
+}
+
+fn agent_spec(
+    project: &Project,
+    settings: &Settings,
+    agent_command: &[String],
+) -> Result<AgentSpec, Error> {
+    let agent = &settings.agent;
+    let Some(program) = agent.command.clone().filter(|command| !command.is_empty()) else {
+        return Err(no_agent());
+    };
+    let adapter = match agent.kind {
+        None => agent::for_command(&program),
+        Some(kind) => agent::by_name(kind.as_str()).ok_or_else(|| {
+            let names: Vec<&str> = agent::all().iter().map(|adapter| adapter.name()).collect();
+            Error::config(format!("agent.type: there is no adapter for {} yet", kind.as_str()))
+                .hint(format!("known are {}", names.join(", ")))
+        })?,
+    };
+    let path = std::env::var_os("PATH");
+    if process::find_program(&program, path.as_deref(), project.root()).is_none() {
+        return Err(not_installed(&program, adapter));
+    }
+    // Words after `--` are arguments already; those of the settings may need splitting.
+    let flags = match agent_command.split_first() {
+        Some((_, rest)) => rest.to_vec(),
+        None => config::agent_args(&agent.flags)?,
+    };
+    let env = agent
+        .env
+        .iter()
+        .map(|(name, value)| (name.into(), Some(value.into())))
+        .chain(agent.env_exclude.iter().map(|name| (name.into(), None)))
+        .collect();
+    Ok(AgentSpec {
+        adapter,
+        program,
+        flags,
+        model: agent.model.clone(),
+        autonomous: agent.autonomous,
+        stream: settings.stream_agent_output,
+        prompt_via: agent.prompt_via,
+        keep_background: agent.keep_background,
+        env,
+    })
+}
+
+fn no_agent() -> Error {
+    let path = std::env::var_os("PATH");
+    let here = PathBuf::from(".");
+    let found: Vec<&str> = agent::all()
+        .iter()
+        .map(|adapter| adapter.name())
+        .filter(|name| *name != "text")
+        .filter(|name| process::find_program(name, path.as_deref(), &here).is_some())
+        .collect();
+    let error = Error::usage("no agent is configured");
+    match found.first() {
+        Some(first) => error
+            .hint(format!("found on the PATH: {}", found.join(", ")))
+            .hint(format!("name one: ralph run … -- {first}, or run `ralph init`")),
+        None => error
+            .hint("none of the known agents is on the PATH; `ralph doctor` says how to get one")
+            .hint("any command can be an agent: ralph run … -- COMMAND"),
+    }
+}
+
+fn not_installed(program: &str, adapter: &'static dyn Adapter) -> Error {
+    let error = Error::usage(format!("the agent was not found: {program}"));
+    if program.contains('/') {
+        error.hint("no file of that name can be run; check the path")
+    } else if adapter.name() == "text" {
+        error.hint("no program of that name is on the PATH; check its name, or give its whole path")
+    } else {
+        error.hint(format!("install it: {}", adapter.install()))
+    }
+}
+
+fn completion_rule(args: &RunArgs, settings: &Settings) -> Result<Rule, Error> {
+    if let Some(text) = &args.completion_promise {
+        return Ok(Rule::Promise(text.clone()));
+    }
+    if let Some(pattern) = &args.done_pattern {
+        let regex = fancy_regex::Regex::new(pattern).map_err(|err| {
+            Error::usage(format!("--done-pattern: {err}")).hint(format!("in {pattern:?}"))
+        })?;
+        return Ok(Rule::Pattern(regex));
+    }
+    if settings.completion_response.trim().is_empty() {
+        return Err(Error::config("completionResponse is empty")
+            .hint("an agent that says nothing would then be done; choose a word"));
+    }
+    Ok(Rule::Response(settings.completion_response.clone()))
+}
+
+fn guardrails(settings: &Settings) -> Vec<GuardrailSpec> {
+    settings
+        .guardrails
+        .iter()
+        .map(|guardrail| GuardrailSpec {
+            command: guardrail.command.clone(),
+            fail_action: guardrail.fail_action,
+            hint: guardrail.hint.clone(),
+            timeout_seconds: guardrail
+                .timeout_seconds
+                .map(|limit| limit.as_millis().div_ceil(1000))
+                .filter(|seconds| *seconds > 0),
+        })
+        .collect()
+}
+
+fn scm_spec(settings: &Settings) -> Result<Option<ScmSpec>, Error> {
+    let Some(scm) = &settings.scm else { return Ok(None) };
+    let tasks = scm
+        .tasks
+        .iter()
+        .map(|task| {
+            shell_words::split(task)
+                .map_err(|err| Error::config(format!("scm.tasks: {task:?}: {err}")))
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    let tasks: Vec<Vec<String>> = tasks.into_iter().filter(|words| !words.is_empty()).collect();
+    if tasks.is_empty() { Ok(None) } else { Ok(Some(ScmSpec { program: scm.command.clone(), tasks })) }
+}
+
+fn rules(settings: &Settings) -> Rules {
+    let positive = |limit: config::Duration| Some(limit.as_millis()).filter(|ms| *ms > 0);
+    let budget = &settings.budget;
+    let per_iteration = &budget.per_iteration;
+    Rules {
+        max_iterations: settings.maximum_iterations(),
+        exit_at_limit: 1,
+        retry: Retry {
+            scope: RetryScope::SameIteration { retries: settings.retry.max.unwrap_or(3) },
+            backoff_ms: settings.retry.backoff_seconds.as_millis(),
+            backoff_cap_ms: settings.retry.backoff_cap_seconds.as_millis(),
+            exit_code: 4,
+        },
+        retry_empty: false,
+        inactivity_ms: settings.inactivity_timeout_seconds.and_then(positive),
+        inactivity_fails: true,
+        iteration_timeout_ms: positive(settings.iteration_timeout_seconds),
+        result_grace_ms: Some(settings.result_grace_seconds.as_millis()),
+        rate_limit: RateLimit {
+            wait: settings.rate_limit.wait,
+            max_wait_ms: settings.rate_limit.max_wait.as_millis(),
+        },
+        budget: Budget {
+            cost_usd: budget.cost_usd,
+            tokens: budget.tokens,
+            duration_ms: budget.duration.map(config::Duration::as_millis),
+        },
+        iteration_budget: Budget {
+            cost_usd: per_iteration.cost_usd,
+            tokens: per_iteration.tokens,
+            duration_ms: per_iteration.duration.map(config::Duration::as_millis),
+        },
+        guardrails: settings
+            .guardrails
+            .iter()
+            .map(|guardrail| guardrail.timeout_seconds.and_then(positive))
+            .collect(),
+        scm: Vec::new(),
+        gates: false,
+    }
+}
+
+/// What there is to say before the first iteration.
+fn preface(spec: &RunSpec, loaded: &Loaded) -> Vec<Event<'static>> {
+    let note = |message: String| Event::Note { message: message.into() };
+    let warning = |message: String| Event::Warning { message: message.into() };
+    let mut events: Vec<_> = loaded
+        .files
+        .iter()
+        .map(|path| note(format!("Loading settings from {}", super::shown(path))))
+        .collect();
+    events.extend(loaded.warnings.iter().cloned().map(warning));
+    events.push(note(format!("Settings: {}", config::summary(loaded))));
+    if spec.agent.autonomous && spec.agent.adapter.name() != "text" {
+        let name = spec.agent.adapter.name();
+        events.push(warning(format!(
+            "{name} runs with its own approval prompts switched off and without a sandbox"
+        )));
+    }
+    events
+}
+
+pub(super) fn style(args: &LoopArgs, settings: &Settings) -> Style {
+    let display = &settings.display;
+    let base = match args.output {
+        OutputForm::Human => Capabilities::of_this_process(),
+        OutputForm::Plain | OutputForm::Json => Capabilities::NONE,
+    };
+    let human = args.output == OutputForm::Human;
+    Style {
+        emoji: if human { display.emoji.unwrap_or(base.emoji) } else { false },
+        color: if human { display.color.unwrap_or(base.color) } else { false },
+        color_errors: if human { display.color.unwrap_or(base.color_errors) } else { false },
+        timestamps: display.timestamps,
+        max_output_lines: display.max_output_lines as usize,
+        max_output_chars: display.max_output_chars as usize,
+        verbose: args.verbose,
+        quiet: args.quiet,
+        show_stream: settings.stream_agent_output,
+        status: base.status,
+    }
+}
+
+pub(super) fn reporters(form: OutputForm, style: Style) -> Vec<Box<dyn Reporter>> {
+    match form {
+        OutputForm::Json => vec![Box::new(Json::new(Output::stdout()))],
+        OutputForm::Human | OutputForm::Plain => vec![Box::new(Human::stdio(style))],
+    }
+}
+
+fn dry_run(spec: &RunSpec, loaded: &Loaded) -> Result<u8, Error> {
+    let agent = &spec.agent;
+    let (prompt, source) = match &spec.prompt {
+        PromptSource::Text(prompt) => (prompt.clone(), "--prompt".to_owned()),
+        PromptSource::File(path) => {
+            let bytes = std::fs::read(path)
+                .map_err(|err| Error::input(format!("cannot read {}: {err}", path.display())))?;
+            (String::from_utf8_lossy(&bytes).into_owned(), super::shown(path))
+        }
+    };
+    let invocation = agent.adapter.invocation(&Request {
+        program: &agent.program,
+        flags: &agent.flags,
+        model: agent.model.as_deref(),
+        purpose: Purpose::Work,
+        stream: agent.stream,
+        autonomous: agent.autonomous,
+        sandboxed: false,
+        prompt_via: agent.prompt_via,
+        prompt: "<prompt>",
+        prompt_file: Path::new(".ralph/prompt_001.txt"),
+        answer_file: Path::new(".ralph/answer_001.txt"),
+    });
+    let argv = std::iter::once(&invocation.program)
+        .chain(&invocation.args)
+        .map(|arg| arg.to_string_lossy().into_owned());
+    let via = match invocation.prompt_via {
+        PromptVia::Stdin => "on its standard input",
+        PromptVia::Argument => "as an argument",
+        PromptVia::File => "in a file",
+    };
+    let files: Vec<String> = loaded.files.iter().map(|path| super::shown(path)).collect();
+    let mut rows = vec![
+        ("Directory", spec.directory.display().to_string()),
+        ("Settings", if files.is_empty() { "defaults".to_owned() } else { files.join(", ") }),
+        ("Agent", format!("{} (adapter {})", shell_words::join(argv), agent.adapter.name())),
+        (
+            "Prompt",
+            format!("{} bytes from {source}, {via}: {}", prompt.len(), {
+                let first = text::first_line(&prompt).unwrap_or("");
+                text::truncate(first, 100, "…").into_owned()
+            }),
+        ),
+        ("Complete", format!("when it says {}", spec.completion.describe())),
+        ("Limit", format!("{} iterations", spec.rules.max_iterations)),
+    ];
+    for guardrail in &spec.guardrails {
+        let action = guardrail.fail_action.as_str();
+        rows.push(("Guardrail", format!("{} (if it fails: {action})", guardrail.command)));
+    }
+    if let Some(scm) = &spec.scm {
+        let tasks: Vec<String> =
+            scm.tasks.iter().map(|task| format!("{} {}", scm.program, task.join(" "))).collect();
+        rows.push(("SCM", tasks.join(", ")));
+    }
+    let mut text = String::new();
+    for (name, value) in rows {
+        text.push_str(&format!("{:<11} {value}\n", format!("{name}:")));
+    }
+    text.push_str("\nNothing was run.\n");
+    super::print(&text)
+}

@@ -1,0 +1,226 @@
+//! One agent process: its bytes become events, and its events become a report.
+
+use std::path::PathBuf;
+
+use crate::agent::Reader;
+use crate::core::attempt::{Facts, classify};
+use crate::core::completion::Detector;
+use crate::core::event::{Class, EndCause, Event, Exit, Failure, Purpose, Stream, Usage};
+use crate::core::lines::LineSplitter;
+use crate::core::machine::{Input, Report};
+use crate::core::prompt;
+use crate::process::ChildId;
+
+use super::record::Recorder;
+
+/// How much of an answer is looked at for a commit message.
+const MAX_ANSWER: usize = 64 * 1024;
+/// Standard error is for people: its lines need not be held whole.
+const MAX_STDERR_LINE: usize = 64 * 1024;
+
+/// An agent that is running.
+pub(super) struct AgentTask {
+    pub(super) child: ChildId,
+    pub(super) started_ms: u64,
+    pub(super) ended_by: Option<EndCause>,
+    pub(super) answer_file: Option<PathBuf>,
+    reader: Box<dyn Reader>,
+    out: LineSplitter,
+    err: LineSplitter,
+    facts: Gathered,
+}
+
+/// What the events of one process add up to.
+struct Gathered {
+    purpose: Purpose,
+    detector: Detector,
+    /// What was said, for a commit message.
+    answer: String,
+    /// The agent's own verdict; the last one counts.
+    result: Option<Option<Failure>>,
+    usage: Usage,
+    tools: u32,
+    tool_errors: u32,
+    denied: u32,
+    /// What the machine has to hear of, in order.
+    news: Vec<Input>,
+}
+
+/// What is known of an agent that has ended.
+pub(super) struct Finished {
+    pub(super) ended: Event<'static>,
+    pub(super) report: Report,
+    pub(super) commit_message: Option<String>,
+}
+
+impl AgentTask {
+    pub(super) fn new(
+        child: ChildId,
+        purpose: Purpose,
+        started_ms: u64,
+        reader: Box<dyn Reader>,
+        detector: Detector,
+        answer_file: Option<PathBuf>,
+    ) -> Self {
+        let facts = Gathered {
+            purpose,
+            detector,
+            answer: String::new(),
+            result: None,
+            usage: Usage::default(),
+            tools: 0,
+            tool_errors: 0,
+            denied: 0,
+            news: Vec::new(),
+        };
+        let out = LineSplitter::new(reader.max_line());
+        let err = LineSplitter::new(MAX_STDERR_LINE);
+        AgentTask { child, started_ms, ended_by: None, answer_file, reader, out, err, facts }
+    }
+
+    pub(super) fn purpose(&self) -> Purpose {
+        self.facts.purpose
+    }
+
+    /// Takes what the agent printed.
+    pub(super) fn output(&mut self, stream: Stream, bytes: &[u8], recorder: &mut Recorder) {
+        let AgentTask { reader, out, err, facts, .. } = self;
+        let mut emit = |event: Event<'_>| {
+            facts.take(&event);
+            recorder.record(&event);
+        };
+        match stream {
+            Stream::Stdout => out.push(bytes, |line| reader.stdout(line, &mut emit)),
+            Stream::Stderr => err.push(bytes, |line| reader.stderr(line, &mut emit)),
+        }
+    }
+
+    /// What the machine has to hear of since it was last asked.
+    pub(super) fn news(&mut self) -> std::vec::Drain<'_, Input> {
+        self.facts.news.drain(..)
+    }
+
+    /// The process is gone. `answer` is what it left in its answer file.
+    pub(super) fn finish(
+        mut self,
+        exit: Option<Exit>,
+        answer: Option<&str>,
+        duration_ms: u64,
+        recorder: &mut Recorder,
+    ) -> Finished {
+        let AgentTask { reader, out, err, facts, .. } = &mut self;
+        let mut emit = |event: Event<'_>| {
+            facts.take(&event);
+            recorder.record(&event);
+        };
+        out.finish(|line| reader.stdout(line, &mut emit));
+        err.finish(|line| reader.stderr(line, &mut emit));
+        if let Some(answer) = answer {
+            reader.answer(answer, &mut emit);
+        }
+        reader.finish(exit, &mut emit);
+        self.judge(exit, duration_ms)
+    }
+
+    fn judge(mut self, exit: Option<Exit>, duration_ms: u64) -> Finished {
+        let facts = &mut self.facts;
+        let verdict = facts.detector.verdict();
+        let class = classify(&Facts {
+            exit,
+            ended_by: self.ended_by,
+            result: facts.result.as_ref().map(Option::as_ref),
+            active: facts.detector.said_anything() || facts.tools > 0,
+        });
+        let failure = facts.result.take().flatten();
+        let commit_message = match facts.purpose {
+            Purpose::CommitMessage => prompt::commit_message(&facts.answer),
+            Purpose::Work => None,
+        };
+        let ended = Event::AgentEnded {
+            purpose: facts.purpose,
+            exit,
+            ended_by: self.ended_by,
+            class,
+            failure: failure.clone(),
+            duration_ms,
+            usage: facts.usage,
+            tools: facts.tools,
+            tool_errors: facts.tool_errors,
+            denied: facts.denied,
+        };
+        let report = Report {
+            class,
+            failure,
+            exit: describe_end(exit, self.ended_by, class),
+            usage: facts.usage,
+            tools: facts.tools,
+            tool_errors: facts.tool_errors,
+            complete: verdict.complete,
+            found: verdict.found,
+            has_message: commit_message.is_some(),
+        };
+        Finished { ended, report, commit_message }
+    }
+}
+
+fn describe_end(exit: Option<Exit>, ended_by: Option<EndCause>, class: Class) -> String {
+    match ended_by {
+        Some(EndCause::Inactivity) => "it printed nothing for the inactivity limit".to_owned(),
+        Some(EndCause::IterationTimeout) => "it ran into the iteration's time limit".to_owned(),
+        _ => match (exit, class) {
+            (Some(exit), _) => exit.to_string(),
+            (None, _) => "nobody could tell how it ended".to_owned(),
+        },
+    }
+}
+
+impl Gathered {
+    fn take(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Text { text, joined, subagent: false } => {
+                self.detector.said(text, *joined);
+                if self.purpose == Purpose::CommitMessage && self.answer.len() < MAX_ANSWER {
+                    if !joined && !self.answer.is_empty() {
+                        self.answer.push('\n');
+                    }
+                    self.answer.push_str(text);
+                }
+                self.working();
+            }
+            Event::ToolStarted { .. } => {
+                self.tools += 1;
+                self.working();
+            }
+            Event::ToolEnded { failed, denied, .. } => {
+                self.tool_errors += u32::from(*failed);
+                self.denied += u32::from(*denied);
+            }
+            Event::Usage(usage) => self.used(*usage),
+            Event::BackgroundTasks { running } => self.news.push(Input::BackgroundTasks(*running)),
+            Event::Result { failure, usage, .. } => {
+                self.result = Some(failure.clone());
+                if let Some(usage) = usage {
+                    self.used(*usage);
+                }
+                self.news.push(Input::ResultSeen);
+            }
+            _ => {}
+        }
+    }
+
+    /// It goes on after what looked like its last word.
+    fn working(&mut self) {
+        if self.result.is_some() && self.news.last() != Some(&Input::Working) {
+            self.news.push(Input::Working);
+        }
+    }
+
+    /// Each count is of all so far, so that only the last one matters.
+    fn used(&mut self, usage: Usage) {
+        self.usage = usage;
+        match self.news.last_mut() {
+            Some(Input::Used(last)) => *last = usage,
+            _ => self.news.push(Input::Used(usage)),
+        }
+    }
+}

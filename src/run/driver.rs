@@ -1,0 +1,635 @@
+//! The machine decides, the driver does.
+//!
+//! One loop, one wait: everything that can happen (output, the end of a process, a signal, a deadline)
+//! comes out of [`World::wait`] and goes into the machine as an [`Input`]. What the machine answers is
+//! carried out here, and nowhere else.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::path::Path;
+
+use crate::agent::{PromptVia, Request};
+use crate::core::completion::{Detector, Rule};
+use crate::core::event::{EndCause, Event, Exit, Outcome, Purpose, Stream};
+use crate::core::machine::{Action, Input, LoopMachine, Now};
+use crate::core::prompt::{self, GuardrailFailure};
+use crate::core::text;
+use crate::process::{ChildId, Ended, Launch, Occurrence, Signal};
+use crate::report::Reporter;
+
+use super::agent::AgentTask;
+use super::guardrail::{self, GuardrailTask};
+use super::record::Recorder;
+use super::scm::ScmRun;
+use super::spec::{PromptSource, RunSpec};
+use super::world::{Record, World};
+
+/// How a run came out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Finish {
+    pub outcome: Outcome,
+    pub exit_code: u8,
+}
+
+/// Carries out a run from its beginning to its end. `preface` is recorded right after its start.
+pub fn run<W: World>(
+    spec: &RunSpec,
+    world: &mut W,
+    reporters: Vec<Box<dyn Reporter>>,
+    preface: Vec<Event<'static>>,
+) -> Finish {
+    let machine = LoopMachine::new(spec.rules.clone());
+    let mut driver = Driver {
+        spec,
+        world,
+        machine,
+        recorder: Recorder::new(reporters),
+        task: Task::None,
+        queue: VecDeque::new(),
+        commit_message: None,
+        signals: 0,
+        broken: false,
+        raw_broken: false,
+        prompt_warned: false,
+        finish: None,
+    };
+    driver.begin(preface);
+    driver.drive()
+}
+
+/// What is running. One thing at a time: never two agents, never a guardrail beside one.
+enum Task {
+    None,
+    Agent(Box<AgentTask>),
+    Guardrail(GuardrailTask),
+    Scm(ScmRun),
+}
+
+struct Driver<'s, W> {
+    spec: &'s RunSpec,
+    world: &'s mut W,
+    machine: LoopMachine,
+    recorder: Recorder,
+    task: Task,
+    queue: VecDeque<Input>,
+    commit_message: Option<String>,
+    signals: u32,
+    /// The journal cannot be written any more, and the machine knows.
+    broken: bool,
+    raw_broken: bool,
+    prompt_warned: bool,
+    finish: Option<Finish>,
+}
+
+impl<W: World> Driver<'_, W> {
+    fn begin(&mut self, preface: Vec<Event<'static>>) {
+        let spec = self.spec;
+        let prompt = match &spec.prompt {
+            PromptSource::Text(prompt) => text::truncate(prompt, 200, "…"),
+            PromptSource::File(path) => path.to_string_lossy(),
+        };
+        self.stamp();
+        self.recorder.record(&Event::RunStarted {
+            run: spec.run_id.as_str().into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            command: spec.command.into(),
+            directory: spec.directory.to_string_lossy(),
+            pid: std::process::id(),
+            agent: spec.agent.adapter.name().into(),
+            prompt,
+            completion: spec.completion.describe().into(),
+            max_iterations: spec.rules.max_iterations,
+        });
+        for event in &preface {
+            self.recorder.record(event);
+        }
+        self.queue.push_back(Input::Start);
+    }
+
+    fn drive(&mut self) -> Finish {
+        let mut buf = Vec::new();
+        loop {
+            self.take_inputs();
+            if let Some(finish) = self.finish {
+                self.world.sync();
+                self.recorder.finish();
+                return finish;
+            }
+            let until = self.next_wake();
+            match self.world.wait(until, &mut buf) {
+                Occurrence::Output(child, stream) => self.output(child, stream, &buf),
+                Occurrence::Ended(child, ended) => self.ended(child, ended),
+                Occurrence::Signal(signal) => self.signal(signal),
+                Occurrence::Deadline => {}
+            }
+            // An agent that prints without a pause must not keep time from passing.
+            let now = self.stamp();
+            if self.machine.deadline().is_some_and(|at| now.mono_ms >= at) {
+                self.queue.push_back(Input::Deadline);
+            }
+            if self.recorder.next_tick().is_some_and(|at| now.wall_ms >= at) {
+                self.recorder.tick(now.wall_ms);
+            }
+        }
+    }
+
+    fn take_inputs(&mut self) {
+        while let Some(input) = self.queue.pop_front() {
+            let now = self.stamp();
+            for action in self.machine.step(now, input) {
+                self.perform(action);
+            }
+            if self.queue.is_empty() {
+                self.commit();
+            }
+        }
+    }
+
+    /// Takes the time, for the machine and for what is recorded from now on.
+    fn stamp(&mut self) -> Now {
+        let now = self.world.now();
+        self.recorder.at.time_ms = now.wall_ms;
+        now
+    }
+
+    fn next_wake(&self) -> Option<u64> {
+        let now = self.world.now();
+        let tick = self.recorder.next_tick().map(|at| {
+            let left = at.saturating_sub(now.wall_ms).max(0).unsigned_abs();
+            now.mono_ms.saturating_add(left)
+        });
+        self.machine.deadline().into_iter().chain(tick).min()
+    }
+
+    /// Journal first, then everybody else.
+    fn commit(&mut self) {
+        if let Err(err) = self.recorder.commit(self.world) {
+            self.broke("the journal", &err);
+        }
+    }
+
+    fn broke(&mut self, what: &str, err: &io::Error) {
+        if !std::mem::replace(&mut self.broken, true) {
+            let message = format!(
+                "cannot write {what} in {}: {err}; free space or permissions are needed to go on",
+                self.spec.ralph_dir.display()
+            );
+            self.queue.push_back(Input::Broken { message });
+        }
+    }
+
+    fn perform(&mut self, action: Action) {
+        match action {
+            Action::Emit(event) => {
+                if let Event::IterationStarted { .. } = event {
+                    self.recorder.at.iteration += 1;
+                    self.recorder.at.attempt = 0;
+                }
+                self.recorder.record(&event);
+            }
+            Action::Save => {
+                self.commit();
+                self.world.sync();
+            }
+            Action::StartAgent(purpose) => self.start_agent(purpose),
+            Action::EndAgent(cause) => {
+                if let Task::Agent(task) = &mut self.task {
+                    task.ended_by = Some(cause);
+                    self.world.end(task.child, cause == EndCause::Broken);
+                }
+            }
+            Action::RunGuardrail(index) => self.run_guardrail(index),
+            Action::EndGuardrail { timed_out } => {
+                if let Task::Guardrail(task) = &mut self.task {
+                    task.timed_out = timed_out;
+                    self.world.end(task.child, false);
+                }
+            }
+            Action::LookAtScm => self.look_at_scm(),
+            Action::RunScmTask(index) => self.run_scm_task(index),
+            Action::SkipScmTask(index, why) => {
+                let task = self.scm_task_name(index);
+                let detail = why.into();
+                self.recorder.record(&Event::ScmEnded { task, ok: true, detail, duration_ms: 0 });
+            }
+            Action::EndScmTask => {
+                if let Task::Scm(run) = &self.task {
+                    self.world.end(run.child, false);
+                }
+            }
+            // No command has a gate yet.
+            Action::CheckGates => self.queue.push_back(Input::GatesChecked { veto: None }),
+            Action::Finish { outcome, exit_code } => {
+                self.commit();
+                self.finish = Some(Finish { outcome, exit_code });
+            }
+        }
+    }
+
+    // What happened.
+
+    fn output(&mut self, child: ChildId, stream: Stream, bytes: &[u8]) {
+        self.stamp();
+        match &mut self.task {
+            Task::Agent(task) if task.child == child => {
+                let raw = stream == Stream::Stdout && task.purpose() == Purpose::Work;
+                task.output(stream, bytes, &mut self.recorder);
+                self.queue.push_back(Input::Output);
+                self.queue.extend(task.news());
+                if raw && !self.raw_broken {
+                    self.keep_raw(bytes);
+                }
+                self.commit();
+            }
+            Task::Guardrail(task) if task.child == child => {
+                task.output(bytes);
+                if let Err(err) = self.world.append(Record::Log, bytes) {
+                    self.broke("a guardrail's log", &err);
+                }
+            }
+            Task::Scm(run) if run.child == child => run.output(bytes),
+            _ => {}
+        }
+    }
+
+    fn keep_raw(&mut self, bytes: &[u8]) {
+        if let Err(err) = self.world.append(Record::Raw, bytes) {
+            self.raw_broken = true;
+            let message = format!("the agent's raw output is not kept any more: {err}").into();
+            self.recorder.record(&Event::Warning { message });
+        }
+    }
+
+    fn ended(&mut self, child: ChildId, ended: Ended) {
+        let now = self.stamp();
+        match std::mem::replace(&mut self.task, Task::None) {
+            Task::Agent(task) if task.child == child => self.agent_ended(*task, ended, now),
+            Task::Guardrail(task) if task.child == child => {
+                self.leftovers(ended.leftovers, false);
+                let guardrail = &self.spec.guardrails[task.index];
+                let max_chars = self.spec.output_truncate_chars;
+                let (event, failed) =
+                    task.finish(ended.exit, guardrail, max_chars, now.mono_ms);
+                self.recorder.record(&event);
+                self.queue.push_back(Input::GuardrailEnded { failed });
+            }
+            Task::Scm(run) if run.child == child => {
+                self.leftovers(ended.leftovers, false);
+                self.scm_ended(run, ended.exit, now);
+            }
+            other => self.task = other,
+        }
+    }
+
+    fn signal(&mut self, signal: Signal) {
+        let (name, at_once) = match signal {
+            Signal::Interrupt => ("SIGINT", false),
+            Signal::Terminate => ("SIGTERM", false),
+            Signal::HangUp => ("SIGHUP", true),
+            Signal::Resize => return self.recorder.resized(),
+        };
+        self.signals += 1;
+        // Whoever asks a third time does not want to wait for anybody's grace.
+        if self.signals > 2 && let Some(child) = self.child() {
+            self.world.end(child, true);
+        }
+        self.queue.push_back(Input::Stop { signal: name, now: at_once || self.signals > 1 });
+    }
+
+    fn child(&self) -> Option<ChildId> {
+        match &self.task {
+            Task::None => None,
+            Task::Agent(task) => Some(task.child),
+            Task::Guardrail(task) => Some(task.child),
+            Task::Scm(run) => Some(run.child),
+        }
+    }
+
+    fn leftovers(&mut self, processes: Vec<crate::core::event::Leftover>, kept: bool) {
+        if !processes.is_empty() {
+            self.recorder.record(&Event::Leftovers { processes, kept });
+        }
+    }
+
+    // The agent.
+
+    fn start_agent(&mut self, purpose: Purpose) {
+        let input = match self.try_start_agent(purpose) {
+            Ok(()) => Input::AgentStarted,
+            Err(input) => input,
+        };
+        self.queue.push_back(input);
+    }
+
+    fn try_start_agent(&mut self, purpose: Purpose) -> Result<(), Input> {
+        let spec = self.spec;
+        let agent = &spec.agent;
+        let prompt = match purpose {
+            Purpose::Work => {
+                self.recorder.at.attempt += 1;
+                self.compose_prompt().map_err(|message| Input::PromptFailed { message })?
+            }
+            Purpose::CommitMessage => prompt::COMMIT_MESSAGE_PROMPT.to_owned(),
+        };
+        let iteration = self.machine.iteration();
+        let prompt_file = spec.ralph_dir.join(format!("prompt_{iteration:03}.txt"));
+        let answer_file = spec.ralph_dir.join(format!("answer_{iteration:03}.txt"));
+        let invocation = agent.adapter.invocation(&Request {
+            program: &agent.program,
+            flags: &agent.flags,
+            model: agent.model.as_deref(),
+            purpose,
+            stream: agent.stream && purpose == Purpose::Work,
+            autonomous: agent.autonomous,
+            sandboxed: false,
+            prompt_via: agent.prompt_via,
+            prompt: &prompt,
+            prompt_file: &prompt_file,
+            answer_file: &answer_file,
+        });
+        if invocation.prompt_via == PromptVia::File {
+            self.world.write(&prompt_file, prompt.as_bytes()).map_err(|err| {
+                Input::PromptFailed { message: format!("cannot write {}: {err}", prompt_file.display()) }
+            })?;
+        }
+        let mut env = agent.env.clone();
+        env.extend(self.run_variables());
+        env.extend(invocation.env.iter().map(|(name, value)| (OsString::from(*name), Some(value.into()))));
+        let stdin = if invocation.prompt_via == PromptVia::Stdin { prompt.as_bytes() } else { b"" };
+        let launch = Launch {
+            program: &invocation.program,
+            args: &invocation.args,
+            directory: &spec.directory,
+            env: &env,
+            stdin,
+            merge_stderr: false,
+            keep_background: agent.keep_background,
+        };
+        let (child, pid) = self.world.start(&launch).map_err(|err| Input::AgentNotStarted {
+            message: not_started(&agent.program, &err, invocation.prompt_via, prompt.len()),
+        })?;
+        let argv = argv(&invocation.program, &invocation.args, &prompt);
+        self.recorder.record(&Event::AgentStarted { purpose, pid, argv });
+        let mut detector = match purpose {
+            Purpose::Work => Detector::new(&spec.completion),
+            // It is only listened to; a message completes nothing.
+            Purpose::CommitMessage => Detector::new(&Rule::Response(String::new())),
+        };
+        if !invocation.structured {
+            detector = detector.ignoring_echo_of(&prompt);
+        }
+        let reader = agent.adapter.reader(invocation.structured);
+        let started_ms = self.world.now().mono_ms;
+        self.task = Task::Agent(Box::new(AgentTask::new(
+            child,
+            purpose,
+            started_ms,
+            reader,
+            detector,
+            invocation.answer_file,
+        )));
+        Ok(())
+    }
+
+    fn compose_prompt(&mut self) -> Result<String, String> {
+        let base = match &self.spec.prompt {
+            PromptSource::Text(prompt) => Cow::Borrowed(prompt.as_str()),
+            PromptSource::File(path) => Cow::Owned(self.read_prompt(path)?),
+        };
+        let (iteration, max) = (self.machine.iteration(), self.machine.max_iterations());
+        let feedback = self.machine.feedback();
+        let line = self.spec.iteration_line.then_some((iteration, max));
+        let prompt = prompt::compose(&base, feedback, line);
+        let carries_feedback = !feedback.is_empty();
+        self.recorder.record(&Event::Prompt {
+            bytes: prompt.len() as u64,
+            preview: text::truncate(&prompt, 200, "…"),
+            feedback: carries_feedback,
+        });
+        Ok(prompt)
+    }
+
+    fn read_prompt(&mut self, path: &Path) -> Result<String, String> {
+        let bytes = self.world.read(path).map_err(|err| match err.kind() {
+            io::ErrorKind::NotFound => format!("prompt file not found: {}", path.display()),
+            _ => format!("cannot read prompt file: {}: {err}", path.display()),
+        })?;
+        String::from_utf8(bytes).or_else(|err| {
+            if !std::mem::replace(&mut self.prompt_warned, true) {
+                let message = format!(
+                    "{} is not UTF-8; what is not is sent as \u{fffd}",
+                    path.display()
+                );
+                self.recorder.record(&Event::Warning { message: message.into() });
+            }
+            Ok(String::from_utf8_lossy(err.as_bytes()).into_owned())
+        })
+    }
+
+    fn agent_ended(&mut self, mut task: AgentTask, ended: Ended, now: Now) {
+        let answer = task.answer_file.take().and_then(|path| {
+            let answer = self.world.read(&path).ok();
+            let _ = self.world.remove(&path);
+            answer.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        });
+        if self.spec.agent.prompt_via == Some(PromptVia::File) {
+            let name = format!("prompt_{:03}.txt", self.machine.iteration());
+            let _ = self.world.remove(&self.spec.ralph_dir.join(name));
+        }
+        let duration_ms = now.mono_ms.saturating_sub(task.started_ms);
+        let finished = task.finish(ended.exit, answer.as_deref(), duration_ms, &mut self.recorder);
+        self.leftovers(ended.leftovers, self.spec.agent.keep_background);
+        self.recorder.record(&finished.ended);
+        self.commit_message = finished.commit_message;
+        self.queue.push_back(Input::AgentEnded(finished.report));
+    }
+
+    // Guardrails.
+
+    fn run_guardrail(&mut self, index: usize) {
+        let spec = &self.spec.guardrails[index];
+        let names = prompt::log_names(
+            self.machine.iteration(),
+            self.spec.guardrails.iter().map(|guardrail| guardrail.command.as_str()),
+        );
+        let log = format!(".ralph/{}", names[index]);
+        let command = spec.command.as_str().into();
+        self.recorder.record(&Event::GuardrailStarted { index: index as u32, command });
+        self.commit();
+        if let Err(err) = self.world.open_log(&self.spec.ralph_dir.join(&names[index])) {
+            self.broke(&log, &err);
+        }
+        let env = self.run_variables();
+        let args = [OsString::from("-c"), OsString::from(&spec.command)];
+        let launch = plain_launch(&self.spec.directory, OsStr::new("sh"), &args, &env);
+        let max_chars = self.spec.output_truncate_chars;
+        match self.world.start(&launch) {
+            Ok((child, _)) => {
+                let started = self.world.now().mono_ms;
+                let task = GuardrailTask::new(child, index, started, log, max_chars);
+                self.task = Task::Guardrail(task);
+            }
+            Err(err) => {
+                let failure = GuardrailFailure::Exit(None);
+                let output = format!("sh: {err}");
+                let feedback = guardrail::feedback(spec, failure, &log, &output, max_chars);
+                self.recorder.record(&Event::GuardrailEnded {
+                    index: index as u32,
+                    command: spec.command.as_str().into(),
+                    exit: None,
+                    timed_out: false,
+                    passed: false,
+                    fail_action: spec.fail_action,
+                    log: log.into(),
+                    duration_ms: 0,
+                });
+                self.queue.push_back(Input::GuardrailEnded { failed: Some(feedback) });
+            }
+        }
+    }
+
+    // SCM.
+
+    fn look_at_scm(&mut self) {
+        let Some(look) = self.spec.scm.as_ref().and_then(super::spec::ScmSpec::look) else {
+            return self.queue.push_back(Input::ScmLooked { dirty: true });
+        };
+        match self.start_scm(&look) {
+            Ok(child) => {
+                let now = self.world.now().mono_ms;
+                self.task = Task::Scm(ScmRun::new(child, None, Vec::new().into_iter(), now));
+            }
+            // The task itself will tell what is wrong.
+            Err(_) => self.queue.push_back(Input::ScmLooked { dirty: true }),
+        }
+    }
+
+    fn run_scm_task(&mut self, index: usize) {
+        let Some(scm) = &self.spec.scm else { return };
+        let mut rest = scm.commands(index, self.commit_message.as_deref()).into_iter();
+        let Some(first) = rest.next() else {
+            return self.queue.push_back(Input::ScmTaskEnded { ok: true });
+        };
+        let started = self.world.now().mono_ms;
+        self.next_scm_command(index, &first, rest, started);
+    }
+
+    fn next_scm_command(
+        &mut self,
+        index: usize,
+        command: &[String],
+        rest: std::vec::IntoIter<Vec<String>>,
+        started_ms: u64,
+    ) {
+        let task = self.scm_task_name(index);
+        let program = self.spec.scm.as_ref().map(|scm| scm.program.clone()).unwrap_or_default();
+        let argv = std::iter::once(program).chain(command.iter().cloned()).collect();
+        self.recorder.record(&Event::ScmStarted { task: task.clone(), argv });
+        self.commit();
+        match self.start_scm(command) {
+            Ok(child) => {
+                self.task = Task::Scm(ScmRun::new(child, Some(index), rest, started_ms));
+            }
+            Err(err) => {
+                let detail = err.to_string().into();
+                self.recorder.record(&Event::ScmEnded { task, ok: false, detail, duration_ms: 0 });
+                self.queue.push_back(Input::ScmTaskEnded { ok: false });
+            }
+        }
+    }
+
+    fn start_scm(&mut self, command: &[String]) -> io::Result<ChildId> {
+        let Some(scm) = &self.spec.scm else { return Err(io::ErrorKind::NotFound.into()) };
+        let mut env = self.run_variables();
+        // Nobody is there to answer a question.
+        env.push(("GIT_TERMINAL_PROMPT".into(), Some("0".into())));
+        let args: Vec<OsString> = command.iter().map(OsString::from).collect();
+        let launch = plain_launch(&self.spec.directory, OsStr::new(&scm.program), &args, &env);
+        self.world.start(&launch).map(|(child, _)| child)
+    }
+
+    fn scm_ended(&mut self, mut run: ScmRun, exit: Option<Exit>, now: Now) {
+        let ok = exit.is_some_and(Exit::success);
+        let text = run.text();
+        let Some(index) = run.task else {
+            // A look that failed is no answer: let the task itself tell what is wrong.
+            let dirty = !ok || !text.is_empty();
+            return self.queue.push_back(Input::ScmLooked { dirty });
+        };
+        if ok && let Some(next) = run.rest.next() {
+            return self.next_scm_command(index, &next, run.rest, run.started_ms);
+        }
+        let detail = match exit {
+            Some(exit) if !ok && text.is_empty() => exit.to_string(),
+            _ => text,
+        };
+        let task = self.scm_task_name(index);
+        let duration_ms = now.mono_ms.saturating_sub(run.started_ms);
+        self.recorder.record(&Event::ScmEnded { task, ok, detail: detail.into(), duration_ms });
+        self.queue.push_back(Input::ScmTaskEnded { ok });
+    }
+
+    fn scm_task_name(&self, index: usize) -> Cow<'static, str> {
+        let words = self.spec.scm.as_ref().and_then(|scm| scm.tasks.get(index));
+        words.map(|words| words.join(" ")).unwrap_or_default().into()
+    }
+
+    // Both.
+
+    /// What agents, guardrails and SCM tasks are told of the run they belong to.
+    fn run_variables(&self) -> Vec<(OsString, Option<OsString>)> {
+        [
+            ("RALPH_RUN_ID", self.spec.run_id.clone()),
+            ("RALPH_ITERATION", self.machine.iteration().to_string()),
+            ("RALPH_MAX_ITERATIONS", self.machine.max_iterations().to_string()),
+        ]
+        .map(|(name, value)| (name.into(), Some(value.into())))
+        .to_vec()
+    }
+}
+
+/// How guardrails and SCM tasks are started: nothing to read, one stream to print to.
+fn plain_launch<'a>(
+    directory: &'a Path,
+    program: &'a OsStr,
+    args: &'a [OsString],
+    env: &'a [(OsString, Option<OsString>)],
+) -> Launch<'a> {
+    Launch {
+        program,
+        args,
+        directory,
+        env,
+        stdin: b"",
+        merge_stderr: true,
+        keep_background: false,
+    }
+}
+
+/// The command line as it is recorded: a prompt in it is named, not repeated.
+fn argv(program: &OsStr, args: &[OsString], prompt: &str) -> Vec<String> {
+    std::iter::once(program)
+        .chain(args.iter().map(OsString::as_os_str))
+        .map(|arg| {
+            if !prompt.is_empty() && arg == OsStr::new(prompt) {
+                "<prompt>".to_owned()
+            } else {
+                arg.to_string_lossy().into_owned()
+            }
+        })
+        .collect()
+}
+
+fn not_started(program: &str, err: &io::Error, via: PromptVia, prompt_len: usize) -> String {
+    let hint = match err.kind() {
+        io::ErrorKind::NotFound => "; is it installed and on the PATH?".to_owned(),
+        io::ErrorKind::ArgumentListTooLong if via == PromptVia::Argument => format!(
+            "; a prompt of {prompt_len} bytes does not fit into an argument: \
+             set \"agent\": {{\"promptVia\": \"stdin\"}} or \"file\""
+        ),
+        _ => String::new(),
+    };
+    format!("cannot start {program}: {err}{hint}")
+}

@@ -1,0 +1,10 @@
+//! Carrying a loop out: one engine for every command that loops.
+
+pub mod agent;
+pub mod driver;
+pub mod guardrail;
+pub mod record;
+pub mod scm;
+pub mod session;
+pub mod spec;
+pub mod world;

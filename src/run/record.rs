@@ -1,0 +1,71 @@
+//! From an event to the journal and then to everybody who watches.
+
+use std::io;
+
+use crate::core::event::{Event, Stamp};
+use crate::report::Reporter;
+use crate::state::journal::Lines;
+
+use super::world::{Record, World};
+
+/// Collects events and hands them on: to the journal first.
+#[expect(missing_debug_implementations, reason = "reporters are trait objects over terminals")]
+pub struct Recorder {
+    pub at: Stamp,
+    lines: Lines,
+    reporters: Vec<Box<dyn Reporter>>,
+}
+
+impl Recorder {
+    pub fn new(reporters: Vec<Box<dyn Reporter>>) -> Self {
+        let at = Stamp { time_ms: 0, iteration: 0, attempt: 0 };
+        Recorder { at, lines: Lines::default(), reporters }
+    }
+
+    pub fn record(&mut self, event: &Event<'_>) {
+        let line = self.lines.push(self.at, event);
+        for reporter in &mut self.reporters {
+            reporter.event(self.at, event);
+            reporter.line(line);
+        }
+    }
+
+    /// Writes what was collected, then shows it. It is shown even when it could not be written: the
+    /// person who watches is then the only one who will know.
+    pub fn commit(&mut self, world: &mut impl World) -> io::Result<()> {
+        let written = if self.lines.bytes().is_empty() {
+            Ok(())
+        } else {
+            world.append(Record::Journal, self.lines.bytes())
+        };
+        self.lines.clear();
+        for reporter in &mut self.reporters {
+            reporter.flush();
+        }
+        written
+    }
+
+    /// When somebody wants to be redrawn, by the wall clock.
+    pub fn next_tick(&self) -> Option<i64> {
+        self.reporters.iter().filter_map(|reporter| reporter.next_tick()).min()
+    }
+
+    pub fn tick(&mut self, now_ms: i64) {
+        for reporter in &mut self.reporters {
+            reporter.tick(now_ms);
+        }
+    }
+
+    pub fn resized(&mut self) {
+        for reporter in &mut self.reporters {
+            reporter.resized();
+        }
+    }
+
+    /// Nothing is recorded after this.
+    pub fn finish(&mut self) {
+        for reporter in &mut self.reporters {
+            reporter.finish();
+        }
+    }
+}

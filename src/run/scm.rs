@@ -1,0 +1,115 @@
+//! Version control after a passing iteration, as a list of programs to run. No shell is involved: a
+//! commit message with `$(…)` is committed as those characters.
+
+use crate::core::rules::ScmTask;
+use crate::process::ChildId;
+
+use super::spec::ScmSpec;
+
+/// How much of what an SCM prints is kept for the report.
+const MAX_OUTPUT: usize = 4 * 1024;
+
+impl ScmSpec {
+    fn is_git(&self) -> bool {
+        let name = std::path::Path::new(&self.program).file_name();
+        name.is_some_and(|name| name == "git")
+    }
+
+    /// What the machine has to know of the tasks.
+    pub fn kinds(&self) -> Vec<ScmTask> {
+        let kind = |words: &Vec<String>| match words.first().map(String::as_str) {
+            Some("commit") => ScmTask::Commit,
+            _ => ScmTask::Other,
+        };
+        self.tasks.iter().map(kind).collect()
+    }
+
+    /// The command that prints something if there is anything to commit. Only git's is known; others
+    /// are asked for a commit each time.
+    pub(super) fn look(&self) -> Option<Vec<String>> {
+        self.is_git().then(|| words(&["status", "--porcelain"]))
+    }
+
+    /// The commands of one task, in order.
+    pub(super) fn commands(&self, task: usize, message: Option<&str>) -> Vec<Vec<String>> {
+        let Some(task) = self.tasks.get(task) else { return Vec::new() };
+        match (task.first().map(String::as_str), message) {
+            (Some("commit"), Some(message)) if self.is_git() => {
+                // New files are part of the work, and `commit -a` would leave them out.
+                let mut commit = task.clone();
+                commit.extend(words(&["-m", message]));
+                vec![words(&["add", "-A"]), commit]
+            }
+            (Some("commit"), Some(message)) => {
+                let mut commit = task.clone();
+                commit.extend(words(&["-am", message]));
+                vec![commit]
+            }
+            _ => vec![task.clone()],
+        }
+    }
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// An SCM task that is running, or a look at whether there is anything to commit.
+pub(super) struct ScmRun {
+    pub(super) child: ChildId,
+    /// `None` for the look.
+    pub(super) task: Option<usize>,
+    /// What is still to be run after the current command.
+    pub(super) rest: std::vec::IntoIter<Vec<String>>,
+    pub(super) started_ms: u64,
+    output: Vec<u8>,
+}
+
+impl ScmRun {
+    pub(super) fn new(
+        child: ChildId,
+        task: Option<usize>,
+        rest: std::vec::IntoIter<Vec<String>>,
+        started_ms: u64,
+    ) -> Self {
+        ScmRun { child, task, rest, started_ms, output: Vec::new() }
+    }
+
+    pub(super) fn output(&mut self, bytes: &[u8]) {
+        let room = MAX_OUTPUT - self.output.len();
+        self.output.extend_from_slice(&bytes[..room.min(bytes.len())]);
+    }
+
+    /// What it printed, trimmed.
+    pub(super) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.output).trim().to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(program: &str, tasks: &[&[&str]]) -> ScmSpec {
+        let tasks = tasks.iter().map(|task| words(task)).collect();
+        ScmSpec { program: program.to_owned(), tasks }
+    }
+
+    #[test]
+    fn git_commits_new_files_too_and_quotes_nothing() {
+        let git = spec("/usr/bin/git", &[&["commit", "--signoff"], &["push", "origin"]]);
+        assert_eq!(git.kinds(), [ScmTask::Commit, ScmTask::Other]);
+        assert_eq!(
+            git.commands(0, Some("Fix `x` $(y)")),
+            [words(&["add", "-A"]), words(&["commit", "--signoff", "-m", "Fix `x` $(y)"])]
+        );
+        assert_eq!(git.commands(1, Some("m")), [words(&["push", "origin"])]);
+    }
+
+    #[test]
+    fn another_scm_gets_the_documented_flags() {
+        let hg = spec("hg", &[&["commit"]]);
+        assert_eq!(hg.look(), None);
+        assert_eq!(hg.commands(0, Some("m")), [words(&["commit", "-am", "m"])]);
+    }
+}

@@ -1,0 +1,123 @@
+//! Opening a project for a run: its lock, what became of the run before, and the new run's files.
+
+use std::io;
+
+use crate::core::event::Event;
+use crate::core::text;
+use crate::error::Error;
+use crate::process::{self, System};
+use crate::report::runs::RunSummary;
+use crate::state::journal;
+use crate::state::lock::{Holder, Lock, Taken};
+use crate::state::project::Project;
+use crate::state::runs::{self, RunFiles};
+
+use super::world::RealWorld;
+
+/// A project that is ours until this is closed.
+#[derive(Debug)]
+pub struct Session {
+    pub run_id: String,
+    pub world: RealWorld,
+    /// What there is to say of the run before.
+    pub preface: Vec<Event<'static>>,
+    lock: Lock,
+}
+
+/// How much is kept of runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Keep {
+    pub runs: usize,
+    pub raw_bytes: u64,
+}
+
+impl Session {
+    /// Takes the project's lock and makes the files of a new run.
+    ///
+    /// # Errors
+    /// Another run has the lock, or the directory cannot be written.
+    pub fn open(project: &Project, command: &str, keep: Keep) -> Result<Session, Error> {
+        let dir = project.ralph_dir();
+        let unwritable = |err: io::Error| {
+            Error::input(format!("cannot write in {}: {err}", dir.display()))
+                .hint("ralph keeps its lock, journal and logs there; make it writable")
+        };
+        project.prepare().map_err(unwritable)?;
+        let run_id = runs::new_id(jiff::Timestamp::now().as_millisecond());
+        let me = Holder {
+            pid: std::process::id(),
+            run: run_id.clone(),
+            command: command.to_owned(),
+        };
+        let taken = Lock::take(&project.lock_path(), &me).map_err(unwritable)?;
+        let (lock, cut_off) = match taken {
+            Taken::Free { lock, cut_off } => (lock, cut_off),
+            Taken::Held(holder) => return Err(held(project, holder)),
+        };
+        // The handlers of signals come before anything that would have to be cleaned up.
+        let system = System::new().map_err(|err| {
+            Error::failed(format!("cannot watch over processes: {err}"))
+        })?;
+        let preface = match cut_off {
+            Some(before) => tell_of(project, &before),
+            None => Vec::new(),
+        };
+        let runs_dir = project.runs_dir();
+        let files = RunFiles::create(&runs_dir, &run_id, keep.raw_bytes).map_err(unwritable)?;
+        // Old runs that cannot be removed take up room and do no other harm.
+        let _ = runs::prune(&runs_dir, keep.runs.max(1));
+        let world = RealWorld::new(system, files);
+        Ok(Session { run_id, world, preface, lock })
+    }
+
+    /// Gives the project back. What happens without this is what the next start tells of.
+    pub fn close(self) {
+        drop(self.world);
+        // If the note cannot be wiped, the next start says that this run was cut off: it ended with
+        // a disk that cannot be written, so that is not far from the truth.
+        let _ = self.lock.release();
+    }
+}
+
+fn held(project: &Project, holder: Option<Holder>) -> Error {
+    let directory = project.root().display();
+    match holder {
+        Some(Holder { pid, run, command }) => Error::input(format!(
+            "{directory} is in use by `ralph {command}` (process {pid}, run {run})"
+        ))
+        .hint(format!("wait for it to end, or stop it: kill {pid}")),
+        None => Error::input(format!("{directory} is in use by another ralph"))
+            .hint("wait for it to end"),
+    }
+}
+
+/// What became of a run that never came to its end, and what it left running.
+fn tell_of(project: &Project, before: &Holder) -> Vec<Event<'static>> {
+    let run = &before.run;
+    let mut summary = RunSummary::default();
+    let path = project.runs_dir().join(run).join("events.jsonl");
+    if let Ok(entries) = journal::read(&path) {
+        entries.for_each(|entry| summary.fold(&entry));
+    }
+    let mut message = format!("the last run, {run}, was cut off");
+    if summary.iterations > 0 {
+        message.push_str(&format!(" in iteration {}", summary.iterations));
+    }
+    if let Some(cost) = summary.usage().cost_usd {
+        message.push_str(&format!(", having cost {}", text::dollars(cost)));
+    }
+    message.push_str(&format!(
+        " (process {} is gone); what it did to the files is still there, \
+         and `ralph replay {run}` shows what it was doing",
+        before.pid
+    ));
+    let mut events = vec![Event::Warning { message: message.into() }];
+    let ended = process::end_marked("RALPH_RUN_ID", run);
+    if !ended.is_empty() {
+        let names: Vec<String> =
+            ended.iter().map(|left| format!("{} ({})", left.command, left.pid)).collect();
+        let message = format!("ended what that run had left running: {}", names.join(", "));
+        events.push(Event::Warning { message: message.into() });
+    }
+    events
+}

@@ -1,0 +1,73 @@
+//! What a run is to do. Every command that loops differs only in how it fills this in.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use crate::agent::{Adapter, PromptVia};
+use crate::core::completion::Rule;
+use crate::core::event::FailAction;
+use crate::core::rules::Rules;
+
+/// One loop, described.
+#[derive(Debug, Clone)]
+pub struct RunSpec {
+    /// The command that was used: `run`, `build`, …
+    pub command: &'static str,
+    pub run_id: String,
+    /// Where agent, guardrails and SCM work.
+    pub directory: PathBuf,
+    /// Where logs and prompt files go.
+    pub ralph_dir: PathBuf,
+    pub agent: AgentSpec,
+    pub prompt: PromptSource,
+    /// Begin each prompt with `Iteration X of Y, Z remaining.`
+    pub iteration_line: bool,
+    pub completion: Rule,
+    pub guardrails: Vec<GuardrailSpec>,
+    /// How many characters of a guardrail's output the agent is told.
+    pub output_truncate_chars: usize,
+    pub scm: Option<ScmSpec>,
+    pub rules: Rules,
+}
+
+/// The agent of a run.
+#[derive(Debug, Clone)]
+pub struct AgentSpec {
+    pub adapter: &'static dyn Adapter,
+    pub program: String,
+    /// Single arguments.
+    pub flags: Vec<String>,
+    pub model: Option<String>,
+    pub autonomous: bool,
+    /// Ask for a machine-readable stream.
+    pub stream: bool,
+    pub prompt_via: Option<PromptVia>,
+    pub keep_background: bool,
+    /// Variables to set or to take away.
+    pub env: Vec<(OsString, Option<OsString>)>,
+}
+
+/// Where prompts come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PromptSource {
+    Text(String),
+    /// Read again for each attempt.
+    File(PathBuf),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GuardrailSpec {
+    pub command: String,
+    pub fail_action: FailAction,
+    pub hint: Option<String>,
+    pub timeout_seconds: Option<u64>,
+}
+
+/// Version control after a passing iteration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScmSpec {
+    /// The program, `git` for most.
+    pub program: String,
+    /// Each task as words: `["commit"]`, `["push", "origin", "main"]`.
+    pub tasks: Vec<Vec<String>>,
+}
