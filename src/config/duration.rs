@@ -98,10 +98,6 @@ impl Duration {
     }
 
     /// Serializes as a number, for a key whose name says that it holds seconds.
-    #[expect(
-        clippy::trivially_copy_pass_by_ref,
-        reason = "the shape that serde asks for"
-    )]
     pub(crate) fn as_seconds<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         if self.0.subsec_nanos() == 0 {
             serializer.serialize_u64(self.0.as_secs())

@@ -103,12 +103,51 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Whether somebody gave the setting at this path a value.
+    /// Whether somebody gave the setting at this path, or one inside of it, a value.
     pub fn is_set(&self, key: &str) -> bool {
-        self.origins
-            .get(key)
-            .is_some_and(|origin| *origin != Origin::Default)
+        self.origins.iter().any(|(path, origin)| {
+            *origin != Origin::Default && (path == key || is_inside(path, key))
+        })
     }
+}
+
+/// The settings files of a project as they are, right or wrong.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Existing {
+    /// The shared settings with the local ones merged over them, as far as they are JSON.
+    pub document: Value,
+    /// Whether there were local settings to merge.
+    pub with_overlay: bool,
+    /// What is wrong with them, a line each.
+    pub problems: Vec<String>,
+}
+
+/// What is there of settings, for somebody who is about to replace them; `None` if there is no file
+/// of shared settings.
+pub fn existing(sources: &Sources) -> Option<Existing> {
+    let (shared, local) = sources.files();
+    let mut existing = Existing {
+        document: Value::Object(Map::new()),
+        with_overlay: false,
+        problems: Vec::new(),
+    };
+    for (path, is_local) in [(shared, false), (local, true)] {
+        let name = display_name(&path);
+        match file::read(&path, &name) {
+            Ok(Some(mut document)) => {
+                normalise(&mut document);
+                let problems = schema::problems(&document);
+                let named = problems.iter().map(|problem| format!("{name}: {problem}"));
+                existing.problems.extend(named);
+                merge_documents(&mut existing.document, document);
+                existing.with_overlay = is_local;
+            }
+            Ok(None) if !is_local => return None,
+            Ok(None) => {}
+            Err(unreadable) => existing.problems.push(unreadable.message),
+        }
+    }
+    Some(existing)
 }
 
 /// Collects the settings of all layers.
@@ -116,8 +155,6 @@ impl Loaded {
 /// # Errors
 /// Everything that is wrong in any layer, a line each.
 pub fn load(sources: &Sources) -> Result<Loaded, Error> {
-    let here = std::env::current_dir().ok();
-    let name_of = |path: &Path| name_from(here.as_deref(), path);
     let mut layers = Layers::new();
     let mut files = Vec::new();
 
@@ -126,7 +163,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, Error> {
     // With `--settings .ralph/settings.local.json` the file is not its own overlay.
     let overlay = (local != shared).then_some((&local, true));
     for (path, optional) in std::iter::once((&shared, optional)).chain(overlay) {
-        let name = name_of(path);
+        let name = display_name(path);
         match file::read(path, &name) {
             Ok(Some(document)) => {
                 files.push(path.clone());
@@ -254,12 +291,14 @@ fn announce(value: &Value, path: &str, written: &mut dyn FnMut(&str)) {
 
 /// Records the origin of a value, and forgets those of values that it took the place of.
 fn note(origins: &mut BTreeMap<String, Origin>, path: &str, origin: &Origin) {
-    origins.retain(|known, _| {
-        known
-            .strip_prefix(path)
-            .is_none_or(|rest| !rest.starts_with(['.', '[']))
-    });
+    origins.retain(|known, _| !is_inside(known, path));
     origins.insert(path.to_owned(), origin.clone());
+}
+
+/// Whether `path` leads to something inside of the value at `outer`.
+fn is_inside(path: &str, outer: &str) -> bool {
+    path.strip_prefix(outer)
+        .is_some_and(|rest| rest.starts_with(['.', '[']))
 }
 
 /// All values of a document by their paths, in order. An array, and an object with nothing in it,
@@ -305,6 +344,11 @@ pub fn fail_action(name: &str) -> Option<FailAction> {
     [FailAction::Append, FailAction::Prepend, FailAction::Replace]
         .into_iter()
         .find(|action| action.as_str().eq_ignore_ascii_case(name))
+}
+
+/// A path as a person in the current directory would name it.
+pub fn display_name(path: &Path) -> String {
+    name_from(std::env::current_dir().ok().as_deref(), path)
 }
 
 /// A path as a person in the directory `here` would name it.

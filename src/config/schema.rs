@@ -119,7 +119,8 @@ fn check(schema: &Value, value: &Value, path: &str, problems: &mut Vec<String>) 
         return;
     }
     let is_integer = value.is_i64() || value.is_u64();
-    if !allows(schema, type_of(value)) && !(is_integer && allows(schema, "integer")) {
+    let fits = allows(schema, type_of(value)) || (is_integer && allows(schema, "integer"));
+    if !fits {
         problems.push(mismatch(schema, value, path));
         return;
     }
