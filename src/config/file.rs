@@ -16,7 +16,7 @@ use super::schema::quote;
 const LARGEST: u64 = 4 << 20;
 
 /// How many columns of a line are shown around the place of an error.
-const EXCERPT: usize = 80;
+const EXCERPT: usize = 120;
 
 /// Why a file is no document. The message names the file.
 #[derive(Debug, PartialEq, Eq)]

@@ -27,7 +27,7 @@ use crate::error::Error;
 
 /// The directory in a project that belongs to ralph.
 pub const DIRECTORY: &str = ".ralph";
-/// The settings that a project shares, inside of [`DIRECTORY`].
+/// The settings of a project, inside of [`DIRECTORY`].
 pub const FILE: &str = "settings.json";
 /// The settings of one person, merged over [`FILE`].
 pub const LOCAL_FILE: &str = "settings.local.json";
@@ -55,14 +55,14 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// The file of shared settings and the file of local ones.
+    /// The file of the project's settings and the file of local ones.
     pub fn files(&self) -> (PathBuf, PathBuf) {
-        let shared = match &self.settings_path {
+        let project = match &self.settings_path {
             Some(path) => path.clone(),
             None => self.project_dir.join(DIRECTORY).join(FILE),
         };
-        let local = shared.with_file_name(LOCAL_FILE);
-        (shared, local)
+        let local = project.with_file_name(LOCAL_FILE);
+        (project, local)
     }
 }
 
@@ -114,7 +114,7 @@ impl Loaded {
 /// The settings files of a project as they are, right or wrong.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Existing {
-    /// The shared settings with the local ones merged over them, as far as they are JSON.
+    /// The project's settings with the local ones merged over them, as far as they are JSON.
     pub document: Value,
     /// Whether there were local settings to merge.
     pub with_overlay: bool,
@@ -122,16 +122,16 @@ pub struct Existing {
     pub problems: Vec<String>,
 }
 
-/// What is there of settings, for somebody who is about to replace them; `None` if there is no file
-/// of shared settings.
+/// What is there of settings, for somebody who is about to replace them; `None` if the project has
+/// none, whether or not there are local ones.
 pub fn existing(sources: &Sources) -> Option<Existing> {
-    let (shared, local) = sources.files();
+    let (project, local) = sources.files();
     let mut existing = Existing {
         document: Value::Object(Map::new()),
         with_overlay: false,
         problems: Vec::new(),
     };
-    for (path, is_local) in [(shared, false), (local, true)] {
+    for (path, is_local) in [(project, false), (local, true)] {
         let name = display_name(&path);
         match file::read(&path, &name) {
             Ok(Some(mut document)) => {
@@ -158,11 +158,11 @@ pub fn load(sources: &Sources) -> Result<Loaded, Error> {
     let mut layers = Layers::new();
     let mut files = Vec::new();
 
-    let (shared, local) = sources.files();
+    let (project, local) = sources.files();
     let optional = sources.settings_path.is_none();
     // With `--settings .ralph/settings.local.json` the file is not its own overlay.
-    let overlay = (local != shared).then_some((&local, true));
-    for (path, optional) in std::iter::once((&shared, optional)).chain(overlay) {
+    let overlay = (local != project).then_some((&local, true));
+    for (path, optional) in std::iter::once((&project, optional)).chain(overlay) {
         let name = display_name(path);
         match file::read(path, &name) {
             Ok(Some(document)) => {

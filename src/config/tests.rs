@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::*;
 
-const SEED_EXAMPLE: &str = r#"{
+const EXAMPLE: &str = r#"{
   "maximumIterations": 10,
   "completionResponse": "DONE",
   "outputTruncateChars": 5000,
@@ -113,7 +113,7 @@ fn nothing_at_all_is_the_defaults() {
 
 #[test]
 fn the_example_loads_without_a_word() {
-    let loaded = Project::new().settings(SEED_EXAMPLE).load();
+    let loaded = Project::new().settings(EXAMPLE).load();
     assert_eq!(loaded.warnings, [""; 0]);
     let settings = &loaded.settings;
     assert_eq!(
