@@ -3,6 +3,9 @@
 //! Everything here is a definition. Help, man pages, shell completions and the command reference are
 //! made from it; a file per command turns what was said into a call.
 
+pub mod init;
+pub mod settings;
+
 use std::path::PathBuf;
 
 use clap::builder::styling::{AnsiColor, Styles};

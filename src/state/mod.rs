@@ -4,3 +4,4 @@ pub mod journal;
 pub mod lock;
 pub mod project;
 pub mod runs;
+pub mod save;

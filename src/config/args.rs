@@ -1,0 +1,74 @@
+//! The elements of `agent.flags` as single arguments.
+
+use super::schema::quote;
+use crate::core::text;
+
+/// The arguments that `agent.flags` stands for.
+///
+/// An element is one argument, as it is, quotes and all. The exception is a flag written together
+/// with its value, such as `"--model opus"`: if the first word of an element is the name of a flag
+/// and nothing else, the element is split as a shell would split it. So `"--prompt=be brief"` and
+/// `"be brief"` stay whole.
+///
+/// # Errors
+/// The element's index and what is wrong with it, if its quotes do not match.
+pub fn agent_args(flags: &[String]) -> Result<Vec<String>, String> {
+    let mut args = Vec::with_capacity(flags.len());
+    for (index, flag) in flags.iter().enumerate() {
+        args.extend(split(flag).map_err(|problem| format!("agent.flags[{index}]: {problem}"))?);
+    }
+    Ok(args)
+}
+
+/// The arguments that one element stands for.
+pub(crate) fn split(element: &str) -> Result<Vec<String>, String> {
+    let mut words = element.split_whitespace();
+    let first = words.next().unwrap_or_default();
+    let is_flag = first.starts_with('-')
+        && first.trim_start_matches('-').starts_with(|c: char| c.is_ascii_alphanumeric())
+        && first.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
+    if !is_flag || words.next().is_none() {
+        return Ok(vec![element.to_owned()]);
+    }
+    shell_words::split(element).map_err(|_| {
+        format!(
+            "a quote is not closed in {}; give the flag and its value as two elements",
+            quote(&text::truncate(element, 40, "…"))
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_flag_with_its_value_is_split() {
+        for (element, args) in [
+            ("--model opus", &["--model", "opus"][..]),
+            ("-m  'a b' -x", &["-m", "a b", "-x"]),
+            ("--no-auto-compact", &["--no-auto-compact"]),
+            ("--prompt=be brief", &["--prompt=be brief"]),
+            ("be brief, don't", &["be brief, don't"]),
+            ("it's", &["it's"]),
+            ("--it's", &["--it's"]),
+            ("- a list", &["- a list"]),
+            ("-- x", &["-- x"]),
+            ("", &[""]),
+            (" ", &[" "]),
+            ("--flag ", &["--flag "]),
+        ] {
+            assert_eq!(agent_args(&[element.to_owned()]).unwrap(), args, "{element:?}");
+        }
+    }
+
+    #[test]
+    fn an_open_quote_is_named_by_its_place() {
+        let flags = ["-p".to_owned(), "--say don't".to_owned()];
+        assert_eq!(
+            agent_args(&flags).unwrap_err(),
+            "agent.flags[1]: a quote is not closed in \"--say don't\"; \
+             give the flag and its value as two elements"
+        );
+    }
+}

@@ -1,0 +1,224 @@
+//! Lengths of time as people write them in settings.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::time::Duration as Time;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+
+/// The `format` of a duration in the schema, by which the check of a file knows it.
+pub(crate) const FORMAT: &str = "ralph-duration";
+
+/// Nothing is waited for longer than this, and times computed from it cannot overflow a clock.
+const LONGEST: Time = Time::from_secs(100 * 365 * 24 * 60 * 60);
+
+const UNITS: [(&str, u64); 5] =
+    [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+
+/// A length of time: `"6h"`, `"1h30m"`, `"90s"`, or a number of seconds. At most a hundred years.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Duration(Time);
+
+impl Duration {
+    pub const ZERO: Duration = Duration(Time::ZERO);
+
+    pub const fn from_secs(seconds: u32) -> Self {
+        Duration(Time::from_secs(seconds as u64))
+    }
+
+    pub fn get(self) -> Time {
+        self.0
+    }
+
+    pub fn is_zero(self) -> bool {
+        self.0.is_zero()
+    }
+
+    /// The time, unless it is zero, which in settings means "no limit".
+    pub fn limit(self) -> Option<Time> {
+        (!self.is_zero()).then_some(self.0)
+    }
+
+    /// Reads `6h`, `1h 30m`, `2d`, `500ms`, or seconds as in `90` and `0.5`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.trim();
+        if text.starts_with(|c: char| c.is_ascii_digit())
+            && let Ok(seconds) = text.parse::<f64>()
+        {
+            return Self::from_seconds(seconds);
+        }
+        let mut rest = text;
+        let mut total: u64 = 0;
+        let mut next_unit = 0;
+        while !rest.is_empty() {
+            let digits = rest.find(|c: char| !c.is_ascii_digit())?;
+            let number: u64 = rest[..digits].parse().ok()?;
+            rest = &rest[digits..];
+            let letters = rest.find(|c: char| !c.is_ascii_lowercase()).unwrap_or(rest.len());
+            // Units go from large to small, each once: "30m1h" is more likely a slip than a wish.
+            let unit = UNITS.iter().position(|(name, _)| *name == &rest[..letters])?;
+            if unit < next_unit {
+                return None;
+            }
+            next_unit = unit + 1;
+            total = total.checked_add(number.checked_mul(UNITS[unit].1)?)?;
+            rest = rest[letters..].trim_start();
+        }
+        Self::within_bounds(Time::from_millis(total)).filter(|_| !text.is_empty())
+    }
+
+    fn from_seconds(seconds: f64) -> Option<Self> {
+        Time::try_from_secs_f64(seconds).ok().and_then(Self::within_bounds)
+    }
+
+    fn within_bounds(time: Time) -> Option<Self> {
+        (time <= LONGEST).then_some(Duration(time))
+    }
+
+    /// The duration that a value in a settings file stands for.
+    pub(crate) fn from_value(value: &Value) -> Option<Self> {
+        match value {
+            Value::String(text) => Self::parse(text),
+            Value::Number(number) => Self::from_seconds(number.as_f64()?),
+            _ => None,
+        }
+    }
+
+    /// Serializes as a number, for a key whose name says that it holds seconds.
+    pub(crate) fn as_seconds<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.0.subsec_nanos() == 0 {
+            serializer.serialize_u64(self.0.as_secs())
+        } else {
+            serializer.serialize_f64(self.0.as_secs_f64())
+        }
+    }
+
+    /// As [`Duration::as_seconds`], for a key that may be unset.
+    #[expect(clippy::ref_option, reason = "the shape that serde asks for")]
+    pub(crate) fn maybe_as_seconds<S: Serializer>(
+        value: &Option<Self>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(duration) => duration.as_seconds(serializer),
+            None => serializer.serialize_none(),
+        }
+    }
+}
+
+impl fmt::Display for Duration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rest = self.0.as_millis();
+        if rest == 0 {
+            return f.write_str("0s");
+        }
+        for (name, size) in UNITS {
+            let size = u128::from(size);
+            if rest >= size {
+                write!(f, "{}{name}", rest / size)?;
+                rest %= size;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for Duration {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Duration {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        Self::from_value(&value).ok_or_else(|| serde::de::Error::custom("not a duration"))
+    }
+}
+
+impl JsonSchema for Duration {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Duration".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": ["string", "number"],
+            "format": FORMAT,
+            "pattern": "^\\s*(?=\\d)(\\d+(\\.\\d+)?|(\\d+d\\s*)?(\\d+h\\s*)?(\\d+m\\s*)?(\\d+s\\s*)?(\\d+ms\\s*)?)$",
+            "minimum": 0,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_as_people_write_them() {
+        for (text, ms) in [
+            ("6h", 21_600_000),
+            ("90m", 5_400_000),
+            ("1h30m", 5_400_000),
+            (" 1h 30m ", 5_400_000),
+            ("2d", 172_800_000),
+            ("500ms", 500),
+            ("1m500ms", 60_500),
+            ("90", 90_000),
+            ("0.5", 500),
+            ("0", 0),
+            ("36500d", 3_153_600_000_000),
+        ] {
+            let duration = Duration::parse(text).unwrap_or_else(|| panic!("{text}"));
+            assert_eq!(duration.get().as_millis(), ms, "{text}");
+        }
+        for text in [
+            "",
+            " ",
+            "h",
+            "6 h",
+            "6hours",
+            "-1",
+            "-1h",
+            "30m1h",
+            "1h1h",
+            "1e99",
+            "inf",
+            "NaN",
+            "6h30",
+            "36501d",
+            "99999999999999999999h",
+            "18446744073709551615d",
+            "1.5h",
+            "６h",
+        ] {
+            assert_eq!(Duration::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_duration_reads_back_as_it_prints() {
+        for text in ["6h", "1h30m", "1d2h3m4s5ms", "0s"] {
+            assert_eq!(Duration::parse(text).unwrap().to_string(), text);
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_is_too_strange(text in "[0-9a-z .\\-é]{0,20}") {
+            if let Some(duration) = Duration::parse(&text) {
+                let millis = Time::from_millis(duration.get().as_millis() as u64);
+                proptest::prop_assert_eq!(
+                    Duration::parse(&duration.to_string()), Some(Duration(millis))
+                );
+            }
+        }
+    }
+}

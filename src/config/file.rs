@@ -1,0 +1,317 @@
+//! Reading a settings file, and saying what is wrong with one that cannot be read.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+use unicode_width::UnicodeWidthStr as _;
+
+use super::schema::quote;
+
+/// No settings are larger than this; a device or somebody's log may be.
+const LARGEST: u64 = 4 << 20;
+
+/// How many columns of a line are shown around the place of an error.
+const EXCERPT: usize = 120;
+
+/// Why a file is no document. The message names the file.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Unreadable {
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
+}
+
+/// The document in the file at `path`, called `name` in messages; `None` if there is no such file.
+pub(crate) fn read(path: &Path, name: &str) -> Result<Option<Value>, Unreadable> {
+    let unreadable = |error: &io::Error| Unreadable {
+        message: format!("{name}: cannot be read: {error}"),
+        hint: None,
+    };
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(unreadable(&error)),
+    };
+    if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
+        return Err(Unreadable {
+            message: format!("{name}: is a directory, a file is needed"),
+            hint: None,
+        });
+    }
+    let mut bytes = Vec::new();
+    file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(|error| unreadable(&error))?;
+    if bytes.len() as u64 > LARGEST {
+        return Err(Unreadable {
+            message: format!("{name}: is larger than {} MiB", LARGEST >> 20),
+            hint: None,
+        });
+    }
+    parse(&bytes, name).map(Some)
+}
+
+/// The document that the bytes of a file hold.
+pub(crate) fn parse(bytes: &[u8], name: &str) -> Result<Value, Unreadable> {
+    let text = std::str::from_utf8(bytes).map_err(|error| {
+        let before = &bytes[..error.valid_up_to()];
+        let line = memchr::memchr_iter(b'\n', before).count() + 1;
+        Unreadable {
+            message: format!("{name}:{line}: not valid UTF-8"),
+            hint: Some("save the file with the encoding UTF-8".to_owned()),
+        }
+    })?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    if text.trim().is_empty() {
+        return Err(Unreadable {
+            message: format!("{name}: is empty"),
+            hint: Some("put {} into it, or let `ralph init` write it".to_owned()),
+        });
+    }
+    serde_json::from_str::<Strict>(text)
+        .map(|document| document.0)
+        .map_err(|error| malformed(text, name, &error))
+}
+
+fn malformed(text: &str, name: &str, error: &serde_json::Error) -> Unreadable {
+    let what = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    let what = what.strip_suffix(&place).unwrap_or(&what);
+
+    // At the end of the text the place may be past the last line.
+    let number = error.line().max(1);
+    let line = text.split('\n').nth(number - 1).unwrap_or_default();
+    let line = line.strip_suffix('\r').unwrap_or(line);
+    // The column counts bytes and names the one that was read last, from 1.
+    let mut start = error.column().saturating_sub(1).min(line.len());
+    while !line.is_char_boundary(start) {
+        start -= 1;
+    }
+    let (before, after) = line.split_at(start);
+
+    let hint = if after.starts_with("//") || after.starts_with("/*") || after.starts_with('#') {
+        Some("comments are not allowed in JSON".to_owned())
+    } else if what == "trailing comma" {
+        Some("remove the comma before the closing bracket".to_owned())
+    } else if after.starts_with('\'') {
+        Some("JSON has double quotes only".to_owned())
+    } else {
+        None
+    };
+    let column = before.chars().count() + 1;
+    let (before, after) = excerpt(before, after);
+    let gutter = " ".repeat(number.to_string().len());
+    let caret = " ".repeat(before.width());
+    Unreadable {
+        message: format!(
+            "{name}:{number}:{column}: not valid JSON: {what}\n  \
+             {number} | {before}{after}\n  {gutter} | {caret}^"
+        ),
+        hint,
+    }
+}
+
+/// The part of a line that is near the place between `before` and `after`, without characters that
+/// would move the caret or that a terminal would act upon.
+fn excerpt(before: &str, after: &str) -> (String, String) {
+    let clean = |c: char| if c.is_control() { ' ' } else { c };
+    let length = before.chars().count();
+    let skipped = length.saturating_sub(EXCERPT / 2);
+    let mut head: String = before.chars().skip(skipped).map(clean).collect();
+    if skipped > 0 {
+        head.insert(0, '…');
+    }
+    let mut tail: String = after.chars().take(EXCERPT / 2).map(clean).collect();
+    if after.chars().nth(EXCERPT / 2).is_some() {
+        tail.push('…');
+    }
+    (head, tail)
+}
+
+/// A document in which no object has the same key twice. Plain [`Value`] lets the last one win, and
+/// half of somebody's settings would have no effect without a word.
+struct Strict(Value);
+
+impl<'de> Deserialize<'de> for Strict {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        StrictSeed.deserialize(deserializer).map(Strict)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct StrictSeed;
+
+impl<'de> DeserializeSeed<'de> for StrictSeed {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for StrictSeed {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = access.next_element_seed(self)? {
+            items.push(item);
+        }
+        Ok(Value::Array(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        let mut seen = HashSet::new();
+        while let Some(key) = access.next_key::<String>()? {
+            if !seen.insert(key.clone()) {
+                let message = format!("the key {} is there twice", quote(&key));
+                return Err(serde::de::Error::custom(message));
+            }
+            map.insert(key, access.next_value_seed(self)?);
+        }
+        Ok(Value::Object(map))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(text: &str) -> String {
+        let unreadable = parse(text.as_bytes(), "s.json").unwrap_err();
+        match unreadable.hint {
+            Some(hint) => format!("{}\nhint: {hint}", unreadable.message),
+            None => unreadable.message,
+        }
+    }
+
+    #[test]
+    fn malformed_files_are_shown_with_the_place() {
+        for (text, expected) in [
+            ("", "s.json: is empty\nhint: put {} into it, or let `ralph init` write it"),
+            ("\u{feff} \n", "s.json: is empty\nhint: put {} into it, or let `ralph init` write it"),
+            (
+                "{\n  \"agent\": {\n    \"flags\": [],\n  }\n}\n",
+                "s.json:4:3: not valid JSON: trailing comma\n  4 |   }\n    |   ^\n\
+                 hint: remove the comma before the closing bracket",
+            ),
+            (
+                "{\n  // mine\n  \"a\": 1\n}",
+                "s.json:2:3: not valid JSON: key must be a string\n  2 |   // mine\n    |   ^\n\
+                 hint: comments are not allowed in JSON",
+            ),
+            (
+                "{\"a\": /* x */ 1}",
+                "s.json:1:7: not valid JSON: expected value\n  1 | {\"a\": /* x */ 1}\n    |       ^\n\
+                 hint: comments are not allowed in JSON",
+            ),
+            (
+                "{\"é世\": x}",
+                "s.json:1:8: not valid JSON: expected value\n  1 | {\"é世\": x}\n    |         ^",
+            ),
+            (
+                "{'a': 1}",
+                "s.json:1:2: not valid JSON: key must be a string\n  1 | {'a': 1}\n    |  ^\n\
+                 hint: JSON has double quotes only",
+            ),
+            (
+                "{\"a\": 1",
+                "s.json:1:7: not valid JSON: EOF while parsing an object\n  1 | {\"a\": 1\n    |       ^",
+            ),
+            ("{}\n{}", "s.json:2:1: not valid JSON: trailing characters\n  2 | {}\n    | ^"),
+            (
+                "{\"a\": 1e999}",
+                "s.json:1:11: not valid JSON: number out of range\n  1 | {\"a\": 1e999}\n    |           ^",
+            ),
+            (
+                "{\r\n\t\"a\": 1,\r\n\t\"a\": 2\r\n}",
+                "s.json:3:4: not valid JSON: the key \"a\" is there twice\n  3 |  \"a\": 2\n    |    ^",
+            ),
+        ] {
+            assert_eq!(problem(text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_line_is_cut_around_the_place() {
+        let text =
+            format!("{{\"a\": \"{}\" x, \"b\": \"{}\"}}", "y".repeat(5000), "z".repeat(5000));
+        let message = problem(&text);
+        assert!(message.len() < 400, "{message}");
+        let lines: Vec<&str> = message.lines().collect();
+        let caret = lines[2].chars().position(|c| c == '^').unwrap();
+        assert_eq!(lines[1].chars().nth(caret), Some('x'), "{message}");
+    }
+
+    #[test]
+    fn deep_nesting_is_an_error_and_not_a_crash() {
+        assert!(problem(&"[".repeat(100_000)).contains("recursion limit exceeded"));
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_tolerated_and_bad_utf8_is_not() {
+        assert_eq!(parse("\u{feff}{}".as_bytes(), "s.json").unwrap(), Value::Object(Map::new()));
+        assert_eq!(
+            parse(b"{\n\"a\": \"\xff\"}", "s.json").unwrap_err().message,
+            "s.json:2: not valid UTF-8"
+        );
+    }
+
+    #[test]
+    fn files_that_are_none() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(read(&dir.path().join("none"), "n").unwrap(), None);
+        assert_eq!(
+            read(dir.path(), "d").unwrap_err().message,
+            "d: is a directory, a file is needed"
+        );
+        let large = dir.path().join("large");
+        File::create(&large).unwrap().set_len(LARGEST + 1).unwrap();
+        assert_eq!(read(&large, "l").unwrap_err().message, "l: is larger than 4 MiB");
+        let below_a_file = large.join("settings.json");
+        assert!(read(&below_a_file, "b").unwrap_err().message.starts_with("b: cannot be read: "),);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_are_too_strange(bytes: Vec<u8>) {
+            let _ = parse(&bytes, "s.json");
+        }
+
+        #[test]
+        fn no_near_json_is_too_strange(text in "[\\[\\]{}\",:/ \n\r\té世0-9a-z\\\\]{0,60}") {
+            let _ = parse(text.as_bytes(), "s.json");
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! Settings: files, environment and flags become one [`Settings`], and each value's origin is known.
+//!
+//! Layers, each over the one before: defaults, `.ralph/settings.json`, `.ralph/settings.local.json`,
+//! `RALPH_…` variables, flags. Objects merge, arrays and scalars replace. Every layer is checked
+//! against the same [`schema`], and all problems of all layers are reported together.
+
+pub mod args;
+pub mod duration;
+pub mod env;
+mod file;
+pub mod schema;
+pub mod secret;
+pub mod settings;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+pub use self::args::agent_args;
+pub use self::duration::Duration;
+pub use self::settings::Settings;
+use crate::core::event::FailAction;
+use crate::error::Error;
+
+/// The directory in a project that belongs to ralph.
+pub const DIRECTORY: &str = ".ralph";
+/// The settings of a project, inside of [`DIRECTORY`].
+pub const FILE: &str = "settings.json";
+/// The settings of one person, merged over [`FILE`].
+pub const LOCAL_FILE: &str = "settings.local.json";
+
+/// A setting that a flag gave.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Flag {
+    /// The setting's path, such as `agent.command`.
+    pub key: &'static str,
+    pub value: Value,
+    /// The flag as the user knows it: `--max-iterations`.
+    pub name: String,
+}
+
+/// Where settings come from.
+#[derive(Debug, Clone, Default)]
+pub struct Sources {
+    pub project_dir: PathBuf,
+    /// `--settings`: this file rather than the project's. The local settings are then those beside
+    /// it.
+    pub settings_path: Option<PathBuf>,
+    /// The whole environment, as from [`std::env::vars_os`].
+    pub env: Vec<(OsString, OsString)>,
+    pub flags: Vec<Flag>,
+}
+
+impl Sources {
+    /// The file of the project's settings and the file of local ones.
+    pub fn files(&self) -> (PathBuf, PathBuf) {
+        let project = match &self.settings_path {
+            Some(path) => path.clone(),
+            None => self.project_dir.join(DIRECTORY).join(FILE),
+        };
+        let local = project.with_file_name(LOCAL_FILE);
+        (project, local)
+    }
+}
+
+/// Where the value of a setting came from.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Origin {
+    #[default]
+    Default,
+    /// A file, by the name that a person in the current directory would use.
+    File(String),
+    /// The variable.
+    Environment(String),
+    /// The flag.
+    Flag(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Default => f.write_str("default"),
+            Origin::File(name) => f.write_str(name),
+            Origin::Environment(variable) => write!(f, "environment {variable}"),
+            Origin::Flag(flag) => write!(f, "flag {flag}"),
+        }
+    }
+}
+
+/// Settings with their history.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Loaded {
+    pub settings: Settings,
+    /// Where each value came from, by its path. Arrays are one value.
+    pub origins: BTreeMap<String, Origin>,
+    /// The files that were there, in order.
+    pub files: Vec<PathBuf>,
+    /// What is odd but not wrong.
+    pub warnings: Vec<String>,
+}
+
+impl Loaded {
+    /// Whether somebody gave the setting at this path, or one inside of it, a value.
+    pub fn is_set(&self, key: &str) -> bool {
+        self.origins.iter().any(|(path, origin)| {
+            *origin != Origin::Default && (path == key || is_inside(path, key))
+        })
+    }
+}
+
+/// The settings files of a project as they are, right or wrong.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Existing {
+    /// The project's settings with the local ones merged over them, as far as they are JSON.
+    pub document: Value,
+    /// Whether there were local settings to merge.
+    pub with_overlay: bool,
+    /// What is wrong with them, a line each.
+    pub problems: Vec<String>,
+}
+
+/// What is there of settings, for somebody who is about to replace them; `None` if the project has
+/// none, whether or not there are local ones.
+pub fn existing(sources: &Sources) -> Option<Existing> {
+    let (project, local) = sources.files();
+    let mut existing =
+        Existing { document: Value::Object(Map::new()), with_overlay: false, problems: Vec::new() };
+    for (path, is_local) in [(project, false), (local, true)] {
+        let name = display_name(&path);
+        match file::read(&path, &name) {
+            Ok(Some(mut document)) => {
+                normalise(&mut document);
+                let problems = schema::problems(&document);
+                let named = problems.iter().map(|problem| format!("{name}: {problem}"));
+                existing.problems.extend(named);
+                merge_documents(&mut existing.document, document);
+                existing.with_overlay = is_local;
+            }
+            Ok(None) if !is_local => return None,
+            Ok(None) => {}
+            Err(unreadable) => existing.problems.push(unreadable.message),
+        }
+    }
+    Some(existing)
+}
+
+/// Collects the settings of all layers.
+///
+/// # Errors
+/// Everything that is wrong in any layer, a line each.
+pub fn load(sources: &Sources) -> Result<Loaded, Error> {
+    let mut layers = Layers::new();
+    let mut files = Vec::new();
+
+    let (project, local) = sources.files();
+    let optional = sources.settings_path.is_none();
+    // With `--settings .ralph/settings.local.json` the file is not its own overlay.
+    let overlay = (local != project).then_some((&local, true));
+    for (path, optional) in std::iter::once((&project, optional)).chain(overlay) {
+        let name = display_name(path);
+        match file::read(path, &name) {
+            Ok(Some(document)) => {
+                files.push(path.clone());
+                layers.add(document, &name, &Origin::File(name.clone()));
+            }
+            Ok(None) if optional => {}
+            Ok(None) => layers.problems.push(format!("{name}: no such file")),
+            Err(unreadable) => {
+                layers.problems.push(unreadable.message);
+                layers.hints.extend(unreadable.hint);
+            }
+        }
+    }
+
+    let environment = env::read(sources.env.iter().cloned());
+    layers.problems.extend(environment.problems);
+    for given in environment.given {
+        let origin = Origin::Environment(given.variable);
+        let document = nest(given.keys.iter().map(String::as_str), given.value);
+        layers.add(document, &origin.to_string(), &origin);
+    }
+    for flag in &sources.flags {
+        let origin = Origin::Flag(flag.name.clone());
+        let document = nest(flag.key.split('.'), flag.value.clone());
+        layers.add(document, &flag.name, &origin);
+    }
+
+    layers.finish(files, environment.warnings)
+}
+
+/// The merge of the documents of several layers over the defaults, and what was wrong with them.
+struct Layers {
+    merged: Value,
+    origins: BTreeMap<String, Origin>,
+    problems: Vec<String>,
+    hints: Vec<String>,
+}
+
+impl Layers {
+    fn new() -> Self {
+        Layers {
+            merged: Value::Object(Map::new()),
+            origins: BTreeMap::new(),
+            problems: Vec::new(),
+            hints: Vec::new(),
+        }
+    }
+
+    /// Puts a document over the layers so far, unless it has problems, which are then reported
+    /// under `name`.
+    fn add(&mut self, mut document: Value, name: &str, origin: &Origin) {
+        normalise(&mut document);
+        let problems = schema::problems(&document);
+        if problems.is_empty() {
+            merge(&mut self.merged, document, "", &mut |path| {
+                note(&mut self.origins, path, origin);
+            });
+        } else {
+            let named = problems.iter().map(|problem| format!("{name}: {problem}"));
+            self.problems.extend(named);
+        }
+    }
+
+    fn finish(self, files: Vec<PathBuf>, warnings: Vec<String>) -> Result<Loaded, Error> {
+        if !self.problems.is_empty() {
+            let error = Error::config(self.problems.join("\n"));
+            return Err(self.hints.into_iter().fold(error, Error::hint));
+        }
+        // What every layer's check let pass deserializes, and settings are always JSON. Should a
+        // new key ever break that, it is an error like any other.
+        let broken = |error: serde_json::Error| Error::config(format!("settings: {error}"));
+        let settings: Settings = serde_json::from_value(self.merged).map_err(broken)?;
+        let effective = serde_json::to_value(&settings).map_err(broken)?;
+        let mut origins = BTreeMap::new();
+        for (path, _) in leaves(&effective) {
+            let origin = self.origins.get(&path).cloned().unwrap_or_default();
+            origins.insert(path, origin);
+        }
+        Ok(Loaded { settings, origins, files, warnings })
+    }
+}
+
+/// Merges documents as the layers of settings are merged.
+pub fn merge_documents(base: &mut Value, overlay: Value) {
+    merge(base, overlay, "", &mut |_| {});
+}
+
+/// Puts `overlay` over `base`: objects merge, anything else replaces. `written` is told the path of
+/// every value that was replaced or added as a whole.
+fn merge(base: &mut Value, overlay: Value, path: &str, written: &mut dyn FnMut(&str)) {
+    match (base, overlay) {
+        (Value::Object(base), Value::Object(overlay)) => {
+            for (key, value) in overlay {
+                let path = schema::join(path, &key);
+                match base.get_mut(&key) {
+                    Some(existing) => merge(existing, value, &path, written),
+                    None => {
+                        announce(&value, &path, written);
+                        base.insert(key, value);
+                    }
+                }
+            }
+        }
+        (base, overlay) => {
+            announce(&overlay, path, written);
+            *base = overlay;
+        }
+    }
+}
+
+/// Tells `written` of a new value and of all that is in it.
+fn announce(value: &Value, path: &str, written: &mut dyn FnMut(&str)) {
+    written(path);
+    if let Value::Object(map) = value {
+        for (key, value) in map {
+            announce(value, &schema::join(path, key), written);
+        }
+    }
+}
+
+/// Records the origin of a value, and forgets those of values that it took the place of.
+fn note(origins: &mut BTreeMap<String, Origin>, path: &str, origin: &Origin) {
+    origins.retain(|known, _| !is_inside(known, path));
+    origins.insert(path.to_owned(), origin.clone());
+}
+
+/// Whether `path` leads to something inside of the value at `outer`.
+fn is_inside(path: &str, outer: &str) -> bool {
+    path.strip_prefix(outer).is_some_and(|rest| rest.starts_with(['.', '[']))
+}
+
+/// All values of a document by their paths, in order. An array, and an object with nothing in it,
+/// is one value.
+pub fn leaves(document: &Value) -> Vec<(String, &Value)> {
+    fn collect<'v>(value: &'v Value, path: &str, all: &mut Vec<(String, &'v Value)>) {
+        match value {
+            Value::Object(map) if !map.is_empty() => {
+                for (key, value) in map {
+                    collect(value, &schema::join(path, key), all);
+                }
+            }
+            Value::Object(_) if path.is_empty() => {}
+            leaf => all.push((path.to_owned(), leaf)),
+        }
+    }
+    let mut all = Vec::new();
+    collect(document, "", &mut all);
+    all
+}
+
+/// A document that holds one value.
+fn nest<'k>(keys: impl DoubleEndedIterator<Item = &'k str>, value: Value) -> Value {
+    keys.rev().fold(value, |value, key| Value::Object(Map::from_iter([(key.to_owned(), value)])))
+}
+
+/// Fail actions are taken in any case; from here on they are in capitals.
+fn normalise(document: &mut Value) {
+    let guardrails = document.get_mut("guardrails").and_then(Value::as_array_mut);
+    for guardrail in guardrails.into_iter().flatten() {
+        if let Some(Value::String(action)) = guardrail.get_mut("failAction")
+            && let Some(known) = fail_action(action)
+        {
+            known.as_str().clone_into(action);
+        }
+    }
+}
+
+/// The fail action of this name, in any case.
+pub fn fail_action(name: &str) -> Option<FailAction> {
+    [FailAction::Append, FailAction::Prepend, FailAction::Replace]
+        .into_iter()
+        .find(|action| action.as_str().eq_ignore_ascii_case(name))
+}
+
+/// A path as a person in the current directory would name it.
+pub fn display_name(path: &Path) -> String {
+    name_from(std::env::current_dir().ok().as_deref(), path)
+}
+
+/// A path as a person in the directory `here` would name it.
+fn name_from(here: Option<&Path>, path: &Path) -> String {
+    let path = path.strip_prefix(".").unwrap_or(path);
+    let path = match here {
+        Some(here) => path.strip_prefix(here).unwrap_or(path),
+        None => path,
+    };
+    path.display().to_string()
+}
+
+#[cfg(test)]
+mod tests;

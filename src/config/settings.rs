@@ -1,0 +1,521 @@
+//! The settings: every key, its type, its default and its description, defined once.
+//!
+//! The JSON Schema is generated from these types, files are checked against that schema, and the
+//! text of a description is the doc comment of its field.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::duration::Duration;
+use crate::agent::PromptVia;
+use crate::core::event::FailAction;
+
+/// Settings of ralph, from `.ralph/settings.json` and `.ralph/settings.local.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[schemars(title = "ralph settings")]
+pub struct Settings {
+    /// Where an editor finds the schema of this file. ralph itself does not read it.
+    #[serde(rename = "$schema", skip_serializing_if = "Option::is_none")]
+    pub schema: Option<String>,
+
+    /// How many iterations there may be before the loop stops. Unset: 10; `ralph spawn` must be
+    /// told.
+    #[schemars(
+        range(min = 1),
+        extend("x-default" = "10; spawn must be told")
+    )]
+    pub maximum_iterations: Option<u32>,
+
+    /// The text between `<response>` and `</response>` that ends the loop; case does not matter.
+    #[schemars(length(min = 1))]
+    pub completion_response: String,
+
+    /// How many characters of a failed guardrail's output go into the next prompt.
+    pub output_truncate_chars: u32,
+
+    /// Show what the agent does while it does it.
+    pub stream_agent_output: bool,
+
+    /// Put `Iteration X of Y, Z remaining.` before each prompt.
+    pub include_iteration_count_in_prompt: bool,
+
+    /// The program that does the work.
+    pub agent: Agent,
+
+    /// Commands that must all exit with 0 before a completion counts.
+    pub guardrails: Vec<Guardrail>,
+
+    /// What to do with the changes once all guardrails have passed. Unset: nothing.
+    pub scm: Option<Scm>,
+
+    /// End an agent that has printed nothing for so long, in seconds or as `"5m"`; 0: never.
+    /// Unset: 0; for `ralph spawn` 300, or 60 with `--interactive`.
+    #[serde(serialize_with = "Duration::maybe_as_seconds")]
+    #[schemars(extend("x-default" = "0; spawn 300, or 60 with --interactive"))]
+    pub inactivity_timeout_seconds: Option<Duration>,
+
+    /// End an iteration that takes longer than this, in seconds or as `"2h"`; 0: never.
+    #[serde(serialize_with = "Duration::as_seconds")]
+    pub iteration_timeout_seconds: Duration,
+
+    /// End an agent that has given its final result and is still there after so long, in seconds or
+    /// as `"10s"`.
+    #[serde(serialize_with = "Duration::as_seconds")]
+    pub result_grace_seconds: Duration,
+
+    /// What a run may use up before it is stopped.
+    pub budget: Budget,
+
+    /// What happens when the agent fails.
+    pub retry: Retry,
+
+    /// What happens when the agent's account has used up its limit.
+    pub rate_limit: RateLimit,
+
+    /// What happens when iterations change nothing.
+    pub stall: Stall,
+
+    /// Where the agent is locked in.
+    pub sandbox: Sandbox,
+
+    /// The blocklist of commands that Claude Code is kept from running.
+    pub hooks: Hooks,
+
+    /// How a run looks in the terminal.
+    pub display: Display,
+
+    /// What is kept of past runs.
+    pub runs: Runs,
+
+    /// Background workers.
+    pub worker: Worker,
+
+    /// Who is told when a run ends, pauses or waits.
+    pub notify: Notify,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            schema: None,
+            maximum_iterations: None,
+            completion_response: "DONE".into(),
+            output_truncate_chars: 5000,
+            stream_agent_output: true,
+            include_iteration_count_in_prompt: false,
+            agent: Agent::default(),
+            guardrails: Vec::new(),
+            scm: None,
+            inactivity_timeout_seconds: None,
+            iteration_timeout_seconds: Duration::ZERO,
+            result_grace_seconds: Duration::from_secs(10),
+            budget: Budget::default(),
+            retry: Retry::default(),
+            rate_limit: RateLimit::default(),
+            stall: Stall::default(),
+            sandbox: Sandbox::default(),
+            hooks: Hooks::default(),
+            display: Display::default(),
+            runs: Runs::default(),
+            worker: Worker::default(),
+            notify: Notify::default(),
+        }
+    }
+}
+
+impl Settings {
+    /// The limit of iterations for a command that need not be told one.
+    pub fn maximum_iterations(&self) -> u32 {
+        self.maximum_iterations.unwrap_or(10)
+    }
+}
+
+/// The program that does the work.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Agent {
+    /// The program: a name on the PATH or a path. It is never split, so it may hold spaces.
+    #[schemars(length(min = 1))]
+    pub command: Option<String>,
+
+    /// Arguments for the program. Each element is one argument, except that one such as
+    /// `"--model opus"`, a flag and its value, is split as a shell would.
+    pub flags: Vec<String>,
+
+    /// The model that the agent is to use. Unset: the agent's own choice.
+    #[schemars(length(min = 1))]
+    pub model: Option<String>,
+
+    /// Switch the agent's own approval prompts off.
+    pub autonomous: bool,
+
+    /// Which agent the command is. Unset: told by the command's name.
+    #[serde(rename = "type")]
+    pub kind: Option<AgentType>,
+
+    /// How the prompt reaches the agent. Unset: what suits the agent.
+    pub prompt_via: Option<PromptVia>,
+
+    /// Leave alone what the agent started and did not end, rather than end it after each iteration.
+    pub keep_background: bool,
+
+    /// Variables to set in the agent's environment.
+    pub env: BTreeMap<String, String>,
+
+    /// Variables to keep from the agent.
+    pub env_exclude: Vec<String>,
+
+    /// A jq expression that finds the answer in the output of an agent that ralph does not know.
+    #[schemars(length(min = 1))]
+    pub response_filter: Option<String>,
+
+    /// A shell pipeline that the agent's output goes through on its way to the terminal only.
+    #[schemars(length(min = 1))]
+    pub display_filter: Option<String>,
+}
+
+impl Default for Agent {
+    fn default() -> Self {
+        Agent {
+            command: None,
+            flags: Vec::new(),
+            model: None,
+            autonomous: true,
+            kind: None,
+            prompt_via: None,
+            keep_background: false,
+            env: BTreeMap::new(),
+            env_exclude: Vec::new(),
+            response_filter: None,
+            display_filter: None,
+        }
+    }
+}
+
+/// The agents that ralph knows; `text` is any other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AgentType {
+    Claude,
+    Codex,
+    Amp,
+    Cline,
+    Opencode,
+    Gemini,
+    Copilot,
+    Qwen,
+    Text,
+}
+
+impl AgentType {
+    /// The name of the adapter.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            AgentType::Claude => "claude",
+            AgentType::Codex => "codex",
+            AgentType::Amp => "amp",
+            AgentType::Cline => "cline",
+            AgentType::Opencode => "opencode",
+            AgentType::Gemini => "gemini",
+            AgentType::Copilot => "copilot",
+            AgentType::Qwen => "qwen",
+            AgentType::Text => "text",
+        }
+    }
+}
+
+/// A command that must exit with 0 before a completion counts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Guardrail {
+    /// The shell command to run after each iteration.
+    #[schemars(length(min = 1))]
+    pub command: String,
+
+    /// What a failure does to the next prompt: it is added after it, put before it, or takes its
+    /// place.
+    #[serde(default = "append")]
+    pub fail_action: FailAction,
+
+    /// Guidance for the agent that goes with a failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+
+    /// End the command after so long, in seconds or as `"10m"`, and count it as failed. Unset or 0:
+    /// never.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "Duration::maybe_as_seconds"
+    )]
+    pub timeout_seconds: Option<Duration>,
+}
+
+fn append() -> FailAction {
+    FailAction::Append
+}
+
+/// What to do with the changes once all guardrails have passed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Scm {
+    /// The version control program.
+    #[schemars(length(min = 1))]
+    pub command: String,
+
+    /// What it is told to do, in order, such as `commit` and `push`.
+    pub tasks: Vec<String>,
+}
+
+impl Default for Scm {
+    fn default() -> Self {
+        Scm { command: "git".into(), tasks: Vec::new() }
+    }
+}
+
+/// What a run may use up before it is stopped.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Budget {
+    /// US dollars that a run may cost. Unset: no limit.
+    #[schemars(extend("exclusiveMinimum" = 0))]
+    pub cost_usd: Option<f64>,
+
+    /// Tokens that a run may use, cached ones included. Unset: no limit.
+    #[schemars(range(min = 1))]
+    pub tokens: Option<u64>,
+
+    /// How long a run may take, such as `"8h"`. Unset: no limit.
+    #[schemars(extend("exclusiveMinimum" = 0))]
+    pub duration: Option<Duration>,
+
+    /// The same for each iteration; an iteration that goes past it is ended, the run goes on.
+    pub per_iteration: IterationBudget,
+}
+
+/// What an iteration may use up before it is ended.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct IterationBudget {
+    /// US dollars that an iteration may cost. Unset: no limit.
+    #[schemars(extend("exclusiveMinimum" = 0))]
+    pub cost_usd: Option<f64>,
+
+    /// Tokens that an iteration may use, cached ones included. Unset: no limit.
+    #[schemars(range(min = 1))]
+    pub tokens: Option<u64>,
+
+    /// How long an iteration may take, such as `"30m"`. Unset: no limit.
+    #[schemars(extend("exclusiveMinimum" = 0))]
+    pub duration: Option<Duration>,
+}
+
+/// What happens when the agent fails.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Retry {
+    /// How often a failed iteration is tried again before the run ends. Unset: 3; for `ralph spawn`
+    /// 4, so that the fifth failure in a row ends it.
+    #[schemars(extend("x-default" = "3; spawn 4"))]
+    pub max: Option<u32>,
+
+    /// How long to wait before the first new try, in seconds or as `"1s"`; it doubles each time.
+    #[serde(serialize_with = "Duration::as_seconds")]
+    pub backoff_seconds: Duration,
+
+    /// The longest wait between two tries, in seconds or as `"5m"`.
+    #[serde(serialize_with = "Duration::as_seconds")]
+    pub backoff_cap_seconds: Duration,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Retry {
+            max: None,
+            backoff_seconds: Duration::from_secs(1),
+            backoff_cap_seconds: Duration::from_secs(300),
+        }
+    }
+}
+
+/// What happens when the agent's account has used up its limit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct RateLimit {
+    /// Wait until the limit ends and go on, rather than end the run.
+    pub wait: bool,
+
+    /// The longest wait, such as `"6h"`; a limit that lasts longer ends the run.
+    pub max_wait: Duration,
+}
+
+impl Default for RateLimit {
+    fn default() -> Self {
+        RateLimit { wait: true, max_wait: Duration::from_secs(6 * 60 * 60) }
+    }
+}
+
+/// What happens when iterations change nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Stall {
+    /// Stop after so many iterations in a row that changed nothing in the repository; 0: only warn.
+    pub iterations: u32,
+}
+
+/// Where the agent is locked in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Sandbox {
+    /// What locks the agent in. Unset: `none`; for `ralph work` `auto`.
+    #[schemars(extend("x-default" = "none; work auto"))]
+    pub backend: Option<SandboxBackend>,
+
+    /// Refuse to run without a sandbox, rather than warn and go on.
+    pub required: bool,
+
+    /// Run guardrails and SCM tasks inside the sandbox too.
+    pub guardrails: bool,
+
+    /// What may be reached over the network from inside.
+    pub network: SandboxNetwork,
+
+    /// Hosts that may be reached beyond those that the agent needs: `"api.example.com"`,
+    /// `"*.example.com"`, `"localhost:8080"`.
+    pub allowed_domains: Vec<String>,
+
+    /// Further paths that may be read.
+    pub readable: Vec<String>,
+
+    /// Further paths that may be written.
+    pub writable: Vec<String>,
+}
+
+impl Default for Sandbox {
+    fn default() -> Self {
+        Sandbox {
+            backend: None,
+            required: false,
+            guardrails: true,
+            network: SandboxNetwork::Allowlist,
+            allowed_domains: Vec::new(),
+            readable: Vec::new(),
+            writable: Vec::new(),
+        }
+    }
+}
+
+/// What locks the agent in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SandboxBackend {
+    /// Nothing.
+    None,
+    /// The first that works here; nothing, with a warning, if none does.
+    Auto,
+    /// Bubblewrap: namespaces of its own, Linux only.
+    Bwrap,
+    /// A microVM by Docker.
+    Docker,
+    /// Landlock and seccomp, where bubblewrap may not run; Linux only.
+    Landlock,
+}
+
+/// What may be reached over the network from inside a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SandboxNetwork {
+    /// What the agent needs, package registries, and `allowedDomains`.
+    Allowlist,
+    /// Everything.
+    Full,
+    /// Nothing.
+    None,
+}
+
+/// The blocklist of commands that Claude Code is kept from running.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Hooks {
+    /// Apply it in a person's own sessions too, not only to agents that a loop started.
+    pub always: bool,
+
+    /// Commands that it lets through.
+    pub allow: Vec<String>,
+}
+
+/// How a run looks in the terminal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Display {
+    /// Emoji rather than `[OK]`. Unset: as the terminal can.
+    pub emoji: Option<bool>,
+
+    /// Colours. Unset: as the terminal can, and `NO_COLOR` is honoured.
+    pub color: Option<bool>,
+
+    /// Put the time before each line.
+    pub timestamps: bool,
+
+    /// How many lines of a tool's output are shown.
+    pub max_output_lines: u32,
+
+    /// How many characters of a tool's output are shown.
+    pub max_output_chars: u32,
+}
+
+impl Default for Display {
+    fn default() -> Self {
+        Display {
+            emoji: None,
+            color: None,
+            timestamps: false,
+            max_output_lines: 10,
+            max_output_chars: 2000,
+        }
+    }
+}
+
+/// What is kept of past runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Runs {
+    /// How many past runs are kept.
+    #[schemars(range(min = 1))]
+    pub keep: u32,
+
+    /// How much of an agent's raw output is kept for a run, in megabytes.
+    pub max_raw_megabytes: u32,
+}
+
+impl Default for Runs {
+    fn default() -> Self {
+        Runs { keep: 50, max_raw_megabytes: 200 }
+    }
+}
+
+/// Background workers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Worker {
+    /// Files that are copied into a worker's new worktree although git ignores them.
+    pub copy: Vec<String>,
+}
+
+impl Default for Worker {
+    fn default() -> Self {
+        Worker { copy: vec![".env".into()] }
+    }
+}
+
+/// Who is told when a run ends, pauses or waits.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Notify {
+    /// A shell command that is run with the event as JSON on its standard input.
+    #[schemars(length(min = 1))]
+    pub command: Option<String>,
+}

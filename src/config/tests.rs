@@ -1,0 +1,350 @@
+//! Layers, end to end: files in a directory, an environment, flags.
+
+use std::fs;
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+const EXAMPLE: &str = r#"{
+  "maximumIterations": 10,
+  "completionResponse": "DONE",
+  "outputTruncateChars": 5000,
+  "streamAgentOutput": true,
+  "includeIterationCountInPrompt": false,
+  "agent": {
+    "command": "claude",
+    "flags": ["--model opus", "--no-auto-compact"]
+  },
+  "guardrails": [
+    {
+      "command": "make lint",
+      "failAction": "APPEND",
+      "hint": "Fix lint errors only. Do not change behavior."
+    },
+    {
+      "command": "./mvnw clean install -T 2C -q -e",
+      "failAction": "append"
+    }
+  ],
+  "scm": {
+    "command": "git",
+    "tasks": ["commit", "push"]
+  }
+}
+"#;
+
+struct Project {
+    dir: tempfile::TempDir,
+    sources: Sources,
+}
+
+impl Project {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join(".ralph")).unwrap();
+        let sources = Sources { project_dir: dir.path().to_owned(), ..Sources::default() };
+        Project { dir, sources }
+    }
+
+    fn file(self, name: &str, content: &str) -> Self {
+        fs::write(self.dir.path().join(name), content).unwrap();
+        self
+    }
+
+    fn settings(self, content: &str) -> Self {
+        self.file(".ralph/settings.json", content)
+    }
+
+    fn local(self, content: &str) -> Self {
+        self.file(".ralph/settings.local.json", content)
+    }
+
+    fn env(mut self, name: &str, value: &str) -> Self {
+        self.sources.env.push((name.into(), value.into()));
+        self
+    }
+
+    fn flag(mut self, name: &str, key: &'static str, value: Value) -> Self {
+        let name = name.to_owned();
+        self.sources.flags.push(Flag { key, value, name });
+        self
+    }
+
+    fn load(&self) -> Loaded {
+        load(&self.sources).unwrap()
+    }
+
+    /// The error as it is printed, with the directory as `DIR`.
+    fn error(&self) -> String {
+        let error = load(&self.sources).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        let dir = self.dir.path().display().to_string();
+        error.to_string().replace(&dir, "DIR")
+    }
+
+    fn origin(&self, loaded: &Loaded, key: &str) -> String {
+        let dir = self.dir.path().display().to_string();
+        loaded.origins[key].to_string().replace(&dir, "DIR")
+    }
+}
+
+#[test]
+fn nothing_at_all_is_the_defaults() {
+    let project = Project::new();
+    let loaded = project.load();
+    assert_eq!(loaded.settings, Settings::default());
+    assert_eq!(loaded.settings.maximum_iterations(), 10);
+    assert_eq!(loaded.settings.completion_response, "DONE");
+    assert_eq!(loaded.settings.output_truncate_chars, 5000);
+    assert!(loaded.settings.stream_agent_output);
+    assert!(loaded.files.is_empty());
+    assert!(loaded.origins.values().all(|origin| *origin == Origin::Default));
+}
+
+#[test]
+fn the_example_loads_without_a_word() {
+    let loaded = Project::new().settings(EXAMPLE).load();
+    assert_eq!(loaded.warnings, [""; 0]);
+    let settings = &loaded.settings;
+    assert_eq!(
+        agent_args(&settings.agent.flags).unwrap(),
+        ["--model", "opus", "--no-auto-compact"]
+    );
+    assert_eq!(settings.guardrails[1].fail_action, FailAction::Append);
+    assert_eq!(settings.scm.as_ref().unwrap().tasks, ["commit", "push"]);
+}
+
+#[test]
+fn each_layer_goes_over_the_one_before() {
+    let project = Project::new()
+        .settings(
+            r#"{"maximumIterations": 1, "completionResponse": "A", "outputTruncateChars": 1,
+                "stall": {"iterations": 1}, "agent": {"flags": ["--model opus"], "model": "m"}}"#,
+        )
+        .local(
+            r#"{"completionResponse": "B", "outputTruncateChars": 2, "stall": {"iterations": 2},
+                "agent": {"flags": ["--verbose"]}}"#,
+        )
+        .env("RALPH_OUTPUT_TRUNCATE_CHARS", "3")
+        .env("RALPH_STALL__ITERATIONS", "3")
+        .flag("--stall", "stall.iterations", json!(4));
+    let loaded = project.load();
+    let settings = &loaded.settings;
+    assert_eq!(settings.maximum_iterations, Some(1));
+    assert_eq!(settings.completion_response, "B");
+    assert_eq!(settings.output_truncate_chars, 3);
+    assert_eq!(settings.stall.iterations, 4);
+    assert_eq!(settings.agent.flags, ["--verbose"]);
+    assert_eq!(settings.agent.model.as_deref(), Some("m"));
+    for (key, origin) in [
+        ("maximumIterations", "DIR/.ralph/settings.json"),
+        ("completionResponse", "DIR/.ralph/settings.local.json"),
+        ("outputTruncateChars", "environment RALPH_OUTPUT_TRUNCATE_CHARS"),
+        ("stall.iterations", "flag --stall"),
+        ("agent.flags", "DIR/.ralph/settings.local.json"),
+        ("agent.model", "DIR/.ralph/settings.json"),
+        ("agent.autonomous", "default"),
+    ] {
+        assert_eq!(project.origin(&loaded, key), origin, "{key}");
+    }
+    assert_eq!(loaded.files.len(), 2);
+    assert!(loaded.is_set("stall.iterations"));
+    assert!(!loaded.is_set("agent.autonomous"));
+    assert!(!loaded.is_set("no.such.key"));
+}
+
+#[test]
+fn an_object_can_be_taken_away_and_given_anew() {
+    let base = r#"{"scm": {"command": "jj", "tasks": ["commit"]}}"#;
+    let project = Project::new().settings(base).local(r#"{"scm": null}"#);
+    let loaded = project.load();
+    assert_eq!(loaded.settings.scm, None);
+    assert_eq!(project.origin(&loaded, "scm"), "DIR/.ralph/settings.local.json");
+
+    let project = project.env("RALPH_SCM__TASKS", "commit push");
+    let loaded = project.load();
+    let scm = loaded.settings.scm.as_ref().unwrap();
+    assert_eq!((scm.command.as_str(), scm.tasks.len()), ("git", 2));
+    assert_eq!(project.origin(&loaded, "scm.command"), "default");
+    assert_eq!(project.origin(&loaded, "scm.tasks"), "environment RALPH_SCM__TASKS");
+}
+
+#[test]
+fn a_settings_file_elsewhere_brings_its_own_overlay() {
+    let mut project = Project::new()
+        .settings(r#"{"completionResponse": "not read"}"#)
+        .local(r#"{"completionResponse": "not read"}"#)
+        .file("other.json", r#"{"completionResponse": "A"}"#)
+        .file("settings.local.json", r#"{"outputTruncateChars": 7}"#);
+    project.sources.settings_path = Some(project.dir.path().join("other.json"));
+    let loaded = project.load();
+    assert_eq!(loaded.settings.completion_response, "A");
+    assert_eq!(loaded.settings.output_truncate_chars, 7);
+
+    project.sources.settings_path = Some(project.dir.path().join("none.json"));
+    assert_eq!(project.error(), "ralph: error: DIR/none.json: no such file");
+}
+
+#[test]
+fn all_problems_of_all_layers_are_told_at_once() {
+    let project = Project::new()
+        .settings("{\"agent\": {\"comand\": \"claude\"},\n \"guardrails\": [{\"command\": \"\"}]}")
+        .local("{\"a\": 1,}")
+        .env("RALPH_MAXIMUM_ITERATIONS", "ten")
+        .env("RALPH_AGENT__ENV", "{")
+        .flag("--max-iterations", "maximumIterations", json!(0));
+    assert_eq!(
+        project.error(),
+        "\
+ralph: error: DIR/.ralph/settings.json: agent.comand: unknown key; did you mean agent.command?
+ralph: error: DIR/.ralph/settings.json: guardrails[0].command: must not be blank
+ralph: error: DIR/.ralph/settings.local.json:1:9: not valid JSON: trailing comma
+  1 | {\"a\": 1,}
+    |         ^
+ralph: error: environment RALPH_AGENT__ENV: not valid JSON: EOF while parsing an object at line 1 column 1
+ralph: error: environment RALPH_MAXIMUM_ITERATIONS: maximumIterations: expected a whole number or null, found the string \"ten\"
+ralph: error: --max-iterations: maximumIterations: must be at least 1, the number 0 is not
+  hint: remove the comma before the closing bracket"
+    );
+}
+
+#[test]
+fn names_are_as_short_as_the_place_allows() {
+    let here = Some(Path::new("/home/me/project"));
+    for (path, name) in [
+        ("./.ralph/settings.json", ".ralph/settings.json"),
+        (".ralph/settings.json", ".ralph/settings.json"),
+        ("/home/me/project/.ralph/settings.json", ".ralph/settings.json"),
+        ("/home/me/other/.ralph/settings.json", "/home/me/other/.ralph/settings.json"),
+        ("../x.json", "../x.json"),
+    ] {
+        assert_eq!(name_from(here, Path::new(path)), name);
+    }
+}
+
+#[test]
+fn merging_is_by_key() {
+    for (base, overlay, merged) in [
+        (
+            json!({"agent": {"command": "claude", "flags": ["--model opus"]}}),
+            json!({"agent": {"flags": ["--verbose"]}}),
+            json!({"agent": {"command": "claude", "flags": ["--verbose"]}}),
+        ),
+        (json!({"a": {"b": 1}}), json!({"a": null}), json!({"a": null})),
+        (json!({"a": null}), json!({"a": {"b": 1}}), json!({"a": {"b": 1}})),
+        (json!({"a": {"b": 1}}), json!({"a": {}}), json!({"a": {"b": 1}})),
+        (json!({"a": [1, 2]}), json!({"a": []}), json!({"a": []})),
+    ] {
+        let mut result = base.clone();
+        merge_documents(&mut result, overlay.clone());
+        assert_eq!(result, merged, "{base} < {overlay}");
+    }
+}
+
+/// Documents with few different keys, so that layers meet.
+fn document() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        "[a-z\0 \"é-]{0,4}".prop_map(Value::from),
+    ];
+    let key = prop_oneof![
+        "[ab.]{1}",
+        Just("agent".to_owned()),
+        Just("flags".to_owned()),
+        Just("env".to_owned()),
+        Just("guardrails".to_owned()),
+        Just("command".to_owned()),
+        Just("failAction".to_owned()),
+        Just("budget".to_owned()),
+        Just("duration".to_owned()),
+        Just("maximumIterations".to_owned()),
+    ];
+    leaf.prop_recursive(4, 24, 4, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::vec((key.clone(), inner), 0..5)
+                .prop_map(|entries| Value::Object(entries.into_iter().collect())),
+        ]
+    })
+}
+
+fn merged(mut base: Value, overlay: Value) -> Value {
+    merge_documents(&mut base, overlay);
+    base
+}
+
+proptest! {
+    #[test]
+    fn merging_twice_is_merging_once(a in document(), b in document()) {
+        let once = merged(a, b.clone());
+        prop_assert_eq!(merged(once.clone(), b), once);
+    }
+
+    /// Only for layers that agree on what is an object, as checked layers do but for null: an object
+    /// under a scalar under an object is forgotten by one order and kept by the other.
+    #[test]
+    fn the_grouping_of_layers_does_not_matter(
+        a in flat_document(), b in flat_document(), c in flat_document()
+    ) {
+        let left = merged(merged(a.clone(), b.clone()), c.clone());
+        let right = merged(a, merged(b, c));
+        prop_assert_eq!(left, right);
+    }
+
+    #[test]
+    fn no_document_is_too_strange(document in document()) {
+        let mut layers = Layers::new();
+        let origin = Origin::File("x".into());
+        layers.add(document.clone(), "x", &origin);
+        let valid = layers.problems.is_empty();
+        let result = layers.finish(Vec::new(), Vec::new());
+        // What the check lets pass is what deserializes.
+        prop_assert_eq!(valid, result.is_ok(), "{:?}", result);
+        if let Ok(loaded) = result {
+            let effective = serde_json::to_value(&loaded.settings).unwrap();
+            let keys: Vec<String> = leaves(&effective).into_iter().map(|(key, _)| key).collect();
+            prop_assert!(keys.iter().all(|key| loaded.origins.contains_key(key)));
+        }
+    }
+
+    #[test]
+    fn any_valid_setting_survives_its_own_output(
+        iterations in proptest::option::of(1u32..), seconds in 0u32..100_000, tokens in 1u64..,
+    ) {
+        let document = json!({
+            "maximumIterations": iterations,
+            "inactivityTimeoutSeconds": f64::from(seconds) / 8.0,
+            "budget": {"tokens": tokens, "duration": seconds + 1},
+        });
+        prop_assume!(schema::problems(&document).is_empty());
+        let settings: Settings = serde_json::from_value(document).unwrap();
+        let again = serde_json::to_value(&settings).unwrap();
+        prop_assert_eq!(serde_json::from_value::<Settings>(again).unwrap(), settings);
+    }
+}
+
+/// Documents in which `a` is a scalar or an array and `o` an object, if there.
+fn flat_document() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(json!(null)),
+        any::<u8>().prop_map(Value::from),
+        prop::collection::vec(any::<u8>(), 0..3).prop_map(Value::from),
+    ];
+    let entries = prop::collection::btree_map("[a-d]", leaf, 0..4);
+    (entries.clone(), proptest::option::of((entries.clone(), entries))).prop_map(|(top, nested)| {
+        let object = |entries: BTreeMap<String, Value>| -> Value {
+            Value::Object(entries.into_iter().collect())
+        };
+        let mut document = object(top);
+        if let Some((outer, inner)) = nested {
+            document["o"] = object(outer);
+            document["o"]["p"] = object(inner);
+        }
+        document
+    })
+}
