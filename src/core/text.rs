@@ -48,7 +48,7 @@ pub fn count(n: u64) -> String {
 
 fn short(n: u64, unit: u64, suffix: char) -> String {
     let tenths = n / (unit / 10);
-    if tenths >= 100 || tenths % 10 == 0 {
+    if tenths >= 100 || tenths.is_multiple_of(10) {
         format!("{}{suffix}", n / unit)
     } else {
         format!("{}.{}{suffix}", tenths / 10, tenths % 10)
