@@ -88,23 +88,20 @@ impl Tmux {
         screen
     }
 
-    /// Waits until the program has ended, and gives its exit code.
+    /// Waits until the program has ended, and gives its exit code. A signal is a failure.
     #[track_caller]
     pub(crate) fn wait_for_exit(&self, deadline: Duration) -> i32 {
-        let format = "#{pane_dead} #{pane_dead_status}";
-        let state = || {
-            run(self
+        // The terminal is seen to be closed before the exit code is known, so `pane_dead` will not do.
+        let format = "#{pane_dead_status}#{?pane_dead_signal,by signal ,}#{pane_dead_signal}";
+        let mut end = String::new();
+        wait_until(deadline, || {
+            end = run(self
                 .command()
-                .args(["display-message", "-p", "-t", "main", format]))
-        };
-        wait_until(deadline, || state().starts_with("1 "));
-        let state = state();
-        let code = state
-            .trim()
-            .rsplit(' ')
-            .next()
-            .and_then(|code| code.parse().ok());
-        code.unwrap_or_else(|| panic!("no exit code in {state:?}"))
+                .args(["display-message", "-p", "-t", "main", format]));
+            !end.trim().is_empty()
+        });
+        let code = end.trim().parse();
+        code.unwrap_or_else(|_| panic!("it ended {end}on\n{}", self.capture()))
     }
 
     #[track_caller]
