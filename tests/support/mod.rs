@@ -1,0 +1,641 @@
+//! What black-box tests share: a project in a temporary directory, ralph run in it, the scripted
+//! agent, and the proof that nothing is left running.
+//!
+//! ```ignore
+//! let project = Project::new();
+//! let agent = project.fake_agent(json!([{"print": "<response>DONE</response>"}]));
+//! project.ralph(["run", "-p", "do it", "--"]).args(agent).run().code(0).stdout_has("DONE");
+//! assert_eq!(project.events().find("run_ended")["outcome"], "complete");
+//! assert_eq!(project.processes(), []);
+//! ```
+//!
+//! A test never sleeps to let something happen: it waits for the thing, with [`wait_until`].
+
+#![allow(
+    dead_code,
+    reason = "every test program compiles this module for itself and uses its own part of it"
+)]
+
+mod tmux;
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::{Seek, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+pub(crate) use tmux::Tmux;
+
+/// Far beyond what anything here takes, even on a machine that is busy with other things.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+
+/// Marks every process that comes from a project. Not called `RALPH_…`, because ralph warns about
+/// variables of that kind that it does not know.
+const MARK: &str = "TEST_PROJECT_MARK";
+
+/// A project of its own, with a home of its own, in a temporary directory that is removed at the end
+/// of the test together with every process that still runs for it.
+#[derive(Debug)]
+pub(crate) struct Project {
+    root: tempfile::TempDir,
+    directory: PathBuf,
+    mark: String,
+    scripts: AtomicU32,
+}
+
+impl Project {
+    pub(crate) fn new() -> Project {
+        Project::named("project")
+    }
+
+    /// A project whose path must be quoted wherever anything is quoted.
+    pub(crate) fn awkward() -> Project {
+        Project::named(r#"it's a "test" $HOME; project"#)
+    }
+
+    /// A project that is a git repository, still without a commit.
+    pub(crate) fn git() -> Project {
+        let project = Project::new();
+        project.git_init();
+        project
+    }
+
+    fn named(name: &str) -> Project {
+        let root = tempfile::tempdir().expect("a temporary directory");
+        // Resolved, because ralph and the agent report where they are without links.
+        let path = root.path().canonicalize().expect("the temporary directory");
+        let directory = path.join(name);
+        for part in [
+            &directory,
+            &path.join("home"),
+            &path.join("bin"),
+            &path.join("scripts"),
+        ] {
+            fs::create_dir(part).expect("a directory of the project");
+        }
+        Project {
+            mark: path.to_string_lossy().into_owned(),
+            directory,
+            root,
+            scripts: AtomicU32::new(0),
+        }
+    }
+
+    /// Where ralph is started.
+    pub(crate) fn path(&self) -> &Path {
+        &self.directory
+    }
+
+    pub(crate) fn home(&self) -> PathBuf {
+        self.beside("home")
+    }
+
+    /// A path next to the project, for what must not be in its work tree.
+    pub(crate) fn beside(&self, name: &str) -> PathBuf {
+        self.directory.with_file_name(name)
+    }
+
+    /// Writes a file in the project, and the directories on the way to it.
+    pub(crate) fn write(&self, path: &str, content: impl AsRef<[u8]>) -> &Project {
+        let path = self.directory.join(path);
+        fs::create_dir_all(path.parent().expect("a parent")).expect("directories");
+        fs::write(&path, content).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        self
+    }
+
+    #[track_caller]
+    pub(crate) fn read(&self, path: &str) -> String {
+        let path = self.directory.join(path);
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    pub(crate) fn has(&self, path: &str) -> bool {
+        self.directory.join(path).exists()
+    }
+
+    /// Writes `.ralph/settings.json`.
+    pub(crate) fn settings(&self, settings: &Value) -> &Project {
+        self.write(".ralph/settings.json", format!("{settings:#}\n"))
+    }
+
+    pub(crate) fn git_init(&self) -> &Project {
+        self.git_command(["init", "--quiet", "--initial-branch=main"]);
+        self
+    }
+
+    /// Runs git in the project and gives what it printed. It must succeed.
+    #[track_caller]
+    pub(crate) fn git_command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
+        let output = self.command("git").args(args).output().expect("git");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert!(
+            output.status.success(),
+            "git failed: {}",
+            text(&output.stderr)
+        );
+        text(&output.stdout)
+    }
+
+    /// Any program, in the project, with the environment that ralph gets: nothing of the tester's own
+    /// but the PATH.
+    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command
+            .current_dir(&self.directory)
+            .env_clear()
+            .envs(self.environment());
+        command
+    }
+
+    fn environment(&self) -> Vec<(OsString, OsString)> {
+        let mut path = self.beside("bin").into_os_string();
+        path.push(":");
+        path.push(std::env::var_os("PATH").unwrap_or_default());
+        let mut environment = vec![
+            ("PATH".into(), path),
+            ("HOME".into(), self.home().into()),
+            ("FAKE_AGENT_SCRIPT".into(), self.beside("scripts").into()),
+            (MARK.into(), self.mark.clone().into()),
+            ("GIT_CONFIG_NOSYSTEM".into(), "1".into()),
+        ];
+        for who in ["AUTHOR", "COMMITTER"] {
+            environment.push((format!("GIT_{who}_NAME").into(), "Tess Ter".into()));
+            environment.push((format!("GIT_{who}_EMAIL").into(), "tess@example.com".into()));
+        }
+        environment
+    }
+
+    /// ralph with these arguments, not started yet.
+    pub(crate) fn ralph<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Ralph {
+        self.program(env!("CARGO_BIN_EXE_ralph"), args)
+    }
+
+    /// Any program, to be run and judged as ralph is.
+    pub(crate) fn program<S: AsRef<OsStr>>(
+        &self,
+        program: impl AsRef<OsStr>,
+        args: impl IntoIterator<Item = S>,
+    ) -> Ralph {
+        let mut command = self.command(program);
+        command.args(args);
+        Ralph {
+            command,
+            stdin: Vec::new(),
+            deadline: LONG,
+            socket_directory: self.root.path().to_owned(),
+        }
+    }
+
+    /// Writes a script for the scripted agent (see `testing/fake_agent.rs`) and gives the command
+    /// line that runs it.
+    pub(crate) fn fake_agent(&self, script: &Value) -> Vec<String> {
+        let number = self.scripts.fetch_add(1, Ordering::Relaxed);
+        let path = self.write_script(&format!("script-{number}"), script);
+        [fake_agent_program(), "--script".into(), path]
+            .map(|part| part.into_os_string().into_string().expect("UTF-8"))
+            .into()
+    }
+
+    /// Puts the scripted agent on the PATH under the name of a real one. Made anew, it starts with
+    /// its first session again.
+    pub(crate) fn agent_named(&self, name: &str, script: &Value) {
+        let path = self.write_script(name, script);
+        let _ = fs::remove_file(path.with_extension("json.count"));
+        let link = self.beside("bin").join(name);
+        if !link.exists() {
+            // A link rather than a script: a file that was just written cannot be executed while
+            // another thread is starting a process that still has it open.
+            std::os::unix::fs::symlink(fake_agent_program(), link).expect("a link to the agent");
+        }
+    }
+
+    fn write_script(&self, name: &str, script: &Value) -> PathBuf {
+        let path = self.beside("scripts").join(name).with_extension("json");
+        fs::write(&path, script.to_string()).expect("the agent's script");
+        path
+    }
+
+    /// The step of a script that records how the agent was started, for [`Project::recorded`].
+    pub(crate) fn record(&self) -> Value {
+        json!({"record": self.beside("record.jsonl")})
+    }
+
+    /// How the agent was started, each time: `prompt`, `stdin_eof`, `argv`, `env`, `cwd`, `pid`,
+    /// `start`.
+    pub(crate) fn recorded(&self) -> Vec<Value> {
+        let text = fs::read_to_string(self.beside("record.jsonl")).unwrap_or_default();
+        parse_lines(&text)
+    }
+
+    /// The newest directory in `.ralph/runs`.
+    #[track_caller]
+    pub(crate) fn newest_run(&self) -> PathBuf {
+        let runs = self.directory.join(".ralph/runs");
+        let entries = fs::read_dir(&runs).unwrap_or_else(|e| panic!("{}: {e}", runs.display()));
+        entries
+            .filter_map(|entry| {
+                let path = entry.expect("an entry").path();
+                let journal = path.join("events.jsonl").metadata().ok()?;
+                Some((journal.modified().expect("a time"), path))
+            })
+            .max()
+            .unwrap_or_else(|| panic!("no run in {}", runs.display()))
+            .1
+    }
+
+    /// The journal of the newest run. A line that is still being written is left out.
+    #[track_caller]
+    pub(crate) fn events(&self) -> Events {
+        let path = self.newest_run().join("events.jsonl");
+        let text = fs::read_to_string(&path).expect("the journal");
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        Events(parse_lines(&text[..whole]))
+    }
+
+    /// What the agents of the newest run printed, as it came.
+    #[track_caller]
+    pub(crate) fn raw(&self) -> Vec<u8> {
+        fs::read(self.newest_run().join("raw.ndjson")).expect("the raw stream")
+    }
+
+    /// Every process that runs for this project: ralph, its agents, and what those started, wherever
+    /// they went. A process that is dead and not yet waited for does not count.
+    pub(crate) fn processes(&self) -> Vec<Process> {
+        let wanted = format!("{MARK}={}", self.mark);
+        let entries = fs::read_dir("/proc").expect("finding processes needs /proc");
+        entries
+            .filter_map(|entry| {
+                let directory = entry.ok()?.path();
+                let pid = directory.file_name()?.to_str()?.parse().ok()?;
+                // What cannot be read has just ended, or is another user's.
+                let environment = fs::read(directory.join("environ")).ok()?;
+                let is_ours = environment
+                    .split(|byte| *byte == 0)
+                    .any(|v| v == wanted.as_bytes());
+                let command = fs::read(directory.join("cmdline")).ok()?;
+                is_ours.then(|| Process {
+                    pid,
+                    command: String::from_utf8_lossy(&command).replace('\0', " "),
+                })
+            })
+            .collect()
+    }
+
+    /// Waits for a file that a process of this project writes, and gives its content.
+    #[track_caller]
+    pub(crate) fn wait_for_file(&self, path: impl AsRef<Path>) -> String {
+        let path = self.directory.join(path);
+        wait_until(LONG, || path.exists());
+        fs::read_to_string(path).expect("the file")
+    }
+}
+
+impl Drop for Project {
+    fn drop(&mut self) {
+        // A test that failed must not leave anything behind either.
+        for process in self.processes() {
+            process.signal(Signal::KILL);
+        }
+    }
+}
+
+/// A process that was alive a moment ago.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Process {
+    pub(crate) pid: i32,
+    pub(crate) command: String,
+}
+
+impl Process {
+    pub(crate) fn signal(&self, signal: Signal) {
+        if let Some(pid) = Pid::from_raw(self.pid) {
+            // It may have ended since.
+            let _ = kill_process(pid, signal);
+        }
+    }
+}
+
+/// Whether a process exists and is not merely waiting to be reaped.
+pub(crate) fn is_alive(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The state follows the name, which is in parentheses and may itself hold any of these.
+    let state = stat
+        .rsplit_once(") ")
+        .and_then(|(_, rest)| rest.chars().next());
+    !matches!(state, None | Some('Z' | 'X'))
+}
+
+/// The scripted agent. `cargo test` builds it, but `cargo test --test NAME` does not, and an old one
+/// would make tests fail in puzzling ways.
+#[track_caller]
+fn fake_agent_program() -> PathBuf {
+    let ralph = Path::new(env!("CARGO_BIN_EXE_ralph"));
+    let agent = ralph.with_file_name("examples").join("fake-agent");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("testing/fake_agent.rs");
+    let changed = |path: &Path| {
+        path.metadata()
+            .and_then(|metadata| metadata.modified())
+            .ok()
+    };
+    assert!(
+        changed(&agent).is_some_and(|built| Some(built) >= changed(&source)),
+        "{} is not built from its source of today: cargo build --example fake-agent",
+        agent.display()
+    );
+    agent
+}
+
+/// A program with its arguments, to be run in a project.
+#[derive(Debug)]
+pub(crate) struct Ralph {
+    command: Command,
+    stdin: Vec<u8>,
+    deadline: Duration,
+    socket_directory: PathBuf,
+}
+
+impl Ralph {
+    pub(crate) fn arg(mut self, arg: impl AsRef<OsStr>) -> Ralph {
+        self.command.arg(arg);
+        self
+    }
+
+    pub(crate) fn args<S: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = S>) -> Ralph {
+        self.command.args(args);
+        self
+    }
+
+    pub(crate) fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Ralph {
+        self.command.env(name, value);
+        self
+    }
+
+    /// What it reads on standard input, which is empty otherwise.
+    pub(crate) fn stdin(mut self, bytes: impl AsRef<[u8]>) -> Ralph {
+        self.stdin = bytes.as_ref().to_vec();
+        self
+    }
+
+    pub(crate) fn current_dir(mut self, directory: impl AsRef<Path>) -> Ralph {
+        self.command.current_dir(directory);
+        self
+    }
+
+    /// Fail the test if it takes longer.
+    pub(crate) fn deadline(mut self, deadline: Duration) -> Ralph {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Runs it to its end.
+    #[track_caller]
+    pub(crate) fn run(self) -> Output {
+        self.start().wait()
+    }
+
+    /// Starts it. Its streams are files: nobody has to read them for it to go on, and a process that
+    /// it leaves behind cannot keep the test waiting for their end.
+    #[track_caller]
+    pub(crate) fn start(mut self) -> Running {
+        let mut stdin = tempfile::tempfile().expect("a temporary file");
+        stdin.write_all(&self.stdin).expect("standard input");
+        stdin.rewind().expect("standard input");
+        let streams = [(); 2].map(|()| tempfile::NamedTempFile::new().expect("a temporary file"));
+        let into = |file: &tempfile::NamedTempFile| Stdio::from(file.reopen().expect("a stream"));
+        let child = self
+            .command
+            .stdin(stdin)
+            .stdout(into(&streams[0]))
+            .stderr(into(&streams[1]))
+            .spawn()
+            .unwrap_or_else(|error| panic!("{:?}: {error}", self.command));
+        Running {
+            child,
+            streams,
+            deadline: Instant::now() + self.deadline,
+        }
+    }
+
+    /// Starts it on a terminal.
+    #[track_caller]
+    pub(crate) fn in_tmux(self) -> Tmux {
+        Tmux::start(&self.command, &self.socket_directory)
+    }
+}
+
+/// A program that has been started. It is killed if the test ends before it does.
+#[derive(Debug)]
+pub(crate) struct Running {
+    child: Child,
+    streams: [tempfile::NamedTempFile; 2],
+    deadline: Instant,
+}
+
+impl Running {
+    pub(crate) fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).expect("a process id")
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.pid()).expect("a process id");
+        kill_process(pid, signal).expect("a process that has not been waited for");
+    }
+
+    /// What it has printed so far on standard output.
+    pub(crate) fn stdout(&self) -> String {
+        read_lossy(self.streams[0].path())
+    }
+
+    /// What it has printed so far on standard error.
+    pub(crate) fn stderr(&self) -> String {
+        read_lossy(self.streams[1].path())
+    }
+
+    #[track_caller]
+    pub(crate) fn wait(mut self) -> Output {
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a child of this test") {
+                return Output {
+                    status,
+                    stdout: self.stdout(),
+                    stderr: self.stderr(),
+                };
+            }
+            assert!(
+                Instant::now() < self.deadline,
+                "it did not end in time\n--- stdout\n{}\n--- stderr\n{}",
+                self.stdout(),
+                self.stderr()
+            );
+            pause();
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Fails if it has ended, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a program did.
+#[derive(Debug)]
+pub(crate) struct Output {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Output {
+    #[track_caller]
+    pub(crate) fn code(&self, code: i32) -> &Output {
+        self.check(
+            self.status.code() == Some(code),
+            &format!("exit code {code}"),
+        )
+    }
+
+    #[track_caller]
+    pub(crate) fn success(&self) -> &Output {
+        self.code(0)
+    }
+
+    #[track_caller]
+    pub(crate) fn ended_by(&self, signal: Signal) -> &Output {
+        let number = signal.as_raw();
+        self.check(
+            self.status.signal() == Some(number),
+            &format!("the end by signal {number}"),
+        )
+    }
+
+    #[track_caller]
+    pub(crate) fn stdout_has(&self, text: &str) -> &Output {
+        self.check(self.stdout.contains(text), &format!("{text:?} in stdout"))
+    }
+
+    #[track_caller]
+    pub(crate) fn stdout_lacks(&self, text: &str) -> &Output {
+        self.check(
+            !self.stdout.contains(text),
+            &format!("no {text:?} in stdout"),
+        )
+    }
+
+    #[track_caller]
+    pub(crate) fn stdout_is(&self, text: &str) -> &Output {
+        self.check(self.stdout == text, &format!("{text:?} as stdout"))
+    }
+
+    #[track_caller]
+    pub(crate) fn stderr_has(&self, text: &str) -> &Output {
+        self.check(self.stderr.contains(text), &format!("{text:?} in stderr"))
+    }
+
+    #[track_caller]
+    pub(crate) fn stderr_lacks(&self, text: &str) -> &Output {
+        self.check(
+            !self.stderr.contains(text),
+            &format!("no {text:?} in stderr"),
+        )
+    }
+
+    #[track_caller]
+    pub(crate) fn stderr_is(&self, text: &str) -> &Output {
+        self.check(self.stderr == text, &format!("{text:?} as stderr"))
+    }
+
+    /// Standard output as JSON lines.
+    #[track_caller]
+    pub(crate) fn json_lines(&self) -> Events {
+        Events(parse_lines(&self.stdout))
+    }
+
+    #[track_caller]
+    fn check(&self, holds: bool, wanted: &str) -> &Output {
+        assert!(
+            holds,
+            "expected {wanted}, but: {}\n--- stdout\n{}\n--- stderr\n{}",
+            self.status, self.stdout, self.stderr
+        );
+        self
+    }
+}
+
+/// Events as they are in a journal.
+#[derive(Debug)]
+pub(crate) struct Events(pub(crate) Vec<Value>);
+
+impl Events {
+    /// What happened, in order.
+    pub(crate) fn kinds(&self) -> Vec<&str> {
+        self.0
+            .iter()
+            .map(|event| event["event"].as_str().unwrap_or("?"))
+            .collect()
+    }
+
+    /// All events of a kind.
+    pub(crate) fn all(&self, kind: &str) -> Vec<&Value> {
+        self.0
+            .iter()
+            .filter(|event| event["event"] == kind)
+            .collect()
+    }
+
+    pub(crate) fn has(&self, kind: &str) -> bool {
+        !self.all(kind).is_empty()
+    }
+
+    /// The first event of a kind.
+    #[track_caller]
+    pub(crate) fn find(&self, kind: &str) -> &Value {
+        let found = self.all(kind).first().copied();
+        found.unwrap_or_else(|| panic!("no {kind} in {:?}", self.kinds()))
+    }
+
+    /// The last event of a kind.
+    #[track_caller]
+    pub(crate) fn last(&self, kind: &str) -> &Value {
+        let found = self.all(kind).last().copied();
+        found.unwrap_or_else(|| panic!("no {kind} in {:?}", self.kinds()))
+    }
+}
+
+/// Waits until a condition holds, and fails the test if it does not in time.
+#[track_caller]
+pub(crate) fn wait_until(deadline: Duration, mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + deadline;
+    while !condition() {
+        assert!(
+            Instant::now() < end,
+            "it did not happen within {deadline:?}"
+        );
+        pause();
+    }
+}
+
+/// Between two looks at something that is waited for.
+fn pause() {
+    std::thread::sleep(Duration::from_millis(5));
+}
+
+fn read_lossy(path: &Path) -> String {
+    let bytes = fs::read(path).expect("a stream");
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[track_caller]
+fn parse_lines(text: &str) -> Vec<Value> {
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e} in {line}")))
+        .collect()
+}
