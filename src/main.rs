@@ -1,1 +1,7 @@
-fn main() {}
+//! A doorbell: the program is in the library.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ralph::main()
+}

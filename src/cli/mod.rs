@@ -3,13 +3,24 @@
 //! Everything here is a definition. Help, man pages, shell completions and the command reference are
 //! made from it; a file per command turns what was said into a call.
 
+mod demo;
+mod doctor;
 pub mod init;
+mod run;
+mod runs;
 pub mod settings;
 
+use std::ffi::OsString;
+use std::io::{self, Write};
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+
+use crate::config::Sources;
+use crate::error::Error;
+use crate::state::project::Project;
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -76,10 +87,6 @@ pub enum Command {
     /// Write the man pages.
     #[command(after_help = MAN_EXAMPLES)]
     Man(ManArgs),
-
-    /// The agent of `ralph demo`.
-    #[command(hide = true)]
-    DemoAgent(DemoAgentArgs),
 }
 
 const RUN_EXAMPLES: &str = "\
@@ -310,13 +317,102 @@ pub struct ManArgs {
     pub directory: PathBuf,
 }
 
-#[derive(Debug, Args)]
-pub struct DemoAgentArgs {
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    pub args: Vec<String>,
-}
-
 /// The definition of the whole command line.
 pub fn definition() -> clap::Command {
     Cli::command()
+}
+
+/// Does what the command line says.
+pub fn main(args: Vec<OsString>) -> ExitCode {
+    // Asked for by scripts and prompts, many times: it need not wait for all the other definitions.
+    if let [_, only] = args.as_slice()
+        && (only == "--version" || only == "-v")
+    {
+        return exit_code(print(concat!("ralph ", env!("CARGO_PKG_VERSION"), "\n")));
+    }
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(err) => {
+            // If nobody reads the help, nobody needs it.
+            let _ = err.print();
+            return ExitCode::from(u8::try_from(err.exit_code()).unwrap_or(2));
+        }
+    };
+    exit_code(dispatch(cli.command))
+}
+
+fn dispatch(command: Command) -> Result<u8, Error> {
+    match command {
+        Command::Run(args) => run::run(&args),
+        Command::Init(args) => {
+            let project_dir = project(&args.place)?.root().to_owned();
+            init::init(&init::InitOptions { project_dir })
+        }
+        Command::Settings(args) => {
+            let sources = Sources {
+                project_dir: project(&args.place)?.root().to_owned(),
+                settings_path: args.settings,
+                env: std::env::vars_os().collect(),
+                flags: Vec::new(),
+            };
+            let (schema, json) = (args.schema, args.json);
+            let options = settings::SettingsOptions { schema, json, sources };
+            settings::settings(&options, &mut io::stdout().lock(), &mut io::stderr().lock())
+        }
+        Command::Runs(args) => runs::runs(&args),
+        Command::Replay(args) => runs::replay(&args),
+        Command::Demo(args) => demo::demo(&args),
+        Command::Doctor(args) => doctor::doctor(&args),
+        Command::Completions(args) => {
+            let mut script = Vec::new();
+            clap_complete::generate(args.shell, &mut definition(), "ralph", &mut script);
+            print(&String::from_utf8_lossy(&script))
+        }
+        Command::Man(args) => {
+            std::fs::create_dir_all(&args.directory)
+                .and_then(|()| clap_mangen::generate_to(definition(), &args.directory))
+                .map_err(|err| {
+                    Error::input(format!("cannot write to {}: {err}", args.directory.display()))
+                })?;
+            print(&format!("man pages written to {}\n", args.directory.display()))
+        }
+    }
+}
+
+fn exit_code(result: Result<u8, Error>) -> ExitCode {
+    match result {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            let _ = io::stderr().write_all(error.to_string().as_bytes());
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+/// The project that a command is about, by its whole path.
+fn project(place: &Place) -> Result<Project, Error> {
+    let path = match &place.project_dir {
+        Some(path) => path.clone(),
+        None => std::env::current_dir().map_err(|err| {
+            Error::input(format!("the current directory is gone or cannot be read: {err}"))
+        })?,
+    };
+    let root = path
+        .canonicalize()
+        .map_err(|err| Error::input(format!("cannot work in {}: {err}", path.display())))?;
+    if root.is_dir() {
+        Ok(Project::new(root))
+    } else {
+        Err(Error::input(format!("not a directory: {}", path.display())))
+    }
+}
+
+/// Prints an answer. A reader that went away has seen enough.
+fn print(text: &str) -> Result<u8, Error> {
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        Err(err) if err.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Error::failed(format!("cannot write to standard output: {err}")))
+        }
+        _ => Ok(0),
+    }
 }

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use crate::agent::{self, Adapter, PromptVia, Request};
-use crate::config::{self, Flag, Loaded, Settings, Sources};
+use crate::config::settings::SandboxBackend;
+use crate::config::{self, Duration, Flag, Loaded, Settings, Sources};
 use crate::core::completion::Rule;
 use crate::core::event::{Event, Purpose};
 use crate::core::rules::{Budget, RateLimit, Retry, RetryScope, Rules};
@@ -26,10 +27,14 @@ use super::{LoopArgs, OutputForm, RunArgs};
 
 /// # Errors
 /// Whatever keeps the run from starting. What happens after that is an event, and an exit code.
-pub fn run(args: &RunArgs) -> Result<u8, Error> {
-    let project = super::project(&args.common.place)?;
+pub(super) fn run(args: &RunArgs) -> Result<u8, Error> {
+    run_in(&super::project(&args.common.place)?, args, Vec::new())
+}
+
+/// The same with a project that is known, and with settings beyond what flags can say.
+pub(super) fn run_in(project: &Project, args: &RunArgs, extra: Vec<Flag>) -> Result<u8, Error> {
     let prompt = prompt_source(args.prompt.as_deref(), args.prompt_file.as_deref())?;
-    let loaded = load(&project, &args.common, args.completion_response.as_deref())?;
+    let loaded = load(project, &args.common, args.completion_response.as_deref(), extra)?;
     let settings = &loaded.settings;
     refuse_what_is_missing(settings)?;
     let mut spec = RunSpec {
@@ -37,7 +42,7 @@ pub fn run(args: &RunArgs) -> Result<u8, Error> {
         run_id: String::new(),
         directory: project.root().to_owned(),
         ralph_dir: project.ralph_dir(),
-        agent: agent_spec(&project, settings, &args.common.agent_command)?,
+        agent: agent_spec(project, settings, &args.common.agent_command)?,
         prompt,
         iteration_line: settings.include_iteration_count_in_prompt,
         completion: completion_rule(args, settings)?,
@@ -55,7 +60,7 @@ pub fn run(args: &RunArgs) -> Result<u8, Error> {
     }
     let preface = preface(&spec, &loaded);
     let style = style(&args.common, settings);
-    carry_out(&project, spec, settings, preface, reporters(args.common.output, style))
+    carry_out(project, spec, settings, preface, reporter(args.common.output, style))
 }
 
 /// Runs what the spec says, in a project of its own while it lasts.
@@ -64,7 +69,7 @@ pub(super) fn carry_out(
     mut spec: RunSpec,
     settings: &Settings,
     preface: Vec<Event<'static>>,
-    reporters: Vec<Box<dyn Reporter>>,
+    reporter: Box<dyn Reporter>,
 ) -> Result<u8, Error> {
     let keep = Keep {
         runs: settings.runs.keep as usize,
@@ -74,7 +79,7 @@ pub(super) fn carry_out(
     spec.run_id.clone_from(&session.run_id);
     let mut events = std::mem::take(&mut session.preface);
     events.extend(preface);
-    let finish = driver::run(&spec, &mut session.world, reporters, events);
+    let finish = driver::run(&spec, &mut session.world, vec![reporter], events);
     session.close();
     Ok(finish.exit_code)
 }
@@ -114,6 +119,7 @@ pub(super) fn load(
     project: &Project,
     args: &LoopArgs,
     completion_response: Option<&str>,
+    extra: Vec<Flag>,
 ) -> Result<Loaded, Error> {
     let mut flags = Vec::new();
     let mut flag = |key, value, name: &str| {
@@ -148,6 +154,7 @@ pub(super) fn load(
     } else if args.stream_agent_output {
         flag("streamAgentOutput", json!(true), "--stream-agent-output");
     }
+    flags.extend(extra);
     config::load(&Sources {
         project_dir: project.root().to_owned(),
         settings_path: args.settings.clone(),
@@ -160,7 +167,7 @@ pub(super) fn load(
 /// must not be believed in.
 fn refuse_what_is_missing(settings: &Settings) -> Result<(), Error> {
     let sandbox = &settings.sandbox;
-    if sandbox.required || sandbox.backend.is_some_and(config::settings::SandboxBackend::is_wanted) {
+    if sandbox.required || sandbox.backend.is_some_and(|backend| backend != SandboxBackend::None) {
         return Err(Error::config("sandbox: this version of ralph has no sandbox")
             .hint("set sandbox.backend to \"none\" and sandbox.required to false to run without"));
     }
@@ -201,7 +208,8 @@ fn agent_spec(
     // Words after `--` are arguments already; those of the settings may need splitting.
     let flags = match agent_command.split_first() {
         Some((_, rest)) => rest.to_vec(),
-        None => config::agent_args(&agent.flags)?,
+        None => config::agent_args(&agent.flags)
+            .map_err(|err| Error::config(format!("agent.flags: {err}")))?,
     };
     let env = agent
         .env
@@ -280,8 +288,8 @@ fn guardrails(settings: &Settings) -> Vec<GuardrailSpec> {
             hint: guardrail.hint.clone(),
             timeout_seconds: guardrail
                 .timeout_seconds
-                .map(|limit| limit.as_millis().div_ceil(1000))
-                .filter(|seconds| *seconds > 0),
+                .and_then(Duration::limit)
+                .map(|limit| limit.as_secs()),
         })
         .collect()
 }
@@ -300,8 +308,13 @@ fn scm_spec(settings: &Settings) -> Result<Option<ScmSpec>, Error> {
     if tasks.is_empty() { Ok(None) } else { Ok(Some(ScmSpec { program: scm.command.clone(), tasks })) }
 }
 
+/// Settings keep a duration within a hundred years.
+fn millis(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
 fn rules(settings: &Settings) -> Rules {
-    let positive = |limit: config::Duration| Some(limit.as_millis()).filter(|ms| *ms > 0);
+    let limit = |limit: Duration| limit.limit().map(millis);
     let budget = &settings.budget;
     let per_iteration = &budget.per_iteration;
     Rules {
@@ -309,37 +322,49 @@ fn rules(settings: &Settings) -> Rules {
         exit_at_limit: 1,
         retry: Retry {
             scope: RetryScope::SameIteration { retries: settings.retry.max.unwrap_or(3) },
-            backoff_ms: settings.retry.backoff_seconds.as_millis(),
-            backoff_cap_ms: settings.retry.backoff_cap_seconds.as_millis(),
+            backoff_ms: millis(settings.retry.backoff_seconds.get()),
+            backoff_cap_ms: millis(settings.retry.backoff_cap_seconds.get()),
             exit_code: 4,
         },
         retry_empty: false,
-        inactivity_ms: settings.inactivity_timeout_seconds.and_then(positive),
+        inactivity_ms: settings.inactivity_timeout_seconds.and_then(limit),
         inactivity_fails: true,
-        iteration_timeout_ms: positive(settings.iteration_timeout_seconds),
-        result_grace_ms: Some(settings.result_grace_seconds.as_millis()),
+        iteration_timeout_ms: limit(settings.iteration_timeout_seconds),
+        result_grace_ms: Some(millis(settings.result_grace_seconds.get())),
         rate_limit: RateLimit {
             wait: settings.rate_limit.wait,
-            max_wait_ms: settings.rate_limit.max_wait.as_millis(),
+            max_wait_ms: millis(settings.rate_limit.max_wait.get()),
         },
         budget: Budget {
             cost_usd: budget.cost_usd,
             tokens: budget.tokens,
-            duration_ms: budget.duration.map(config::Duration::as_millis),
+            duration_ms: budget.duration.and_then(limit),
         },
         iteration_budget: Budget {
             cost_usd: per_iteration.cost_usd,
             tokens: per_iteration.tokens,
-            duration_ms: per_iteration.duration.map(config::Duration::as_millis),
+            duration_ms: per_iteration.duration.and_then(limit),
         },
         guardrails: settings
             .guardrails
             .iter()
-            .map(|guardrail| guardrail.timeout_seconds.and_then(positive))
+            .map(|guardrail| guardrail.timeout_seconds.and_then(limit))
             .collect(),
         scm: Vec::new(),
         gates: false,
     }
+}
+
+/// The settings that somebody made, in one line, with secrets left out.
+fn merged(loaded: &Loaded) -> String {
+    let Ok(mut document) = serde_json::to_value(&loaded.settings) else { return String::new() };
+    config::secret::redact(&mut document);
+    let made: Vec<String> = config::leaves(&document)
+        .into_iter()
+        .filter(|(key, _)| loaded.is_set(key))
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    if made.is_empty() { "all defaults".to_owned() } else { made.join(" ") }
 }
 
 /// What there is to say before the first iteration.
@@ -349,10 +374,10 @@ fn preface(spec: &RunSpec, loaded: &Loaded) -> Vec<Event<'static>> {
     let mut events: Vec<_> = loaded
         .files
         .iter()
-        .map(|path| note(format!("Loading settings from {}", super::shown(path))))
+        .map(|path| note(format!("Loading settings from {}", config::display_name(path))))
         .collect();
     events.extend(loaded.warnings.iter().cloned().map(warning));
-    events.push(note(format!("Settings: {}", config::summary(loaded))));
+    events.push(note(format!("Settings: {}", merged(loaded))));
     if spec.agent.autonomous && spec.agent.adapter.name() != "text" {
         let name = spec.agent.adapter.name();
         events.push(warning(format!(
@@ -383,10 +408,10 @@ pub(super) fn style(args: &LoopArgs, settings: &Settings) -> Style {
     }
 }
 
-pub(super) fn reporters(form: OutputForm, style: Style) -> Vec<Box<dyn Reporter>> {
+pub(super) fn reporter(form: OutputForm, style: Style) -> Box<dyn Reporter> {
     match form {
-        OutputForm::Json => vec![Box::new(Json::new(Output::stdout()))],
-        OutputForm::Human | OutputForm::Plain => vec![Box::new(Human::stdio(style))],
+        OutputForm::Json => Box::new(Json::new(Output::stdout())),
+        OutputForm::Human | OutputForm::Plain => Box::new(Human::stdio(style)),
     }
 }
 
@@ -397,7 +422,7 @@ fn dry_run(spec: &RunSpec, loaded: &Loaded) -> Result<u8, Error> {
         PromptSource::File(path) => {
             let bytes = std::fs::read(path)
                 .map_err(|err| Error::input(format!("cannot read {}: {err}", path.display())))?;
-            (String::from_utf8_lossy(&bytes).into_owned(), super::shown(path))
+            (String::from_utf8_lossy(&bytes).into_owned(), config::display_name(path))
         }
     };
     let invocation = agent.adapter.invocation(&Request {
@@ -421,7 +446,7 @@ fn dry_run(spec: &RunSpec, loaded: &Loaded) -> Result<u8, Error> {
         PromptVia::Argument => "as an argument",
         PromptVia::File => "in a file",
     };
-    let files: Vec<String> = loaded.files.iter().map(|path| super::shown(path)).collect();
+    let files: Vec<String> = loaded.files.iter().map(|path| config::display_name(path)).collect();
     let mut rows = vec![
         ("Directory", spec.directory.display().to_string()),
         ("Settings", if files.is_empty() { "defaults".to_owned() } else { files.join(", ") }),

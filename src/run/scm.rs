@@ -1,15 +1,48 @@
 //! Version control after a passing iteration, as a list of programs to run. No shell is involved: a
 //! commit message with `$(…)` is committed as those characters.
 
+use std::ffi::OsStr;
+use std::path::Path;
+use std::time::Duration;
+
 use crate::core::rules::ScmTask;
-use crate::process::ChildId;
+use crate::error::Error;
+use crate::process::{self, ChildId};
 
 use super::spec::ScmSpec;
 
 /// How much of what an SCM prints is kept for the report.
 const MAX_OUTPUT: usize = 4 * 1024;
 
+/// How long git may take to say whether this is a repository.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 impl ScmSpec {
+    /// Finds out before anything is spent whether the tasks can work at all.
+    ///
+    /// # Errors
+    /// The program is missing, or this is no git repository.
+    pub fn check(&self, directory: &Path) -> Result<(), Error> {
+        let program = OsStr::new(&self.program);
+        let path = std::env::var_os("PATH");
+        if process::find_program(program, path.as_deref(), directory).is_none() {
+            return Err(Error::input(format!("scm.command was not found: {}", self.program))
+                .hint("install it, or take `scm` out of the settings"));
+        }
+        if !self.is_git() {
+            return Ok(());
+        }
+        let args = ["rev-parse", "--is-inside-work-tree"].map(Into::into);
+        let inside = process::run_quick(program, &args, directory, &[], PATIENCE)
+            .is_ok_and(|output| output.stdout.starts_with(b"true"));
+        if inside {
+            return Ok(());
+        }
+        Err(Error::input(format!("not a git repository: {}", directory.display()))
+            .hint("`scm` is configured, and its tasks need one: run `git init`")
+            .hint("or take `scm` out of the settings"))
+    }
+
     fn is_git(&self) -> bool {
         let name = std::path::Path::new(&self.program).file_name();
         name.is_some_and(|name| name == "git")

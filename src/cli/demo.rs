@@ -1,0 +1,100 @@
+//! `ralph demo`: the real loop, on a scratch repository, with a scripted agent.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::config::Flag;
+use crate::demo;
+use crate::error::Error;
+use crate::process;
+use crate::state::project::Project;
+
+use super::{DemoArgs, LoopArgs, OutputForm, Place, RunArgs};
+
+/// How long git may take for each step of a repository of four files.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// # Errors
+/// The scratch repository could not be made.
+pub(super) fn demo(args: &DemoArgs) -> Result<u8, Error> {
+    let cannot = |err: std::io::Error| {
+        Error::failed(format!("cannot make the scratch repository: {err}"))
+            .hint("it goes where TMPDIR says, or to /tmp")
+    };
+    let scratch = tempfile::Builder::new()
+        .prefix("ralph-demo-")
+        .disable_cleanup(args.keep)
+        .tempdir()
+        .map_err(cannot)?;
+    let dir = scratch.path().join("project");
+    std::fs::create_dir(&dir).map_err(cannot)?;
+    let prepared = demo::prepare(&dir).map_err(cannot)?;
+    for step in prepared.git {
+        git(step, &dir)?;
+    }
+    // The agent is this program under another name, as `main` sees.
+    let agent = scratch.path().join(demo::AGENT_NAME);
+    let me = std::env::current_exe().map_err(cannot)?;
+    std::os::unix::fs::symlink(me, &agent).map_err(cannot)?;
+
+    super::print(&format!(
+        "A scratch repository with a failing test, and a scripted agent that speaks like claude.\n\
+         No account, no network. The same with an agent of your own:\n\n  \
+         ralph run -f {} -- claude\n\n",
+        prepared.prompt_file
+    ))?;
+    let flag = |key, value| Flag { key, value, name: "demo".to_owned() };
+    let flags = vec![
+        flag("agent.command", json!(agent)),
+        flag("agent.flags", json!(if args.fast { vec!["--fast"] } else { vec![] })),
+        flag("agent.type", json!("claude")),
+        // It asks for no approvals, so that there are none to switch off and to warn of.
+        flag("agent.autonomous", json!(false)),
+    ];
+    let run = RunArgs {
+        prompt: None,
+        prompt_file: Some(dir.join(prepared.prompt_file)),
+        completion_response: None,
+        completion_promise: None,
+        done_pattern: None,
+        common: LoopArgs {
+            place: Place { project_dir: Some(dir.clone()) },
+            max_iterations: None,
+            agent: None,
+            model: None,
+            inactivity_timeout: None,
+            settings: None,
+            stream_agent_output: false,
+            no_stream_agent_output: false,
+            verbose: false,
+            quiet: false,
+            output: OutputForm::Human,
+            dry_run: false,
+            agent_command: Vec::new(),
+        },
+    };
+    let code = super::run::run_in(&Project::new(dir.clone()), &run, flags)?;
+    let log = git(&["log", "--oneline", "--stat"], &dir)?;
+    super::print(&format!("\nWhat it left in git:\n\n{log}"))?;
+    if args.keep {
+        super::print(&format!("\nThe repository is kept in {}\n", dir.display()))?;
+    } else {
+        super::print("\nThe scratch repository is gone again (`--keep` keeps it).\n")?;
+    }
+    Ok(code)
+}
+
+fn git(args: &[&str], dir: &Path) -> Result<String, Error> {
+    let failed = |what: String| {
+        Error::failed(format!("git {}: {what}", args.join(" ")))
+            .hint("the demonstration needs git on the PATH")
+    };
+    let output = process::run_quick("git", args, dir, PATIENCE).map_err(|err| failed(err.to_string()))?;
+    if output.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+    }
+}

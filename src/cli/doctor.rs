@@ -1,0 +1,91 @@
+//! `ralph doctor`: what is here, and what to do about what is not.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::agent;
+use crate::core::text;
+use crate::error::Error;
+use crate::process::{self, find_program};
+
+use super::DoctorArgs;
+
+/// How long a program may take to tell its version.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// # Errors
+/// The project's directory is none.
+pub(super) fn doctor(args: &DoctorArgs) -> Result<u8, Error> {
+    let project = super::project(&args.place)?;
+    let dir = project.root();
+    let mut out = String::from("Agents\n");
+    let mut found = 0;
+    for adapter in agent::all().iter().filter(|adapter| adapter.name() != "text") {
+        let line = check(adapter.name(), &["--version"], dir);
+        found += u32::from(line.is_some());
+        row(&mut out, adapter.name(), line, &format!("to get it: {}", adapter.install()));
+    }
+    if found == 0 {
+        out.push_str("  No agent was found. Any command can be one; `ralph demo` needs none.\n");
+    }
+    out.push_str("\nTools\n");
+    row(&mut out, "git", check("git", &["--version"], dir), "needed for SCM tasks: install git");
+    row(&mut out, "sh", find_it("sh", dir), "needed for guardrails");
+    row(
+        &mut out,
+        "tmux",
+        check("tmux", &["-V"], dir),
+        "needed for background workers, which are still to come: install tmux",
+    );
+    row(
+        &mut out,
+        "bwrap",
+        check("bwrap", &["--version"], dir),
+        "needed for the sandbox, which is still to come: install bubblewrap",
+    );
+    out.push_str("\nThis project\n");
+    out.push_str(&format!("  directory  {}\n", dir.display()));
+    out.push_str(&format!("  settings   {}\n", settings(dir)));
+    super::print(&out)
+}
+
+fn row(out: &mut String, name: &str, found: Option<String>, otherwise: &str) {
+    match found {
+        Some(what) => out.push_str(&format!("  ok       {name:<9} {what}\n")),
+        None => out.push_str(&format!("  missing  {name:<9} {otherwise}\n")),
+    }
+}
+
+fn find_it(name: &str, dir: &Path) -> Option<String> {
+    let path = std::env::var_os("PATH");
+    find_program(name, path.as_deref(), dir).map(|path| path.display().to_string())
+}
+
+fn check(name: &str, args: &[&str], dir: &Path) -> Option<String> {
+    let path = find_it(name, dir)?;
+    let version = process::run_quick(name, args, dir, PATIENCE).ok().and_then(|output| {
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text::first_line(&text).map(str::to_owned)
+    });
+    Some(match version {
+        Some(version) => format!("{version} ({path})"),
+        None => format!("{path}, which does not tell its version"),
+    })
+}
+
+fn settings(dir: &Path) -> String {
+    let sources = crate::config::Sources {
+        project_dir: dir.to_owned(),
+        env: std::env::vars_os().collect(),
+        ..crate::config::Sources::default()
+    };
+    match crate::config::load(&sources) {
+        Ok(loaded) if loaded.files.is_empty() => "none; `ralph init` writes some".to_owned(),
+        Ok(loaded) => {
+            let names: Vec<String> =
+                loaded.files.iter().map(|path| crate::config::display_name(path)).collect();
+            names.join(", ")
+        }
+        Err(error) => format!("wrong\n{}", error.to_string().trim_end()),
+    }
+}

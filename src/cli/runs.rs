@@ -1,0 +1,83 @@
+//! `ralph runs` and `ralph replay`: what has happened, read from the journals.
+
+use crate::error::Error;
+use crate::report::replay;
+use crate::report::runs::{Row, RunSummary, json, table};
+use crate::report::screen::Output;
+use crate::report::style::{Capabilities, Style};
+use crate::state::journal;
+use crate::state::project::Project;
+use crate::state::runs::{self, RunDir};
+
+use super::{OutputForm, ReplayArgs, RunsArgs};
+
+/// # Errors
+/// The directory of runs cannot be read.
+pub(super) fn runs(args: &RunsArgs) -> Result<u8, Error> {
+    let project = super::project(&args.place)?;
+    let rows: Vec<Row> = all(&project)?.iter().map(row).collect();
+    let now_ms = jiff::Timestamp::now().as_millisecond();
+    if args.json {
+        return super::print(&json(&rows, now_ms));
+    }
+    if rows.is_empty() {
+        return super::print("no runs yet\n");
+    }
+    let zone = jiff::tz::TimeZone::system();
+    super::print(&table(&rows, &zone, now_ms, Output::stdout().width()))
+}
+
+fn all(project: &Project) -> Result<Vec<RunDir>, Error> {
+    let dir = project.runs_dir();
+    runs::list(&dir).map_err(|err| Error::input(format!("cannot read {}: {err}", dir.display())))
+}
+
+fn row(dir: &RunDir) -> Row {
+    let mut run = RunSummary { id: dir.id.clone(), ..RunSummary::default() };
+    if let Ok(entries) = journal::read(&dir.journal()) {
+        entries.for_each(|entry| run.fold(&entry));
+    }
+    Row { run, running: dir.is_running() }
+}
+
+/// # Errors
+/// There is no such run.
+pub(super) fn replay(args: &ReplayArgs) -> Result<u8, Error> {
+    let project = super::project(&args.place)?;
+    let dir = find(all(&project)?, args.run.as_deref())?;
+    let entries = journal::read(&dir.journal()).map_err(|err| {
+        Error::input(format!("cannot read {}: {err}", dir.journal().display()))
+    })?;
+    let capable = Capabilities::of_this_process();
+    let style = match args.output {
+        OutputForm::Human => Style {
+            emoji: capable.emoji,
+            color: capable.color,
+            color_errors: capable.color_errors,
+            verbose: args.verbose,
+            ..Style::default()
+        },
+        _ => Style { verbose: args.verbose, ..Style::default() },
+    };
+    let mut reporter = super::run::reporter(args.output, style);
+    replay::replay(entries, &mut *reporter);
+    Ok(0)
+}
+
+fn find(mut all: Vec<RunDir>, wanted: Option<&str>) -> Result<RunDir, Error> {
+    let Some(prefix) = wanted else {
+        return all.pop().ok_or_else(|| {
+            Error::input("there are no runs in this project yet").hint("ralph run, or ralph demo")
+        });
+    };
+    let mut matches = all.into_iter().filter(|run| run.id.starts_with(prefix));
+    match (matches.next(), matches.next()) {
+        (Some(run), None) => Ok(run),
+        (None, _) => Err(Error::input(format!("there is no run {prefix:?}"))
+            .hint("`ralph runs` lists them")),
+        (Some(first), Some(second)) => Err(Error::input(format!(
+            "{prefix:?} is the beginning of several runs: {}, {}, …",
+            first.id, second.id
+        ))),
+    }
+}
