@@ -2,5 +2,6 @@
 
 pub mod agent;
 pub mod core;
+pub mod demo;
 pub mod process;
 pub mod report;
