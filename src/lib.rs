@@ -1,10 +1,41 @@
-//! Runs a coding agent in a loop until the work is provably done.
+//! Runs a coding agent in a loop, each iteration with a fresh context, until the work is provably
+//! done.
+//!
+//! The map of the crate, from the outside in:
+//!
+//! - [`cli`]: what can be said on the command line; a file per command.
+//! - [`config`]: files, environment and flags become settings, and each value's origin is known.
+//! - [`run`]: the engine. A [`run::spec::RunSpec`] says what to do, the driver does it.
+//! - [`agent`]: what is known of each agent: how to start it, how its output becomes events.
+//! - [`process`]: starting programs and ending them with everything that they started.
+//! - [`state`]: what is kept on disk: locks, journals, runs.
+//! - [`report`]: the faces of a run, all drawn from the same events.
+//! - [`core`]: the decisions, in plain data: the loop's machine, events, completion, prompts.
+//! - [`demo`]: a project and an agent to look at.
+//!
+//! Each folder may use those below it. `core` uses none.
 
 pub mod agent;
 pub mod cli;
 pub mod config;
 pub mod core;
+pub mod demo;
 pub mod error;
 pub mod process;
 pub mod report;
+pub mod run;
 pub mod state;
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// The program.
+pub fn main() -> ExitCode {
+    let args: Vec<_> = std::env::args_os().collect();
+    let name = args.first().and_then(|name| Path::new(name).file_name());
+    if name == Some(OsStr::new(demo::AGENT_NAME)) {
+        return ExitCode::from(demo::agent_main(&args[1..]));
+    }
+    cli::main(args)
+}

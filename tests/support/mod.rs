@@ -3,7 +3,7 @@
 //!
 //! ```ignore
 //! let project = Project::new();
-//! let agent = project.fake_agent(json!([{"print": "<response>DONE</response>"}]));
+//! let agent = project.fake_agent(&json!([{"print": "<response>DONE</response>"}]));
 //! project.ralph(["run", "-p", "do it", "--"]).args(agent).run().code(0).stdout_has("DONE");
 //! assert_eq!(project.events().find("run_ended")["outcome"], "complete");
 //! assert_eq!(project.processes(), []);
@@ -265,7 +265,8 @@ impl Project {
     }
 
     /// Every process that runs for this project: ralph, its agents, and what those started, wherever
-    /// they went. A process that is dead and not yet waited for does not count.
+    /// they went; and the tmux server while there is a terminal. A process that is dead and not yet
+    /// waited for does not count.
     pub(crate) fn processes(&self) -> Vec<Process> {
         let wanted = format!("{MARK}={}", self.mark);
         let entries = fs::read_dir("/proc").expect("finding processes needs /proc");

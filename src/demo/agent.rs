@@ -1,0 +1,439 @@
+//! The agent of the demonstration: a script, and the little that it takes to perform it.
+//!
+//! It has no memory between two starts, as no agent has: what it does is decided by its prompt.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+/// The pause before each thing that it says or does, so that a person can follow. The whole
+/// demonstration has about sixteen of them.
+const PACE: Duration = Duration::from_millis(1200);
+
+/// Something that the agent says or does.
+enum Step {
+    /// Words. `{case}` is the failing case from the prompt.
+    Say(&'static str),
+    /// Words that claim the work to be done; but not if the last command has failed.
+    Claim(&'static str),
+    /// Its plan, with this many entries done.
+    Plan(&'static [&'static str], usize),
+    Read(&'static str),
+    /// Puts a text of a file in the place of another.
+    Edit(&'static str, &'static str, &'static str),
+    Run(&'static str),
+}
+
+/// What it does when nothing in the prompt tells of a failure.
+const FIRST_TRY: &[Step] = &[
+    Step::Say("I'll read the script and its test first."),
+    Step::Read("slugify.sh"),
+    Step::Read("test.sh"),
+    Step::Plan(FIRST_PLAN, 1),
+    Step::Edit("slugify.sh", "tr ' ' '-'", "tr 'A-Z ' 'a-z-'"),
+    Step::Run("sh slugify.sh 'Hello World'"),
+    Step::Plan(FIRST_PLAN, 3),
+    Step::Claim(
+        "Titles become lower-case names with dashes now: `Hello World` gives `hello-world`.",
+    ),
+];
+
+const FIRST_PLAN: &[&str] = &[
+    "Read slugify.sh and test.sh",
+    "Make names lower-case",
+    "Try it on a title",
+];
+
+/// What it does when the prompt tells of a case that failed.
+const SECOND_TRY: &[Step] = &[
+    Step::Say("The tests say that I was not done. This case fails: {case}"),
+    Step::Plan(SECOND_PLAN, 0),
+    Step::Read("slugify.sh"),
+    Step::Edit(
+        "slugify.sh",
+        "tr 'A-Z ' 'a-z-'",
+        "tr 'A-Z' 'a-z' | tr -cs 'a-z0-9\\n' '-' | sed 's/^-//; s/-$//'",
+    ),
+    Step::Plan(SECOND_PLAN, 2),
+    Step::Run("sh test.sh"),
+    Step::Plan(SECOND_PLAN, 3),
+    Step::Claim("Every run of other characters is a single dash now, and all the tests pass."),
+];
+
+const SECOND_PLAN: &[&str] = &[
+    "Turn punctuation into single dashes",
+    "Drop dashes at both ends",
+    "Run all the tests",
+];
+
+const COMMIT_MESSAGE: &str = "Turn any title into a clean page name";
+
+/// Plays the agent: the prompt comes by standard input, `--fast` leaves the pauses out, and claude's
+/// own `--output-format stream-json` asks for the stream rather than for text. Other arguments are
+/// claude's too and have no meaning here. Gives the exit code.
+pub fn agent_main(args: &[OsString]) -> u8 {
+    let has = |wanted: &str| args.iter().any(|arg| arg == wanted);
+    let mut prompt = Vec::new();
+    let played = io::stdin().read_to_end(&mut prompt).and_then(|_| {
+        let mut agent = Agent {
+            out: io::stdout().lock(),
+            directory: &std::env::current_dir()?,
+            stream: has("stream-json"),
+            pace: if has("--fast") { Duration::ZERO } else { PACE },
+            messages: 0,
+            output_tokens: 0,
+            said: String::new(),
+            command_failed: false,
+        };
+        agent.answer(&String::from_utf8_lossy(&prompt))
+    });
+    match played {
+        Ok(()) => 0,
+        Err(error) => {
+            // Whoever does not listen to standard output may still listen to this; if not, the exit
+            // code is all there is.
+            let _ = writeln!(io::stderr(), "demo agent: {error}");
+            1
+        }
+    }
+}
+
+struct Agent<'a, W> {
+    out: W,
+    directory: &'a Path,
+    /// Speak claude's stream; plain text otherwise.
+    stream: bool,
+    pace: Duration,
+    /// Messages to the "model" so far, which tool calls and costs are counted by.
+    messages: u64,
+    output_tokens: u64,
+    /// The last words.
+    said: String,
+    command_failed: bool,
+}
+
+impl<W: Write> Agent<'_, W> {
+    fn answer(&mut self, prompt: &str) -> io::Result<()> {
+        self.print(&json!({
+            "type": "system", "subtype": "init", "cwd": self.directory.to_string_lossy(),
+            "session_id": session_id(), "model": "demo (scripted)", "mcp_servers": [],
+            "tools": ["Bash", "Edit", "Read", "TodoWrite"], "permissionMode": "bypassPermissions",
+        }))?;
+        let case = failing_case(prompt);
+        if prompt.contains("Provide a short imperative commit message") {
+            self.say(COMMIT_MESSAGE)?;
+        } else {
+            let steps = if case.is_some() {
+                SECOND_TRY
+            } else {
+                FIRST_TRY
+            };
+            for step in steps {
+                thread::sleep(self.pace);
+                self.perform(step, case.unwrap_or_default())?;
+            }
+        }
+        let usage = usage(self.messages, self.output_tokens);
+        self.print(&json!({
+            "type": "result", "subtype": "success", "is_error": false, "session_id": session_id(),
+            "num_turns": self.messages, "result": self.said, "stop_reason": "end_turn",
+            "total_cost_usd": cost(&usage), "usage": usage, "permission_denials": [],
+        }))
+    }
+
+    fn perform(&mut self, step: &Step, case: &str) -> io::Result<()> {
+        match *step {
+            Step::Say(text) => self.say(&text.replace("{case}", case)),
+            Step::Claim(_) if self.command_failed => {
+                self.say("It still fails, so I am not done. The next iteration will know more.")
+            }
+            Step::Claim(text) => self.say(&format!("{text}\n\n<response>DONE</response>")),
+            Step::Plan(entries, done) => {
+                let todos: Vec<Value> = entries
+                    .iter()
+                    .enumerate()
+                    .map(|(at, text)| {
+                        let status = match at.cmp(&done) {
+                            std::cmp::Ordering::Less => "completed",
+                            std::cmp::Ordering::Equal => "in_progress",
+                            std::cmp::Ordering::Greater => "pending",
+                        };
+                        json!({"content": text, "status": status, "activeForm": text})
+                    })
+                    .collect();
+                let done = Ok("Todos have been modified successfully.".to_owned());
+                self.tool("TodoWrite", &json!({"todos": todos}), |_| done)
+            }
+            Step::Read(name) => self.tool("Read", &json!({"file_path": name}), |directory| {
+                fs::read_to_string(directory.join(name)).map_err(|error| error.to_string())
+            }),
+            Step::Edit(name, old, new) => {
+                let input = json!({"file_path": name, "old_string": old, "new_string": new});
+                self.tool("Edit", &input, |directory| {
+                    edit(&directory.join(name), old, new)?;
+                    Ok(format!("The file {name} has been updated successfully."))
+                })
+            }
+            Step::Run(command) => {
+                let mut failed = false;
+                self.tool("Bash", &json!({"command": command}), |directory| {
+                    let result = run(directory, command);
+                    failed = result.is_err();
+                    result
+                })?;
+                self.command_failed = failed;
+                Ok(())
+            }
+        }
+    }
+
+    fn say(&mut self, text: &str) -> io::Result<()> {
+        text.clone_into(&mut self.said);
+        if self.stream {
+            self.message(&json!({"type": "text", "text": text}))
+        } else {
+            writeln!(self.out, "{text}")?;
+            self.out.flush()
+        }
+    }
+
+    /// A tool call: announced, done, reported.
+    fn tool(
+        &mut self,
+        name: &str,
+        input: &Value,
+        work: impl FnOnce(&Path) -> Result<String, String>,
+    ) -> io::Result<()> {
+        let id = format!("toolu_demo{:02}", self.messages);
+        self.message(&json!({"type": "tool_use", "id": id, "name": name, "input": input}))?;
+        let (content, is_error) = match work(self.directory) {
+            Ok(output) => (output, false),
+            Err(output) => (output, true),
+        };
+        let result = json!({
+            "tool_use_id": id, "type": "tool_result", "content": content, "is_error": is_error,
+        });
+        self.print(&json!({
+            "type": "user", "message": {"role": "user", "content": [result]},
+            "parent_tool_use_id": null, "session_id": session_id(),
+        }))
+    }
+
+    fn message(&mut self, content: &Value) -> io::Result<()> {
+        let id = format!("msg_demo{:02}", self.messages);
+        let output_tokens = content.to_string().len() as u64 / 4;
+        self.messages += 1;
+        self.output_tokens += output_tokens;
+        self.print(&json!({
+            "type": "assistant",
+            "message": {
+                "id": id, "type": "message", "role": "assistant", "model": "demo (scripted)",
+                "content": [content], "stop_reason": null, "usage": usage(1, output_tokens),
+            },
+            "parent_tool_use_id": null, "session_id": session_id(),
+        }))
+    }
+
+    /// A line of the stream. Each is seen as soon as it is printed.
+    fn print(&mut self, line: &Value) -> io::Result<()> {
+        if self.stream {
+            writeln!(self.out, "{line}")?;
+            self.out.flush()?;
+        }
+        Ok(())
+    }
+}
+
+/// The first failing case that the prompt tells of, as the test prints it.
+fn failing_case(prompt: &str) -> Option<&str> {
+    prompt
+        .lines()
+        .find_map(|line| line.trim_start().strip_prefix("FAIL "))
+}
+
+fn edit(path: &Path, old: &str, new: &str) -> Result<(), String> {
+    let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
+    if !text.contains(old) {
+        return Err("String to replace not found in file.".to_owned());
+    }
+    fs::write(path, text.replacen(old, new, 1)).map_err(|error| error.to_string())
+}
+
+/// Runs a command as an agent's tool does. This is the agent's process, not ralph's: whatever it
+/// starts is ended by ralph together with it, as with any agent.
+fn run(directory: &Path, command: &str) -> Result<String, String> {
+    let output = Command::new("sh")
+        .args(["-c", command])
+        .current_dir(directory)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("sh: {error}"))?;
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text).trim_end().to_owned();
+    if output.status.success() {
+        Ok(text)
+    } else {
+        Err(text)
+    }
+}
+
+fn session_id() -> &'static str {
+    "00000000-0000-4000-8000-00000000de30"
+}
+
+/// What a conversation of this many messages would use: all but a little is read from the cache.
+fn usage(messages: u64, output_tokens: u64) -> Value {
+    json!({
+        "input_tokens": 4 * messages,
+        "cache_creation_input_tokens": 150 * messages,
+        "cache_read_input_tokens": 3200 * messages,
+        "output_tokens": output_tokens,
+    })
+}
+
+/// What that would cost with a real model, in US dollars.
+fn cost(usage: &Value) -> f64 {
+    const MILLION: f64 = 1_000_000.0;
+    let tokens = |name: &str| usage[name].as_f64().unwrap_or(0.0) / MILLION;
+    5.0 * tokens("input_tokens")
+        + 6.25 * tokens("cache_creation_input_tokens")
+        + 0.5 * tokens("cache_read_input_tokens")
+        + 25.0 * tokens("output_tokens")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the agent prints for a prompt, without pauses.
+    fn play(directory: &Path, stream: bool, prompt: &str) -> String {
+        let mut out = Vec::new();
+        let mut agent = Agent {
+            out: &mut out,
+            directory,
+            stream,
+            pace: Duration::ZERO,
+            messages: 0,
+            output_tokens: 0,
+            said: String::new(),
+            command_failed: false,
+        };
+        agent.answer(prompt).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    fn lines(output: &str) -> Vec<Value> {
+        output
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+
+    /// The prompt of the next iteration, as the loop composes it.
+    fn with_feedback(prompt: &str, output: &str) -> String {
+        format!(
+            "{prompt}\n\nGuardrail \"sh test.sh\" failed with exit code 1.\n\
+             Output file: .ralph/guardrail_001_sh_test_sh.log\nOutput (truncated):\n{output}"
+        )
+    }
+
+    #[test]
+    fn the_test_fails_then_fails_differently_then_passes() {
+        let dir = tempfile::tempdir().unwrap();
+        let demo = super::super::prepare(dir.path()).unwrap();
+        let prompt = fs::read_to_string(dir.path().join(demo.prompt_file)).unwrap();
+        let test = || run(dir.path(), demo.test_command);
+
+        let before = test().unwrap_err();
+        assert!(before.contains("FAIL 'Hello World'"), "{before}");
+
+        let first = play(dir.path(), true, &prompt);
+        assert!(
+            first.contains("<response>DONE</response>"),
+            "it claims too much: {first}"
+        );
+        let between = test().unwrap_err();
+        assert!(between.contains("ok   'Hello World'"), "{between}");
+        assert!(between.contains("FAIL '  Rock & Roll!  '"), "{between}");
+
+        let second = play(dir.path(), true, &with_feedback(&prompt, &between));
+        let words = &lines(&second)[1]["message"]["content"][0]["text"];
+        let words = words.as_str().unwrap();
+        assert!(
+            words.contains("'  Rock & Roll!  ': expected 'rock-roll'"),
+            "{words}"
+        );
+        let after = test().unwrap();
+        assert!(!after.contains("FAIL"), "{after}");
+        assert!(second.contains("<response>DONE</response>"));
+    }
+
+    #[test]
+    fn it_does_not_claim_what_its_own_test_run_refutes() {
+        let dir = tempfile::tempdir().unwrap();
+        super::super::prepare(dir.path()).unwrap();
+        fs::write(dir.path().join("slugify.sh"), "echo something else").unwrap();
+        let output = play(dir.path(), true, "FAIL 'x': expected 'x', got 'y'");
+        assert!(!output.contains("<response>"), "{output}");
+        assert!(output.contains("still fails"), "{output}");
+    }
+
+    #[test]
+    fn the_stream_is_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        super::super::prepare(dir.path()).unwrap();
+        let lines = lines(&play(dir.path(), true, "Make it pass."));
+        assert_eq!(lines[0]["subtype"], "init");
+        let mut open = Vec::new();
+        let mut todo = Vec::new();
+        for content in lines.iter().map(|line| &line["message"]["content"][0]) {
+            match content["type"].as_str() {
+                Some("tool_use") => open.push(content["id"].clone()),
+                Some("tool_result") => {
+                    assert_eq!(open.pop().as_ref(), Some(&content["tool_use_id"]));
+                    assert_eq!(content["is_error"], false, "{content}");
+                }
+                _ => {}
+            }
+            if let Some(todos) = content["input"]["todos"].as_array() {
+                todo.push(
+                    todos
+                        .iter()
+                        .map(|item| item["status"].clone())
+                        .collect::<Vec<_>>(),
+                );
+            }
+        }
+        assert!(open.is_empty(), "every tool call has its result");
+        assert_eq!(todo[0], ["completed", "in_progress", "pending"]);
+        assert_eq!(todo[1], ["completed"; 3]);
+
+        let result = lines.last().unwrap();
+        assert_eq!(result["type"], "result");
+        let told: u64 = lines
+            .iter()
+            .filter_map(|line| line["message"]["usage"]["output_tokens"].as_u64())
+            .sum();
+        assert_eq!(result["usage"]["output_tokens"], told);
+        let cost = result["total_cost_usd"].as_f64().unwrap();
+        assert!((0.001..0.1).contains(&cost), "{cost}");
+    }
+
+    #[test]
+    fn the_commit_message_is_one_line_and_touches_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let prompt = "Provide a short imperative commit message for the changes. \
+                      Output only the message, no explanation.";
+        assert_eq!(
+            play(dir.path(), false, prompt),
+            format!("{COMMIT_MESSAGE}\n")
+        );
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}
