@@ -511,10 +511,10 @@ mod tests {
                 "iteration 2/10 · 0s · $1.00 · 1K tokens · Bash(cargo test --workspace --all-… 0s",
             ),
             (
-                60,
-                "iteration 2/10 · 0s · $1.00 · 1K tokens · Bash(cargo t… 0s",
+                62,
+                "iteration 2/10 · 0s · $1.00 · 1K tokens · Bash(cargo test … 0s",
             ),
-            (50, "iteration 2/10 · 0s · $1.00 · Bash(cargo test -… 0s"),
+            (52, "iteration 2/10 · 0s · $1.00 · Bash(cargo test --… 0s"),
             (42, "iteration 2/10 · 0s · Bash(cargo test … 0s"),
             (24, "iteration 2/10 · 0s · … "),
             (9, "iteration"),
