@@ -1,13 +1,30 @@
 //! The faces of a run. Each is a reader of the same events; nothing else prints.
+//!
+//! [`human`] is what a person sees in a terminal, with [`status`] as the line beneath it; [`json`] is
+//! the same events for programs; [`replay`] shows a past run to any face; [`runs`] is the list of past
+//! runs. What a face may print where, and in which signs, is decided by [`style`]; [`visible`] keeps
+//! what an agent printed from steering the terminal, and [`screen`] is the one place that writes.
+
+pub mod human;
+pub mod json;
+pub mod replay;
+pub mod runs;
+pub mod screen;
+pub mod status;
+pub mod style;
+pub mod visible;
 
 use crate::core::event::{Event, Stamp};
 
 /// Shows events to somebody.
 ///
-/// `event` only prepares; what it prepared is shown by `flush`, which the driver calls once the
-/// journal holds those events.
+/// `event` and `line` only prepare; what they prepared is shown by `flush`, which the driver calls
+/// once the journal holds those events.
 pub trait Reporter {
     fn event(&mut self, at: Stamp, event: &Event<'_>);
+    /// The same event as the journal's line, without the newline. Every event is handed over in both
+    /// forms, so that a face that passes lines on need not write them anew.
+    fn line(&mut self, _line: &[u8]) {}
     /// Shows what was prepared. Somebody who is gone (a closed pipe) is no reason to stop a run.
     fn flush(&mut self);
     /// When this face wants to be redrawn without an event, in milliseconds since the Unix epoch.
@@ -15,4 +32,10 @@ pub trait Reporter {
         None
     }
     fn tick(&mut self, _now_ms: i64) {}
+    /// The terminal's size changed.
+    fn resized(&mut self) {}
+    /// The last call: shows what is left and leaves the terminal as it was found.
+    fn finish(&mut self) {
+        self.flush();
+    }
 }

@@ -1,0 +1,341 @@
+//! The run's own steps: iterations, guardrails, SCM, waits, and how it all ended.
+
+use super::words::{
+    cause_words, class_words, exit_words, figures, next_step, of, outcome_words, plural,
+};
+use super::{Human, MAX_DETAIL, MAX_PROMPT, Paragraph};
+use crate::core::event::{Class, Event, Leftover, Outcome, Purpose, Stamp, WaitReason};
+use crate::core::text;
+use crate::report::style::Paint;
+
+/// Processes that are named one by one.
+const MAX_PROCESSES: usize = 5;
+
+impl Human {
+    pub(super) fn run_event(&mut self, at: Stamp, event: &Event<'_>) {
+        let marks = self.marks;
+        let loud = !self.style.quiet;
+        match event {
+            Event::RunStarted { .. } if loud => self.run_started(at, event),
+            Event::IterationStarted { max_iterations } if loud => {
+                let (number, rule) = (of(at.iteration, *max_iterations), marks.rule);
+                self.line(at, Paragraph::Iteration)
+                    .paint(Paint::Heading, &format!("{rule} Iteration {number} {rule}"))
+                    .end();
+            }
+            Event::AgentStarted {
+                purpose: Purpose::CommitMessage,
+                ..
+            } if loud => {
+                let mut pen = self.line(at, Paragraph::Scm);
+                pen.say(marks.scm);
+                pen.say(" Asking the agent for a commit message").end();
+            }
+            Event::AgentEnded { .. } => self.agent_ended(at, event),
+            Event::Leftovers { processes, kept } if !processes.is_empty() => {
+                self.leftovers(at, processes, *kept);
+            }
+            Event::Retrying {
+                class,
+                message,
+                delay_ms,
+                failures,
+                max_failures,
+            } => {
+                let mut pen = self.line(at, Paragraph::Run);
+                pen.head(marks.retry, Paint::Caution, "Retrying");
+                pen.say(&format!(" in {}: ", text::duration(*delay_ms)));
+                if message.is_empty() {
+                    pen.say(class_words(*class));
+                } else {
+                    pen.quote(message);
+                }
+                pen.say(&format!(" (failure {failures} of {max_failures})"));
+                pen.end();
+            }
+            Event::Waiting { reason, until_ms } => self.waiting(at, *reason, *until_ms),
+            Event::GuardrailStarted { command, .. } if loud => {
+                let mut pen = self.line(at, Paragraph::Guardrail);
+                pen.say(marks.guardrail).say(" Guardrail: ").quote(command);
+                pen.end();
+            }
+            Event::GuardrailEnded { .. } => self.guardrail_ended(at, event),
+            Event::ScmStarted { argv, .. } if loud => {
+                let command = shell_words::join(argv);
+                let mut pen = self.line(at, Paragraph::Scm);
+                pen.say(marks.scm).say(" SCM: ").quote(&command).end();
+            }
+            Event::ScmEnded { ok, .. } if loud || !ok => self.scm_ended(at, event),
+            Event::CompletionChecked {
+                complete: true,
+                found,
+            } if loud => {
+                // Its word only: gates may still refuse it.
+                let mut pen = self.line(at, Paragraph::Run);
+                pen.say(marks.notice).say(" The agent says that it is done");
+                if let Some(found) = found {
+                    pen.say(": ").quote(found);
+                }
+                pen.end();
+            }
+            Event::Vetoed { reason } => {
+                let mut pen = self.line(at, Paragraph::Run);
+                pen.head(marks.denied, Paint::Bad, "Not complete");
+                pen.say(": ").quote(reason).end();
+            }
+            // To the letter, so that scripts can wait for it.
+            Event::StopRequested { now: false, .. } => {
+                let mut pen = self.aside(at);
+                pen.say("Received signal, shutting down...").end();
+            }
+            Event::StopRequested { now: true, signal } => {
+                let mut pen = self.aside(at);
+                pen.say("Received ").quote(signal);
+                pen.say(", ending the agent now...").end();
+            }
+            Event::Warning { message } => self.warn(at, message),
+            Event::RunEnded { .. } => self.run_ended(at, event),
+            _ => {}
+        }
+    }
+
+    fn run_started(&mut self, at: Stamp, event: &Event<'_>) {
+        let Event::RunStarted {
+            run,
+            agent,
+            prompt,
+            completion,
+            max_iterations,
+            ..
+        } = event
+        else {
+            return;
+        };
+        let mark = self.marks.run;
+        let mut pen = self.line(at, Paragraph::Run);
+        pen.say(mark).say(" ").turn(Paint::Heading).say("Run ");
+        pen.quote(run).plain().say(": ").quote(agent);
+        if *max_iterations > 0 {
+            let s = plural(u64::from(*max_iterations));
+            pen.say(&format!(", at most {max_iterations} iteration{s}"));
+        }
+        if !completion.is_empty() {
+            pen.say(", done when ").quote(completion);
+        }
+        pen.end();
+        if !prompt.is_empty() {
+            self.note(at, "", prompt, MAX_PROMPT);
+        }
+    }
+
+    fn agent_ended(&mut self, at: Stamp, event: &Event<'_>) {
+        let Event::AgentEnded {
+            purpose,
+            exit,
+            ended_by,
+            class,
+            failure,
+            duration_ms,
+            usage,
+            tools,
+            tool_errors,
+            denied,
+        } = event
+        else {
+            return;
+        };
+        let marks = self.marks;
+        let answered = *class == Class::Answered;
+        if answered && self.style.quiet {
+            return;
+        }
+        let counts = [
+            ("tools", *tools),
+            ("errors", *tool_errors),
+            ("denied", *denied),
+        ];
+        let figures = figures(None, usage, &counts, *duration_ms);
+        if *purpose == Purpose::CommitMessage && answered {
+            let mut pen = self.line(at, Paragraph::Scm);
+            pen.say(marks.scm).say(" Commit message written ");
+            pen.say(&figures).end();
+            return;
+        }
+        let (mark, paint, words) = match class {
+            Class::Answered => (marks.ok, Paint::Good, "Complete"),
+            Class::Limited | Class::Interrupted => {
+                (marks.stopped, Paint::Caution, class_words(*class))
+            }
+            _ => (marks.error, Paint::Bad, class_words(*class)),
+        };
+        let mut pen = self.line(at, Paragraph::Attempt);
+        pen.head(mark, paint, words);
+        if !answered {
+            if let Some(failure) = failure
+                && !failure.message.is_empty()
+            {
+                pen.say(": ").quote(&failure.message);
+            }
+            if let Some(exit) = exit.filter(|exit| !exit.success()) {
+                pen.say(&format!(" [{exit}]"));
+            }
+        }
+        pen.say(" ").say(&figures).end();
+        if let Some(cause) = ended_by {
+            self.preview_line(at, "", true, cause_words(*cause));
+        }
+    }
+
+    fn leftovers(&mut self, at: Stamp, processes: &[Leftover], kept: bool) {
+        let count = processes.len();
+        let what = if count == 1 { "process" } else { "processes" };
+        let mut message = if kept {
+            format!("Left running {count} {what} of the agent's: ")
+        } else {
+            format!("Ended {count} {what} that the agent had left running: ")
+        };
+        let named: Vec<String> = processes
+            .iter()
+            .take(MAX_PROCESSES)
+            .map(|process| {
+                let command = text::truncate(&process.command, 80, self.marks.more);
+                format!("{} {command}", process.pid)
+            })
+            .collect();
+        message.push_str(&named.join(", "));
+        if count > MAX_PROCESSES {
+            message.push_str(&format!(" and {} more", count - MAX_PROCESSES));
+        }
+        self.warn(at, &message);
+    }
+
+    fn warn(&mut self, at: Stamp, message: &str) {
+        let mark = self.marks.warning;
+        let mut pen = self.aside(at);
+        pen.paint(Paint::Caution, mark).say(" ");
+        pen.quote_up_to(message, 4 * MAX_DETAIL).end();
+    }
+
+    fn waiting(&mut self, at: Stamp, reason: WaitReason, until_ms: i64) {
+        // A back-off was announced with its reason by the event before it.
+        if reason == WaitReason::Backoff {
+            return;
+        }
+        let local = |ms| {
+            let time = jiff::Timestamp::from_millisecond(ms).ok()?;
+            Some(self.zone.to_datetime(time))
+        };
+        let until = match (local(at.time_ms), local(until_ms)) {
+            (Some(now), Some(until)) if now.date() == until.date() => {
+                until.strftime("%H:%M:%S").to_string()
+            }
+            (_, Some(until)) => until.strftime("%Y-%m-%d %H:%M:%S").to_string(),
+            (_, None) => "an unknown time".to_owned(),
+        };
+        let left = text::duration(u64::try_from(until_ms - at.time_ms).unwrap_or(0));
+        let mark = self.marks.wait;
+        let mut pen = self.line(at, Paragraph::Run);
+        pen.head(mark, Paint::Caution, "Rate limit");
+        pen.say(&format!(": waiting until {until} ({left})")).end();
+    }
+
+    fn guardrail_ended(&mut self, at: Stamp, event: &Event<'_>) {
+        let Event::GuardrailEnded {
+            command,
+            exit,
+            timed_out,
+            passed,
+            fail_action,
+            log,
+            duration_ms,
+            ..
+        } = event
+        else {
+            return;
+        };
+        if self.style.quiet && *passed {
+            return;
+        }
+        let marks = self.marks;
+        let (mark, paint, words) = match (passed, timed_out) {
+            (true, _) => (marks.ok, Paint::Good, "Guardrail passed"),
+            (false, true) => (marks.error, Paint::Bad, "Guardrail timed out"),
+            (false, false) => (marks.error, Paint::Bad, "Guardrail failed"),
+        };
+        let (exit, time) = (exit_words(*exit), text::duration(*duration_ms));
+        let mut pen = self.line(at, Paragraph::Guardrail);
+        pen.head(mark, paint, words).say(": ").quote(command);
+        pen.say(&format!(" ({exit}, {time}"));
+        if !passed {
+            pen.say(", fail action: ").say(fail_action.as_str());
+        }
+        pen.say(")").end();
+        if !passed && !log.is_empty() {
+            self.note(at, "Log: ", log, MAX_DETAIL);
+        }
+    }
+
+    fn scm_ended(&mut self, at: Stamp, event: &Event<'_>) {
+        let Event::ScmEnded {
+            task,
+            ok,
+            detail,
+            duration_ms,
+        } = event
+        else {
+            return;
+        };
+        let marks = self.marks;
+        let (mark, paint, words) = if *ok {
+            (marks.ok, Paint::Good, "SCM")
+        } else {
+            (marks.error, Paint::Bad, "SCM failed:")
+        };
+        let time = text::duration(*duration_ms);
+        let mut pen = self.line(at, Paragraph::Scm);
+        pen.head(mark, paint, words).say(" ").quote(task);
+        pen.say(&format!(" ({time})")).end();
+        if !detail.is_empty() {
+            let size = (detail.lines().count() as u64, detail.chars().count() as u64);
+            self.preview(at, "", detail, size);
+        }
+    }
+
+    fn run_ended(&mut self, at: Stamp, event: &Event<'_>) {
+        let Event::RunEnded {
+            outcome,
+            message,
+            iterations,
+            duration_ms,
+            usage,
+            tools,
+            tool_errors,
+            ..
+        } = event
+        else {
+            return;
+        };
+        let marks = self.marks;
+        let (mark, paint) = match outcome {
+            Outcome::Complete => (marks.ok, Paint::Good),
+            Outcome::CompleteScmFailed => (marks.warning, Paint::Caution),
+            Outcome::LimitReached | Outcome::Interrupted | Outcome::Budget | Outcome::Stalled => {
+                (marks.stopped, Paint::Caution)
+            }
+            _ => (marks.error, Paint::Bad),
+        };
+        let counts = [("tools", *tools), ("errors", *tool_errors)];
+        let figures = figures(Some(*iterations), usage, &counts, *duration_ms);
+        let mut pen = self.line(at, Paragraph::End);
+        pen.head(mark, paint, outcome_words(*outcome));
+        if !message.is_empty() {
+            pen.say(": ").quote(message);
+        }
+        pen.say(" ").say(&figures).end();
+        if !self.style.quiet
+            && let Some(next) = next_step(*outcome, &self.run)
+        {
+            self.note(at, "Next: ", &next, MAX_DETAIL);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! The words that the terminal face uses.
+
+use crate::core::event::{Class, EndCause, Exit, Outcome, Usage};
+use crate::core::text;
+
+/// `(cost: $5.76, tokens: 1.2M in (850K cached) / 45K out, tools: 58, errors: 4, time: 6m7s)`, without
+/// what nobody told and without counts of nothing.
+pub(super) fn figures(
+    iterations: Option<u32>,
+    usage: &Usage,
+    counts: &[(&str, u32)],
+    duration_ms: u64,
+) -> String {
+    let mut parts = Vec::new();
+    if let Some(iterations) = iterations {
+        parts.push(format!("iterations: {iterations}"));
+    }
+    if let Some(cost) = usage.cost_usd {
+        parts.push(format!("cost: {}", text::dollars(cost)));
+    }
+    if usage.total_tokens() > 0 {
+        let cached = match usage.cache_read_tokens {
+            0 => String::new(),
+            cached => format!(" ({} cached)", text::count(cached)),
+        };
+        parts.push(format!(
+            "tokens: {} in{cached} / {} out",
+            text::count(usage.total_input()),
+            text::count(usage.output_tokens)
+        ));
+    }
+    for (name, count) in counts {
+        if *count > 0 {
+            parts.push(format!("{name}: {count}"));
+        }
+    }
+    parts.push(format!("time: {}", text::duration(duration_ms)));
+    format!("({})", parts.join(", "))
+}
+
+pub(super) fn plural(count: u64) -> &'static str {
+    if count == 1 { "" } else { "s" }
+}
+
+/// `2/10`, or `2` where there is no limit.
+pub(super) fn of(iteration: u32, max_iterations: u32) -> String {
+    match max_iterations {
+        0 => iteration.to_string(),
+        max => format!("{iteration}/{max}"),
+    }
+}
+
+pub(super) fn exit_words(exit: Option<Exit>) -> String {
+    exit.map_or_else(|| "no exit code".to_owned(), |exit| exit.to_string())
+}
+
+pub(super) fn class_words(class: Class) -> &'static str {
+    match class {
+        Class::Answered => "The agent answered",
+        Class::Empty => "The agent said nothing",
+        Class::Failed => "The agent failed",
+        Class::RateLimited => "The agent's rate limit is used up",
+        Class::Overloaded => "The agent's service is overloaded",
+        Class::Credentials => "The agent's credentials were refused",
+        Class::ContextExhausted => "The agent's context is full",
+        Class::Limited => "The agent was stopped by a limit",
+        Class::TimedOut => "The agent timed out",
+        Class::Interrupted => "The agent was interrupted",
+        Class::NotStarted => "The agent could not be started",
+    }
+}
+
+pub(super) fn cause_words(cause: EndCause) -> &'static str {
+    match cause {
+        EndCause::Inactivity => "Ended: it printed nothing for the inactivity limit",
+        EndCause::IterationTimeout => "Ended: the iteration's time limit",
+        EndCause::ResultGrace => "Ended: it had given its result and did not leave",
+        EndCause::Budget => "Ended: the run's budget is used up",
+        EndCause::IterationBudget => "Ended: the iteration's budget is used up",
+        EndCause::Interrupt => "Ended: a stop was asked for",
+        EndCause::Broken => "Ended: the run's journal cannot be written any more",
+    }
+}
+
+pub(super) fn outcome_words(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Complete => "Run complete",
+        Outcome::CompleteScmFailed => "Run complete, but an SCM task failed",
+        Outcome::LimitReached => "Run not complete, iteration limit reached",
+        Outcome::Interrupted => "Run interrupted",
+        Outcome::Budget => "Run stopped by its budget",
+        Outcome::Stalled => "Run stopped, nothing changed in the repository any more",
+        Outcome::AgentFailed => "Run failed, the agent kept failing",
+        Outcome::CredentialsRefused => "Run failed, the agent's credentials were refused",
+        Outcome::PromptLost => "Run failed, the prompt could not be read",
+        Outcome::Broken => "Run failed, ralph could not go on",
+    }
+}
+
+/// What somebody who comes back in the morning can do about it.
+pub(super) fn next_step(outcome: Outcome, run: &str) -> Option<String> {
+    let shows = format!("`ralph replay {run}` shows what happened");
+    Some(match outcome {
+        Outcome::Complete => return None,
+        Outcome::CompleteScmFailed => {
+            "the work is done; carry out the failed SCM task by hand".to_owned()
+        }
+        Outcome::LimitReached => {
+            format!("run again, with more iterations (-n) if need be; {shows}")
+        }
+        Outcome::Interrupted => "`ralph resume` goes on from here".to_owned(),
+        Outcome::Budget => "raise `budget` in the settings, then `ralph resume`".to_owned(),
+        Outcome::Stalled => format!("{shows}; make the prompt clearer, then run again"),
+        Outcome::AgentFailed => format!("{shows}; then `ralph resume`"),
+        Outcome::CredentialsRefused => {
+            "sign in with the agent's own program, then `ralph resume`".to_owned()
+        }
+        Outcome::PromptLost => "put the prompt's file back, then `ralph resume`".to_owned(),
+        Outcome::Broken => "see the message above, then `ralph resume`".to_owned(),
+    })
+}

@@ -1,0 +1,42 @@
+//! A past run, shown again.
+
+use super::Reporter;
+use crate::core::event::Entry;
+
+/// Events between two flushes: enough to write in large pieces, few enough to be seen soon.
+const BATCH: usize = 256;
+
+/// Hands the events of a journal to a face as the run itself did.
+pub fn replay(entries: impl Iterator<Item = Entry<'static>>, reporter: &mut dyn Reporter) {
+    let mut line = Vec::new();
+    for (number, entry) in entries.enumerate() {
+        line.clear();
+        // Writing plain data into memory cannot fail; if it did, the other form is still there.
+        if serde_json::to_writer(&mut line, &entry).is_ok() {
+            reporter.line(&line);
+        }
+        reporter.event(entry.at, &entry.event);
+        if (number + 1) % BATCH == 0 {
+            reporter.flush();
+        }
+    }
+    reporter.finish();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::json::Json;
+    use crate::report::screen::tests::Sink;
+
+    #[test]
+    fn a_replay_as_json_is_the_journal() {
+        let journal = include_str!("testdata/run.jsonl");
+        let sink = Sink::default();
+        let entries = journal
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap());
+        replay(entries, &mut Json::new(sink.output()));
+        assert_eq!(sink.text(), journal);
+    }
+}

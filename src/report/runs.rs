@@ -1,0 +1,394 @@
+//! `ralph runs`: past runs, one line each.
+
+use std::fmt::Write;
+
+use jiff::tz::TimeZone;
+use serde::Serialize;
+
+use super::visible;
+use crate::core::event::{Entry, Event, Outcome, Usage};
+use crate::core::text;
+
+/// What is to be known of a run at a glance, folded from its events.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct RunSummary {
+    pub id: String,
+    pub command: String,
+    pub directory: String,
+    pub agent: String,
+    pub pid: u32,
+    pub started_ms: i64,
+    /// The last event that is there.
+    pub last_ms: i64,
+    pub iterations: u32,
+    pub max_iterations: u32,
+    /// `None` for a run that has not ended, or that was ended before it could say so.
+    pub outcome: Option<Outcome>,
+    pub exit_code: Option<u8>,
+    pub message: String,
+    /// What ended attempts used.
+    spent: Usage,
+    /// What the attempt that has not ended has used so far.
+    current: Usage,
+    /// How long earlier parts of a resumed run took, and when the last part began.
+    earlier_ms: i64,
+    part_started_ms: i64,
+}
+
+impl RunSummary {
+    pub fn fold(&mut self, entry: &Entry<'_>) {
+        let at = entry.at;
+        match &entry.event {
+            Event::RunStarted {
+                run,
+                command,
+                directory,
+                pid,
+                agent,
+                max_iterations,
+                ..
+            } => {
+                if self.started_ms == 0 {
+                    self.started_ms = at.time_ms;
+                } else {
+                    self.earlier_ms += self.last_ms - self.part_started_ms;
+                }
+                self.part_started_ms = at.time_ms;
+                self.id = run.as_ref().to_owned();
+                self.command = command.as_ref().to_owned();
+                self.directory = directory.as_ref().to_owned();
+                self.agent = agent.as_ref().to_owned();
+                self.pid = *pid;
+                self.max_iterations = *max_iterations;
+                // A run that was resumed has not ended after all.
+                self.outcome = None;
+                self.exit_code = None;
+                self.settle();
+            }
+            Event::IterationStarted { max_iterations } => {
+                self.iterations = self.iterations.max(at.iteration);
+                self.max_iterations = *max_iterations;
+            }
+            Event::Usage(usage) => self.current = *usage,
+            Event::AgentEnded { usage, .. } => {
+                self.spent.add(usage);
+                self.current = Usage::default();
+            }
+            Event::RunEnded {
+                outcome,
+                exit_code,
+                message,
+                ..
+            } => {
+                self.settle();
+                self.outcome = Some(*outcome);
+                self.exit_code = Some(*exit_code);
+                self.message = message.as_ref().to_owned();
+            }
+            _ => {}
+        }
+        self.last_ms = self.last_ms.max(at.time_ms);
+    }
+
+    /// An attempt whose end was not recorded has used what it told before.
+    fn settle(&mut self) {
+        let current = std::mem::take(&mut self.current);
+        self.spent.add(&current);
+    }
+
+    /// Everything that the run has used.
+    pub fn usage(&self) -> Usage {
+        let mut usage = self.spent;
+        usage.add(&self.current);
+        usage
+    }
+
+    /// The time that was spent, without the pauses between a stop and a resume; `now_ms` for a run
+    /// that is going on.
+    pub fn duration_ms(&self, now_ms: Option<i64>) -> u64 {
+        let last = now_ms.map_or(self.last_ms, |now| now.max(self.last_ms));
+        u64::try_from(self.earlier_ms + last - self.part_started_ms).unwrap_or(0)
+    }
+}
+
+/// A run in the list.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    pub run: RunSummary,
+    /// Its process is there.
+    pub running: bool,
+}
+
+impl Row {
+    /// How the run stands, in a word or two.
+    pub fn state(&self) -> &'static str {
+        match self.run.outcome {
+            None if self.running => "running",
+            None => "interrupted",
+            Some(outcome) => outcome_word(outcome),
+        }
+    }
+
+    fn duration_ms(&self, now_ms: i64) -> u64 {
+        let going_on = self.running && self.run.outcome.is_none();
+        self.run.duration_ms(going_on.then_some(now_ms))
+    }
+}
+
+/// An outcome as a column shows it.
+fn outcome_word(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Complete => "complete",
+        Outcome::CompleteScmFailed => "complete, SCM failed",
+        Outcome::LimitReached => "limit reached",
+        Outcome::Interrupted => "interrupted",
+        Outcome::Budget => "budget",
+        Outcome::Stalled => "stalled",
+        Outcome::AgentFailed => "agent failed",
+        Outcome::CredentialsRefused => "credentials refused",
+        Outcome::PromptLost => "prompt lost",
+        Outcome::Broken => "broken",
+    }
+}
+
+/// A column: its title, whether it is aligned to the right, and its rank: a higher one is left out
+/// first where there is not enough room, and 0 never is.
+type Column = (&'static str, bool, u8);
+
+const COLUMNS: [Column; 9] = [
+    ("RUN", false, 0),
+    ("STARTED", false, 2),
+    ("COMMAND", false, 4),
+    ("AGENT", false, 5),
+    ("OUTCOME", false, 0),
+    ("ITERATIONS", true, 3),
+    ("TIME", true, 1),
+    ("COST", true, 1),
+    ("TOKENS", true, 6),
+];
+
+/// The list as aligned columns, no wider than `room` where that is told; one line for each run, in the
+/// order given, after a line of titles.
+pub fn table(rows: &[Row], zone: &TimeZone, now_ms: i64, room: Option<usize>) -> String {
+    let cells: Vec<[String; COLUMNS.len()]> =
+        rows.iter().map(|row| cells(row, zone, now_ms)).collect();
+    let widths: [usize; COLUMNS.len()] = std::array::from_fn(|column| {
+        cells
+            .iter()
+            .map(|row| visible::columns(&row[column]))
+            .chain([COLUMNS[column].0.len()])
+            .max()
+            .unwrap_or(0)
+    });
+    let mut rank = u8::MAX;
+    if let Some(room) = room {
+        let width = |rank: u8| {
+            let shown = COLUMNS.iter().zip(widths).filter(|(it, _)| it.2 <= rank);
+            shown
+                .map(|(_, width)| width + 2)
+                .sum::<usize>()
+                .saturating_sub(2)
+        };
+        let highest = COLUMNS.iter().map(|column| column.2).max().unwrap_or(0);
+        rank = (0..=highest)
+            .rev()
+            .find(|rank| width(*rank) <= room)
+            .unwrap_or(0);
+    }
+    let mut out = String::new();
+    let titles = COLUMNS.map(|column| column.0.to_owned());
+    for row in std::iter::once(&titles).chain(&cells) {
+        let start = out.len();
+        for ((cell, (_, right, own_rank)), width) in row.iter().zip(COLUMNS).zip(widths) {
+            if own_rank > rank {
+                continue;
+            }
+            if out.len() > start {
+                out.push_str("  ");
+            }
+            let pad = width - visible::columns(cell);
+            let (before, after) = if right { (pad, 0) } else { (0, pad) };
+            let _ = write!(out, "{:before$}{cell}{:after$}", "", "");
+        }
+        let fits = room.map_or(out.len(), |room| {
+            start + visible::head(&out[start..], room).len()
+        });
+        out.truncate(fits);
+        out.truncate(start + out[start..].trim_end().len());
+        out.push('\n');
+    }
+    out
+}
+
+fn cells(row: &Row, zone: &TimeZone, now_ms: i64) -> [String; COLUMNS.len()] {
+    let run = &row.run;
+    let usage = run.usage();
+    let clean = |text: &str| {
+        let mut out = Vec::new();
+        visible::one_line(text, 60, "...", &mut out);
+        String::from_utf8(out).unwrap_or_default()
+    };
+    [
+        clean(&run.id),
+        started(run.started_ms, zone),
+        clean(&run.command),
+        clean(&run.agent),
+        row.state().to_owned(),
+        match run.max_iterations {
+            0 => run.iterations.to_string(),
+            max => format!("{}/{max}", run.iterations),
+        },
+        text::duration(row.duration_ms(now_ms)),
+        usage.cost_usd.map_or_else(|| "-".to_owned(), text::dollars),
+        match usage.total_tokens() {
+            0 => "-".to_owned(),
+            tokens => text::count(tokens),
+        },
+    ]
+}
+
+fn started(ms: i64, zone: &TimeZone) -> String {
+    jiff::Timestamp::from_millisecond(ms).map_or_else(
+        |_| "-".to_owned(),
+        |time| {
+            zone.to_datetime(time)
+                .strftime("%Y-%m-%d %H:%M")
+                .to_string()
+        },
+    )
+}
+
+/// A run as `ralph runs --json` prints it.
+#[derive(Debug, Serialize)]
+struct JsonRow<'a> {
+    id: &'a str,
+    started_ms: i64,
+    command: &'a str,
+    directory: &'a str,
+    agent: &'a str,
+    state: &'a str,
+    outcome: Option<Outcome>,
+    exit_code: Option<u8>,
+    message: &'a str,
+    iterations: u32,
+    max_iterations: u32,
+    duration_ms: u64,
+    #[serde(flatten)]
+    usage: Usage,
+}
+
+/// The list for programs: one JSON object on a line for each run.
+pub fn json(rows: &[Row], now_ms: i64) -> String {
+    let mut out = String::new();
+    for row in rows {
+        let run = &row.run;
+        let line = serde_json::to_string(&JsonRow {
+            id: &run.id,
+            started_ms: run.started_ms,
+            command: &run.command,
+            directory: &run.directory,
+            agent: &run.agent,
+            state: row.state(),
+            outcome: run.outcome,
+            exit_code: run.exit_code,
+            message: &run.message,
+            iterations: run.iterations,
+            max_iterations: run.max_iterations,
+            duration_ms: row.duration_ms(now_ms),
+            usage: run.usage(),
+        });
+        // Plain data cannot fail to be written into memory.
+        out.push_str(&line.unwrap_or_default());
+        out.push('\n');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fold(lines: impl Iterator<Item = &'static str>) -> RunSummary {
+        let mut run = RunSummary::default();
+        for line in lines {
+            run.fold(&serde_json::from_str(line).unwrap());
+        }
+        run
+    }
+
+    fn journal() -> impl Iterator<Item = &'static str> {
+        include_str!("testdata/run.jsonl").lines()
+    }
+
+    fn row(run: RunSummary, running: bool) -> Row {
+        Row { run, running }
+    }
+
+    #[test]
+    fn an_unfinished_run_is_shown_as_what_it_is() {
+        let unfinished = fold(journal().take(30));
+        assert_eq!(row(unfinished.clone(), true).state(), "running");
+        assert_eq!(row(unfinished, false).state(), "interrupted");
+        assert_eq!(row(fold(journal()), true).state(), "complete");
+    }
+
+    #[test]
+    fn a_run_that_was_cut_off_in_an_attempt_still_counts_what_that_used() {
+        let cut = fold(journal().take_while(|line| !line.contains("agent_ended")));
+        assert_eq!(cut.usage().cost_usd, Some(0.31));
+        let resumed = fold(
+            journal()
+                .take_while(|line| !line.contains("agent_ended"))
+                .chain([
+                    r#"{"time_ms":1794774999000,"iteration":0,"attempt":0,"event":"run_started","run":"r","version":"1","command":"run","directory":"/p","pid":1,"agent":"claude","prompt":"","completion":"","max_iterations":5}"#,
+                    r#"{"time_ms":1794775000000,"iteration":1,"attempt":1,"event":"usage","cost_usd":1.0,"input_tokens":1,"output_tokens":0,"cache_read_tokens":0,"cache_write_tokens":0}"#,
+                ]),
+        );
+        assert_eq!(resumed.usage().cost_usd, Some(1.31));
+        assert_eq!(
+            resumed.duration_ms(None),
+            cut.duration_ms(None) + 1000,
+            "the pause between is not the run's time"
+        );
+    }
+
+    #[test]
+    fn columns_are_aligned_and_fit() {
+        let rows = [
+            row(fold(journal()), false),
+            row(fold(journal().take(3)), true),
+        ];
+        let now = 1_794_774_472_000 + 3_600_000;
+        let whole = table(&rows, &TimeZone::UTC, now, None);
+        assert_eq!(
+            whole,
+            "\
+RUN              STARTED           COMMAND  AGENT   OUTCOME   ITERATIONS  TIME   COST  TOKENS
+20261115-202752  2026-11-15 20:27  run      claude  complete        2/10  9m1s  $6.10    1.2M
+20261115-202752  2026-11-15 20:27  run      claude  running         1/10  1h0m      -       -
+"
+        );
+        for room in 0..100 {
+            for line in table(&rows, &TimeZone::UTC, now, Some(room)).lines() {
+                assert!(visible::columns(line) <= room, "{room}: {line}");
+            }
+        }
+        assert_eq!(
+            table(&rows[..1], &TimeZone::UTC, now, Some(60)),
+            "\
+RUN              STARTED           OUTCOME   TIME   COST
+20261115-202752  2026-11-15 20:27  complete  9m1s  $6.10
+"
+        );
+    }
+
+    #[test]
+    fn rows_for_programs() {
+        let json = json(&[row(fold(journal()), false)], 0);
+        let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(value["state"], "complete");
+        assert_eq!(value["exit_code"], 0);
+        assert_eq!(value["iterations"], 2);
+        assert!(json.ends_with("}\n"));
+    }
+}

@@ -1,0 +1,288 @@
+//! What a face may use: emoji, colour, a status line; and the signs and colours themselves.
+
+use anstyle::{AnsiColor, Effects};
+
+/// How the terminal face looks and what it shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Style {
+    /// Emoji rather than `[OK]`.
+    pub emoji: bool,
+    /// Colour on standard output.
+    pub color: bool,
+    /// Colour on standard error.
+    pub color_errors: bool,
+    /// `[HH:MM:SS]` before each line, in local time.
+    pub timestamps: bool,
+    /// How much of a tool's output is shown.
+    pub max_output_lines: usize,
+    pub max_output_chars: usize,
+    /// `[ralph] …` lines on standard error.
+    pub verbose: bool,
+    /// Only warnings, errors and the last line.
+    pub quiet: bool,
+    /// The agent's own output.
+    pub show_stream: bool,
+    /// A status line on standard error.
+    pub status: bool,
+}
+
+impl Default for Style {
+    /// What any reader of text can take: `--output plain`.
+    fn default() -> Self {
+        Style {
+            emoji: false,
+            color: false,
+            color_errors: false,
+            timestamps: false,
+            max_output_lines: 10,
+            max_output_chars: 2000,
+            verbose: false,
+            quiet: false,
+            show_stream: true,
+            status: false,
+        }
+    }
+}
+
+/// What the terminal can do, as far as the environment tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capabilities {
+    pub emoji: bool,
+    pub color: bool,
+    pub color_errors: bool,
+    pub status: bool,
+}
+
+impl Capabilities {
+    /// Decides by the environment and by which of the two outputs are terminals.
+    pub fn detect(
+        var: impl Fn(&str) -> Option<String>,
+        stdout_is_terminal: bool,
+        stderr_is_terminal: bool,
+    ) -> Capabilities {
+        let var = |name| var(name).filter(|value| !value.is_empty());
+        let term = var("TERM");
+        let dumb = term.as_deref() == Some("dumb");
+        // A terminal that does not say what it is may still say that it has colours.
+        let capable = !dumb && (term.is_some() || var("COLORTERM").is_some());
+        let color = |is_terminal: bool| {
+            if var("NO_COLOR").is_some() {
+                false
+            } else if var("CLICOLOR_FORCE").is_some_and(|value| value != "0") {
+                true
+            } else {
+                is_terminal && capable && var("CLICOLOR").as_deref() != Some("0")
+            }
+        };
+        let utf8 = ["LC_ALL", "LC_CTYPE", "LANG"]
+            .into_iter()
+            .find_map(var)
+            .is_some_and(|locale| {
+                let locale = locale.to_ascii_lowercase();
+                locale.contains("utf-8") || locale.contains("utf8")
+            });
+        Capabilities {
+            // The Linux console has no emoji in its fonts.
+            emoji: stdout_is_terminal && capable && utf8 && term.as_deref() != Some("linux"),
+            color: color(stdout_is_terminal),
+            color_errors: color(stderr_is_terminal),
+            status: stderr_is_terminal && capable,
+        }
+    }
+}
+
+/// What a sign or a word stands for, and so which colour it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Paint {
+    Good,
+    Bad,
+    Caution,
+    Tool,
+    Heading,
+    Faint,
+}
+
+impl Paint {
+    pub(crate) fn style(self) -> anstyle::Style {
+        let plain = anstyle::Style::new();
+        match self {
+            Paint::Good => AnsiColor::Green.on_default(),
+            Paint::Bad => AnsiColor::Red.on_default(),
+            Paint::Caution => AnsiColor::Yellow.on_default(),
+            Paint::Tool => AnsiColor::Cyan.on_default(),
+            Paint::Heading => plain.effects(Effects::BOLD),
+            Paint::Faint => plain.effects(Effects::DIMMED),
+        }
+    }
+}
+
+/// The signs that lines begin with.
+#[derive(Debug)]
+pub(crate) struct Marks {
+    pub(crate) run: &'static str,
+    pub(crate) rule: &'static str,
+    pub(crate) tool: &'static str,
+    pub(crate) ok: &'static str,
+    pub(crate) error: &'static str,
+    pub(crate) denied: &'static str,
+    pub(crate) stopped: &'static str,
+    pub(crate) warning: &'static str,
+    pub(crate) notice: &'static str,
+    pub(crate) thinking: &'static str,
+    pub(crate) from: &'static str,
+    pub(crate) preview: &'static str,
+    pub(crate) todo: &'static str,
+    pub(crate) done: &'static str,
+    pub(crate) active: &'static str,
+    pub(crate) pending: &'static str,
+    pub(crate) progress: &'static str,
+    pub(crate) guardrail: &'static str,
+    pub(crate) scm: &'static str,
+    pub(crate) retry: &'static str,
+    pub(crate) wait: &'static str,
+    pub(crate) more: &'static str,
+    pub(crate) separator: &'static str,
+}
+
+pub(crate) static EMOJI: Marks = Marks {
+    run: "🚀",
+    rule: "━━━",
+    tool: "⏺",
+    ok: "✅",
+    error: "❌",
+    denied: "⛔",
+    stopped: "🛑",
+    warning: "⚠️",
+    notice: "💬",
+    thinking: "💭",
+    from: "←",
+    preview: "⎿",
+    todo: "📋",
+    done: "✅",
+    active: "🔄",
+    pending: "⏸️",
+    progress: "📊 ",
+    guardrail: "🧪",
+    scm: "📦",
+    retry: "🔁",
+    wait: "⏳",
+    more: "…",
+    separator: " · ",
+};
+
+pub(crate) static ASCII: Marks = Marks {
+    run: "[RUN]",
+    rule: "===",
+    tool: "[TOOL]",
+    ok: "[OK]",
+    error: "[ERR]",
+    denied: "[DENIED]",
+    stopped: "[STOP]",
+    warning: "[WARN]",
+    notice: "[NOTE]",
+    thinking: "[THINK]",
+    from: "<-",
+    preview: "|",
+    todo: "[TODO]",
+    done: "[x]",
+    active: "[>]",
+    pending: "[ ]",
+    progress: "",
+    guardrail: "[CHECK]",
+    scm: "[SCM]",
+    retry: "[RETRY]",
+    wait: "[WAIT]",
+    more: "...",
+    separator: " | ",
+};
+
+impl Marks {
+    pub(crate) fn of(emoji: bool) -> &'static Marks {
+        if emoji { &EMOJI } else { &ASCII }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_decides() {
+        // Variables, stdout and stderr are terminals; emoji, colour of each, status line.
+        type Row = (&'static [&'static str], [bool; 2], [bool; 4]);
+        const ON: bool = true;
+        const OFF: bool = false;
+        let rows: &[Row] = &[
+            (
+                &["TERM=xterm", "LANG=en_US.UTF-8"],
+                [ON, ON],
+                [ON, ON, ON, ON],
+            ),
+            (
+                &["TERM=xterm", "LANG=en_US.UTF-8"],
+                [OFF, ON],
+                [OFF, OFF, ON, ON],
+            ),
+            (
+                &["TERM=xterm", "LANG=en_US.UTF-8"],
+                [ON, OFF],
+                [ON, ON, OFF, OFF],
+            ),
+            (&["TERM=xterm", "LANG=C"], [ON, ON], [OFF, ON, ON, ON]),
+            (&["TERM=xterm"], [ON, ON], [OFF, ON, ON, ON]),
+            // The first that is set and not empty counts.
+            (
+                &["TERM=xterm", "LC_ALL=C", "LANG=de_DE.utf8"],
+                [ON, ON],
+                [OFF, ON, ON, ON],
+            ),
+            (
+                &["TERM=xterm", "LC_ALL=", "LC_CTYPE=UTF-8", "LANG=C"],
+                [ON, ON],
+                [ON, ON, ON, ON],
+            ),
+            (
+                &["TERM=xterm", "LANG=C.UTF-8", "NO_COLOR=1"],
+                [ON, ON],
+                [ON, OFF, OFF, ON],
+            ),
+            (&["TERM=xterm", "NO_COLOR="], [ON, ON], [OFF, ON, ON, ON]),
+            (
+                &["NO_COLOR=1", "CLICOLOR_FORCE=1"],
+                [ON, ON],
+                [OFF, OFF, OFF, OFF],
+            ),
+            (&["CLICOLOR_FORCE=1"], [OFF, OFF], [OFF, ON, ON, OFF]),
+            (&["TERM=xterm", "CLICOLOR_FORCE=0"], [OFF, OFF], [OFF; 4]),
+            (&["TERM=xterm", "CLICOLOR=0"], [ON, ON], [OFF, OFF, OFF, ON]),
+            (
+                &["TERM=dumb", "COLORTERM=truecolor", "LANG=C.UTF-8"],
+                [ON, ON],
+                [OFF; 4],
+            ),
+            (&["LANG=C.UTF-8"], [ON, ON], [OFF; 4]),
+            (&["COLORTERM=truecolor", "LANG=C.UTF-8"], [ON, ON], [ON; 4]),
+            (&["TERM=linux", "LANG=C.UTF-8"], [ON, ON], [OFF, ON, ON, ON]),
+        ];
+        for (vars, [out, err], expected) in rows {
+            let var = |name: &str| {
+                vars.iter().find_map(|var| {
+                    let (key, value) = var.split_once('=')?;
+                    (key == name).then(|| value.to_owned())
+                })
+            };
+            let found = Capabilities::detect(var, *out, *err);
+            assert_eq!(
+                [found.emoji, found.color, found.color_errors, found.status],
+                *expected,
+                "{vars:?} {out} {err}"
+            );
+        }
+    }
+
+    #[test]
+    fn plain_marks_are_ascii() {
+        let marks = format!("{ASCII:?}");
+        assert!(marks.is_ascii(), "{marks}");
+    }
+}

@@ -1,0 +1,269 @@
+//! Text as a terminal shows it: with nothing in it that steers the terminal, and no wider than asked.
+//!
+//! What an agent prints is data. An escape sequence in a file that it read could move the cursor,
+//! recolour the screen, set the window's title or write to the clipboard, so none reaches the terminal.
+
+use unicode_width::UnicodeWidthChar;
+
+/// Where in an escape sequence the text so far ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Ground,
+    /// After a carriage return, of which only the next character tells what it means.
+    Return,
+    Escape,
+    /// `ESC [` up to its final byte.
+    Sequence,
+    /// `ESC ]` and its like, up to the terminator.
+    Command,
+    /// An `ESC` inside of such a command: half of its terminator.
+    CommandEscape,
+}
+
+/// Takes out of a text what would steer a terminal: escape sequences as a whole, and all control
+/// characters but newline and tab. It remembers where it was, because a sequence may be split over
+/// two pieces of a stream.
+#[derive(Debug, Default)]
+pub struct Cleaner {
+    state: State,
+}
+
+impl Cleaner {
+    /// The clean form of `text`, which is `text` itself in the usual case that it was clean.
+    pub fn clean<'t>(&mut self, text: &'t str, scratch: &'t mut String) -> &'t str {
+        if self.state == State::Ground && !text.bytes().any(is_suspicious) {
+            return text;
+        }
+        scratch.clear();
+        self.push(text, scratch);
+        scratch
+    }
+
+    /// Appends the clean form of `text` to `out`.
+    pub fn push(&mut self, text: &str, out: &mut String) {
+        let mut rest = text;
+        loop {
+            if self.state == State::Ground {
+                let run = rest.bytes().position(is_suspicious).unwrap_or(rest.len());
+                out.push_str(&rest[..run]);
+                rest = &rest[run..];
+            }
+            let mut chars = rest.chars();
+            let Some(c) = chars.next() else { return };
+            rest = chars.as_str();
+            self.state = self.step(c, out);
+        }
+    }
+
+    fn step(&self, c: char, out: &mut String) -> State {
+        match (self.state, c) {
+            // Whatever was going on, it is over at the end of a line: a sequence that never ends must
+            // not swallow the rest of the text.
+            (_, '\n') => {
+                out.push('\n');
+                State::Ground
+            }
+            (State::Return, '\r') => State::Return,
+            (State::Return, _) => {
+                // Text that would have been written over is kept, but told from what follows.
+                out.push(' ');
+                ground(c, out)
+            }
+            (State::Ground, _) => ground(c, out),
+            (State::Escape, '[') => State::Sequence,
+            (State::Escape, ']' | 'P' | 'X' | '^' | '_') => State::Command,
+            (State::Escape, ' '..='/') => State::Escape,
+            (State::Escape, '0'..='~') => State::Ground,
+            (State::Sequence, ' '..='?') => State::Sequence,
+            (State::Sequence, '@'..='~') => State::Ground,
+            (State::Command, '\u{7}' | '\u{9c}') | (State::CommandEscape, '\\') => State::Ground,
+            (State::Command | State::CommandEscape, '\u{1b}') => State::CommandEscape,
+            (State::Command, _) => State::Command,
+            // Not a sequence after all: the character stands for itself.
+            (State::Escape | State::Sequence | State::CommandEscape, _) => ground(c, out),
+        }
+    }
+}
+
+fn ground(c: char, out: &mut String) -> State {
+    match c {
+        '\r' => return State::Return,
+        '\u{1b}' => return State::Escape,
+        '\u{9b}' => return State::Sequence,
+        '\u{90}' | '\u{98}' | '\u{9d}'..='\u{9f}' => return State::Command,
+        '\n' | '\t' => out.push(c),
+        _ if c.is_control() || is_reordering(c) => {}
+        _ => out.push(c),
+    }
+    State::Ground
+}
+
+/// Marks that change the direction of all that follows on the line, so that it reads as what it is not.
+fn is_reordering(c: char) -> bool {
+    matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Bytes that may begin something that is not shown as it is: control characters, and the first bytes
+/// of the UTF-8 forms of C1 and of the marks of direction.
+fn is_suspicious(byte: u8) -> bool {
+    matches!(byte, 0..=0x08 | 0x0b..=0x1f | 0x7f | 0xc2 | 0xe2)
+}
+
+/// Appends at most `max` characters of `text`, clean and on one line, and `mark` if there were more.
+pub fn one_line(text: &str, max: usize, mark: &str, out: &mut Vec<u8>) {
+    // A sequence is longer than what it leaves, but a text of any length is not walked to its end.
+    let window = crate::core::text::head(text, max.saturating_mul(4).saturating_add(64));
+    let mut clean = String::new();
+    Cleaner::default().push(window, &mut clean);
+    let mut cut = window.len() < text.len();
+    let mut written = 0;
+    let mut space = false;
+    for c in clean.chars() {
+        if c.is_whitespace() {
+            space = written > 0;
+            continue;
+        }
+        if written + usize::from(space) >= max {
+            cut = true;
+            break;
+        }
+        if std::mem::take(&mut space) {
+            out.push(b' ');
+            written += 1;
+        }
+        out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+        written += 1;
+    }
+    if cut {
+        out.extend_from_slice(mark.as_bytes());
+    }
+}
+
+/// The columns that a character takes, never fewer than a terminal gives it.
+fn columns_of(c: char) -> usize {
+    match c {
+        // Turns the character before it into an emoji of two columns, in some terminals.
+        '\u{fe0f}' => 1,
+        // A tab or the like is to be replaced by one space.
+        _ => c.width().unwrap_or(1),
+    }
+}
+
+/// The columns that a text takes on one line.
+pub fn columns(text: &str) -> usize {
+    text.chars().map(columns_of).sum()
+}
+
+/// The beginning of `text` that fits into `room` columns.
+pub fn head(text: &str, room: usize) -> &str {
+    let mut used = 0;
+    for (at, c) in text.char_indices() {
+        used += columns_of(c);
+        if used > room {
+            return &text[..at];
+        }
+    }
+    text
+}
+
+/// The end of `text` that fits into `room` columns.
+pub fn tail(text: &str, room: usize) -> &str {
+    let mut used = 0;
+    for (at, c) in text.char_indices().rev() {
+        used += columns_of(c);
+        if used > room {
+            return &text[at + c.len_utf8()..];
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn clean(text: &str) -> String {
+        Cleaner::default()
+            .clean(text, &mut String::new())
+            .to_owned()
+    }
+
+    fn line(text: &str, max: usize) -> String {
+        let mut out = Vec::new();
+        one_line(text, max, "...", &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn nothing_that_steers_a_terminal_is_left() {
+        for (text, expected) in [
+            ("plain — text\n\tpath", "plain — text\n\tpath"),
+            ("\x1b[31mred\x1b[0m", "red"),
+            ("\x1b[2J\x1b[1;1Hgone", "gone"),
+            ("\x1b]0;title\x07after", "after"),
+            (
+                "\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\ after",
+                "link after",
+            ),
+            ("\x1b]52;c;AAAA\x1b\\clipboard", "clipboard"),
+            ("\x1bPq#0\x1b\\sixel", "sixel"),
+            ("\u{9b}31mC1\u{9d}0;t\u{9c}!", "C1!"),
+            ("\x1b(Bcharset\x1bcreset\x1b7save", "charsetresetsave"),
+            ("bell\x07 back\x08 del\x7f nul\0", "bell back del nul"),
+            ("a\r\nb\r\r\nc", "a\nb\nc"),
+            ("10%\r20%\r", "10% 20%"),
+            ("\x1b]never ended\nnext line", "\nnext line"),
+            ("\x1b[12\u{e9}t\u{e9}", "\u{e9}t\u{e9}"),
+            ("\x1b", ""),
+            ("a\u{202e}cba\u{2069}", "acba"),
+            ("\u{a0}\u{2028}é…", "\u{a0}\u{2028}é…"),
+        ] {
+            assert_eq!(clean(text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn one_line_is_one_line_and_tells_of_a_cut() {
+        assert_eq!(line("a\n\n  b\tc ", 10), "a b c");
+        assert_eq!(line("abcdef", 3), "abc...");
+        assert_eq!(line("ab cdef", 3), "ab...");
+        assert_eq!(line("abc", 3), "abc");
+        assert_eq!(line("\x1b[31mabc\x1b[0m", 3), "abc");
+        assert_eq!(line(&"x".repeat(1000), 2), "xx...");
+    }
+
+    #[test]
+    fn a_cut_by_columns_never_takes_more_than_there_is_room_for() {
+        assert_eq!(columns("日本"), 4);
+        assert_eq!(head("日本", 3), "日");
+        assert_eq!(tail("日本", 3), "本");
+        assert_eq!(head("abc", 9), "abc");
+        assert_eq!(tail("abc", 0), "");
+        assert_eq!(columns("⏸️"), 2);
+    }
+
+    proptest! {
+        #[test]
+        fn clean_text_holds_no_control_and_pieces_do_not_matter(
+            pieces in proptest::collection::vec(
+                prop_oneof![
+                    Just("\x1b".to_owned()), Just("[".to_owned()), Just("]".to_owned()),
+                    Just("\r".to_owned()), Just("\n".to_owned()), Just("\u{9b}".to_owned()),
+                    Just("\\".to_owned()), Just("\x07".to_owned()), Just("3m".to_owned()), any::<String>(),
+                ],
+                0..20,
+            ),
+        ) {
+            let whole = clean(&pieces.concat());
+            prop_assert!(!whole.chars().any(|c| (c.is_control() && c != '\n' && c != '\t') || is_reordering(c)));
+            let mut cleaner = Cleaner::default();
+            let mut joined = String::new();
+            for piece in &pieces {
+                joined.push_str(cleaner.clean(piece, &mut String::new()));
+            }
+            prop_assert_eq!(joined, whole);
+        }
+    }
+}
