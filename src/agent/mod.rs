@@ -4,11 +4,42 @@
 //! one process into [`Event`]s. A reader is made anew for each process and is told everything in
 //! order: lines of both streams, then the end.
 
-use std::ffi::OsString;
+mod amp;
+mod claude;
+mod codex;
+mod json;
+mod messages;
+mod reset;
+mod structured;
+mod text;
+
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use crate::core::event::{Event, Exit, Purpose};
+use crate::core::event::{Event, Exit, Failure, FailureKind, Purpose};
 use crate::core::lines::Line;
+
+/// Every adapter. A new agent is a new file and a line here; the last one takes whatever is left.
+static ADAPTERS: [&dyn Adapter; 4] = [&claude::Claude, &codex::Codex, &amp::Amp, &text::Text];
+
+/// The adapters in the order in which people are told of them.
+pub fn all() -> &'static [&'static dyn Adapter] {
+    &ADAPTERS
+}
+
+/// The adapter that `agent.type` names.
+pub fn by_name(name: &str) -> Option<&'static dyn Adapter> {
+    all().iter().copied().find(|adapter| adapter.name() == name)
+}
+
+/// The adapter for a program, by the last part of its path; `text` for one that is not known.
+pub fn for_command(program: &str) -> &'static dyn Adapter {
+    Path::new(program)
+        .file_name()
+        .and_then(OsStr::to_str)
+        .and_then(by_name)
+        .unwrap_or(&text::Text)
+}
 
 /// What is wanted of an agent.
 #[derive(Debug, Clone)]
@@ -57,6 +88,108 @@ pub struct Invocation {
     pub answer_file: Option<PathBuf>,
     /// Variables that the agent needs beyond the user's own.
     pub env: Vec<(&'static str, String)>,
+}
+
+impl Invocation {
+    /// The beginning of an invocation: nothing but the program, and the prompt by `usual` unless the
+    /// user chose another way.
+    fn new(request: &Request<'_>, usual: PromptVia) -> Self {
+        Invocation {
+            program: request.program.into(),
+            args: Vec::new(),
+            prompt_via: request.prompt_via.unwrap_or(usual),
+            structured: request.stream,
+            answer_file: None,
+            env: Vec::new(),
+        }
+    }
+
+    fn arg(&mut self, arg: impl Into<OsString>) {
+        self.args.push(arg.into());
+    }
+
+    fn args<T: Into<OsString>>(&mut self, args: impl IntoIterator<Item = T>) {
+        self.args.extend(args.into_iter().map(Into::into));
+    }
+
+    /// Ends the arguments with the prompt, if it goes that way. After `--`, a prompt may begin with
+    /// a dash, and a flag that takes any number of values cannot swallow it.
+    fn prompt_after_dashes(&mut self, request: &Request<'_>) {
+        match self.prompt_via {
+            PromptVia::Stdin => {}
+            PromptVia::Argument => self.args(["--", request.prompt]),
+            PromptVia::File => {
+                self.arg("--");
+                self.arg(request.prompt_file);
+            }
+        }
+    }
+}
+
+/// Whether the user's flags set one of `options`, as `--name`, `--name=value` or, for a short one,
+/// `-nvalue`.
+fn sets(flags: &[String], options: &[&str]) -> bool {
+    flags.iter().any(|flag| {
+        options.iter().any(|option| {
+            flag.strip_prefix(option).is_some_and(|rest| {
+                rest.is_empty() || rest.starts_with('=') || !option.starts_with("--")
+            })
+        })
+    })
+}
+
+/// The last words on a stream, for when they are the only explanation of a failure.
+#[derive(Debug, Default)]
+struct Tail(String);
+
+impl Tail {
+    const MAX: usize = 8 * 1024;
+
+    fn push(&mut self, line: &str) {
+        let line = &line[line.ceil_char_boundary(line.len().saturating_sub(Self::MAX))..];
+        if self.0.len() + line.len() > 2 * Self::MAX {
+            let from = self.0.len().saturating_sub(Self::MAX);
+            self.0.drain(..self.0.ceil_char_boundary(from));
+        }
+        self.0.push_str(line);
+        self.0.push('\n');
+    }
+
+    fn text(&self) -> &str {
+        &self.0
+    }
+}
+
+fn failure(kind: FailureKind, message: impl Into<String>) -> Failure {
+    Failure {
+        kind,
+        message: message.into(),
+        resets_at: None,
+    }
+}
+
+/// How much of a tool's output an event carries.
+pub const PREVIEW_CHARS: usize = 2000;
+
+/// How much of a tool's input, or of a notice, an event carries.
+pub const SUMMARY_CHARS: usize = 200;
+
+/// A text in one line, at most [`SUMMARY_CHARS`] long.
+fn one_line(text: &str) -> String {
+    let mut out = String::new();
+    for (nth, character) in text.trim().chars().enumerate() {
+        if nth == SUMMARY_CHARS {
+            out.pop();
+            out.push('…');
+            break;
+        }
+        out.push(if character.is_control() {
+            ' '
+        } else {
+            character
+        });
+    }
+    out
 }
 
 /// Takes the events of one agent process.

@@ -1,0 +1,85 @@
+//! Amp: `amp --stream-json -x`, whose stream has the shape of claude's.
+//!
+//! Written from its documentation: the program talks to its own server and could not be run for
+//! recordings.
+
+use super::messages::{Dialect, Messages};
+use super::structured::Structured;
+use super::text::{PlainReader, Words};
+use super::{Adapter, Invocation, PromptVia, Reader, Request, failure, messages, sets};
+use crate::core::event::{Failure, FailureKind};
+use crate::core::text::first_line;
+
+/// The adapter for `amp`.
+#[derive(Debug)]
+pub(super) struct Amp;
+
+impl Adapter for Amp {
+    fn name(&self) -> &'static str {
+        "amp"
+    }
+
+    fn install(&self) -> &'static str {
+        "npm install -g @sourcegraph/amp"
+    }
+
+    fn invocation(&self, request: &Request<'_>) -> Invocation {
+        let mut invocation = Invocation::new(request, PromptVia::Stdin);
+        invocation.args(request.flags);
+        if let Some(model) = request.model {
+            invocation.args(["--model", model]);
+        }
+        if request.stream {
+            invocation.arg("--stream-json");
+        }
+        if request.autonomous && !sets(request.flags, &["--dangerously-allow-all"]) {
+            invocation.arg("--dangerously-allow-all");
+        }
+        // `-x` and the prompt belong together, at the end.
+        invocation.arg("-x");
+        match invocation.prompt_via {
+            PromptVia::Stdin => {}
+            // A value that begins with a dash would be taken for the next option; a space before it
+            // means nothing to the model.
+            PromptVia::Argument if request.prompt.starts_with('-') => {
+                invocation.arg(format!(" {}", request.prompt));
+            }
+            PromptVia::Argument => invocation.arg(request.prompt),
+            PromptVia::File => invocation.arg(request.prompt_file),
+        }
+        invocation
+    }
+
+    fn reader(&self, structured: bool) -> Box<dyn Reader> {
+        if structured {
+            Box::new(Structured::new(Messages::new(&DIALECT)))
+        } else {
+            Box::new(PlainReader::new(explain))
+        }
+    }
+}
+
+static DIALECT: Dialect = Dialect {
+    echoes_prompt: true,
+    explain,
+};
+
+/// What amp's last words mean when there was no result.
+fn explain(words: &Words<'_>) -> Option<Failure> {
+    if words.stdout.contains("No API key found") || words.stderr.contains("No API key found") {
+        return Some(failure(
+            FailureKind::Credentials,
+            "amp has no API key: run `amp login`, or set AMP_API_KEY",
+        ));
+    }
+    let said = first_line(words.stderr)?;
+    if said.starts_with("error: ") || said.starts_with("Error: unknown option") {
+        return Some(failure(
+            FailureKind::Usage,
+            format!(
+                "amp would not start: {said} (see \"agent\": {{\"flags\"}} in the settings, and amp --help)"
+            ),
+        ));
+    }
+    messages::failure_in_words(said)
+}

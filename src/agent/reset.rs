@@ -1,0 +1,204 @@
+//! When a limit ends, from the words that an agent says it in.
+//!
+//! Where no time zone is told, the agent means the local time of the machine that it runs on.
+
+use jiff::civil::{Date, Time};
+use jiff::tz::TimeZone;
+use jiff::{ToSpan, Zoned};
+
+/// From claude's `You've hit your limit · resets 8:27pm (UTC)`, or the older
+/// `Claude AI usage limit reached|1794774472`.
+pub(super) fn claude(text: &str, now: &Zoned) -> Option<i64> {
+    if let Some((_, seconds)) = text.rsplit_once("limit reached|") {
+        let digits = seconds.split(|c: char| !c.is_ascii_digit()).next();
+        return digits?.parse().ok();
+    }
+    moment(text.split_once("resets ")?.1, now)
+}
+
+/// From codex's `try again at Nov 16th, 2026 12:46 AM.`, `try again at 12:46 AM.` or
+/// `try again in 2 days 3 hours 5 minutes.`
+pub(super) fn codex(text: &str, now: &Zoned) -> Option<i64> {
+    if let Some((_, rest)) = text.split_once("try again at ") {
+        return moment(rest, now);
+    }
+    let mut seconds = 0;
+    let mut words = text.split_once("try again in ")?.1.split_whitespace();
+    while let (Some(number), Some(unit)) = (words.next(), words.next()) {
+        let Ok(number) = number.parse::<i64>() else {
+            break;
+        };
+        let unit = unit.trim_end_matches(['.', ',']).trim_end_matches('s');
+        seconds += number.checked_mul(match unit {
+            "day" => 86_400,
+            "hour" => 3_600,
+            "minute" => 60,
+            "second" => 1,
+            _ => return None,
+        })?;
+    }
+    (seconds > 0).then(|| now.timestamp().as_second().saturating_add(seconds))
+}
+
+/// A moment at the beginning of `text`: a clock time, perhaps a date before it and a zone in
+/// parentheses after it. Without a date, or without a year, the next such moment.
+fn moment(text: &str, now: &Zoned) -> Option<i64> {
+    let mut month = None;
+    let mut day = None;
+    let mut year = None;
+    let mut time = None;
+    let mut zone = None;
+    for word in text.split_whitespace().take(8) {
+        let word = word.trim_end_matches(['.', ',', ';']);
+        let number = word.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        if let Some(name) = word.strip_prefix('(') {
+            zone = TimeZone::get(name.trim_end_matches(')')).ok();
+            break;
+        } else if let Some(afternoon) = half_of_day(word) {
+            // The hour was the word before: `12:46 AM`, or this one: `8pm`.
+            let hour = if number.is_empty() {
+                time.take()?
+            } else {
+                clock(number)?
+            };
+            time = Some(twelve_hours(hour, afternoon)?);
+        } else if number.contains(':') {
+            time = Some(clock(number)?);
+        } else if let Some(named) = month_number(word) {
+            month = Some(named);
+        } else if let Ok(number) = number.parse::<i16>() {
+            if number > 31 {
+                year = Some(number);
+            } else {
+                day = Some(i8::try_from(number).ok()?);
+            }
+        } else if word != "at" {
+            break;
+        }
+    }
+    let (hour, minute) = time?;
+    let time = Time::new(hour, minute, 0, 0).ok()?;
+    let zone = zone.unwrap_or_else(|| now.time_zone().clone());
+    let here = now.with_time_zone(zone.clone());
+    let at = |date: Date| date.to_datetime(time).to_zoned(zone.clone()).ok();
+    let when = match (month, day) {
+        (Some(month), Some(day)) => {
+            let when = at(Date::new(year.unwrap_or(here.year()), month, day).ok()?)?;
+            if year.is_none() && when < here {
+                at(Date::new(here.year() + 1, month, day).ok()?)?
+            } else {
+                when
+            }
+        }
+        _ => {
+            let when = at(here.date())?;
+            if when < here {
+                at(here.date().checked_add(1.day()).ok()?)?
+            } else {
+                when
+            }
+        }
+    };
+    Some(when.timestamp().as_second())
+}
+
+/// Whether a word ends as a time after noon does (`PM`, `8:27pm`), or as one before it.
+fn half_of_day(word: &str) -> Option<bool> {
+    let word = word.to_ascii_lowercase();
+    let number = word.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    match &word[number.len()..] {
+        "am" => Some(false),
+        "pm" => Some(true),
+        _ => None,
+    }
+}
+
+fn clock(text: &str) -> Option<(i8, i8)> {
+    let (hour, minute) = text.split_once(':').unwrap_or((text, "0"));
+    Some((hour.parse().ok()?, minute.parse().ok()?))
+}
+
+fn twelve_hours((hour, minute): (i8, i8), afternoon: bool) -> Option<(i8, i8)> {
+    (1..=12)
+        .contains(&hour)
+        .then(|| (hour % 12 + if afternoon { 12 } else { 0 }, minute))
+}
+
+fn month_number(word: &str) -> Option<i8> {
+    const MONTHS: [&str; 12] = [
+        "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
+    ];
+    let word = word.to_ascii_lowercase();
+    let nth = MONTHS.iter().position(|month| word.starts_with(month))?;
+    i8::try_from(nth + 1).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: Option<i64>) -> Option<String> {
+        seconds.map(|seconds| {
+            let when = jiff::Timestamp::from_second(seconds).unwrap();
+            when.to_string()
+        })
+    }
+
+    #[test]
+    fn every_way_in_which_a_reset_is_told() {
+        let now: Zoned = "2026-11-15T18:27:57+01:00[Europe/Vienna]".parse().unwrap();
+        for (text, expected) in [
+            (
+                "You've hit your limit · resets 8:27pm (UTC)",
+                "2026-11-15T20:27:00Z",
+            ),
+            (
+                "You've hit your limit · resets 8pm (America/New_York)",
+                "2026-11-16T01:00:00Z",
+            ),
+            ("You've hit your limit · resets 8pm", "2026-11-15T19:00:00Z"),
+            ("limit · resets 5pm", "2026-11-16T16:00:00Z"),
+            ("limit · resets Jan 2, 12am", "2027-01-01T23:00:00Z"),
+            (
+                "limit · resets Nov 20 at 12:30pm (UTC)",
+                "2026-11-20T12:30:00Z",
+            ),
+            (
+                "Claude AI usage limit reached|1794774472",
+                "2026-11-15T20:27:52Z",
+            ),
+        ] {
+            assert_eq!(at(claude(text, &now)).as_deref(), Some(expected), "{text}");
+        }
+        for (text, expected) in [
+            (
+                "or try again at Nov 16th, 2026 12:46 AM.",
+                "2026-11-15T23:46:00Z",
+            ),
+            ("or try again at 7:05 PM.", "2026-11-15T18:05:00Z"),
+            (
+                "or try again in 2 days 3 hours 5 minutes.",
+                "2026-11-17T20:32:57Z",
+            ),
+        ] {
+            assert_eq!(at(codex(text, &now)).as_deref(), Some(expected), "{text}");
+        }
+        for text in [
+            "",
+            "resets ",
+            "resets soon",
+            "resets 25pm",
+            "resets Feb 31, 2027 1pm",
+            "resets PM",
+            "limit reached|x",
+            "try again at ",
+            "try again in a while",
+            "try again in 9999999999999999999 days",
+            "try again in 99999999999999999 days",
+            "resets 99:99",
+            "resets (Nowhere/Land)",
+        ] {
+            assert_eq!(claude(text, &now).or(codex(text, &now)), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! What every machine-readable stream has in common: one JSON object a line, a verdict at its end,
+//! and other people's words in between.
+
+use std::borrow::Cow;
+
+use super::text::{Words, output};
+use super::{Emit, Reader, Tail, failure};
+use crate::core::event::{Event, Exit, Failure, FailureKind, Stream};
+use crate::core::lines::Line;
+
+/// What became of a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Read {
+    /// It is all in the events.
+    Understood,
+    /// So it is, and it was the agent's verdict on its work.
+    Verdict,
+    /// It is an object, but not all of it means something to us. It is shown as it is.
+    Unknown,
+    /// It is not an object of the known form, and no event was made of it.
+    Malformed,
+}
+
+impl Read {
+    pub(super) fn understood(all: bool) -> Self {
+        if all { Read::Understood } else { Read::Unknown }
+    }
+}
+
+/// Makes events of the lines of one kind of stream.
+pub(super) trait LineParser {
+    fn read(&mut self, line: &[u8], emit: &mut Emit<'_>) -> Read;
+    /// What the last words mean when there was no verdict.
+    fn explain(&self, words: &Words<'_>) -> Option<Failure>;
+}
+
+/// Reads such a stream with a parser for its lines.
+#[derive(Debug)]
+pub(super) struct Structured<P> {
+    parser: P,
+    verdict: bool,
+    /// Lines of standard output that are not part of the stream.
+    stdout: Tail,
+    stderr: Tail,
+}
+
+impl<P: LineParser> Structured<P> {
+    pub(super) fn new(parser: P) -> Self {
+        Structured {
+            parser,
+            verdict: false,
+            stdout: Tail::default(),
+            stderr: Tail::default(),
+        }
+    }
+
+    fn read(&mut self, line: &[u8], emit: &mut Emit<'_>) -> Read {
+        if line.is_empty() {
+            return Read::Understood;
+        }
+        if line.first() != Some(&b'{') {
+            return Read::Malformed;
+        }
+        match self.parser.read(line, emit) {
+            // Bytes that are not UTF-8 inside of a text are no reason to lose the line.
+            Read::Malformed => match String::from_utf8_lossy(line) {
+                Cow::Owned(mended) => self.parser.read(mended.as_bytes(), emit),
+                Cow::Borrowed(_) => Read::Malformed,
+            },
+            read => read,
+        }
+    }
+}
+
+impl<P: LineParser> Reader for Structured<P> {
+    fn max_line(&self) -> usize {
+        64 * 1024 * 1024
+    }
+
+    fn stdout(&mut self, line: Line<'_>, emit: &mut Emit<'_>) {
+        let read = if line.is_whole() {
+            self.read(line.bytes, emit)
+        } else {
+            Read::Malformed
+        };
+        match read {
+            Read::Understood => {}
+            Read::Verdict => self.verdict = true,
+            Read::Unknown => {
+                let text = String::from_utf8_lossy(line.bytes);
+                emit(output(Stream::Stdout, text, line.joined));
+            }
+            Read::Malformed => {
+                let text = String::from_utf8_lossy(line.bytes);
+                self.stdout.push(&text);
+                emit(output(Stream::Stdout, text, line.joined));
+            }
+        }
+    }
+
+    fn stderr(&mut self, line: Line<'_>, emit: &mut Emit<'_>) {
+        let text = String::from_utf8_lossy(line.bytes);
+        self.stderr.push(&text);
+        emit(output(Stream::Stderr, text, line.joined));
+    }
+
+    fn answer(&mut self, text: &str, emit: &mut Emit<'_>) {
+        emit(output(Stream::Stdout, text.into(), false));
+    }
+
+    fn finish(&mut self, exit: Option<Exit>, emit: &mut Emit<'_>) {
+        if self.verdict {
+            return;
+        }
+        let failure = if exit.is_some_and(Exit::success) {
+            Some(failure(
+                FailureKind::Other,
+                "the stream ended without a result",
+            ))
+        } else {
+            self.parser.explain(&Words {
+                stdout: self.stdout.text(),
+                stderr: self.stderr.text(),
+            })
+        };
+        if failure.is_some() {
+            emit(Event::Result {
+                failure,
+                usage: None,
+                turns: None,
+            });
+        }
+    }
+}
