@@ -40,7 +40,7 @@ impl Signals {
                 let (reader, writer) = io::pipe()?;
                 super::spawn::set_nonblocking(reader.as_fd())?;
                 super::spawn::set_nonblocking(writer.as_fd())?;
-                let pipe = Box::leak(Box::new((reader, writer)));
+                let pipe: &'static _ = Box::leak(Box::new((reader, writer)));
                 listening.pipe = Some(pipe);
                 pipe
             }
@@ -68,9 +68,7 @@ impl Signals {
                 listening.signals.push(signal);
             }
         }
-        Ok(Signals {
-            reader: &pipe.0,
-        })
+        Ok(Signals { reader: &pipe.0 })
     }
 
     pub(super) fn fd(self) -> BorrowedFd<'static> {

@@ -92,7 +92,9 @@ fn environment(launch: &Launch<'_>) -> Vec<(OsString, OsString)> {
         .filter(|(name, _)| !changed(name))
         .collect();
     for (index, (name, value)) in launch.env.iter().enumerate() {
-        let overridden = launch.env[index + 1..].iter().any(|(later, _)| later == name);
+        let overridden = launch.env[index + 1..]
+            .iter()
+            .any(|(later, _)| later == name);
         if let (Some(value), false) = (value, overridden) {
             env.push((name.clone(), value.clone()));
         }
@@ -103,7 +105,10 @@ fn environment(launch: &Launch<'_>) -> Vec<(OsString, OsString)> {
 fn directory_error(directory: &Path, err: &io::Error) -> io::Error {
     io::Error::new(
         err.kind(),
-        format!("the directory {} cannot be entered: {err}", directory.display()),
+        format!(
+            "the directory {} cannot be entered: {err}",
+            directory.display()
+        ),
     )
 }
 
@@ -176,9 +181,13 @@ mod linux {
             })
             .collect::<Result<_, _>>()?;
         let directory = c_string(launch.directory.as_os_str())?;
-        let stdio = [above_stdio(stdin)?, above_stdio(stdout)?, above_stdio(stderr)?];
+        let stdio = [
+            above_stdio(stdin)?,
+            above_stdio(stdout)?,
+            above_stdio(stderr)?,
+        ];
 
-        let mut exec = |program: &CString, args: &[CString]| {
+        let exec = |program: &CString, args: &[CString]| {
             vfork_exec(program, args, &env, &directory, &stdio)
         };
         let result = match exec(&program, &args) {
@@ -300,9 +309,8 @@ mod linux {
         };
         let errno = Errno::from_raw_os_error(plan.failed_errno.load(Ordering::Acquire));
         // It has left already: this only takes its entry out of the process table.
-        let _ = rustix::io::retry_on_intr(|| {
-            rustix::process::waitpid(Some(pid), WaitOptions::empty())
-        });
+        let _ =
+            rustix::io::retry_on_intr(|| rustix::process::waitpid(Some(pid), WaitOptions::empty()));
         Err((step, errno))
     }
 
@@ -396,12 +404,12 @@ fn start(launch: &Launch<'_>, stdin: OwnedFd, stdout: OwnedFd, stderr: OwnedFd) 
         clippy::zombie_processes,
         reason = "`System` waits for every child by waitpid"
     )]
-    let child = command.spawn().map_err(|err| {
-        match std::fs::metadata(launch.directory) {
+    let child = command
+        .spawn()
+        .map_err(|err| match std::fs::metadata(launch.directory) {
             Err(missing) => directory_error(launch.directory, &missing),
             Ok(_) => program_error(launch.program, &err),
-        }
-    })?;
+        })?;
     i32::try_from(child.id())
         .ok()
         .and_then(Pid::from_raw)

@@ -43,6 +43,8 @@ pub struct System {
     /// How long a child and what it started have between TERM and KILL in [`System::end`].
     pub grace_ms: u64,
     signals: Signals,
+    /// The last wait found something in the signal pipe.
+    signalled: bool,
     pending: VecDeque<Signal>,
     children: Vec<Child>,
     next_id: u64,
@@ -90,10 +92,18 @@ enum Stage {
     /// It runs, and nobody minds.
     Running,
     /// It has ended by itself, and something of it is still there.
-    Settling { until: u64 },
+    Settling {
+        until: u64,
+    },
     /// It and all of its own were asked to leave.
-    Terminating { kill_at: u64, look_at: u64 },
-    Killing { give_up_at: u64, look_at: u64 },
+    Terminating {
+        kill_at: u64,
+        look_at: u64,
+    },
+    Killing {
+        give_up_at: u64,
+        look_at: u64,
+    },
     /// Nothing of it is left that could be ended.
     Over,
 }
@@ -116,11 +126,12 @@ impl System {
                 "this process has a System already",
             ));
         }
-        let signals = Signals::listen(wanted)
-            .inspect_err(|_| TAKEN.store(false, Ordering::Release))?;
+        let signals =
+            Signals::listen(wanted).inspect_err(|_| TAKEN.store(false, Ordering::Release))?;
         Ok(System {
             grace_ms: 5_000,
             signals,
+            signalled: false,
             pending: VecDeque::new(),
             children: Vec::new(),
             next_id: 1,
@@ -208,7 +219,7 @@ impl System {
     pub fn wait(&mut self, until_ms: Option<u64>, buf: &mut Vec<u8>) -> Occurrence {
         buf.clear();
         loop {
-            if self.signals_arrived() {
+            if std::mem::take(&mut self.signalled) && self.signals_arrived() {
                 self.reap();
             }
             if let Some(signal) = self.pending.pop_front() {
@@ -234,6 +245,13 @@ impl System {
             };
             self.deadline_owed = due;
             return Occurrence::Output(id, stream);
+        }
+    }
+
+    /// Tells these signals again, before any that came later.
+    pub(super) fn put_back(&mut self, signals: Vec<Signal>) {
+        for signal in signals.into_iter().rev() {
+            self.pending.push_front(signal);
         }
     }
 
@@ -295,21 +313,28 @@ impl System {
         }
         match child.stage {
             Stage::Running if reaped => {
-                if self.look(index).is_some() {
-                    self.children[index].stage = Stage::Settling {
-                        until: now + SETTLE_MS,
-                    };
-                }
+                let Some(_) = self.look(index) else {
+                    return;
+                };
+                self.children[index].stage = Stage::Settling {
+                    until: now + SETTLE_MS,
+                };
             }
             Stage::Settling { until } if news || now >= until => {
                 let Some(members) = self.look(index) else {
                     return;
                 };
-                if now < until || members.is_empty() {
-                    return self.look_again(index, now);
-                }
                 let child = &mut self.children[index];
-                child.leftovers = members.iter().map(leftover).collect();
+                if members.is_empty() {
+                    child.stage = Stage::Settling {
+                        until: until.max(now + KILL_LOOK_MS),
+                    };
+                    return;
+                }
+                if now < until {
+                    return;
+                }
+                child.leftovers = members.iter().map(Member::leftover).collect();
                 if child.keep_background {
                     self.forest.release(&members);
                     self.over(index);
@@ -320,7 +345,7 @@ impl System {
             Stage::Terminating { kill_at, look_at } => {
                 // With the child itself gone, what is left has no one to wait for.
                 let kill_at = if reaped {
-                    kill_at.min(look_at.max(now) + LEFTOVER_GRACE_MS)
+                    kill_at.min(now + LEFTOVER_GRACE_MS)
                 } else {
                     kill_at
                 };
@@ -362,12 +387,6 @@ impl System {
         None
     }
 
-    fn look_again(&mut self, index: usize, now: u64) {
-        if let Stage::Settling { until } = &mut self.children[index].stage {
-            *until = (*until).max(now + KILL_LOOK_MS);
-        }
-    }
-
     /// Asks everyone who was not asked yet to leave.
     fn terminate(&mut self, index: usize, now: u64, grace_ms: u64) {
         let Some(members) = self.look(index) else {
@@ -404,7 +423,7 @@ impl System {
             return;
         }
         for member in &members {
-            let mut left = leftover(member);
+            let mut left = member.leftover();
             child.leftovers.retain(|other| other.pid != left.pid);
             left.command.push_str(" (could not be ended)");
             child.leftovers.push(left);
@@ -463,16 +482,14 @@ impl System {
             ] {
                 if let Some(pipe) = pipe {
                     sources.push((index, stream));
-                    polled.push(PollFd::from_borrowed_fd(
-                        pipe.reader.as_fd(),
-                        PollFlags::IN,
-                    ));
+                    polled.push(PollFd::from_borrowed_fd(pipe.reader.as_fd(), PollFlags::IN));
                 }
             }
         }
         let result = rustix::event::poll(&mut polled, timeout.as_ref());
         self.wakeups += 1;
-        if result.is_err() || !polled[0].revents().is_empty() {
+        self.signalled = !polled[0].revents().is_empty();
+        if result.is_err() || self.signalled {
             return None;
         }
         let ready: Vec<bool> = polled[1..]
@@ -541,21 +558,16 @@ fn read_pipe(slot: &mut Option<Pipe>, buf: &mut Vec<u8>) -> bool {
         return false;
     };
     buf.reserve(READ_BYTES);
-    let most = pipe
-        .remaining
-        .map_or(READ_BYTES, |left| {
-            usize::try_from(left).unwrap_or(READ_BYTES)
-        })
-        .min(READ_BYTES);
-    let room = &mut buf.spare_capacity_mut()[..most];
-    let result = rustix::io::read(&pipe.reader, room).map(|(filled, _)| filled.len());
-    let _ = result;
-    false
-}
-
-fn leftover(member: &Member) -> Leftover {
-    Leftover {
-        pid: member.identity.pid.as_raw_pid().unsigned_abs(),
-        command: member.command(),
+    let read = match rustix::io::read(&pipe.reader, rustix::buffer::spare_capacity(buf)) {
+        Ok(read) => read,
+        Err(Errno::AGAIN | Errno::INTR) => return false,
+        Err(_) => 0,
+    };
+    if let Some(remaining) = &mut pipe.remaining {
+        *remaining = remaining.saturating_sub(read as u64);
     }
+    if read == 0 || pipe.remaining == Some(0) {
+        *slot = None;
+    }
+    read > 0
 }

@@ -21,6 +21,8 @@ use std::collections::HashSet;
 
 use rustix::process::{Pid, Signal};
 
+use crate::core::event::Leftover;
+
 /// A process that cannot be mistaken for a later one with the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Identity {
@@ -86,6 +88,10 @@ impl Forest {
         }
     }
 
+    pub(super) fn has_released(&self) -> bool {
+        !self.released.is_empty()
+    }
+
     /// From now on these are not ours to end.
     pub(super) fn release(&mut self, members: &[Member]) {
         self.released
@@ -143,8 +149,15 @@ impl Member {
         }
     }
 
+    pub(super) fn leftover(&self) -> Leftover {
+        Leftover {
+            pid: self.identity.pid.as_raw_pid().unsigned_abs(),
+            command: self.command(),
+        }
+    }
+
     /// Its command line, for people.
-    pub(super) fn command(&self) -> String {
+    fn command(&self) -> String {
         match self.how {
             Reach::Group => format!("process group {}", self.identity.pid.as_raw_pid()),
             #[cfg(target_os = "linux")]
@@ -194,7 +207,6 @@ pub(super) mod linux {
     use rustix::process::{Pid, PidfdFlags, Signal};
 
     use super::{Family, Identity, Member, Reach};
-    use crate::core::event::Leftover;
 
     /// One line of the process table.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -254,7 +266,10 @@ pub(super) mod linux {
             let me = Process::read(rustix::process::getpid())?;
             let mut alive = Vec::new();
             for entry in std::fs::read_dir("/proc").ok()?.flatten() {
-                if let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok())
+                if let Some(pid) = entry
+                    .file_name()
+                    .to_str()
+                    .and_then(|name| name.parse().ok())
                     && let Some(pid) = Pid::from_raw(pid)
                     && let Some(process) = Process::read(pid)
                     && !process.dead
@@ -516,13 +531,6 @@ pub(super) mod linux {
             .collect()
     }
 
-    pub(in super::super) fn leftover(member: &Member) -> Leftover {
-        Leftover {
-            pid: member.identity.pid.as_raw_pid().unsigned_abs(),
-            command: member.command(),
-        }
-    }
-
     /// Waits until none of these is alive or the time is over. Says whether all are gone.
     pub(in super::super) fn wait_gone(members: &[Member], deadline_ms: u64) -> bool {
         use super::super::clock;
@@ -642,7 +650,7 @@ pub(super) mod linux {
                 process(301, 1, 301), // a stranger
                 process(302, 100, 50), // started by us in our own session
             ];
-            let mut found = |reaper| members(&alive, &mut [Family::new(pid(200))], 0, &[], reaper);
+            let found = |reaper| members(&alive, &mut [Family::new(pid(200))], 0, &[], reaper);
             assert_eq!(found(false), [200, 201, 202, 203, 204, 205]);
             // Where orphans become ours, one that is init's only looks like ours.
             assert_eq!(found(true), [200, 201, 202, 203, 204]);
@@ -652,8 +660,12 @@ pub(super) mod linux {
         fn a_number_that_was_waited_for_is_a_stranger() {
             let mut family = Family::new(pid(200));
             family.reaped = true;
-            // The number 200 was given to a program of someone else.
-            assert_eq!(members(&[process(200, 1, 400)], &mut [family], 0, &[], true), []);
+            // The number 200 was given to a program of someone else, or even to a session.
+            for session in [400, 200] {
+                let alive = [process(200, 1, session)];
+                let found = members(&alive, std::slice::from_mut(&mut family), 0, &[], true);
+                assert_eq!(found, Vec::<i32>::new());
+            }
         }
 
         #[test]
