@@ -184,9 +184,8 @@ enum Stdin {
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args_os()
-        .map(|arg| arg.to_string_lossy().into_owned())
-        .collect();
+    let args: Vec<String> =
+        std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let outcome = match args.get(1) {
         Some(mode) if mode == STRAY_MODE => stray_main(&args[2..]),
         _ => Agent::start(args).and_then(|(mut agent, steps)| agent.perform(steps)),
@@ -222,14 +221,7 @@ impl Agent {
             Stdin::Read => read_stdin(),
             Stdin::Ignore => (String::new(), false),
         };
-        let mut agent = Agent {
-            args,
-            prompt,
-            stdin_eof,
-            start: 0,
-            calls: 0,
-            said: String::new(),
-        };
+        let mut agent = Agent { args, prompt, stdin_eof, start: 0, calls: 0, said: String::new() };
         let steps = match script.commit_message {
             Some(steps) if agent.is_asked_for_a_commit_message() => steps,
             _ => {
@@ -408,10 +400,7 @@ impl Agent {
                 print_json(&json!({"type": "turn.started"}))
             }
             Codex::Text(text) => {
-                item(
-                    "item.completed",
-                    json!({"type": "agent_message", "text": text}),
-                )?;
+                item("item.completed", json!({"type": "agent_message", "text": text}))?;
                 self.calls += 1;
                 Ok(())
             }
@@ -424,11 +413,7 @@ impl Agent {
                     }),
                 )?;
                 let (output, code) = run(&command)?;
-                let status = if code == Some(0) {
-                    "completed"
-                } else {
-                    "failed"
-                };
+                let status = if code == Some(0) { "completed" } else { "failed" };
                 item(
                     "item.completed",
                     json!({
@@ -483,10 +468,7 @@ impl Script {
             _ => Value::Array(values),
         };
         let sessions = vec![serde_json::from_value(steps)?];
-        Ok(Script {
-            sessions,
-            ..Script::default()
-        })
+        Ok(Script { sessions, ..Script::default() })
     }
 }
 
@@ -508,10 +490,7 @@ fn script_path(args: &[String]) -> Outcome<PathBuf> {
 fn count_start(script: &Path) -> Outcome<u64> {
     let mut name = script.as_os_str().to_owned();
     name.push(".count");
-    let mut counter = fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(name)?;
+    let mut counter = fs::OpenOptions::new().create(true).append(true).open(name)?;
     counter.write_all(b".")?;
     Ok(counter.stream_position()?)
 }
@@ -538,10 +517,7 @@ fn read_stdin() -> (String, bool) {
 impl Stray {
     fn spawn(self) -> Outcome<()> {
         let mut command = Command::new(std::env::current_exe()?);
-        command
-            .arg(STRAY_MODE)
-            .arg(&self.pid_file)
-            .arg(self.setsid.to_string());
+        command.arg(STRAY_MODE).arg(&self.pid_file).arg(self.setsid.to_string());
         if self.clean_env {
             command.env_clear();
         }
@@ -606,10 +582,7 @@ fn shell(command: &str) -> Command {
 fn run(command: &str) -> Outcome<(String, Option<i32>)> {
     let output = shell(command).output()?;
     let text = [output.stdout, output.stderr].concat();
-    Ok((
-        String::from_utf8_lossy(&text).trim_end().to_owned(),
-        output.status.code(),
-    ))
+    Ok((String::from_utf8_lossy(&text).trim_end().to_owned(), output.status.code()))
 }
 
 fn print(bytes: &[u8]) -> Outcome<()> {
@@ -623,18 +596,12 @@ fn print_json(value: &Value) -> Outcome<()> {
 }
 
 fn append(path: &Path, text: &str) -> Outcome<()> {
-    let mut file = fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(path)?;
+    let mut file = fs::OpenOptions::new().create(true).append(true).open(path)?;
     Ok(file.write_all(text.as_bytes())?)
 }
 
 fn from_hex(digits: &str) -> Outcome<Vec<u8>> {
-    let digits: Vec<u8> = digits
-        .bytes()
-        .filter(|byte| !byte.is_ascii_whitespace())
-        .collect();
+    let digits: Vec<u8> = digits.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
     let byte = |pair: &[u8]| Ok(u8::from_str_radix(std::str::from_utf8(pair)?, 16)?);
     digits.chunks(2).map(byte).collect()
 }

@@ -23,10 +23,7 @@ fn fixtures() -> Vec<Case> {
     for agent in ["amp", "claude", "codex"] {
         for entry in std::fs::read_dir(root.join(agent)).unwrap() {
             let path = entry.unwrap().path();
-            if path
-                .extension()
-                .is_none_or(|extension| extension != "ndjson")
-            {
+            if path.extension().is_none_or(|extension| extension != "ndjson") {
                 continue;
             }
             let code = std::fs::read_to_string(path.with_extension("rc")).unwrap();
@@ -36,11 +33,7 @@ fn fixtures() -> Vec<Case> {
                 name: path.file_stem().unwrap().to_str().unwrap().to_owned(),
                 stdout: std::fs::read(&path).unwrap(),
                 stderr: std::fs::read(path.with_extension("stderr")).unwrap_or_default(),
-                exit: if code < 0 {
-                    Exit::Signal(-code)
-                } else {
-                    Exit::Code(code)
-                },
+                exit: if code < 0 { Exit::Signal(-code) } else { Exit::Code(code) },
                 path,
             });
         }
@@ -88,24 +81,10 @@ fn render(agent: &str, events: &[Event<'_>]) -> String {
             Event::Thinking { text, subagent, .. } => {
                 writeln!(out, "{}thinking {text:?}", mark(*subagent))
             }
-            Event::ToolStarted {
-                name,
-                summary,
-                subagent,
-                ..
-            } => {
+            Event::ToolStarted { name, summary, subagent, .. } => {
                 writeln!(out, "{}tool {name}({summary})", mark(*subagent))
             }
-            Event::ToolEnded {
-                name,
-                failed,
-                denied,
-                lines,
-                chars,
-                preview,
-                subagent,
-                ..
-            } => {
+            Event::ToolEnded { name, failed, denied, lines, chars, preview, subagent, .. } => {
                 let verdict = match (denied, failed) {
                     (true, _) => "denied",
                     (_, true) => "failed",
@@ -118,20 +97,14 @@ fn render(agent: &str, events: &[Event<'_>]) -> String {
                 )
             }
             Event::Todo { items } => {
-                let items: Vec<_> = items
-                    .iter()
-                    .map(|item| format!("{:?} {:?}", item.status, item.text))
-                    .collect();
+                let items: Vec<_> =
+                    items.iter().map(|item| format!("{:?} {:?}", item.status, item.text)).collect();
                 writeln!(out, "todo {}", items.join(", "))
             }
             Event::Usage(used) => writeln!(out, "usage {}", usage(used)),
             Event::Notice { text } => writeln!(out, "notice {text:?}"),
             Event::BackgroundTasks { running } => writeln!(out, "background tasks {running}"),
-            Event::Result {
-                failure,
-                usage: used,
-                turns,
-            } => {
+            Event::Result { failure, usage: used, turns } => {
                 write!(out, "result").unwrap();
                 match failure {
                     None => write!(out, " ok"),
@@ -173,9 +146,7 @@ fn failed(agent: &str, failure: &Failure) -> String {
 }
 
 fn usage(usage: &Usage) -> String {
-    let cost = usage
-        .cost_usd
-        .map_or("no cost told".to_owned(), |cost| format!("${cost:.6}"));
+    let cost = usage.cost_usd.map_or("no cost told".to_owned(), |cost| format!("${cost:.6}"));
     format!(
         "{cost}, in {} + {} read + {} written, out {}",
         usage.input_tokens, usage.cache_read_tokens, usage.cache_write_tokens, usage.output_tokens
@@ -187,10 +158,8 @@ fn recorded_streams_become_the_reviewed_events() {
     let bless = std::env::var_os("RALPH_BLESS").is_some();
     let mut wrong = Vec::new();
     for case in fixtures() {
-        let actual = render(
-            &case.agent,
-            &events(&case.agent, [&case.stdout[..]], &case.stderr, case.exit),
-        );
+        let actual =
+            render(&case.agent, &events(&case.agent, [&case.stdout[..]], &case.stderr, case.exit));
         let path = case.path.with_extension("events");
         if bless {
             std::fs::write(&path, &actual).unwrap();
@@ -198,10 +167,7 @@ fn recorded_streams_become_the_reviewed_events() {
         }
         let expected = std::fs::read_to_string(&path).unwrap_or_default();
         if actual != expected {
-            wrong.push(format!(
-                "{}:\nexpected\n{expected}\nactual\n{actual}",
-                path.display()
-            ));
+            wrong.push(format!("{}:\nexpected\n{expected}\nactual\n{actual}", path.display()));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -174,10 +174,7 @@ fn children_of_this_process() -> String {
 /// A tool as agents start it: in a session of its own, deaf to TERM, holding standard output.
 const STUBBORN: &str = r#"setsid sh -c 'trap "" TERM; echo tool=$$; while :; do sleep 1; done' & "#;
 
-const PLAIN: Ended = Ended {
-    exit: Some(Exit::Code(0)),
-    leftovers: Vec::new(),
-};
+const PLAIN: Ended = Ended { exit: Some(Exit::Code(0)), leftovers: Vec::new() };
 
 cases! {
     fn output_and_exit_are_told() {

@@ -32,11 +32,7 @@ fn sessions_follow_each_other_and_the_last_repeats() {
 #[test]
 fn the_agent_records_how_it_was_started() {
     let project = Project::awkward();
-    agent(&project, &json!([project.record()]))
-        .arg("--flag")
-        .stdin("do ümlaut")
-        .run()
-        .success();
+    agent(&project, &json!([project.record()])).arg("--flag").stdin("do ümlaut").run().success();
     let [record] = &project.recorded()[..] else {
         panic!("one start, one record");
     };
@@ -44,11 +40,7 @@ fn the_agent_records_how_it_was_started() {
     assert_eq!(record["stdin_eof"], true);
     assert_eq!(record["cwd"], project.path().to_str().unwrap());
     assert_eq!(record["env"]["HOME"], project.home().to_str().unwrap());
-    assert_eq!(
-        record["env"]["CARGO"],
-        json!(null),
-        "the tester's environment leaks"
-    );
+    assert_eq!(record["env"]["CARGO"], json!(null), "the tester's environment leaks");
     let argv = record["argv"].as_array().unwrap();
     assert_eq!(argv.last().unwrap(), "--flag");
 }
@@ -74,10 +66,7 @@ fn the_claude_stream_is_what_the_adapter_reads() {
     assert_eq!(content(1)["thinking"], "hm");
     assert_eq!(content(2)["input"]["command"], "echo out; exit 3");
     assert_eq!(content(3)["tool_use_id"], content(2)["id"]);
-    assert_eq!(
-        (&content(3)["content"], &content(3)["is_error"]),
-        (&json!("out"), &json!(true))
-    );
+    assert_eq!((&content(3)["content"], &content(3)["is_error"]), (&json!("out"), &json!(true)));
     assert_eq!(content(4)["input"]["todos"][1]["status"], "in_progress");
     assert_ne!(content(4)["id"], content(2)["id"]);
     assert_eq!(content(6)["text"], "<response>DONE</response>");
@@ -100,10 +89,7 @@ fn the_codex_stream_is_what_the_adapter_reads() {
     )
     .run();
     let lines = output.success().json_lines().0;
-    let kinds: Vec<_> = lines
-        .iter()
-        .map(|line| line["type"].as_str().unwrap())
-        .collect();
+    let kinds: Vec<_> = lines.iter().map(|line| line["type"].as_str().unwrap()).collect();
     assert_eq!(
         kinds,
         [
@@ -125,86 +111,51 @@ fn the_codex_stream_is_what_the_adapter_reads() {
 fn bytes_come_out_as_they_were_asked_for() {
     let project = Project::new();
     let script = json!([{"split": "é\n"}, {"raw": "no newline"}, {"stderr": "oops"}]);
-    agent(&project, &script)
-        .run()
-        .stdout_is("é\nno newline")
-        .stderr_is("oops\n");
+    agent(&project, &script).run().stdout_is("é\nno newline").stderr_is("oops\n");
 
     let script = json!([{"lines_megabytes": 2}, {"long_line_megabytes": 3}]);
     let output = agent(&project, &script).run();
     assert_eq!(output.stdout.len(), 5 * 1024 * 1024 + 1);
-    assert_eq!(
-        output.stdout.lines().map(str::len).max(),
-        Some(3 * 1024 * 1024)
-    );
+    assert_eq!(output.stdout.lines().map(str::len).max(), Some(3 * 1024 * 1024));
 
     let output = project.fake_agent(&json!([{"hex": "ff 00"}]));
-    let output = project
-        .command(&output[0])
-        .args(&output[1..])
-        .output()
-        .unwrap();
+    let output = project.command(&output[0]).args(&output[1..]).output().unwrap();
     assert_eq!(output.stdout, b"\xff\x00");
 }
 
 #[test]
 fn a_bad_script_is_no_success() {
     let project = Project::new();
-    agent(&project, &json!([{"prnt": "x"}]))
-        .run()
-        .code(99)
-        .stderr_has("prnt");
-    agent(&project, &json!({"sessions": []}))
-        .run()
-        .code(99)
-        .stderr_has("no sessions");
+    agent(&project, &json!([{"prnt": "x"}])).run().code(99).stderr_has("prnt");
+    agent(&project, &json!({"sessions": []})).run().code(99).stderr_has("no sessions");
 }
 
 #[test]
 fn the_agent_dies_by_a_signal() {
     let project = Project::new();
-    agent(&project, &json!([{"signal": 9}]))
-        .run()
-        .ended_by(Signal::KILL);
+    agent(&project, &json!([{"signal": 9}])).run().ended_by(Signal::KILL);
 }
 
 #[test]
 fn a_tool_outlives_its_agent_and_is_found() {
     let project = Project::new();
     let pid_file = project.beside("tool.pid");
-    agent(&project, &json!([{"stray": {"pid_file": pid_file}}]))
-        .run()
-        .success();
+    agent(&project, &json!([{"stray": {"pid_file": pid_file}}])).run().success();
 
     let [tool] = &project.processes()[..] else {
         panic!("expected the tool: {:?}", project.processes());
     };
-    assert_eq!(
-        std::fs::read_to_string(&pid_file).unwrap(),
-        tool.pid.to_string()
-    );
+    assert_eq!(std::fs::read_to_string(&pid_file).unwrap(), tool.pid.to_string());
     let session = rustix::process::getsid(rustix::process::Pid::from_raw(tool.pid)).unwrap();
-    assert_eq!(
-        session.as_raw_nonzero().get(),
-        tool.pid,
-        "it leads a session of its own"
-    );
+    assert_eq!(session.as_raw_nonzero().get(), tool.pid, "it leads a session of its own");
 
     tool.signal(Signal::TERM);
     // The tool gets signals in order, so once it has stopped and gone on, it has seen the first.
     tool.signal(Signal::STOP);
     let stat = format!("/proc/{}/stat", tool.pid);
-    wait_until(LONG, || {
-        std::fs::read_to_string(&stat)
-            .unwrap_or_default()
-            .contains(") T ")
-    });
+    wait_until(LONG, || std::fs::read_to_string(&stat).unwrap_or_default().contains(") T "));
     tool.signal(Signal::CONT);
-    wait_until(LONG, || {
-        std::fs::read_to_string(&stat)
-            .unwrap_or_default()
-            .contains(") S ")
-    });
+    wait_until(LONG, || std::fs::read_to_string(&stat).unwrap_or_default().contains(") S "));
     assert!(is_alive(tool.pid), "it ignores the polite signal");
 
     tool.signal(Signal::KILL);
@@ -216,12 +167,7 @@ fn a_tool_outlives_its_agent_and_is_found() {
 fn a_project_takes_its_processes_with_it() {
     let project = Project::new();
     let pid_file = project.beside("tool.pid");
-    agent(
-        &project,
-        &json!([{"stray": {"pid_file": pid_file, "setsid": false}}]),
-    )
-    .run()
-    .success();
+    agent(&project, &json!([{"stray": {"pid_file": pid_file, "setsid": false}}])).run().success();
     let pid = std::fs::read_to_string(&pid_file).unwrap().parse().unwrap();
     assert!(is_alive(pid));
     drop(project);
@@ -242,10 +188,7 @@ fn a_running_program_can_be_watched_and_signalled() {
 #[test]
 fn the_journal_of_the_newest_run_is_read() {
     let project = Project::new();
-    project.write(
-        ".ralph/runs/b/events.jsonl",
-        "{\"event\":\"run_started\"}\n",
-    );
+    project.write(".ralph/runs/b/events.jsonl", "{\"event\":\"run_started\"}\n");
     let old = std::fs::File::open(project.path().join(".ralph/runs/b/events.jsonl")).unwrap();
     old.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
     project.write(
@@ -264,23 +207,14 @@ fn git_is_set_up_without_the_testers_own_settings() {
     let project = Project::git();
     project.write("a file", "x").git_command(["add", "."]);
     project.git_command(["commit", "--quiet", "-m", "First"]);
-    assert_eq!(
-        project.git_command(["log", "--format=%an %s"]),
-        "Tess Ter First\n"
-    );
+    assert_eq!(project.git_command(["log", "--format=%an %s"]), "Tess Ter First\n");
 }
 
 #[test]
 fn a_program_runs_on_a_terminal() {
     let project = Project::awkward();
     let tmux = project
-        .program(
-            "sh",
-            [
-                "-c",
-                r#"test -t 1 && echo "[$GREETING] $PWD"; read line; exit 5"#,
-            ],
-        )
+        .program("sh", ["-c", r#"test -t 1 && echo "[$GREETING] $PWD"; read line; exit 5"#])
         .env("GREETING", "hello")
         .in_tmux();
     let screen = tmux.wait_for_text(LONG, "[hello]");

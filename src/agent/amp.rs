@@ -59,10 +59,7 @@ impl Adapter for Amp {
     }
 }
 
-static DIALECT: Dialect = Dialect {
-    echoes_prompt: true,
-    explain,
-};
+static DIALECT: Dialect = Dialect { echoes_prompt: true, explain };
 
 /// What amp's last words mean when there was no result.
 fn explain(words: &Words<'_>) -> Option<Failure> {

@@ -58,18 +58,12 @@ impl Adapter for Claude {
 /// A flag of older versions, which the program refuses by now; a variable does the same.
 const NO_AUTO_COMPACT: &str = "--no-auto-compact";
 
-static DIALECT: Dialect = Dialect {
-    echoes_prompt: false,
-    explain,
-};
+static DIALECT: Dialect = Dialect { echoes_prompt: false, explain };
 
 /// What claude's last words mean when there was no result.
 fn explain(words: &Words<'_>) -> Option<Failure> {
     let said = first_line(words.stderr);
-    if words
-        .stderr
-        .contains("cannot be used with root/sudo privileges")
-    {
+    if words.stderr.contains("cannot be used with root/sudo privileges") {
         return Some(failure(
             FailureKind::Usage,
             "claude refuses --dangerously-skip-permissions as root: run ralph as an ordinary user, \

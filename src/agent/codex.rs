@@ -36,12 +36,8 @@ impl Adapter for Codex {
         let mut invocation = Invocation::new(request, PromptVia::Stdin);
         // What `--full-auto` once meant is passed anyway; today's program refuses the word. It also
         // refuses any flag that is given twice, so the user's own come instead of these.
-        let flags: Vec<String> = request
-            .flags
-            .iter()
-            .filter(|flag| *flag != "--full-auto")
-            .cloned()
-            .collect();
+        let flags: Vec<String> =
+            request.flags.iter().filter(|flag| *flag != "--full-auto").cloned().collect();
         invocation.arg("exec");
         if request.stream {
             if !sets(&flags, &["--json"]) {
@@ -87,12 +83,8 @@ impl Adapter for Codex {
 }
 
 /// Flags by which a user chooses a sandbox of codex, or none.
-const OWN_SANDBOX: [&str; 4] = [
-    "-s",
-    "--sandbox",
-    "--dangerously-bypass-approvals-and-sandbox",
-    "--yolo",
-];
+const OWN_SANDBOX: [&str; 4] =
+    ["-s", "--sandbox", "--dangerously-bypass-approvals-and-sandbox", "--yolo"];
 
 /// Makes events of the lines of one codex process.
 #[derive(Debug, Default)]
@@ -108,10 +100,9 @@ impl LineParser for ThreadEvents {
             return Read::Malformed;
         };
         match &*line.kind {
-            "thread.started" => emit(Event::Session {
-                id: line.thread_id.map(|id| id.0),
-                model: None,
-            }),
+            "thread.started" => {
+                emit(Event::Session { id: line.thread_id.map(|id| id.0), model: None })
+            }
             "turn.started" => {}
             "item.started" | "item.updated" | "item.completed" => {
                 let Some(item) = line.item else {
@@ -121,9 +112,7 @@ impl LineParser for ThreadEvents {
             }
             "error" => {
                 let text = line.message.map(RawText::text).unwrap_or_default();
-                emit(Event::Notice {
-                    text: one_line(&text).into(),
-                });
+                emit(Event::Notice { text: one_line(&text).into() });
             }
             "turn.completed" => {
                 let tokens: Tokens = lenient(line.usage);
@@ -161,29 +150,19 @@ impl ThreadEvents {
             "agent_message" => {
                 let text = item.text.map(RawText::text).unwrap_or_default();
                 if completed && !text.is_empty() {
-                    emit(Event::Text {
-                        text,
-                        joined: false,
-                        subagent: false,
-                    });
+                    emit(Event::Text { text, joined: false, subagent: false });
                 }
             }
             "reasoning" => {
                 let text = item.text.map(RawText::text).unwrap_or_default();
                 if completed && !text.is_empty() {
-                    emit(Event::Thinking {
-                        text,
-                        joined: false,
-                        subagent: false,
-                    });
+                    emit(Event::Thinking { text, joined: false, subagent: false });
                 }
             }
             "todo_list" => self.todo(item, emit),
             "error" => {
                 let text = item.message.map(RawText::text).unwrap_or_default();
-                emit(Event::Notice {
-                    text: one_line(&text).into(),
-                });
+                emit(Event::Notice { text: one_line(&text).into() });
             }
             "command_execution" | "file_change" | "mcp_tool_call" | "web_search"
             | "collab_tool_call" => match event {
@@ -329,9 +308,7 @@ fn verdict(message: &str, now: &Zoned) -> Failure {
         } else {
             message.to_owned()
         },
-        resets_at: (kind == FailureKind::RateLimit)
-            .then(|| reset::codex(message, now))
-            .flatten(),
+        resets_at: (kind == FailureKind::RateLimit).then(|| reset::codex(message, now)).flatten(),
     }
 }
 
@@ -430,10 +407,7 @@ impl Item<'_> {
         match self.result.map(RawValue::get) {
             None | Some("null") => (Size::default(), Cow::Borrowed("")),
             Some(raw) => {
-                let size = Size {
-                    lines: 1,
-                    chars: raw.chars().count() as u64,
-                };
+                let size = Size { lines: 1, chars: raw.chars().count() as u64 };
                 (size, crate::core::text::head(raw, PREVIEW_CHARS).into())
             }
         }
@@ -449,10 +423,7 @@ fn unwrap_shell(command: &str) -> Cow<'_, str> {
     match <[String; 3]>::try_from(words) {
         Ok([shell, flag, script])
             if ["bash", "sh", "zsh"].iter().any(|name| {
-                shell == *name
-                    || shell
-                        .strip_suffix(name)
-                        .is_some_and(|dir| dir.ends_with('/'))
+                shell == *name || shell.strip_suffix(name).is_some_and(|dir| dir.ends_with('/'))
             }) && ["-lc", "-c"].contains(&flag.as_str()) =>
         {
             Cow::Owned(script)
@@ -476,10 +447,7 @@ impl Tokens {
         let (read, write) = (self.cached_input_tokens.0, self.cache_write_input_tokens.0);
         Usage {
             cost_usd: None,
-            input_tokens: self
-                .input_tokens
-                .0
-                .saturating_sub(read.saturating_add(write)),
+            input_tokens: self.input_tokens.0.saturating_sub(read.saturating_add(write)),
             output_tokens: self.output_tokens.0,
             cache_read_tokens: read,
             cache_write_tokens: write,

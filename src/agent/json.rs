@@ -95,10 +95,7 @@ impl<'a> RawText<'a> {
             }
         }
         let lines = newlines + u64::from(!bytes.is_empty() && !ends_with_newline);
-        Size {
-            lines,
-            chars: chars as u64,
-        }
+        Size { lines, chars: chars as u64 }
     }
 }
 
@@ -229,8 +226,7 @@ impl<'de> Deserialize<'de> for Count {
 
 /// Reads a part of a line that may be missing or of another shape than is known.
 pub(crate) fn lenient<'a, T: Deserialize<'a> + Default>(raw: Option<&'a RawValue>) -> T {
-    raw.and_then(|raw| serde_json::from_str(raw.get()).ok())
-        .unwrap_or_default()
+    raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -265,11 +261,7 @@ mod tests {
             ("{\"a\":1}", 0),
             ("1e300", u64::MAX),
         ] {
-            assert_eq!(
-                serde_json::from_str::<Count>(json).unwrap(),
-                Count(count),
-                "{json}"
-            );
+            assert_eq!(serde_json::from_str::<Count>(json).unwrap(), Count(count), "{json}");
         }
     }
 

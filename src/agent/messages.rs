@@ -78,11 +78,7 @@ impl Messages {
         match message.content {
             Content::None => {}
             Content::Text(text) if synthetic => self.synthetic(&text, &line.timestamp, emit),
-            Content::Text(text) => emit(Event::Text {
-                text,
-                joined: false,
-                subagent,
-            }),
+            Content::Text(text) => emit(Event::Text { text, joined: false, subagent }),
             Content::Blocks(blocks) => {
                 for block in blocks {
                     match (&*block.kind, block.text, block.thinking) {
@@ -90,17 +86,13 @@ impl Messages {
                             self.synthetic(&text.text(), &line.timestamp, emit);
                         }
                         ("text", Some(text), _) if text.is_empty() => {}
-                        ("text", Some(text), _) => emit(Event::Text {
-                            text: text.text(),
-                            joined: false,
-                            subagent,
-                        }),
+                        ("text", Some(text), _) => {
+                            emit(Event::Text { text: text.text(), joined: false, subagent })
+                        }
                         ("thinking", _, Some(text)) if text.is_empty() => {}
-                        ("thinking", _, Some(text)) => emit(Event::Thinking {
-                            text: text.text(),
-                            joined: false,
-                            subagent,
-                        }),
+                        ("thinking", _, Some(text)) => {
+                            emit(Event::Thinking { text: text.text(), joined: false, subagent })
+                        }
                         ("redacted_thinking", ..) => {}
                         (kind, ..) if kind.ends_with("tool_use") => {
                             self.tool_started(&block, subagent, emit);
@@ -132,9 +124,7 @@ impl Messages {
             // The exact moment of a `rate_limit_event` is better than minutes in words.
             self.resets_at = self.resets_at.or(told);
         }
-        emit(Event::Notice {
-            text: one_line(text).into(),
-        });
+        emit(Event::Notice { text: one_line(text).into() });
     }
 
     fn user(&mut self, line: Envelope<'_>, emit: &mut Emit<'_>) -> Read {
@@ -149,9 +139,7 @@ impl Messages {
             Content::None => {}
             Content::Text(text) => {
                 if told {
-                    emit(Event::Notice {
-                        text: one_line(&text).into(),
-                    });
+                    emit(Event::Notice { text: one_line(&text).into() });
                 }
             }
             Content::Blocks(blocks) => {
@@ -183,11 +171,7 @@ impl Messages {
         let name = block.name.as_deref().unwrap_or("tool");
         let summary = summary(name, block.input);
         // A subagent's list is not the one that the user follows.
-        let plan = if subagent {
-            None
-        } else {
-            PlanChange::of(name, block.input)
-        };
+        let plan = if subagent { None } else { PlanChange::of(name, block.input) };
         if plan.is_none() {
             emit(Event::ToolStarted {
                 id: id.into(),
@@ -196,14 +180,7 @@ impl Messages {
                 subagent,
             });
         }
-        self.running.put(
-            id,
-            Started {
-                name: name.to_owned(),
-                summary,
-                plan,
-            },
-        );
+        self.running.put(id, Started { name: name.to_owned(), summary, plan });
     }
 
     fn tool_ended(&mut self, block: &Block<'_>, denied: bool, subagent: bool, emit: &mut Emit<'_>) {
@@ -215,32 +192,21 @@ impl Messages {
         if let Some(plan) = started.as_ref().and_then(|started| started.plan.as_ref()) {
             if !failed {
                 if self.todo.apply(plan, &preview) {
-                    emit(Event::Todo {
-                        items: self.todo.items(),
-                    });
+                    emit(Event::Todo { items: self.todo.items() });
                 }
                 return;
             }
             // It was held back as a mere change of the list; its failure is a tool's failure.
             emit(Event::ToolStarted {
                 id: id.into(),
-                name: started
-                    .as_ref()
-                    .map_or("tool", |started| &started.name)
-                    .into(),
-                summary: started
-                    .as_ref()
-                    .map_or("", |started| &started.summary)
-                    .into(),
+                name: started.as_ref().map_or("tool", |started| &started.name).into(),
+                summary: started.as_ref().map_or("", |started| &started.summary).into(),
                 subagent,
             });
         }
         emit(Event::ToolEnded {
             id: id.into(),
-            name: started
-                .as_ref()
-                .map_or("tool", |started| &started.name)
-                .into(),
+            name: started.as_ref().map_or("tool", |started| &started.name).into(),
             failed,
             denied,
             lines: size.lines,
@@ -300,11 +266,7 @@ impl Messages {
                 });
             }
             "hook_response" => {
-                if line
-                    .outcome
-                    .as_deref()
-                    .is_some_and(|outcome| outcome != "success")
-                {
+                if line.outcome.as_deref().is_some_and(|outcome| outcome != "success") {
                     let name = line.hook_name.as_deref().unwrap_or("?");
                     let said = line.stderr.map(RawText::text).unwrap_or_default();
                     emit(Event::Notice {
@@ -312,17 +274,17 @@ impl Messages {
                     });
                 }
             }
-            "compact_boundary" => emit(Event::Notice {
-                text: "the agent's context was compacted".into(),
-            }),
-            "model_refusal_no_fallback" => emit(Event::Notice {
-                text: "the model refused to answer".into(),
-            }),
+            "compact_boundary" => {
+                emit(Event::Notice { text: "the agent's context was compacted".into() })
+            }
+            "model_refusal_no_fallback" => {
+                emit(Event::Notice { text: "the model refused to answer".into() })
+            }
             "notification" | "informational" => {
                 match line.text.or(line.content).map(RawText::text) {
-                    Some(text) if !text.is_empty() => emit(Event::Notice {
-                        text: one_line(&text).into(),
-                    }),
+                    Some(text) if !text.is_empty() => {
+                        emit(Event::Notice { text: one_line(&text).into() })
+                    }
                     _ => {}
                 }
             }
@@ -344,17 +306,11 @@ impl Messages {
         id.clone_into(&mut self.session);
         model.clone_into(&mut self.model);
         let told = |text: &'_ str| (!text.is_empty()).then(|| Cow::Owned(text.to_owned()));
-        emit(Event::Session {
-            id: told(id),
-            model: told(model),
-        });
+        emit(Event::Session { id: told(id), model: told(model) });
     }
 
     fn rate_limit(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> Read {
-        let Ok(RateLimitLine {
-            rate_limit_info: info,
-        }) = serde_json::from_slice(bytes)
-        else {
+        let Ok(RateLimitLine { rate_limit_info: info }) = serde_json::from_slice(bytes) else {
             return Read::Malformed;
         };
         let status = info.status.as_deref().unwrap_or_default();
@@ -388,9 +344,7 @@ impl Messages {
             failure: self.verdict(&line),
             usage: (line.usage.is_some() || line.model_usage.is_some() || !usage.is_zero())
                 .then_some(usage),
-            turns: line
-                .num_turns
-                .map(|_| u32::try_from(turns.0).unwrap_or(u32::MAX)),
+            turns: line.num_turns.map(|_| u32::try_from(turns.0).unwrap_or(u32::MAX)),
         });
         Read::Verdict
     }
@@ -428,16 +382,9 @@ impl Messages {
             _ => failure_in_words(&message).map_or(FailureKind::Other, |failure| failure.kind),
         };
         let resets_at = (kind == FailureKind::RateLimit)
-            .then(|| {
-                self.resets_at
-                    .or_else(|| reset::claude(&message, &Zoned::now()))
-            })
+            .then(|| self.resets_at.or_else(|| reset::claude(&message, &Zoned::now())))
             .flatten();
-        Some(Failure {
-            kind,
-            message,
-            resets_at,
-        })
+        Some(Failure { kind, message, resets_at })
     }
 }
 
@@ -483,14 +430,9 @@ pub(super) fn failure_in_words(text: &str) -> Option<Failure> {
     ];
     let text = first_line(text)?;
     let (_, kind) = PHRASES.iter().find(|(phrase, _)| text.contains(phrase))?;
-    let resets_at = (*kind == FailureKind::RateLimit)
-        .then(|| reset::claude(text, &Zoned::now()))
-        .flatten();
-    Some(Failure {
-        kind: *kind,
-        message: text.to_owned(),
-        resets_at,
-    })
+    let resets_at =
+        (*kind == FailureKind::RateLimit).then(|| reset::claude(text, &Zoned::now())).flatten();
+    Some(Failure { kind: *kind, message: text.to_owned(), resets_at })
 }
 
 // ---- Tools ---------------------------------------------------------------------------------------
@@ -526,9 +468,7 @@ impl<T> Recent<T> {
 
     fn get_mut(&mut self, id: &str) -> Option<&mut T> {
         let mut latest_first = self.0.iter_mut().rev();
-        latest_first
-            .find(|(known, _)| known == id)
-            .map(|(_, value)| value)
+        latest_first.find(|(known, _)| known == id).map(|(_, value)| value)
     }
 
     fn take(&mut self, id: &str) -> Option<T> {
@@ -575,21 +515,10 @@ fn tool_output(content: Option<&RawValue>) -> (Size, Cow<'_, str>) {
         return (text.size(), text.head(PREVIEW_CHARS));
     }
     let Ok(parts) = serde_json::from_str::<Vec<Part<'_>>>(raw.get()) else {
-        let size = Size {
-            lines: 1,
-            chars: raw.get().chars().count() as u64,
-        };
-        return (
-            size,
-            crate::core::text::head(raw.get(), PREVIEW_CHARS).into(),
-        );
+        let size = Size { lines: 1, chars: raw.get().chars().count() as u64 };
+        return (size, crate::core::text::head(raw.get(), PREVIEW_CHARS).into());
     };
-    if let [
-        Part {
-            text: Some(text), ..
-        },
-    ] = parts[..]
-    {
+    if let [Part { text: Some(text), .. }] = parts[..] {
         return (text.size(), text.head(PREVIEW_CHARS));
     }
     let mut size = Size::default();
@@ -707,11 +636,7 @@ enum PlanChange {
     /// `TaskCreate`.
     Add(String),
     /// `TaskUpdate`. A deleted task has no status.
-    Change {
-        id: String,
-        subject: Option<String>,
-        status: Option<Option<TodoStatus>>,
-    },
+    Change { id: String, subject: Option<String>, status: Option<Option<TodoStatus>> },
 }
 
 impl PlanChange {
@@ -784,10 +709,7 @@ impl Todo {
     fn apply(&mut self, change: &PlanChange, answer: &str) -> bool {
         match change {
             PlanChange::Replace(items) => {
-                self.0 = items
-                    .iter()
-                    .map(|item| (String::new(), item.clone()))
-                    .collect();
+                self.0 = items.iter().map(|item| (String::new(), item.clone())).collect();
                 true
             }
             PlanChange::Add(subject) => {
@@ -799,18 +721,11 @@ impl Todo {
                     .split_once('#')
                     .and_then(|(_, rest)| rest.split([' ', ':']).next())
                     .map_or_else(|| (self.0.len() + 1).to_string(), str::to_owned);
-                let item = TodoItem {
-                    text: subject.clone(),
-                    status: TodoStatus::Pending,
-                };
+                let item = TodoItem { text: subject.clone(), status: TodoStatus::Pending };
                 self.0.push((id, item));
                 true
             }
-            PlanChange::Change {
-                id,
-                subject,
-                status,
-            } => {
+            PlanChange::Change { id, subject, status } => {
                 let Some(at) = self.0.iter().position(|(known, _)| known == id) else {
                     return false;
                 };
@@ -876,9 +791,7 @@ impl Account {
         let tokens = if models.is_empty() {
             self.results.max(&seen)
         } else {
-            models
-                .values()
-                .fold(Tokens::default(), |sum, model| sum.plus(&model.tokens()))
+            models.values().fold(Tokens::default(), |sum, model| sum.plus(&model.tokens()))
         };
         let cost: Option<f64> = lenient(line.total_cost_usd);
         self.total = tokens.usage(cost.or(self.total.cost_usd));
@@ -1175,9 +1088,7 @@ impl Outcome<'_> {
             let raw = raw?;
             let text = RawText::of(raw).map(RawText::text).or_else(|| {
                 let error: ErrorObject<'_> = lenient(Some(raw));
-                error
-                    .message
-                    .map(|message| message.text().into_owned().into())
+                error.message.map(|message| message.text().into_owned().into())
             })?;
             (!text.is_empty()).then(|| text.into_owned())
         };

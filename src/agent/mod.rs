@@ -34,11 +34,7 @@ pub fn by_name(name: &str) -> Option<&'static dyn Adapter> {
 
 /// The adapter for a program, by the last part of its path; `text` for one that is not known.
 pub fn for_command(program: &str) -> &'static dyn Adapter {
-    Path::new(program)
-        .file_name()
-        .and_then(OsStr::to_str)
-        .and_then(by_name)
-        .unwrap_or(&text::Text)
+    Path::new(program).file_name().and_then(OsStr::to_str).and_then(by_name).unwrap_or(&text::Text)
 }
 
 /// What is wanted of an agent.
@@ -161,11 +157,7 @@ impl Tail {
 }
 
 fn failure(kind: FailureKind, message: impl Into<String>) -> Failure {
-    Failure {
-        kind,
-        message: message.into(),
-        resets_at: None,
-    }
+    Failure { kind, message: message.into(), resets_at: None }
 }
 
 /// How much of a tool's output an event carries.
@@ -183,11 +175,7 @@ fn one_line(text: &str) -> String {
             out.push('…');
             break;
         }
-        out.push(if character.is_control() {
-            ' '
-        } else {
-            character
-        });
+        out.push(if character.is_control() { ' ' } else { character });
     }
     out
 }

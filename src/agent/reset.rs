@@ -56,11 +56,7 @@ fn moment(text: &str, now: &Zoned) -> Option<i64> {
             break;
         } else if let Some(afternoon) = half_of_day(word) {
             // The hour was the word before: `12:46 AM`, or this one: `8pm`.
-            let hour = if number.is_empty() {
-                time.take()?
-            } else {
-                clock(number)?
-            };
+            let hour = if number.is_empty() { time.take()? } else { clock(number)? };
             time = Some(twelve_hours(hour, afternoon)?);
         } else if number.contains(':') {
             time = Some(clock(number)?);
@@ -92,11 +88,7 @@ fn moment(text: &str, now: &Zoned) -> Option<i64> {
         }
         _ => {
             let when = at(here.date())?;
-            if when < here {
-                at(here.date().checked_add(1.day()).ok()?)?
-            } else {
-                when
-            }
+            if when < here { at(here.date().checked_add(1.day()).ok()?)? } else { when }
         }
     };
     Some(when.timestamp().as_second())
@@ -119,15 +111,12 @@ fn clock(text: &str) -> Option<(i8, i8)> {
 }
 
 fn twelve_hours((hour, minute): (i8, i8), afternoon: bool) -> Option<(i8, i8)> {
-    (1..=12)
-        .contains(&hour)
-        .then(|| (hour % 12 + if afternoon { 12 } else { 0 }, minute))
+    (1..=12).contains(&hour).then(|| (hour % 12 + if afternoon { 12 } else { 0 }, minute))
 }
 
 fn month_number(word: &str) -> Option<i8> {
-    const MONTHS: [&str; 12] = [
-        "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
-    ];
+    const MONTHS: [&str; 12] =
+        ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
     let word = word.to_ascii_lowercase();
     let nth = MONTHS.iter().position(|month| word.starts_with(month))?;
     i8::try_from(nth + 1).ok()
@@ -148,38 +137,20 @@ mod tests {
     fn every_way_in_which_a_reset_is_told() {
         let now: Zoned = "2026-11-15T18:27:57+01:00[Europe/Vienna]".parse().unwrap();
         for (text, expected) in [
-            (
-                "You've hit your limit · resets 8:27pm (UTC)",
-                "2026-11-15T20:27:00Z",
-            ),
-            (
-                "You've hit your limit · resets 8pm (America/New_York)",
-                "2026-11-16T01:00:00Z",
-            ),
+            ("You've hit your limit · resets 8:27pm (UTC)", "2026-11-15T20:27:00Z"),
+            ("You've hit your limit · resets 8pm (America/New_York)", "2026-11-16T01:00:00Z"),
             ("You've hit your limit · resets 8pm", "2026-11-15T19:00:00Z"),
             ("limit · resets 5pm", "2026-11-16T16:00:00Z"),
             ("limit · resets Jan 2, 12am", "2027-01-01T23:00:00Z"),
-            (
-                "limit · resets Nov 20 at 12:30pm (UTC)",
-                "2026-11-20T12:30:00Z",
-            ),
-            (
-                "Claude AI usage limit reached|1794774472",
-                "2026-11-15T20:27:52Z",
-            ),
+            ("limit · resets Nov 20 at 12:30pm (UTC)", "2026-11-20T12:30:00Z"),
+            ("Claude AI usage limit reached|1794774472", "2026-11-15T20:27:52Z"),
         ] {
             assert_eq!(at(claude(text, &now)).as_deref(), Some(expected), "{text}");
         }
         for (text, expected) in [
-            (
-                "or try again at Nov 16th, 2026 12:46 AM.",
-                "2026-11-15T23:46:00Z",
-            ),
+            ("or try again at Nov 16th, 2026 12:46 AM.", "2026-11-15T23:46:00Z"),
             ("or try again at 7:05 PM.", "2026-11-15T18:05:00Z"),
-            (
-                "or try again in 2 days 3 hours 5 minutes.",
-                "2026-11-17T20:32:57Z",
-            ),
+            ("or try again in 2 days 3 hours 5 minutes.", "2026-11-17T20:32:57Z"),
         ] {
             assert_eq!(at(codex(text, &now)).as_deref(), Some(expected), "{text}");
         }

@@ -46,12 +46,7 @@ pub(super) struct Structured<P> {
 
 impl<P: LineParser> Structured<P> {
     pub(super) fn new(parser: P) -> Self {
-        Structured {
-            parser,
-            verdict: false,
-            stdout: Tail::default(),
-            stderr: Tail::default(),
-        }
+        Structured { parser, verdict: false, stdout: Tail::default(), stderr: Tail::default() }
     }
 
     fn read(&mut self, line: &[u8], emit: &mut Emit<'_>) -> Read {
@@ -78,11 +73,7 @@ impl<P: LineParser> Reader for Structured<P> {
     }
 
     fn stdout(&mut self, line: Line<'_>, emit: &mut Emit<'_>) {
-        let read = if line.is_whole() {
-            self.read(line.bytes, emit)
-        } else {
-            Read::Malformed
-        };
+        let read = if line.is_whole() { self.read(line.bytes, emit) } else { Read::Malformed };
         match read {
             Read::Understood => {}
             Read::Verdict => self.verdict = true,
@@ -113,22 +104,12 @@ impl<P: LineParser> Reader for Structured<P> {
             return;
         }
         let failure = if exit.is_some_and(Exit::success) {
-            Some(failure(
-                FailureKind::Other,
-                "the stream ended without a result",
-            ))
+            Some(failure(FailureKind::Other, "the stream ended without a result"))
         } else {
-            self.parser.explain(&Words {
-                stdout: self.stdout.text(),
-                stderr: self.stderr.text(),
-            })
+            self.parser.explain(&Words { stdout: self.stdout.text(), stderr: self.stderr.text() })
         };
         if failure.is_some() {
-            emit(Event::Result {
-                failure,
-                usage: None,
-                turns: None,
-            });
+            emit(Event::Result { failure, usage: None, turns: None });
         }
     }
 }

@@ -68,10 +68,7 @@ impl PlainReader {
 
     /// The same for an agent that leaves its answer in a file.
     pub(super) fn with_answer_file(explain: fn(&Words<'_>) -> Option<Failure>) -> Self {
-        PlainReader {
-            answer_in_file: true,
-            ..PlainReader::new(explain)
-        }
+        PlainReader { answer_in_file: true, ..PlainReader::new(explain) }
     }
 }
 
@@ -86,11 +83,7 @@ impl Reader for PlainReader {
         emit(if self.answer_in_file {
             output(Stream::Stdout, text, line.joined)
         } else {
-            Event::Text {
-                text,
-                joined: line.joined,
-                subagent: false,
-            }
+            Event::Text { text, joined: line.joined, subagent: false }
         });
     }
 
@@ -101,35 +94,20 @@ impl Reader for PlainReader {
     }
 
     fn answer(&mut self, text: &str, emit: &mut Emit<'_>) {
-        emit(Event::Text {
-            text: text.into(),
-            joined: false,
-            subagent: false,
-        });
+        emit(Event::Text { text: text.into(), joined: false, subagent: false });
     }
 
     fn finish(&mut self, exit: Option<Exit>, emit: &mut Emit<'_>) {
         if !matches!(exit, Some(Exit::Code(code)) if code != 0) {
             return;
         }
-        let words = Words {
-            stdout: self.stdout.text(),
-            stderr: self.stderr.text(),
-        };
+        let words = Words { stdout: self.stdout.text(), stderr: self.stderr.text() };
         if let Some(failure) = (self.explain)(&words) {
-            emit(Event::Result {
-                failure: Some(failure),
-                usage: None,
-                turns: None,
-            });
+            emit(Event::Result { failure: Some(failure), usage: None, turns: None });
         }
     }
 }
 
 pub(super) fn output(stream: Stream, text: Cow<'_, str>, joined: bool) -> Event<'_> {
-    Event::Output {
-        stream,
-        text,
-        joined,
-    }
+    Event::Output { stream, text, joined }
 }

@@ -1,20 +1,14 @@
 //! `ralph demo`: the real loop, on a scratch repository, with a scripted agent.
 
-use std::path::Path;
-use std::time::Duration;
-
 use serde_json::json;
 
 use crate::config::Flag;
 use crate::demo;
 use crate::error::Error;
-use crate::process;
+use crate::run::scm::git;
 use crate::state::project::Project;
 
 use super::{DemoArgs, LoopArgs, OutputForm, Place, RunArgs};
-
-/// How long git may take for each step of a repository of four files.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// # Errors
 /// The scratch repository could not be made.
@@ -32,7 +26,7 @@ pub(super) fn demo(args: &DemoArgs) -> Result<u8, Error> {
     std::fs::create_dir(&dir).map_err(cannot)?;
     let prepared = demo::prepare(&dir).map_err(cannot)?;
     for step in prepared.git {
-        git(step, &dir)?;
+        git(step, &dir).map_err(|err| err.hint("the demonstration needs git on the PATH"))?;
     }
     // The agent is this program under another name, as `main` sees.
     let agent = scratch.path().join(demo::AGENT_NAME);
@@ -84,17 +78,4 @@ pub(super) fn demo(args: &DemoArgs) -> Result<u8, Error> {
         super::print("\nThe scratch repository is gone again (`--keep` keeps it).\n")?;
     }
     Ok(code)
-}
-
-fn git(args: &[&str], dir: &Path) -> Result<String, Error> {
-    let failed = |what: String| {
-        Error::failed(format!("git {}: {what}", args.join(" ")))
-            .hint("the demonstration needs git on the PATH")
-    };
-    let output = process::run_quick("git", args, dir, PATIENCE).map_err(|err| failed(err.to_string()))?;
-    if output.success() {
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-    } else {
-        Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
-    }
 }

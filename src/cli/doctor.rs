@@ -1,5 +1,6 @@
 //! `ralph doctor`: what is here, and what to do about what is not.
 
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::time::Duration;
 
@@ -58,15 +59,17 @@ fn row(out: &mut String, name: &str, found: Option<String>, otherwise: &str) {
 
 fn find_it(name: &str, dir: &Path) -> Option<String> {
     let path = std::env::var_os("PATH");
-    find_program(name, path.as_deref(), dir).map(|path| path.display().to_string())
+    find_program(OsStr::new(name), path.as_deref(), dir).map(|path| path.display().to_string())
 }
 
 fn check(name: &str, args: &[&str], dir: &Path) -> Option<String> {
     let path = find_it(name, dir)?;
-    let version = process::run_quick(name, args, dir, PATIENCE).ok().and_then(|output| {
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        text::first_line(&text).map(str::to_owned)
-    });
+    let words: Vec<OsString> = args.iter().map(Into::into).collect();
+    let version =
+        process::run_quick(OsStr::new(name), &words, dir, &[], PATIENCE).ok().and_then(|output| {
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            text::first_line(&text).map(str::to_owned)
+        });
     Some(match version {
         Some(version) => format!("{version} ({path})"),
         None => format!("{path}, which does not tell its version"),

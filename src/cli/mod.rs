@@ -54,7 +54,7 @@ pub struct Cli {
 pub enum Command {
     /// Run the agent until it answers with the completion response and all guardrails pass.
     #[command(after_help = RUN_EXAMPLES)]
-    Run(RunArgs),
+    Run(Box<RunArgs>),
 
     /// Ask a few questions and write `.ralph/settings.json`.
     #[command(after_help = INIT_EXAMPLES)]

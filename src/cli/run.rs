@@ -202,7 +202,7 @@ fn agent_spec(
         })?,
     };
     let path = std::env::var_os("PATH");
-    if process::find_program(&program, path.as_deref(), project.root()).is_none() {
+    if process::find_program(program.as_ref(), path.as_deref(), project.root()).is_none() {
         return Err(not_installed(&program, adapter));
     }
     // Words after `--` are arguments already; those of the settings may need splitting.
@@ -237,7 +237,7 @@ fn no_agent() -> Error {
         .iter()
         .map(|adapter| adapter.name())
         .filter(|name| *name != "text")
-        .filter(|name| process::find_program(name, path.as_deref(), &here).is_some())
+        .filter(|name| process::find_program(name.as_ref(), path.as_deref(), &here).is_some())
         .collect();
     let error = Error::usage("no agent is configured");
     match found.first() {
@@ -305,7 +305,11 @@ fn scm_spec(settings: &Settings) -> Result<Option<ScmSpec>, Error> {
         })
         .collect::<Result<Vec<_>, _>>()?;
     let tasks: Vec<Vec<String>> = tasks.into_iter().filter(|words| !words.is_empty()).collect();
-    if tasks.is_empty() { Ok(None) } else { Ok(Some(ScmSpec { program: scm.command.clone(), tasks })) }
+    if tasks.is_empty() {
+        Ok(None)
+    } else {
+        Ok(Some(ScmSpec { program: scm.command.clone(), tasks }))
+    }
 }
 
 /// Settings keep a duration within a hundred years.

@@ -33,7 +33,8 @@ fn all(project: &Project) -> Result<Vec<RunDir>, Error> {
 }
 
 fn row(dir: &RunDir) -> Row {
-    let mut run = RunSummary { id: dir.id.clone(), ..RunSummary::default() };
+    let mut run = RunSummary::default();
+    run.id.clone_from(&dir.id);
     if let Ok(entries) = journal::read(&dir.journal()) {
         entries.for_each(|entry| run.fold(&entry));
     }
@@ -45,9 +46,8 @@ fn row(dir: &RunDir) -> Row {
 pub(super) fn replay(args: &ReplayArgs) -> Result<u8, Error> {
     let project = super::project(&args.place)?;
     let dir = find(all(&project)?, args.run.as_deref())?;
-    let entries = journal::read(&dir.journal()).map_err(|err| {
-        Error::input(format!("cannot read {}: {err}", dir.journal().display()))
-    })?;
+    let entries = journal::read(&dir.journal())
+        .map_err(|err| Error::input(format!("cannot read {}: {err}", dir.journal().display())))?;
     let capable = Capabilities::of_this_process();
     let style = match args.output {
         OutputForm::Human => Style {
@@ -73,8 +73,9 @@ fn find(mut all: Vec<RunDir>, wanted: Option<&str>) -> Result<RunDir, Error> {
     let mut matches = all.into_iter().filter(|run| run.id.starts_with(prefix));
     match (matches.next(), matches.next()) {
         (Some(run), None) => Ok(run),
-        (None, _) => Err(Error::input(format!("there is no run {prefix:?}"))
-            .hint("`ralph runs` lists them")),
+        (None, _) => {
+            Err(Error::input(format!("there is no run {prefix:?}")).hint("`ralph runs` lists them"))
+        }
         (Some(first), Some(second)) => Err(Error::input(format!(
             "{prefix:?} is the beginning of several runs: {}, {}, …",
             first.id, second.id

@@ -44,11 +44,8 @@ const FIRST_TRY: &[Step] = &[
     ),
 ];
 
-const FIRST_PLAN: &[&str] = &[
-    "Read slugify.sh and test.sh",
-    "Make names lower-case",
-    "Try it on a title",
-];
+const FIRST_PLAN: &[&str] =
+    &["Read slugify.sh and test.sh", "Make names lower-case", "Try it on a title"];
 
 /// What it does when the prompt tells of a case that failed.
 const SECOND_TRY: &[Step] = &[
@@ -66,11 +63,8 @@ const SECOND_TRY: &[Step] = &[
     Step::Claim("Every run of other characters is a single dash now, and all the tests pass."),
 ];
 
-const SECOND_PLAN: &[&str] = &[
-    "Turn punctuation into single dashes",
-    "Drop dashes at both ends",
-    "Run all the tests",
-];
+const SECOND_PLAN: &[&str] =
+    &["Turn punctuation into single dashes", "Drop dashes at both ends", "Run all the tests"];
 
 const COMMIT_MESSAGE: &str = "Turn any title into a clean page name";
 
@@ -129,11 +123,7 @@ impl<W: Write> Agent<'_, W> {
         if prompt.contains("Provide a short imperative commit message") {
             self.say(COMMIT_MESSAGE)?;
         } else {
-            let steps = if case.is_some() {
-                SECOND_TRY
-            } else {
-                FIRST_TRY
-            };
+            let steps = if case.is_some() { SECOND_TRY } else { FIRST_TRY };
             for step in steps {
                 thread::sleep(self.pace);
                 self.perform(step, case.unwrap_or_default())?;
@@ -252,9 +242,7 @@ impl<W: Write> Agent<'_, W> {
 
 /// The first failing case that the prompt tells of, as the test prints it.
 fn failing_case(prompt: &str) -> Option<&str> {
-    prompt
-        .lines()
-        .find_map(|line| line.trim_start().strip_prefix("FAIL "))
+    prompt.lines().find_map(|line| line.trim_start().strip_prefix("FAIL "))
 }
 
 fn edit(path: &Path, old: &str, new: &str) -> Result<(), String> {
@@ -276,11 +264,7 @@ fn run(directory: &Path, command: &str) -> Result<String, String> {
         .map_err(|error| format!("sh: {error}"))?;
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text).trim_end().to_owned();
-    if output.status.success() {
-        Ok(text)
-    } else {
-        Err(text)
-    }
+    if output.status.success() { Ok(text) } else { Err(text) }
 }
 
 fn session_id() -> &'static str {
@@ -329,10 +313,7 @@ mod tests {
     }
 
     fn lines(output: &str) -> Vec<Value> {
-        output
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect()
+        output.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     /// The prompt of the next iteration, as the loop composes it.
@@ -354,10 +335,7 @@ mod tests {
         assert!(before.contains("FAIL 'Hello World'"), "{before}");
 
         let first = play(dir.path(), true, &prompt);
-        assert!(
-            first.contains("<response>DONE</response>"),
-            "it claims too much: {first}"
-        );
+        assert!(first.contains("<response>DONE</response>"), "it claims too much: {first}");
         let between = test().unwrap_err();
         assert!(between.contains("ok   'Hello World'"), "{between}");
         assert!(between.contains("FAIL '  Rock & Roll!  '"), "{between}");
@@ -365,10 +343,7 @@ mod tests {
         let second = play(dir.path(), true, &with_feedback(&prompt, &between));
         let words = &lines(&second)[1]["message"]["content"][0]["text"];
         let words = words.as_str().unwrap();
-        assert!(
-            words.contains("'  Rock & Roll!  ': expected 'rock-roll'"),
-            "{words}"
-        );
+        assert!(words.contains("'  Rock & Roll!  ': expected 'rock-roll'"), "{words}");
         let after = test().unwrap();
         assert!(!after.contains("FAIL"), "{after}");
         assert!(second.contains("<response>DONE</response>"));
@@ -402,12 +377,7 @@ mod tests {
                 _ => {}
             }
             if let Some(todos) = content["input"]["todos"].as_array() {
-                todo.push(
-                    todos
-                        .iter()
-                        .map(|item| item["status"].clone())
-                        .collect::<Vec<_>>(),
-                );
+                todo.push(todos.iter().map(|item| item["status"].clone()).collect::<Vec<_>>());
             }
         }
         assert!(open.is_empty(), "every tool call has its result");
@@ -430,10 +400,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let prompt = "Provide a short imperative commit message for the changes. \
                       Output only the message, no explanation.";
-        assert_eq!(
-            play(dir.path(), false, prompt),
-            format!("{COMMIT_MESSAGE}\n")
-        );
+        assert_eq!(play(dir.path(), false, prompt), format!("{COMMIT_MESSAGE}\n"));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 }

@@ -17,15 +17,15 @@ use std::path::Path;
 
 pub use agent::agent_main;
 
+/// The name under which this program is the agent.
+pub const AGENT_NAME: &str = "demo-agent";
+
 /// The files of the project.
 const FILES: [(&str, &str); 4] = [
     ("slugify.sh", include_str!("project/slugify.sh")),
     ("test.sh", include_str!("project/test.sh")),
     ("PROMPT.md", include_str!("project/PROMPT.md")),
-    (
-        ".ralph/settings.json",
-        include_str!("project/settings.json"),
-    ),
+    (".ralph/settings.json", include_str!("project/settings.json")),
 ];
 
 /// A project that is ready for a run, once it is a git repository.
@@ -49,12 +49,7 @@ const DEMO: Demo = Demo {
         &["config", "user.email", "demo@localhost"],
         &["config", "commit.gpgsign", "false"],
         &["add", "--all"],
-        &[
-            "commit",
-            "--quiet",
-            "-m",
-            "Add slugify.sh with a test that fails",
-        ],
+        &["commit", "--quiet", "-m", "Add slugify.sh with a test that fails"],
     ],
 };
 
@@ -88,10 +83,7 @@ mod tests {
         let error = prepare(dir.path()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
         assert!(error.to_string().contains("test.sh"), "{error}");
-        assert_eq!(
-            fs::read_to_string(dir.path().join("test.sh")).unwrap(),
-            "mine"
-        );
+        assert_eq!(fs::read_to_string(dir.path().join("test.sh")).unwrap(), "mine");
     }
 
     #[test]

@@ -187,10 +187,7 @@ impl System {
     /// a grace of [`System::grace_ms`], KILL. Its end is told by [`System::wait`]. Once is enough.
     pub fn end(&mut self, child: ChildId) {
         if let Some(index) = self.position(child)
-            && matches!(
-                self.children[index].stage,
-                Stage::Running | Stage::Settling { .. }
-            )
+            && matches!(self.children[index].stage, Stage::Running | Stage::Settling { .. })
         {
             let now = self.now_ms();
             let grace = self.grace_ms;
@@ -201,10 +198,7 @@ impl System {
     /// Ends a child and all that it started by KILL, whatever was tried before.
     pub fn end_now(&mut self, child: ChildId) {
         if let Some(index) = self.position(child)
-            && !matches!(
-                self.children[index].stage,
-                Stage::Killing { .. } | Stage::Over
-            )
+            && !matches!(self.children[index].stage, Stage::Killing { .. } | Stage::Over)
         {
             let now = self.now_ms();
             self.kill(index, now, now + GIVE_UP_MS);
@@ -281,10 +275,8 @@ impl System {
 
     fn reaped(&mut self, pid: Pid, status: WaitStatus) {
         self.reaped_some = true;
-        let child = self
-            .children
-            .iter_mut()
-            .find(|child| child.family.main == pid && !child.family.reaped);
+        let child =
+            self.children.iter_mut().find(|child| child.family.main == pid && !child.family.reaped);
         if let Some(child) = child {
             child.family.reaped = true;
             child.exit = status
@@ -316,9 +308,7 @@ impl System {
                 let Some(_) = self.look(index) else {
                     return;
                 };
-                self.children[index].stage = Stage::Settling {
-                    until: now + SETTLE_MS,
-                };
+                self.children[index].stage = Stage::Settling { until: now + SETTLE_MS };
             }
             Stage::Settling { until } if news || now >= until => {
                 let Some(members) = self.look(index) else {
@@ -326,9 +316,7 @@ impl System {
                 };
                 let child = &mut self.children[index];
                 if members.is_empty() {
-                    child.stage = Stage::Settling {
-                        until: until.max(now + KILL_LOOK_MS),
-                    };
+                    child.stage = Stage::Settling { until: until.max(now + KILL_LOOK_MS) };
                     return;
                 }
                 if now < until {
@@ -344,32 +332,24 @@ impl System {
             }
             Stage::Terminating { kill_at, look_at } => {
                 // With the child itself gone, what is left has no one to wait for.
-                let kill_at = if reaped {
-                    kill_at.min(now + LEFTOVER_GRACE_MS)
-                } else {
-                    kill_at
-                };
+                let kill_at = if reaped { kill_at.min(now + LEFTOVER_GRACE_MS) } else { kill_at };
                 if now >= kill_at {
                     self.kill(index, now, now + GIVE_UP_MS);
                 } else if reaped && (news || now >= look_at) {
                     self.terminate(index, now, kill_at - now);
                 }
             }
-            Stage::Killing {
-                give_up_at,
-                look_at,
-            } if news || now >= look_at => self.kill(index, now, give_up_at),
+            Stage::Killing { give_up_at, look_at } if news || now >= look_at => {
+                self.kill(index, now, give_up_at)
+            }
             _ => {}
         }
     }
 
     /// Who of a child's own is alive; `None` if nobody is, and the child is over then.
     fn look(&mut self, index: usize) -> Option<Vec<Member>> {
-        let mut families: Vec<&mut Family> = self
-            .children
-            .iter_mut()
-            .map(|child| &mut child.family)
-            .collect();
+        let mut families: Vec<&mut Family> =
+            self.children.iter_mut().map(|child| &mut child.family).collect();
         let only = families.len() == 1;
         let members = self.forest.look(&mut families, index);
         let child = &mut self.children[index];
@@ -392,21 +372,14 @@ impl System {
         let Some(members) = self.look(index) else {
             return;
         };
-        let interval = if self.forest.reaper {
-            TERM_LOOK_MS
-        } else {
-            BLIND_LOOK_MS
-        };
+        let interval = if self.forest.reaper { TERM_LOOK_MS } else { BLIND_LOOK_MS };
         let child = &mut self.children[index];
         for member in &members {
             if child.asked.insert(member.identity) {
                 member.terminate();
             }
         }
-        child.stage = Stage::Terminating {
-            kill_at: now + grace_ms,
-            look_at: now + interval,
-        };
+        child.stage = Stage::Terminating { kill_at: now + grace_ms, look_at: now + interval };
     }
 
     fn kill(&mut self, index: usize, now: u64, give_up_at: u64) {
@@ -416,10 +389,7 @@ impl System {
         tree::kill(&members);
         let child = &mut self.children[index];
         if now < give_up_at {
-            child.stage = Stage::Killing {
-                give_up_at,
-                look_at: now + KILL_LOOK_MS,
-            };
+            child.stage = Stage::Killing { give_up_at, look_at: now + KILL_LOOK_MS };
             return;
         }
         for member in &members {
@@ -454,11 +424,9 @@ impl System {
             .filter_map(|child| match child.stage {
                 Stage::Running | Stage::Over => None,
                 Stage::Settling { until } => Some(until),
-                Stage::Terminating { kill_at, look_at } => Some(if child.family.reaped {
-                    kill_at.min(look_at)
-                } else {
-                    kill_at
-                }),
+                Stage::Terminating { kill_at, look_at } => {
+                    Some(if child.family.reaped { kill_at.min(look_at) } else { kill_at })
+                }
                 Stage::Killing { look_at, .. } => Some(look_at),
             })
             .min()
@@ -476,10 +444,8 @@ impl System {
         let signals = self.signals.fd();
         polled.push(PollFd::from_borrowed_fd(signals, PollFlags::IN));
         for (index, child) in self.children.iter().enumerate() {
-            for (stream, pipe) in [
-                (Stream::Stdout, &child.stdout),
-                (Stream::Stderr, &child.stderr),
-            ] {
+            for (stream, pipe) in [(Stream::Stdout, &child.stdout), (Stream::Stderr, &child.stderr)]
+            {
                 if let Some(pipe) = pipe {
                     sources.push((index, stream));
                     polled.push(PollFd::from_borrowed_fd(pipe.reader.as_fd(), PollFlags::IN));
@@ -492,10 +458,7 @@ impl System {
         if result.is_err() || self.signalled {
             return None;
         }
-        let ready: Vec<bool> = polled[1..]
-            .iter()
-            .map(|fd| !fd.revents().is_empty())
-            .collect();
+        let ready: Vec<bool> = polled[1..].iter().map(|fd| !fd.revents().is_empty()).collect();
         self.turn = self.turn.wrapping_add(1);
         for offset in 0..ready.len() {
             let source = (self.turn + offset) % ready.len();
@@ -536,19 +499,13 @@ impl Child {
     }
 
     fn ended(self) -> Ended {
-        Ended {
-            exit: self.exit,
-            leftovers: self.leftovers,
-        }
+        Ended { exit: self.exit, leftovers: self.leftovers }
     }
 }
 
 impl Pipe {
     fn new(reader: PipeReader) -> Self {
-        Pipe {
-            reader,
-            remaining: None,
-        }
+        Pipe { reader, remaining: None }
     }
 }
 

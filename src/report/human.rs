@@ -152,9 +152,7 @@ impl Human {
 
     pub fn new(style: Style, zone: TimeZone, screen: Screen) -> Self {
         let marks = Marks::of(style.emoji);
-        let status = screen
-            .has_status()
-            .then(|| Status::new(marks, zone.clone()));
+        let status = screen.has_status().then(|| Status::new(marks, zone.clone()));
         Human {
             style,
             marks,
@@ -266,9 +264,7 @@ impl Human {
                     self.begin_spoken_line(at, speaker);
                     block.begun = true;
                 }
-                self.screen
-                    .to(Target::Out)
-                    .extend_from_slice(line.as_bytes());
+                self.screen.to(Target::Out).extend_from_slice(line.as_bytes());
                 self.blank = false;
                 block.open = true;
             }

@@ -13,10 +13,7 @@ pub struct Json {
 
 impl Json {
     pub fn new(out: Output) -> Self {
-        Json {
-            out,
-            buffer: Vec::new(),
-        }
+        Json { out, buffer: Vec::new() }
     }
 }
 
@@ -51,10 +48,7 @@ mod tests {
         assert_eq!(sink.take(), [""; 0], "nothing before the flush");
         json.flush();
         json.flush();
-        assert_eq!(
-            sink.take(),
-            ["{\"event\":\"note\"}\n{\"event\":\"text\"}\n"]
-        );
+        assert_eq!(sink.take(), ["{\"event\":\"note\"}\n{\"event\":\"text\"}\n"]);
         *sink.closed.borrow_mut() = true;
         json.line(b"x");
         json.flush();

@@ -33,9 +33,7 @@ mod tests {
     fn a_replay_as_json_is_the_journal() {
         let journal = include_str!("testdata/run.jsonl");
         let sink = Sink::default();
-        let entries = journal
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap());
+        let entries = journal.lines().map(|line| serde_json::from_str(line).unwrap());
         replay(entries, &mut Json::new(sink.output()));
         assert_eq!(sink.text(), journal);
     }

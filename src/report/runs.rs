@@ -39,15 +39,7 @@ impl RunSummary {
     pub fn fold(&mut self, entry: &Entry<'_>) {
         let at = entry.at;
         match &entry.event {
-            Event::RunStarted {
-                run,
-                command,
-                directory,
-                pid,
-                agent,
-                max_iterations,
-                ..
-            } => {
+            Event::RunStarted { run, command, directory, pid, agent, max_iterations, .. } => {
                 if self.started_ms == 0 {
                     self.started_ms = at.time_ms;
                 } else {
@@ -74,12 +66,7 @@ impl RunSummary {
                 self.spent.add(usage);
                 self.current = Usage::default();
             }
-            Event::RunEnded {
-                outcome,
-                exit_code,
-                message,
-                ..
-            } => {
+            Event::RunEnded { outcome, exit_code, message, .. } => {
                 self.settle();
                 self.outcome = Some(*outcome);
                 self.exit_code = Some(*exit_code);
@@ -184,16 +171,10 @@ pub fn table(rows: &[Row], zone: &TimeZone, now_ms: i64, room: Option<usize>) ->
     if let Some(room) = room {
         let width = |rank: u8| {
             let shown = COLUMNS.iter().zip(widths).filter(|(it, _)| it.2 <= rank);
-            shown
-                .map(|(_, width)| width + 2)
-                .sum::<usize>()
-                .saturating_sub(2)
+            shown.map(|(_, width)| width + 2).sum::<usize>().saturating_sub(2)
         };
         let highest = COLUMNS.iter().map(|column| column.2).max().unwrap_or(0);
-        rank = (0..=highest)
-            .rev()
-            .find(|rank| width(*rank) <= room)
-            .unwrap_or(0);
+        rank = (0..=highest).rev().find(|rank| width(*rank) <= room).unwrap_or(0);
     }
     let mut out = String::new();
     let titles = COLUMNS.map(|column| column.0.to_owned());
@@ -210,9 +191,7 @@ pub fn table(rows: &[Row], zone: &TimeZone, now_ms: i64, room: Option<usize>) ->
             let (before, after) = if right { (pad, 0) } else { (0, pad) };
             let _ = write!(out, "{:before$}{cell}{:after$}", "", "");
         }
-        let fits = room.map_or(out.len(), |room| {
-            start + visible::head(&out[start..], room).len()
-        });
+        let fits = room.map_or(out.len(), |room| start + visible::head(&out[start..], room).len());
         out.truncate(fits);
         out.truncate(start + out[start..].trim_end().len());
         out.push('\n');
@@ -250,11 +229,7 @@ fn cells(row: &Row, zone: &TimeZone, now_ms: i64) -> [String; COLUMNS.len()] {
 fn started(ms: i64, zone: &TimeZone) -> String {
     jiff::Timestamp::from_millisecond(ms).map_or_else(
         |_| "-".to_owned(),
-        |time| {
-            zone.to_datetime(time)
-                .strftime("%Y-%m-%d %H:%M")
-                .to_string()
-        },
+        |time| zone.to_datetime(time).strftime("%Y-%m-%d %H:%M").to_string(),
     )
 }
 
@@ -354,10 +329,7 @@ mod tests {
 
     #[test]
     fn columns_are_aligned_and_fit() {
-        let rows = [
-            row(fold(journal()), false),
-            row(fold(journal().take(3)), true),
-        ];
+        let rows = [row(fold(journal()), false), row(fold(journal().take(3)), true)];
         let now = 1_794_774_472_000 + 3_600_000;
         let whole = table(&rows, &TimeZone::UTC, now, None);
         assert_eq!(

@@ -30,10 +30,7 @@ pub struct Output {
 impl std::fmt::Debug for Output {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let gone = self.writer.is_none();
-        f.debug_struct("Output")
-            .field("fd", &self.fd)
-            .field("gone", &gone)
-            .finish()
+        f.debug_struct("Output").field("fd", &self.fd).field("gone", &gone).finish()
     }
 }
 
@@ -47,18 +44,12 @@ impl Output {
     }
 
     fn of(fd: BorrowedFd<'static>) -> Self {
-        Output {
-            writer: Some(Box::new(Unbuffered(fd))),
-            fd: Some(fd),
-        }
+        Output { writer: Some(Box::new(Unbuffered(fd))), fd: Some(fd) }
     }
 
     /// Writes to anything that takes bytes.
     pub fn new(writer: impl Write + 'static) -> Self {
-        Output {
-            writer: Some(Box::new(writer)),
-            fd: None,
-        }
+        Output { writer: Some(Box::new(writer)), fd: None }
     }
 
     pub fn is_terminal(&self) -> bool {
@@ -79,10 +70,7 @@ impl Output {
     pub fn write(&mut self, bytes: &[u8]) {
         if let Some(writer) = &mut self.writer
             && !bytes.is_empty()
-            && writer
-                .write_all(bytes)
-                .and_then(|()| writer.flush())
-                .is_err()
+            && writer.write_all(bytes).and_then(|()| writer.flush()).is_err()
         {
             self.writer = None;
         }
@@ -162,10 +150,8 @@ const OPEN_WINDOW: usize = 8 * 1024;
 impl Screen {
     /// `status` asks for the area beneath the text, if standard error is a terminal.
     pub fn new(out: Output, err: Output, status: bool, color: bool) -> Self {
-        let live = (status && err.is_terminal()).then(|| Live {
-            width: err.width().unwrap_or(USUAL_WIDTH),
-            ..Live::default()
-        });
+        let live = (status && err.is_terminal())
+            .then(|| Live { width: err.width().unwrap_or(USUAL_WIDTH), ..Live::default() });
         Screen {
             one_terminal: out.is_same_terminal(&err),
             out,
@@ -184,10 +170,7 @@ impl Screen {
     pub(crate) fn fake(out: Output, err: Output, one_terminal: bool, width: Option<usize>) -> Self {
         let mut screen = Screen::new(out, err, false, false);
         screen.one_terminal = one_terminal;
-        screen.live = width.map(|width| Live {
-            width,
-            ..Live::default()
-        });
+        screen.live = width.map(|width| Live { width, ..Live::default() });
         screen
     }
 
@@ -198,9 +181,7 @@ impl Screen {
 
     /// The columns that a status line may take; the last is left free, so that nothing ever wraps.
     pub fn room(&self) -> usize {
-        self.live
-            .as_ref()
-            .map_or(0, |live| live.width.saturating_sub(1))
+        self.live.as_ref().map_or(0, |live| live.width.saturating_sub(1))
     }
 
     /// Neither output has a reader any more.
@@ -322,8 +303,7 @@ impl Live {
         Cleaner::default().push(&String::from_utf8_lossy(window), scratch);
         let shown = visible::tail(scratch, self.width.saturating_sub(1));
         // A tab may take more columns than the one it was counted for.
-        self.now_open
-            .extend(shown.chars().map(|c| if c.is_control() { ' ' } else { c }));
+        self.now_open.extend(shown.chars().map(|c| if c.is_control() { ' ' } else { c }));
     }
 
     fn erase(&self, frame: &mut Vec<u8>) {
@@ -333,9 +313,7 @@ impl Live {
         frame.push(b'\r');
         if !self.open.is_empty() {
             // It may have been wrapped since, by a terminal that was made narrower.
-            let rows = visible::columns(&self.open)
-                .div_ceil(self.width.max(1))
-                .max(1);
+            let rows = visible::columns(&self.open).div_ceil(self.width.max(1)).max(1);
             let _ = write!(frame, "\x1b[{rows}A");
         }
         frame.extend_from_slice(b"\x1b[J");
@@ -357,12 +335,7 @@ impl Live {
         }
         if color {
             let style = Paint::Faint.style();
-            let _ = write!(
-                frame,
-                "{}{status}{}\r",
-                style.render(),
-                style.render_reset()
-            );
+            let _ = write!(frame, "{}{status}{}\r", style.render(), style.render_reset());
         } else {
             let _ = write!(frame, "{status}\r");
         }
@@ -476,10 +449,7 @@ pub(crate) mod tests {
         let (mut screen, out, err) = screen(false, Some(20));
         screen.to(Target::Out).extend(b"a");
         screen.flush("st");
-        assert_eq!(
-            (out.take(), err.take()),
-            (vec!["a".into()], vec!["st\r".into()])
-        );
+        assert_eq!((out.take(), err.take()), (vec!["a".into()], vec!["st\r".into()]));
         screen.to(Target::Out).extend(b"b\n");
         screen.flush("st");
         assert_eq!((out.take(), err.take()), (vec!["b\n".into()], vec![]));

@@ -97,9 +97,7 @@ impl Status {
                 self.tools.clear();
                 self.turn_to(Doing::Agent(*purpose), "");
             }
-            Event::ToolStarted {
-                id, name, summary, ..
-            } => {
+            Event::ToolStarted { id, name, summary, .. } => {
                 self.since_ms = self.now_ms;
                 if self.tools.len() < MAX_TOOLS {
                     let mut call = Vec::new();
@@ -133,13 +131,9 @@ impl Status {
                 self.tools.clear();
                 self.turn_to(Doing::Between, "");
             }
-            Event::Waiting { reason, until_ms } => self.turn_to(
-                Doing::Waiting {
-                    reason: *reason,
-                    until_ms: *until_ms,
-                },
-                "",
-            ),
+            Event::Waiting { reason, until_ms } => {
+                self.turn_to(Doing::Waiting { reason: *reason, until_ms: *until_ms }, "")
+            }
             Event::GuardrailStarted { command, .. } => self.turn_to(Doing::Guardrail, command),
             Event::ScmStarted { task, .. } => self.turn_to(Doing::Scm, task),
             Event::GuardrailEnded { .. } | Event::ScmEnded { .. } => {
@@ -227,11 +221,7 @@ impl Status {
             let _ = write!(line, "{}{separator}", text::dollars(cost));
         }
         if figures >= 2 && usage.total_tokens() > 0 {
-            let _ = write!(
-                line,
-                "{} tokens{separator}",
-                text::count(usage.total_tokens())
-            );
+            let _ = write!(line, "{} tokens{separator}", text::count(usage.total_tokens()));
         }
         if self.stopping {
             let _ = write!(line, "stopping{separator}");
@@ -277,11 +267,7 @@ impl Status {
 /// A time span in whole seconds: a line that changes more often is not redrawn for it.
 fn span(ms: i64) -> String {
     let seconds = u64::try_from(ms / 1000).unwrap_or(0);
-    if seconds < 60 {
-        format!("{seconds}s")
-    } else {
-        text::duration(seconds * 1000)
-    }
+    if seconds < 60 { format!("{seconds}s") } else { text::duration(seconds * 1000) }
 }
 
 /// `12:34`, `1:02:03`. What is left is rounded up: at zero it is over.
@@ -313,11 +299,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn at(time_ms: i64) -> Stamp {
-        Stamp {
-            time_ms,
-            iteration: 2,
-            attempt: 1,
-        }
+        Stamp { time_ms, iteration: 2, attempt: 1 }
     }
 
     fn tool(id: &'static str, name: &'static str, summary: &'static str) -> Event<'static> {
@@ -343,11 +325,7 @@ mod tests {
     }
 
     fn agent() -> Event<'static> {
-        Event::AgentStarted {
-            purpose: Purpose::Work,
-            pid: 1,
-            argv: vec![],
-        }
+        Event::AgentStarted { purpose: Purpose::Work, pid: 1, argv: vec![] }
     }
 
     fn started() -> Status {
@@ -357,11 +335,7 @@ mod tests {
     }
 
     fn usage(cost: f64, tokens: u64) -> Event<'static> {
-        Event::Usage(Usage {
-            cost_usd: Some(cost),
-            input_tokens: tokens,
-            ..Usage::default()
-        })
+        Event::Usage(Usage { cost_usd: Some(cost), input_tokens: tokens, ..Usage::default() })
     }
 
     #[test]
@@ -375,37 +349,21 @@ mod tests {
             let line = status.render(79);
             assert_eq!(line, expected, "at {time}");
         };
-        shows(
-            1_000,
-            Some(agent()),
-            "iteration 2/10 · 1s · agent thinking 0s",
-        );
+        shows(1_000, Some(agent()), "iteration 2/10 · 1s · agent thinking 0s");
         shows(61_000, None, "iteration 2/10 · 1m1s · agent thinking 1m0s");
         shows(
             62_000,
             Some(tool("1", "Bash", "cargo\ntest")),
             "iteration 2/10 · 1m2s · Bash(cargo test) 0s",
         );
-        shows(
-            74_000,
-            None,
-            "iteration 2/10 · 1m14s · Bash(cargo test) 12s",
-        );
+        shows(74_000, None, "iteration 2/10 · 1m14s · Bash(cargo test) 12s");
         shows(
             74_500,
             Some(tool("2", "Read", "")),
             "iteration 2/10 · 1m14s · Bash(cargo test) 12s and 1 more",
         );
-        shows(
-            75_000,
-            Some(tool_ended("1")),
-            "iteration 2/10 · 1m15s · Read 0s",
-        );
-        shows(
-            76_000,
-            Some(tool_ended("2")),
-            "iteration 2/10 · 1m16s · agent thinking 0s",
-        );
+        shows(75_000, Some(tool_ended("1")), "iteration 2/10 · 1m15s · Read 0s");
+        shows(76_000, Some(tool_ended("2")), "iteration 2/10 · 1m16s · agent thinking 0s");
         shows(
             76_500,
             Some(usage(1.234, 450_000)),
@@ -413,18 +371,12 @@ mod tests {
         );
         shows(
             80_000,
-            Some(Event::GuardrailStarted {
-                index: 0,
-                command: "make test".into(),
-            }),
+            Some(Event::GuardrailStarted { index: 0, command: "make test".into() }),
             "iteration 2/10 · 1m20s · $1.23 · 450K tokens · guardrail `make test` 0s",
         );
         shows(
             90_000,
-            Some(Event::Waiting {
-                reason: WaitReason::RateLimit,
-                until_ms: 50_700_000,
-            }),
+            Some(Event::Waiting { reason: WaitReason::RateLimit, until_ms: 50_700_000 }),
             "iteration 2/10 · 1m30s · $1.23 · rate limit until 14:05 (14:03:30 left)",
         );
         shows(
@@ -434,18 +386,12 @@ mod tests {
         );
         shows(
             49_950_000,
-            Some(Event::Waiting {
-                reason: WaitReason::Backoff,
-                until_ms: 49_953_000,
-            }),
+            Some(Event::Waiting { reason: WaitReason::Backoff, until_ms: 49_953_000 }),
             "iteration 2/10 · 13h52m · $1.23 · 450K tokens · back-off 3s",
         );
         shows(
             49_950_500,
-            Some(Event::StopRequested {
-                signal: "SIGINT".into(),
-                now: false,
-            }),
+            Some(Event::StopRequested { signal: "SIGINT".into(), now: false }),
             "iteration 2/10 · 13h52m · $1.23 · 450K tokens · stopping · back-off 2s",
         );
     }
@@ -454,11 +400,7 @@ mod tests {
     fn an_ended_attempt_is_counted_once() {
         let mut status = started();
         status.event(at(0), &usage(1.0, 1000));
-        let spent = Usage {
-            cost_usd: Some(1.5),
-            input_tokens: 2000,
-            ..Usage::default()
-        };
+        let spent = Usage { cost_usd: Some(1.5), input_tokens: 2000, ..Usage::default() };
         status.event(
             at(0),
             &Event::AgentEnded {
@@ -475,10 +417,7 @@ mod tests {
             },
         );
         status.event(at(0), &usage(0.25, 500));
-        assert_eq!(
-            status.render(79),
-            "iteration 2/10 · 0s · $1.75 · 2.5K tokens · working"
-        );
+        assert_eq!(status.render(79), "iteration 2/10 · 0s · $1.75 · 2.5K tokens · working");
     }
 
     #[test]
@@ -501,19 +440,13 @@ mod tests {
         let mut status = started();
         status.event(at(0), &agent());
         status.event(at(0), &usage(1.0, 1000));
-        status.event(
-            at(0),
-            &tool("1", "Bash", "cargo test --workspace --all-features"),
-        );
+        status.event(at(0), &tool("1", "Bash", "cargo test --workspace --all-features"));
         for (room, expected) in [
             (
                 80,
                 "iteration 2/10 · 0s · $1.00 · 1K tokens · Bash(cargo test --workspace --all-… 0s",
             ),
-            (
-                62,
-                "iteration 2/10 · 0s · $1.00 · 1K tokens · Bash(cargo test … 0s",
-            ),
+            (62, "iteration 2/10 · 0s · $1.00 · 1K tokens · Bash(cargo test … 0s"),
             (52, "iteration 2/10 · 0s · $1.00 · Bash(cargo test --… 0s"),
             (42, "iteration 2/10 · 0s · Bash(cargo test … 0s"),
             (24, "iteration 2/10 · 0s · … "),

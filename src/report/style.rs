@@ -54,6 +54,20 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
+    /// What any reader of text can take.
+    pub const NONE: Capabilities =
+        Capabilities { emoji: false, color: false, color_errors: false, status: false };
+
+    /// What the terminal of this process can do.
+    pub fn of_this_process() -> Capabilities {
+        use std::io::IsTerminal;
+        Capabilities::detect(
+            |name| std::env::var(name).ok(),
+            std::io::stdout().is_terminal(),
+            std::io::stderr().is_terminal(),
+        )
+    }
+
     /// Decides by the environment and by which of the two outputs are terminals.
     pub fn detect(
         var: impl Fn(&str) -> Option<String>,
@@ -74,13 +88,10 @@ impl Capabilities {
                 is_terminal && capable && var("CLICOLOR").as_deref() != Some("0")
             }
         };
-        let utf8 = ["LC_ALL", "LC_CTYPE", "LANG"]
-            .into_iter()
-            .find_map(var)
-            .is_some_and(|locale| {
-                let locale = locale.to_ascii_lowercase();
-                locale.contains("utf-8") || locale.contains("utf8")
-            });
+        let utf8 = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(var).is_some_and(|locale| {
+            let locale = locale.to_ascii_lowercase();
+            locale.contains("utf-8") || locale.contains("utf8")
+        });
         Capabilities {
             // The Linux console has no emoji in its fonts.
             emoji: stdout_is_terminal && capable && utf8 && term.as_deref() != Some("linux"),
@@ -213,53 +224,21 @@ mod tests {
         const ON: bool = true;
         const OFF: bool = false;
         let rows: &[Row] = &[
-            (
-                &["TERM=xterm", "LANG=en_US.UTF-8"],
-                [ON, ON],
-                [ON, ON, ON, ON],
-            ),
-            (
-                &["TERM=xterm", "LANG=en_US.UTF-8"],
-                [OFF, ON],
-                [OFF, OFF, ON, ON],
-            ),
-            (
-                &["TERM=xterm", "LANG=en_US.UTF-8"],
-                [ON, OFF],
-                [ON, ON, OFF, OFF],
-            ),
+            (&["TERM=xterm", "LANG=en_US.UTF-8"], [ON, ON], [ON, ON, ON, ON]),
+            (&["TERM=xterm", "LANG=en_US.UTF-8"], [OFF, ON], [OFF, OFF, ON, ON]),
+            (&["TERM=xterm", "LANG=en_US.UTF-8"], [ON, OFF], [ON, ON, OFF, OFF]),
             (&["TERM=xterm", "LANG=C"], [ON, ON], [OFF, ON, ON, ON]),
             (&["TERM=xterm"], [ON, ON], [OFF, ON, ON, ON]),
             // The first that is set and not empty counts.
-            (
-                &["TERM=xterm", "LC_ALL=C", "LANG=de_DE.utf8"],
-                [ON, ON],
-                [OFF, ON, ON, ON],
-            ),
-            (
-                &["TERM=xterm", "LC_ALL=", "LC_CTYPE=UTF-8", "LANG=C"],
-                [ON, ON],
-                [ON, ON, ON, ON],
-            ),
-            (
-                &["TERM=xterm", "LANG=C.UTF-8", "NO_COLOR=1"],
-                [ON, ON],
-                [ON, OFF, OFF, ON],
-            ),
+            (&["TERM=xterm", "LC_ALL=C", "LANG=de_DE.utf8"], [ON, ON], [OFF, ON, ON, ON]),
+            (&["TERM=xterm", "LC_ALL=", "LC_CTYPE=UTF-8", "LANG=C"], [ON, ON], [ON, ON, ON, ON]),
+            (&["TERM=xterm", "LANG=C.UTF-8", "NO_COLOR=1"], [ON, ON], [ON, OFF, OFF, ON]),
             (&["TERM=xterm", "NO_COLOR="], [ON, ON], [OFF, ON, ON, ON]),
-            (
-                &["NO_COLOR=1", "CLICOLOR_FORCE=1"],
-                [ON, ON],
-                [OFF, OFF, OFF, OFF],
-            ),
+            (&["NO_COLOR=1", "CLICOLOR_FORCE=1"], [ON, ON], [OFF, OFF, OFF, OFF]),
             (&["CLICOLOR_FORCE=1"], [OFF, OFF], [OFF, ON, ON, OFF]),
             (&["TERM=xterm", "CLICOLOR_FORCE=0"], [OFF, OFF], [OFF; 4]),
             (&["TERM=xterm", "CLICOLOR=0"], [ON, ON], [OFF, OFF, OFF, ON]),
-            (
-                &["TERM=dumb", "COLORTERM=truecolor", "LANG=C.UTF-8"],
-                [ON, ON],
-                [OFF; 4],
-            ),
+            (&["TERM=dumb", "COLORTERM=truecolor", "LANG=C.UTF-8"], [ON, ON], [OFF; 4]),
             (&["LANG=C.UTF-8"], [ON, ON], [OFF; 4]),
             (&["COLORTERM=truecolor", "LANG=C.UTF-8"], [ON, ON], [ON; 4]),
             (&["TERM=linux", "LANG=C.UTF-8"], [ON, ON], [OFF, ON, ON, ON]),

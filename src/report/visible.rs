@@ -185,9 +185,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn clean(text: &str) -> String {
-        Cleaner::default()
-            .clean(text, &mut String::new())
-            .to_owned()
+        Cleaner::default().clean(text, &mut String::new()).to_owned()
     }
 
     fn line(text: &str, max: usize) -> String {
@@ -203,10 +201,7 @@ mod tests {
             ("\x1b[31mred\x1b[0m", "red"),
             ("\x1b[2J\x1b[1;1Hgone", "gone"),
             ("\x1b]0;title\x07after", "after"),
-            (
-                "\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\ after",
-                "link after",
-            ),
+            ("\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\ after", "link after"),
             ("\x1b]52;c;AAAA\x1b\\clipboard", "clipboard"),
             ("\x1bPq#0\x1b\\sixel", "sixel"),
             ("\u{9b}31mC1\u{9d}0;t\u{9c}!", "C1!"),

@@ -270,8 +270,7 @@ impl<W: World> Driver<'_, W> {
                 self.leftovers(ended.leftovers, false);
                 let guardrail = &self.spec.guardrails[task.index];
                 let max_chars = self.spec.output_truncate_chars;
-                let (event, failed) =
-                    task.finish(ended.exit, guardrail, max_chars, now.mono_ms);
+                let (event, failed) = task.finish(ended.exit, guardrail, max_chars, now.mono_ms);
                 self.recorder.record(&event);
                 self.queue.push_back(Input::GuardrailEnded { failed });
             }
@@ -292,7 +291,9 @@ impl<W: World> Driver<'_, W> {
         };
         self.signals += 1;
         // Whoever asks a third time does not want to wait for anybody's grace.
-        if self.signals > 2 && let Some(child) = self.child() {
+        if self.signals > 2
+            && let Some(child) = self.child()
+        {
             self.world.end(child, true);
         }
         self.queue.push_back(Input::Stop { signal: name, now: at_once || self.signals > 1 });
@@ -351,12 +352,16 @@ impl<W: World> Driver<'_, W> {
         });
         if invocation.prompt_via == PromptVia::File {
             self.world.write(&prompt_file, prompt.as_bytes()).map_err(|err| {
-                Input::PromptFailed { message: format!("cannot write {}: {err}", prompt_file.display()) }
+                Input::PromptFailed {
+                    message: format!("cannot write {}: {err}", prompt_file.display()),
+                }
             })?;
         }
         let mut env = agent.env.clone();
         env.extend(self.run_variables());
-        env.extend(invocation.env.iter().map(|(name, value)| (OsString::from(*name), Some(value.into()))));
+        env.extend(
+            invocation.env.iter().map(|(name, value)| (OsString::from(*name), Some(value.into()))),
+        );
         let stdin = if invocation.prompt_via == PromptVia::Stdin { prompt.as_bytes() } else { b"" };
         let launch = Launch {
             program: &invocation.program,
@@ -418,10 +423,8 @@ impl<W: World> Driver<'_, W> {
         })?;
         String::from_utf8(bytes).or_else(|err| {
             if !std::mem::replace(&mut self.prompt_warned, true) {
-                let message = format!(
-                    "{} is not UTF-8; what is not is sent as \u{fffd}",
-                    path.display()
-                );
+                let message =
+                    format!("{} is not UTF-8; what is not is sent as \u{fffd}", path.display());
                 self.recorder.record(&Event::Warning { message: message.into() });
             }
             Ok(String::from_utf8_lossy(err.as_bytes()).into_owned())
@@ -597,15 +600,7 @@ fn plain_launch<'a>(
     args: &'a [OsString],
     env: &'a [(OsString, Option<OsString>)],
 ) -> Launch<'a> {
-    Launch {
-        program,
-        args,
-        directory,
-        env,
-        stdin: b"",
-        merge_stderr: true,
-        keep_background: false,
-    }
+    Launch { program, args, directory, env, stdin: b"", merge_stderr: true, keep_background: false }
 }
 
 /// The command line as it is recorded: a prompt in it is named, not repeated.

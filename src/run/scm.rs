@@ -1,7 +1,7 @@
 //! Version control after a passing iteration, as a list of programs to run. No shell is involved: a
 //! commit message with `$(…)` is committed as those characters.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::time::Duration;
 
@@ -14,8 +14,24 @@ use super::spec::ScmSpec;
 /// How much of what an SCM prints is kept for the report.
 const MAX_OUTPUT: usize = 4 * 1024;
 
-/// How long git may take to say whether this is a repository.
+/// How long git may take for something that needs no network.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Calls git outside of a run and tells what it printed.
+///
+/// # Errors
+/// What git said of its failure.
+pub fn git(args: &[&str], directory: &Path) -> Result<String, Error> {
+    let failed = |what: &str| Error::failed(format!("git {}: {what}", args.join(" ")));
+    let words: Vec<OsString> = args.iter().map(Into::into).collect();
+    let output = process::run_quick(OsStr::new("git"), &words, directory, &[], PATIENCE)
+        .map_err(|err| failed(&err.to_string()))?;
+    if output.exit.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        Err(failed(String::from_utf8_lossy(&output.stderr).trim()))
+    }
+}
 
 impl ScmSpec {
     /// Finds out before anything is spent whether the tasks can work at all.
@@ -32,10 +48,8 @@ impl ScmSpec {
         if !self.is_git() {
             return Ok(());
         }
-        let args = ["rev-parse", "--is-inside-work-tree"].map(Into::into);
-        let inside = process::run_quick(program, &args, directory, &[], PATIENCE)
-            .is_ok_and(|output| output.stdout.starts_with(b"true"));
-        if inside {
+        let inside = git(&["rev-parse", "--is-inside-work-tree"], directory);
+        if inside.is_ok_and(|answer| answer.trim() == "true") {
             return Ok(());
         }
         Err(Error::input(format!("not a git repository: {}", directory.display()))

@@ -14,6 +14,9 @@ use crate::state::runs::{self, RunFiles};
 
 use super::world::RealWorld;
 
+/// How long what an earlier run left behind has to leave.
+const GRACE_MS: u64 = 2_000;
+
 /// A project that is ours until this is closed.
 #[derive(Debug)]
 pub struct Session {
@@ -44,20 +47,16 @@ impl Session {
         };
         project.prepare().map_err(unwritable)?;
         let run_id = runs::new_id(jiff::Timestamp::now().as_millisecond());
-        let me = Holder {
-            pid: std::process::id(),
-            run: run_id.clone(),
-            command: command.to_owned(),
-        };
+        let me =
+            Holder { pid: std::process::id(), run: run_id.clone(), command: command.to_owned() };
         let taken = Lock::take(&project.lock_path(), &me).map_err(unwritable)?;
         let (lock, cut_off) = match taken {
             Taken::Free { lock, cut_off } => (lock, cut_off),
             Taken::Held(holder) => return Err(held(project, holder)),
         };
         // The handlers of signals come before anything that would have to be cleaned up.
-        let system = System::new().map_err(|err| {
-            Error::failed(format!("cannot watch over processes: {err}"))
-        })?;
+        let system = System::new()
+            .map_err(|err| Error::failed(format!("cannot watch over processes: {err}")))?;
         let preface = match cut_off {
             Some(before) => tell_of(project, &before),
             None => Vec::new(),
@@ -112,7 +111,7 @@ fn tell_of(project: &Project, before: &Holder) -> Vec<Event<'static>> {
         before.pid
     ));
     let mut events = vec![Event::Warning { message: message.into() }];
-    let ended = process::end_marked("RALPH_RUN_ID", run);
+    let ended = process::end_marked("RALPH_RUN_ID", run, GRACE_MS);
     if !ended.is_empty() {
         let names: Vec<String> =
             ended.iter().map(|left| format!("{} ({})", left.command, left.pid)).collect();

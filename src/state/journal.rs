@@ -52,7 +52,7 @@ impl Lines {
 
 /// Reads a journal from its beginning. A line that is torn or that this version does not know is left
 /// out: what is whole is worth reading.
-pub fn read(path: &Path) -> io::Result<impl Iterator<Item = Entry<'static>>> {
+pub fn read(path: &Path) -> io::Result<impl Iterator<Item = Entry<'static>> + use<>> {
     let mut reader = BufReader::new(File::open(path)?);
     let mut line = Vec::new();
     Ok(std::iter::from_fn(move || {

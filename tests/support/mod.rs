@@ -71,12 +71,7 @@ impl Project {
         // Resolved, because ralph and the agent report where they are without links.
         let path = root.path().canonicalize().expect("the temporary directory");
         let directory = path.join(name);
-        for part in [
-            &directory,
-            &path.join("home"),
-            &path.join("bin"),
-            &path.join("scripts"),
-        ] {
+        for part in [&directory, &path.join("home"), &path.join("bin"), &path.join("scripts")] {
             fs::create_dir(part).expect("a directory of the project");
         }
         Project {
@@ -134,11 +129,7 @@ impl Project {
     pub(crate) fn git_command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
         let output = self.command("git").args(args).output().expect("git");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        assert!(
-            output.status.success(),
-            "git failed: {}",
-            text(&output.stderr)
-        );
+        assert!(output.status.success(), "git failed: {}", text(&output.stderr));
         text(&output.stdout)
     }
 
@@ -146,10 +137,7 @@ impl Project {
     /// but the PATH.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
-        command
-            .current_dir(&self.directory)
-            .env_clear()
-            .envs(self.environment());
+        command.current_dir(&self.directory).env_clear().envs(self.environment());
         command
     }
 
@@ -276,9 +264,7 @@ impl Project {
                 let pid = directory.file_name()?.to_str()?.parse().ok()?;
                 // What cannot be read has just ended, or is another user's.
                 let environment = fs::read(directory.join("environ")).ok()?;
-                let is_ours = environment
-                    .split(|byte| *byte == 0)
-                    .any(|v| v == wanted.as_bytes());
+                let is_ours = environment.split(|byte| *byte == 0).any(|v| v == wanted.as_bytes());
                 let command = fs::read(directory.join("cmdline")).ok()?;
                 is_ours.then(|| Process {
                     pid,
@@ -326,9 +312,7 @@ impl Process {
 pub(crate) fn is_alive(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The state follows the name, which is in parentheses and may itself hold any of these.
-    let state = stat
-        .rsplit_once(") ")
-        .and_then(|(_, rest)| rest.chars().next());
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
     !matches!(state, None | Some('Z' | 'X'))
 }
 
@@ -339,11 +323,7 @@ fn fake_agent_program() -> PathBuf {
     let ralph = Path::new(env!("CARGO_BIN_EXE_ralph"));
     let agent = ralph.with_file_name("examples").join("fake-agent");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("testing/fake_agent.rs");
-    let changed = |path: &Path| {
-        path.metadata()
-            .and_then(|metadata| metadata.modified())
-            .ok()
-    };
+    let changed = |path: &Path| path.metadata().and_then(|metadata| metadata.modified()).ok();
     assert!(
         changed(&agent).is_some_and(|built| Some(built) >= changed(&source)),
         "{} is not built from its source of today: cargo build --example fake-agent",
@@ -416,11 +396,7 @@ impl Ralph {
             .stderr(into(&streams[1]))
             .spawn()
             .unwrap_or_else(|error| panic!("{:?}: {error}", self.command));
-        Running {
-            child,
-            streams,
-            deadline: Instant::now() + self.deadline,
-        }
+        Running { child, streams, deadline: Instant::now() + self.deadline }
     }
 
     /// Starts it on a terminal.
@@ -462,11 +438,7 @@ impl Running {
     pub(crate) fn wait(mut self) -> Output {
         loop {
             if let Some(status) = self.child.try_wait().expect("a child of this test") {
-                return Output {
-                    status,
-                    stdout: self.stdout(),
-                    stderr: self.stderr(),
-                };
+                return Output { status, stdout: self.stdout(), stderr: self.stderr() };
             }
             assert!(
                 Instant::now() < self.deadline,
@@ -498,10 +470,7 @@ pub(crate) struct Output {
 impl Output {
     #[track_caller]
     pub(crate) fn code(&self, code: i32) -> &Output {
-        self.check(
-            self.status.code() == Some(code),
-            &format!("exit code {code}"),
-        )
+        self.check(self.status.code() == Some(code), &format!("exit code {code}"))
     }
 
     #[track_caller]
@@ -512,10 +481,7 @@ impl Output {
     #[track_caller]
     pub(crate) fn ended_by(&self, signal: Signal) -> &Output {
         let number = signal.as_raw();
-        self.check(
-            self.status.signal() == Some(number),
-            &format!("the end by signal {number}"),
-        )
+        self.check(self.status.signal() == Some(number), &format!("the end by signal {number}"))
     }
 
     #[track_caller]
@@ -525,10 +491,7 @@ impl Output {
 
     #[track_caller]
     pub(crate) fn stdout_lacks(&self, text: &str) -> &Output {
-        self.check(
-            !self.stdout.contains(text),
-            &format!("no {text:?} in stdout"),
-        )
+        self.check(!self.stdout.contains(text), &format!("no {text:?} in stdout"))
     }
 
     #[track_caller]
@@ -543,10 +506,7 @@ impl Output {
 
     #[track_caller]
     pub(crate) fn stderr_lacks(&self, text: &str) -> &Output {
-        self.check(
-            !self.stderr.contains(text),
-            &format!("no {text:?} in stderr"),
-        )
+        self.check(!self.stderr.contains(text), &format!("no {text:?} in stderr"))
     }
 
     #[track_caller]
@@ -578,18 +538,12 @@ pub(crate) struct Events(pub(crate) Vec<Value>);
 impl Events {
     /// What happened, in order.
     pub(crate) fn kinds(&self) -> Vec<&str> {
-        self.0
-            .iter()
-            .map(|event| event["event"].as_str().unwrap_or("?"))
-            .collect()
+        self.0.iter().map(|event| event["event"].as_str().unwrap_or("?")).collect()
     }
 
     /// All events of a kind.
     pub(crate) fn all(&self, kind: &str) -> Vec<&Value> {
-        self.0
-            .iter()
-            .filter(|event| event["event"] == kind)
-            .collect()
+        self.0.iter().filter(|event| event["event"] == kind).collect()
     }
 
     pub(crate) fn has(&self, kind: &str) -> bool {
@@ -616,10 +570,7 @@ impl Events {
 pub(crate) fn wait_until(deadline: Duration, mut condition: impl FnMut() -> bool) {
     let end = Instant::now() + deadline;
     while !condition() {
-        assert!(
-            Instant::now() < end,
-            "it did not happen within {deadline:?}"
-        );
+        assert!(Instant::now() < end, "it did not happen within {deadline:?}");
         pause();
     }
 }

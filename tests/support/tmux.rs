@@ -23,26 +23,14 @@ pub(crate) struct Tmux {
 impl Tmux {
     #[track_caller]
     pub(crate) fn start(command: &Command, directory: &Path) -> Tmux {
-        let tmux = Tmux {
-            directory: directory.to_owned(),
-        };
+        let tmux = Tmux { directory: directory.to_owned() };
         let mut start = tmux.command();
         // The environment of the first client becomes the one of every program in the server.
-        start.env_clear().envs(
-            command
-                .get_envs()
-                .filter_map(|(name, value)| value.map(|value| (name, value))),
-        );
+        start
+            .env_clear()
+            .envs(command.get_envs().filter_map(|(name, value)| value.map(|value| (name, value))));
         start.env("TMUX_TMPDIR", directory).env("LC_ALL", "C.UTF-8");
-        start.args([
-            "start-server",
-            ";",
-            "set-option",
-            "-g",
-            "remain-on-exit",
-            "on",
-            ";",
-        ]);
+        start.args(["start-server", ";", "set-option", "-g", "remain-on-exit", "on", ";"]);
         start.args(["new-session", "-d", "-x", "120", "-y", "40", "-s", "main"]);
         if let Some(directory) = command.get_current_dir() {
             start.arg("-c").arg(directory);
@@ -69,9 +57,7 @@ impl Tmux {
     /// What is on the screen and above it, with long lines in one piece.
     #[track_caller]
     pub(crate) fn scrollback(&self) -> String {
-        run(self
-            .command()
-            .args(["capture-pane", "-p", "-J", "-S", "-", "-t", "main"]))
+        run(self.command().args(["capture-pane", "-p", "-J", "-S", "-", "-t", "main"]))
     }
 
     /// Waits until a text is on the screen, and gives the screen.
@@ -80,10 +66,7 @@ impl Tmux {
         let mut screen = String::new();
         let end = std::time::Instant::now() + deadline;
         while !screen.contains(text) {
-            assert!(
-                std::time::Instant::now() < end,
-                "{text:?} did not appear on\n{screen}"
-            );
+            assert!(std::time::Instant::now() < end, "{text:?} did not appear on\n{screen}");
             super::pause();
             screen = self.capture();
         }
@@ -103,9 +86,7 @@ impl Tmux {
     #[track_caller]
     pub(crate) fn resize(&self, columns: u16, rows: u16) {
         let (columns, rows) = (columns.to_string(), rows.to_string());
-        run(self
-            .command()
-            .args(["resize-window", "-t", "main", "-x", &columns, "-y", &rows]));
+        run(self.command().args(["resize-window", "-t", "main", "-x", &columns, "-y", &rows]));
     }
 
     fn exit_code_file(&self) -> PathBuf {
@@ -116,9 +97,7 @@ impl Tmux {
         let mut command = Command::new("tmux");
         command.args(["-u", "-L", "test", "-f", "/dev/null"]);
         // A tester inside tmux must not reach that server.
-        command
-            .env_remove("TMUX")
-            .env("TMUX_TMPDIR", &self.directory);
+        command.env_remove("TMUX").env("TMUX_TMPDIR", &self.directory);
         command
     }
 }

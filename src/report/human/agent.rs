@@ -11,41 +11,18 @@ const MAX_TODOS: usize = 100;
 impl Human {
     pub(super) fn agent_event(&mut self, at: Stamp, event: &Event<'_>) {
         match event {
-            Event::Text {
-                text,
-                joined,
-                subagent,
-            } => {
-                let speaker = if *subagent {
-                    Speaker::Subagent
-                } else {
-                    Speaker::Agent
-                };
+            Event::Text { text, joined, subagent } => {
+                let speaker = if *subagent { Speaker::Subagent } else { Speaker::Agent };
                 self.speak(at, speaker, text, *joined);
             }
-            Event::Thinking {
-                text,
-                joined,
-                subagent,
-            } => {
-                let speaker = if *subagent {
-                    Speaker::SubagentThought
-                } else {
-                    Speaker::Thought
-                };
+            Event::Thinking { text, joined, subagent } => {
+                let speaker = if *subagent { Speaker::SubagentThought } else { Speaker::Thought };
                 self.speak(at, speaker, text, *joined);
             }
-            Event::Output {
-                stream,
-                text,
-                joined,
-            } => self.speak(at, Speaker::Output(*stream), text, *joined),
-            Event::ToolStarted {
-                name,
-                summary,
-                subagent,
-                ..
-            } => {
+            Event::Output { stream, text, joined } => {
+                self.speak(at, Speaker::Output(*stream), text, *joined)
+            }
+            Event::ToolStarted { name, summary, subagent, .. } => {
                 let mark = self.marks.tool;
                 let mut pen = self.line(at, Paragraph::Tool);
                 pen.say(indent(*subagent)).paint(Paint::Tool, mark);
@@ -68,16 +45,7 @@ impl Human {
     }
 
     fn tool_ended(&mut self, at: Stamp, event: &Event<'_>) {
-        let Event::ToolEnded {
-            name,
-            failed,
-            denied,
-            lines,
-            chars,
-            preview,
-            subagent,
-            ..
-        } = event
+        let Event::ToolEnded { name, failed, denied, lines, chars, preview, subagent, .. } = event
         else {
             return;
         };
@@ -102,9 +70,7 @@ impl Human {
             return;
         }
         let marks = self.marks;
-        self.line(at, Paragraph::Todo)
-            .head(marks.todo, Paint::Heading, "Todo List")
-            .end();
+        self.line(at, Paragraph::Todo).head(marks.todo, Paint::Heading, "Todo List").end();
         for item in items.iter().take(MAX_TODOS) {
             let mut pen = self.line(at, Paragraph::Todo);
             pen.say("  ");
@@ -128,10 +94,7 @@ impl Human {
             let rest = format!("  {} {} more", marks.more, items.len() - MAX_TODOS);
             self.line(at, Paragraph::Todo).say(&rest).end();
         }
-        let done = items
-            .iter()
-            .filter(|item| item.status == TodoStatus::Completed)
-            .count();
+        let done = items.iter().filter(|item| item.status == TodoStatus::Completed).count();
         let (all, percent) = (items.len(), done * 100 / items.len());
         let progress = format!("  {}Progress: {done}/{all} ({percent}%)", marks.progress);
         self.line(at, Paragraph::Todo).say(&progress).end();

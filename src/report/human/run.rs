@@ -23,10 +23,7 @@ impl Human {
                     .paint(Paint::Heading, &format!("{rule} Iteration {number} {rule}"))
                     .end();
             }
-            Event::AgentStarted {
-                purpose: Purpose::CommitMessage,
-                ..
-            } if loud => {
+            Event::AgentStarted { purpose: Purpose::CommitMessage, .. } if loud => {
                 let mut pen = self.line(at, Paragraph::Scm);
                 pen.say(marks.scm);
                 pen.say(" Asking the agent for a commit message").end();
@@ -35,13 +32,7 @@ impl Human {
             Event::Leftovers { processes, kept } if !processes.is_empty() => {
                 self.leftovers(at, processes, *kept);
             }
-            Event::Retrying {
-                class,
-                message,
-                delay_ms,
-                failures,
-                max_failures,
-            } => {
+            Event::Retrying { class, message, delay_ms, failures, max_failures } => {
                 let mut pen = self.line(at, Paragraph::Run);
                 pen.head(marks.retry, Paint::Caution, "Retrying");
                 pen.say(&format!(" in {}: ", text::duration(*delay_ms)));
@@ -66,10 +57,7 @@ impl Human {
                 pen.say(marks.scm).say(" SCM: ").quote(&command).end();
             }
             Event::ScmEnded { ok, .. } if loud || !ok => self.scm_ended(at, event),
-            Event::CompletionChecked {
-                complete: true,
-                found,
-            } if loud => {
+            Event::CompletionChecked { complete: true, found } if loud => {
                 // Its word only: gates may still refuse it.
                 let mut pen = self.line(at, Paragraph::Run);
                 pen.say(marks.notice).say(" The agent says that it is done");
@@ -100,15 +88,7 @@ impl Human {
     }
 
     fn run_started(&mut self, at: Stamp, event: &Event<'_>) {
-        let Event::RunStarted {
-            run,
-            agent,
-            prompt,
-            completion,
-            max_iterations,
-            ..
-        } = event
-        else {
+        let Event::RunStarted { run, agent, prompt, completion, max_iterations, .. } = event else {
             return;
         };
         let mark = self.marks.run;
@@ -149,11 +129,7 @@ impl Human {
         if answered && self.style.quiet {
             return;
         }
-        let counts = [
-            ("tools", *tools),
-            ("errors", *tool_errors),
-            ("denied", *denied),
-        ];
+        let counts = [("tools", *tools), ("errors", *tool_errors), ("denied", *denied)];
         let figures = figures(None, usage, &counts, *duration_ms);
         if *purpose == Purpose::CommitMessage && answered {
             let mut pen = self.line(at, Paragraph::Scm);
@@ -276,13 +252,7 @@ impl Human {
     }
 
     fn scm_ended(&mut self, at: Stamp, event: &Event<'_>) {
-        let Event::ScmEnded {
-            task,
-            ok,
-            detail,
-            duration_ms,
-        } = event
-        else {
+        let Event::ScmEnded { task, ok, detail, duration_ms } = event else {
             return;
         };
         let marks = self.marks;

@@ -9,18 +9,11 @@ use crate::report::screen::tests::Sink;
 const START: i64 = 1_794_774_472_000;
 
 fn at(time_ms: i64) -> Stamp {
-    Stamp {
-        time_ms,
-        iteration: 1,
-        attempt: 1,
-    }
+    Stamp { time_ms, iteration: 1, attempt: 1 }
 }
 
 fn emoji() -> Style {
-    Style {
-        emoji: true,
-        ..Style::default()
-    }
+    Style { emoji: true, ..Style::default() }
 }
 
 /// What appears on standard output and standard error.
@@ -40,11 +33,7 @@ fn out(style: Style, events: &[Event<'_>]) -> String {
 }
 
 fn said(text: &str, joined: bool) -> Event<'_> {
-    Event::Text {
-        text: text.into(),
-        joined,
-        subagent: false,
-    }
+    Event::Text { text: text.into(), joined, subagent: false }
 }
 
 fn tool_ended(failed: bool, denied: bool, preview: &str) -> Event<'_> {
@@ -61,10 +50,7 @@ fn tool_ended(failed: bool, denied: bool, preview: &str) -> Event<'_> {
 }
 
 fn seed() -> Vec<Event<'static>> {
-    let item = |text: &str, status| TodoItem {
-        text: text.to_owned(),
-        status,
-    };
+    let item = |text: &str, status| TodoItem { text: text.to_owned(), status };
     vec![
         Event::ToolStarted {
             id: "1".into(),
@@ -161,20 +147,13 @@ fn pieces_of_a_text_are_one_text() {
         // An event that shows nothing does not break a line.
         (vec![said("a", false), usage, said("b", true)], "ab\n"),
         // An empty line of plain output is an empty line.
-        (
-            vec![said("a", false), said("", false), said("b", false)],
-            "a\n\nb\n",
-        ),
+        (vec![said("a", false), said("", false), said("b", false)], "a\n\nb\n"),
         // A sequence that is split over two pieces is still taken out.
         (vec![said("a\x1b[3", false), said("1mb", true)], "ab\n"),
         // A new text starts anew, whatever the one before left open.
         (vec![said("a\x1b]0;", false), said("b", false)], "a\nb\n"),
         (
-            vec![
-                said("a", false),
-                tool_ended(false, false, "x"),
-                said("b", true),
-            ],
+            vec![said("a", false), tool_ended(false, false, "x"), said("b", true)],
             "a\n\n[OK] Result <- Bash (1 line, 1 char)\n  |  x\n\nb\n",
         ),
     ] {
@@ -186,10 +165,7 @@ fn pieces_of_a_text_are_one_text() {
 fn a_text_of_any_length_is_cut_and_counted() {
     let long = "é".repeat(MAX_TEXT + 7);
     let shown = out(emoji(), &[said(&long, false), said("12\n3", true)]);
-    assert_eq!(
-        shown,
-        format!("{} … [11 more characters]\n", "é".repeat(MAX_TEXT))
-    );
+    assert_eq!(shown, format!("{} … [11 more characters]\n", "é".repeat(MAX_TEXT)));
     let thought = Event::Thinking {
         text: "x".repeat(MAX_THOUGHT + 1).into(),
         joined: false,
@@ -197,10 +173,7 @@ fn a_text_of_any_length_is_cut_and_counted() {
     };
     assert_eq!(
         out(Style::default(), &[thought]),
-        format!(
-            "[THINK] {} ... [1 more characters]\n",
-            "x".repeat(MAX_THOUGHT)
-        )
+        format!("[THINK] {} ... [1 more characters]\n", "x".repeat(MAX_THOUGHT))
     );
 }
 
@@ -216,10 +189,7 @@ fn a_tools_output_is_cut_by_lines_and_by_characters() {
     for (style, expected) in [
         (style(9, 99), "  |  one\n     two\n\n     three\n"),
         (style(2, 99), "  |  one\n     two\n     ... 2 more lines\n"),
-        (
-            style(9, 5),
-            "  |  one\n     tw\n     ... 9 more characters\n",
-        ),
+        (style(9, 5), "  |  one\n     tw\n     ... 9 more characters\n"),
         (style(0, 99), ""),
         (style(9, 0), ""),
     ] {
@@ -248,16 +218,8 @@ fn nothing_of_the_agents_steers_the_terminal() {
     let evil = "a\x1b[2J\x1b]0;t\x07b\rc\x08\u{9b}5n";
     let events = [
         said(evil, false),
-        Event::Thinking {
-            text: evil.into(),
-            joined: false,
-            subagent: true,
-        },
-        Event::Output {
-            stream: Stream::Stderr,
-            text: evil.into(),
-            joined: false,
-        },
+        Event::Thinking { text: evil.into(), joined: false, subagent: true },
+        Event::Output { stream: Stream::Stderr, text: evil.into(), joined: false },
         Event::ToolStarted {
             id: evil.into(),
             name: evil.into(),
@@ -266,59 +228,23 @@ fn nothing_of_the_agents_steers_the_terminal() {
         },
         tool_ended(true, false, evil),
         Event::Todo {
-            items: vec![TodoItem {
-                text: evil.to_owned(),
-                status: TodoStatus::Pending,
-            }],
+            items: vec![TodoItem { text: evil.to_owned(), status: TodoStatus::Pending }],
         },
         Event::Notice { text: evil.into() },
-        Event::Warning {
-            message: evil.into(),
-        },
-        Event::Note {
-            message: evil.into(),
-        },
-        Event::Vetoed {
-            reason: evil.into(),
-        },
-        Event::CompletionChecked {
-            complete: true,
-            found: Some(evil.into()),
-        },
-        Event::GuardrailStarted {
-            index: 0,
-            command: evil.into(),
-        },
-        Event::ScmStarted {
-            task: evil.into(),
-            argv: vec![evil.to_owned()],
-        },
-        Event::ScmEnded {
-            task: evil.into(),
-            ok: false,
-            detail: evil.into(),
-            duration_ms: 1,
-        },
+        Event::Warning { message: evil.into() },
+        Event::Note { message: evil.into() },
+        Event::Vetoed { reason: evil.into() },
+        Event::CompletionChecked { complete: true, found: Some(evil.into()) },
+        Event::GuardrailStarted { index: 0, command: evil.into() },
+        Event::ScmStarted { task: evil.into(), argv: vec![evil.to_owned()] },
+        Event::ScmEnded { task: evil.into(), ok: false, detail: evil.into(), duration_ms: 1 },
         Event::Leftovers {
-            processes: vec![Leftover {
-                pid: 1,
-                command: evil.to_owned(),
-            }],
+            processes: vec![Leftover { pid: 1, command: evil.to_owned() }],
             kept: true,
         },
-        Event::Session {
-            id: Some(evil.into()),
-            model: Some(evil.into()),
-        },
-        Event::Prompt {
-            bytes: 1,
-            preview: evil.into(),
-            feedback: false,
-        },
-        Event::StopRequested {
-            signal: evil.into(),
-            now: true,
-        },
+        Event::Session { id: Some(evil.into()), model: Some(evil.into()) },
+        Event::Prompt { bytes: 1, preview: evil.into(), feedback: false },
+        Event::StopRequested { signal: evil.into(), now: true },
         Event::Retrying {
             class: Class::Failed,
             message: evil.into(),
@@ -326,11 +252,7 @@ fn nothing_of_the_agents_steers_the_terminal() {
             failures: 1,
             max_failures: 2,
         },
-        Event::AgentStarted {
-            purpose: Purpose::Work,
-            pid: 1,
-            argv: vec![evil.to_owned()],
-        },
+        Event::AgentStarted { purpose: Purpose::Work, pid: 1, argv: vec![evil.to_owned()] },
         Event::RunStarted {
             run: evil.into(),
             version: evil.into(),
@@ -353,10 +275,7 @@ fn nothing_of_the_agents_steers_the_terminal() {
             tool_errors: 0,
         },
     ];
-    let style = Style {
-        verbose: true,
-        ..emoji()
-    };
+    let style = Style { verbose: true, ..emoji() };
     let (out, err) = render(style, &events);
     for text in [out, err] {
         let control = text.chars().find(|c| c.is_control() && *c != '\n');
@@ -366,10 +285,7 @@ fn nothing_of_the_agents_steers_the_terminal() {
 
 #[test]
 fn a_limit_that_ends_on_another_day_says_which() {
-    let waiting = |until_ms| Event::Waiting {
-        reason: WaitReason::RateLimit,
-        until_ms,
-    };
+    let waiting = |until_ms| Event::Waiting { reason: WaitReason::RateLimit, until_ms };
     assert_eq!(
         out(emoji(), &[waiting(START + 754_000)]),
         "⏳ Rate limit: waiting until 20:40:26 (12m34s)\n"
@@ -405,16 +321,9 @@ fn every_end_says_what_to_do_next() {
         };
         let shown = out(Style::default(), &[event]);
         let (first, next) = shown.split_once('\n').unwrap();
-        assert!(
-            first.contains(": why (iterations: 1, time: 1.0s)"),
-            "{shown}"
-        );
+        assert!(first.contains(": why (iterations: 1, time: 1.0s)"), "{shown}");
         assert!(next.starts_with("  |  Next: "), "{shown}");
-        assert_eq!(
-            first.starts_with("[OK]"),
-            outcome == Outcome::Complete,
-            "{shown}"
-        );
+        assert_eq!(first.starts_with("[OK]"), outcome == Outcome::Complete, "{shown}");
     }
 }
 
@@ -426,10 +335,7 @@ fn the_status_line_stays_beneath_the_text_and_leaves_nothing_behind() {
     assert_eq!(human.next_tick(), None);
     human.event(at(START), &Event::IterationStarted { max_iterations: 3 });
     human.flush();
-    assert_eq!(
-        sink.take(),
-        ["=== Iteration 1/3 ===\niteration 1/3 | 0s | working\r"]
-    );
+    assert_eq!(sink.take(), ["=== Iteration 1/3 ===\niteration 1/3 | 0s | working\r"]);
     assert_eq!(human.next_tick(), Some(START + 1000));
     human.event(at(START + 100), &said("He", false));
     human.flush();
@@ -443,22 +349,14 @@ fn the_status_line_stays_beneath_the_text_and_leaves_nothing_behind() {
         ]
     );
     human.tick(START + 1200);
-    assert_eq!(
-        sink.take(),
-        ["\r\x1b[1A\x1b[JHello\niteration 1/3 | 1s | working\r"]
-    );
+    assert_eq!(sink.take(), ["\r\x1b[1A\x1b[JHello\niteration 1/3 | 1s | working\r"]);
     drop(human);
     assert_eq!(sink.take(), ["\r\x1b[1A\x1b[JHello\n"]);
 }
 
 #[test]
 fn a_face_without_a_status_line_asks_for_no_wake_up() {
-    let screen = Screen::fake(
-        Sink::default().output(),
-        Sink::default().output(),
-        false,
-        None,
-    );
+    let screen = Screen::fake(Sink::default().output(), Sink::default().output(), false, None);
     let mut human = Human::new(emoji(), TimeZone::UTC, screen);
     human.event(at(START), &Event::IterationStarted { max_iterations: 3 });
     human.flush();
@@ -471,45 +369,21 @@ fn a_face_without_a_status_line_asks_for_no_wake_up() {
 fn golden_runs() {
     let journal = include_str!("../testdata/run.jsonl");
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/src/report/testdata");
-    let color = Style {
-        color: true,
-        color_errors: true,
-        ..emoji()
-    };
+    let color = Style { color: true, color_errors: true, ..emoji() };
     for (name, style) in [
         ("emoji", emoji()),
         ("plain", Style::default()),
         ("color", color),
-        (
-            "verbose",
-            Style {
-                verbose: true,
-                timestamps: true,
-                ..emoji()
-            },
-        ),
-        (
-            "quiet",
-            Style {
-                quiet: true,
-                ..emoji()
-            },
-        ),
-        (
-            "no_stream",
-            Style {
-                show_stream: false,
-                ..emoji()
-            },
-        ),
+        ("verbose", Style { verbose: true, timestamps: true, ..emoji() }),
+        ("quiet", Style { quiet: true, ..emoji() }),
+        ("no_stream", Style { show_stream: false, ..emoji() }),
     ] {
         let sink = Sink::default();
         // Both outputs into one, as in a terminal.
         let screen = Screen::fake(sink.output(), sink.output(), false, None);
         let mut human = Human::new(style, TimeZone::UTC, screen);
-        let entries = journal
-            .lines()
-            .map(|line| serde_json::from_str::<Entry<'static>>(line).unwrap());
+        let entries =
+            journal.lines().map(|line| serde_json::from_str::<Entry<'static>>(line).unwrap());
         replay(entries, &mut human);
         let shown = sink.text();
         let path = format!("{directory}/run.{name}.txt");

@@ -10,32 +10,16 @@ impl Human {
     pub(super) fn details(&mut self, at: Stamp, event: &Event<'_>) {
         let max = self.max_iterations;
         match event {
-            Event::RunStarted {
-                run,
-                version,
-                directory,
-                pid,
-                ..
-            } => {
+            Event::RunStarted { run, version, directory, pid, .. } => {
                 let mut pen = self.detail(at);
-                pen.say("Run ")
-                    .quote(run)
-                    .say(" of ralph ")
-                    .quote(version)
-                    .say(" in ");
+                pen.say("Run ").quote(run).say(" of ralph ").quote(version).say(" in ");
                 pen.quote(directory).say(&format!(" (pid {pid})")).end();
             }
             Event::IterationStarted { max_iterations } => {
                 let number = of(at.iteration, *max_iterations);
-                self.detail(at)
-                    .say(&format!("Iteration {number} starting"))
-                    .end();
+                self.detail(at).say(&format!("Iteration {number} starting")).end();
             }
-            Event::Prompt {
-                bytes,
-                preview,
-                feedback,
-            } => {
+            Event::Prompt { bytes, preview, feedback } => {
                 let with = if *feedback { ", with feedback" } else { "" };
                 let mut pen = self.detail(at);
                 pen.say(&format!("Prompt ({bytes} bytes{with}): "));
@@ -43,10 +27,7 @@ impl Human {
             }
             Event::AgentStarted { argv, .. } => {
                 let command = shell_words::join(argv);
-                self.detail(at)
-                    .say("Agent command: ")
-                    .quote_up_to(&command, 4 * MAX_DETAIL)
-                    .end();
+                self.detail(at).say("Agent command: ").quote_up_to(&command, 4 * MAX_DETAIL).end();
             }
             Event::Session { id, model } => {
                 let mut pen = self.detail(at);
@@ -57,49 +38,32 @@ impl Human {
                 pen.end();
             }
             Event::BackgroundTasks { running } => {
-                self.detail(at)
-                    .say(&format!("Background tasks of the agent: {running}"))
-                    .end();
+                self.detail(at).say(&format!("Background tasks of the agent: {running}")).end();
             }
-            Event::AgentEnded {
-                exit, duration_ms, ..
-            } => self.exited(at, "Agent", *exit, *duration_ms),
+            Event::AgentEnded { exit, duration_ms, .. } => {
+                self.exited(at, "Agent", *exit, *duration_ms)
+            }
             Event::GuardrailStarted { command, .. } => {
-                self.detail(at)
-                    .say("Running guardrail: ")
-                    .quote(command)
-                    .end();
+                self.detail(at).say("Running guardrail: ").quote(command).end();
             }
-            Event::GuardrailEnded {
-                exit, duration_ms, ..
-            } => self.exited(at, "Guardrail", *exit, *duration_ms),
+            Event::GuardrailEnded { exit, duration_ms, .. } => {
+                self.exited(at, "Guardrail", *exit, *duration_ms)
+            }
             Event::FeedbackSet { parts } => {
                 let actions: Vec<_> = parts.iter().map(|part| part.action.as_str()).collect();
-                let actions = if actions.is_empty() {
-                    "none".to_owned()
-                } else {
-                    actions.join(", ")
-                };
-                self.detail(at)
-                    .say("Feedback for the next prompt: ")
-                    .say(&actions)
-                    .end();
+                let actions =
+                    if actions.is_empty() { "none".to_owned() } else { actions.join(", ") };
+                self.detail(at).say("Feedback for the next prompt: ").say(&actions).end();
             }
             Event::ScmStarted { argv, .. } => {
                 let command = shell_words::join(argv);
                 self.detail(at).say("SCM command: ").quote(&command).end();
             }
-            Event::ScmEnded {
-                task,
-                ok,
-                duration_ms,
-                ..
-            } => {
+            Event::ScmEnded { task, ok, duration_ms, .. } => {
                 let word = if *ok { "done" } else { "failed" };
                 let mut pen = self.detail(at);
                 pen.say("SCM task ").quote(task);
-                pen.say(&format!(" {word} ({})", text::duration(*duration_ms)))
-                    .end();
+                pen.say(&format!(" {word} ({})", text::duration(*duration_ms))).end();
             }
             Event::CompletionChecked { complete, found } => {
                 let mut pen = self.detail(at);
@@ -108,18 +72,11 @@ impl Human {
                     Some(found) => pen.say("found \"").quote(found).say("\", "),
                     None => pen.say("nothing found, "),
                 };
-                pen.say(if *complete {
-                    "complete"
-                } else {
-                    "not complete"
-                })
-                .end();
+                pen.say(if *complete { "complete" } else { "not complete" }).end();
             }
             Event::IterationEnded { duration_ms, .. } => {
                 let (number, time) = (of(at.iteration, max), text::duration(*duration_ms));
-                self.detail(at)
-                    .say(&format!("Iteration {number} ended ({time})"))
-                    .end();
+                self.detail(at).say(&format!("Iteration {number} ended ({time})")).end();
             }
             Event::Note { message } => {
                 self.detail(at).quote_up_to(message, 4 * MAX_DETAIL).end();
