@@ -79,7 +79,7 @@ pub(super) fn carry_out(
     spec.run_id.clone_from(&session.run_id);
     let mut events = std::mem::take(&mut session.preface);
     events.extend(preface);
-    let finish = driver::run(&spec, &mut session.world, vec![reporter], events);
+    let finish = driver::run(&spec, &mut session.world, vec![reporter], &events);
     session.close();
     Ok(finish.exit_code)
 }

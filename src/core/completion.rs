@@ -193,10 +193,7 @@ impl TagScanner {
         // What was there has been searched, but for a tag that may have begun at its end.
         let mut from = self.pending.len().saturating_sub(self.close.len());
         self.pending.push_str(text);
-        loop {
-            let Some((at, is_open)) = self.next_tag(from) else {
-                break;
-            };
+        while let Some((at, is_open)) = self.next_tag(from) {
             if is_open {
                 self.pending.drain(..at + self.open.len());
                 self.inside = true;

@@ -44,7 +44,7 @@ pub enum Input {
     ResultSeen,
     /// So many of the agent's own background tasks are running.
     BackgroundTasks(u32),
-    AgentEnded(Report),
+    AgentEnded(Box<Report>),
     GuardrailEnded {
         failed: Option<Feedback>,
     },
@@ -327,7 +327,7 @@ impl LoopMachine {
                     *at = now.mono_ms;
                 }
             }
-            Input::AgentEnded(report) => self.agent_ended(now, report, &mut out),
+            Input::AgentEnded(report) => self.agent_ended(now, *report, &mut out),
             Input::GuardrailEnded { failed } => self.guardrail_ended(now, failed, &mut out),
             Input::ScmLooked { dirty } => {
                 if self.phase == Phase::LookingAtScm {
@@ -516,7 +516,7 @@ impl LoopMachine {
             Class::RateLimited | Class::Overloaded => {
                 let resets_at = report.failure.as_ref().and_then(|failure| failure.resets_at);
                 let message = told.unwrap_or_else(|| "the agent is at its limit".to_owned());
-                self.limited(now, resets_at, message, out);
+                self.limited(now, resets_at, &message, out);
             }
             Class::Empty => self.failed(now, "the agent said nothing".to_owned(), out),
             Class::Failed
@@ -569,13 +569,7 @@ impl LoopMachine {
 
     /// The agent's account or service has had enough for now. The iteration is tried again, and the
     /// wait counts as no failure.
-    fn limited(
-        &mut self,
-        now: Now,
-        resets_at: Option<i64>,
-        message: String,
-        out: &mut Vec<Action>,
-    ) {
+    fn limited(&mut self, now: Now, resets_at: Option<i64>, message: &str, out: &mut Vec<Action>) {
         let limit = self.rules.rate_limit;
         self.limits += 1;
         let until_wall = resets_at

@@ -38,7 +38,7 @@ pub fn run<W: World>(
     spec: &RunSpec,
     world: &mut W,
     reporters: Vec<Box<dyn Reporter>>,
-    preface: Vec<Event<'static>>,
+    preface: &[Event<'static>],
 ) -> Finish {
     let machine = LoopMachine::new(spec.rules.clone());
     let mut driver = Driver {
@@ -84,7 +84,7 @@ struct Driver<'s, W> {
 }
 
 impl<W: World> Driver<'_, W> {
-    fn begin(&mut self, preface: Vec<Event<'static>>) {
+    fn begin(&mut self, preface: &[Event<'static>]) {
         let spec = self.spec;
         let prompt = match &spec.prompt {
             PromptSource::Text(prompt) => text::truncate(prompt, 200, "…"),
@@ -102,7 +102,7 @@ impl<W: World> Driver<'_, W> {
             completion: spec.completion.describe().into(),
             max_iterations: spec.rules.max_iterations,
         });
-        for event in &preface {
+        for event in preface {
             self.recorder.record(event);
         }
         self.queue.push_back(Input::Start);
@@ -446,7 +446,7 @@ impl<W: World> Driver<'_, W> {
         self.leftovers(ended.leftovers, self.spec.agent.keep_background);
         self.recorder.record(&finished.ended);
         self.commit_message = finished.commit_message;
-        self.queue.push_back(Input::AgentEnded(finished.report));
+        self.queue.push_back(Input::AgentEnded(Box::new(finished.report)));
     }
 
     // Guardrails.

@@ -85,7 +85,7 @@ impl Loop {
 
     /// The agent that is being started runs and ends so.
     fn agent(&mut self, report: Report) -> &mut Self {
-        self.give(Input::AgentStarted).give(Input::AgentEnded(report))
+        self.give(Input::AgentStarted).give(Input::AgentEnded(Box::new(report)))
     }
 
     fn after(&mut self, ms: u64) -> &mut Self {
@@ -314,7 +314,7 @@ fn silence_ends_the_agent_and_output_resets_it() {
     assert_eq!(run.actions, [Action::EndAgent(EndCause::Inactivity)]);
     run.give(Input::Deadline);
     assert_eq!(run.actions, [], "it is ended once");
-    run.give(Input::AgentEnded(failed(Class::TimedOut)));
+    run.give(Input::AgentEnded(Box::new(failed(Class::TimedOut))));
     assert!(run.machine.deadline().is_some(), "a back-off");
 }
 
@@ -351,7 +351,7 @@ fn budgets_end_the_agent_and_the_run() {
     assert_eq!(run.actions, []);
     run.give(Input::Used(spent(0.4)));
     assert_eq!(run.actions, [Action::EndAgent(EndCause::Budget)]);
-    run.give(Input::AgentEnded(Report { usage: spent(0.4), ..failed(Class::Limited) }));
+    run.give(Input::AgentEnded(Box::new(Report { usage: spent(0.4), ..failed(Class::Limited) })));
     assert_eq!(run.outcome(), Some((Outcome::Budget, 3)));
 
     // A run that completes with its last cent is complete.
@@ -369,7 +369,7 @@ fn time_is_a_budget_too() {
     let mut run = Loop::start(Rules { iteration_budget: budget, ..rules() });
     run.give(Input::AgentStarted).until_deadline();
     assert_eq!(run.actions, [Action::EndAgent(EndCause::IterationBudget)]);
-    run.give(Input::AgentEnded(failed(Class::Limited)));
+    run.give(Input::AgentEnded(Box::new(failed(Class::Limited))));
     assert!(run.starts_agent(), "the next iteration has a budget of its own");
 }
 
@@ -380,12 +380,12 @@ fn a_first_stop_lets_the_agent_finish_and_a_second_ends_it() {
     run.give(Input::AgentStarted).give(stop(false));
     assert!(!run.asked(&Action::EndAgent(EndCause::Interrupt)));
     let mut patient = Loop { machine: run.machine.clone(), now: run.now, actions: Vec::new() };
-    patient.give(Input::AgentEnded(done()));
+    patient.give(Input::AgentEnded(Box::new(done())));
     assert_eq!(patient.outcome(), Some((Outcome::Interrupted, 130)), "guardrails did not pass");
     run.give(stop(true));
     assert!(run.asked(&Action::EndAgent(EndCause::Interrupt)));
     assert_eq!(run.outcome(), None, "not before the agent is gone");
-    run.give(Input::AgentEnded(failed(Class::Interrupted)));
+    run.give(Input::AgentEnded(Box::new(failed(Class::Interrupted))));
     assert_eq!(run.outcome(), Some((Outcome::Interrupted, 130)));
 }
 
@@ -466,7 +466,7 @@ fn what_breaks_ends_the_agent_first() {
     let mut run = Loop::start(rules());
     run.give(Input::AgentStarted).give(Input::Broken { message: "disk full".into() });
     assert_eq!(run.actions, [Action::EndAgent(EndCause::Broken)]);
-    run.give(Input::AgentEnded(failed(Class::Interrupted)));
+    run.give(Input::AgentEnded(Box::new(failed(Class::Interrupted))));
     assert_eq!(run.outcome(), Some((Outcome::Broken, 2)));
 }
 
@@ -671,7 +671,7 @@ proptest! {
                             world.complete_claimed = report.complete;
                         }
                         world.spent += 0.1;
-                        Input::AgentEnded(report)
+                        Input::AgentEnded(Box::new(report))
                     } else if std::mem::take(&mut world.guardrail) {
                         world.guardrail_failed |= flag;
                         Input::GuardrailEnded { failed: flag.then(|| feedback("no")) }
@@ -697,7 +697,7 @@ proptest! {
             world.stop_asked = true;
             world.carry_out(machine.step(now, Input::Stop { signal: "SIGHUP", now: true }));
             let input = if world.agent.take().is_some() {
-                Some(Input::AgentEnded(report(0, true)))
+                Some(Input::AgentEnded(Box::new(report(0, true))))
             } else if std::mem::take(&mut world.guardrail) {
                 Some(Input::GuardrailEnded { failed: None })
             } else if std::mem::take(&mut world.looking) {
