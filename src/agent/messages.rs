@@ -18,7 +18,7 @@ use jiff::{Timestamp, Zoned};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::json::{Count, Raw, RawText, Size, Str, lenient};
+use super::json::{Count, Raw, RawText, Size, Str, Walk, lenient, utf8};
 use super::structured::{LineParser, Read};
 use super::text::Words;
 use super::{Emit, PREVIEW_CHARS, SUMMARY_CHARS, one_line, reset};
@@ -64,7 +64,7 @@ impl Messages {
     }
 
     fn assistant(&mut self, line: &Head<'_>, emit: &mut Emit<'_>) -> Read {
-        let Some(message) = line.message.and_then(Message::of) else {
+        let Some(message) = &line.message else {
             return Read::Unknown;
         };
         let subagent = line.from_subagent;
@@ -73,7 +73,8 @@ impl Messages {
             || message
                 .model
                 .is_some_and(|model| model.bytes() == b"<synthetic>");
-        let understood = message.each_block(|block| {
+        let mut understood = true;
+        for block in &message.blocks {
             match block.kind.bytes() {
                 b"text" | b"thinking" if block.text.is_empty() => {}
                 b"text" if synthetic => self.synthetic(&block.text.text(), line.timestamp, emit),
@@ -92,10 +93,9 @@ impl Messages {
                 kind if kind.ends_with(b"tool_result") => {
                     self.tool_ended(block, false, subagent, emit);
                 }
-                _ => return false,
+                _ => understood = false,
             }
-            true
-        });
+        }
         if let (Some(id), Some(usage)) = (message.id, message.usage)
             && self.account.message(&id.text(), Tokens::read(usage))
         {
@@ -120,13 +120,14 @@ impl Messages {
     }
 
     fn user(&mut self, line: &Head<'_>, emit: &mut Emit<'_>) -> Read {
-        let Some(message) = line.message.and_then(Message::of) else {
+        let Some(message) = &line.message else {
             return Read::Unknown;
         };
         let subagent = line.from_subagent;
         // What a person or ralph asked is known; what the program added by itself is news.
         let news = !self.dialect.echoes_prompt && !subagent && !line.replay;
-        let understood = message.each_block(|block| {
+        let mut understood = true;
+        for block in &message.blocks {
             match block.kind.bytes() {
                 kind if kind.ends_with(b"tool_result") => {
                     let denied = block.is_error && refused(line.tool_result_meta, block);
@@ -140,10 +141,9 @@ impl Messages {
                     }
                 }
                 b"image" | b"document" => {}
-                _ => return false,
+                _ => understood = false,
             }
-            true
-        });
+        }
         Read::understood(understood)
     }
 
@@ -577,13 +577,13 @@ pub(super) fn tool_output(content: Option<Raw<'_>>) -> (Size, Cow<'_, str>) {
 /// A value of another form than is known is shown as it is written.
 fn written(raw: Raw<'_>) -> Cow<'_, str> {
     let bytes = raw.bytes();
-    String::from_utf8_lossy(&bytes[..bytes.len().min(PREVIEW_CHARS)])
+    utf8(&bytes[..bytes.len().min(PREVIEW_CHARS)])
 }
 
 fn written_size(raw: Raw<'_>) -> Size {
     Size {
         lines: 1,
-        chars: String::from_utf8_lossy(raw.bytes()).chars().count() as u64,
+        chars: utf8(raw.bytes()).chars().count() as u64,
     }
 }
 
@@ -627,7 +627,7 @@ pub(super) fn key_values(input: Option<Raw<'_>>) -> String {
             if !out.is_empty() {
                 out.push_str(", ");
             }
-            out.push_str(&String::from_utf8_lossy(key));
+            out.push_str(&utf8(key));
             out.push('=');
             match value.text() {
                 Some(text) => out.push_str(&text.head(SUMMARY_CHARS + 1)),
@@ -936,7 +936,7 @@ impl ModelTokens {
 #[derive(Default)]
 struct Head<'a> {
     kind: RawText<'a>,
-    message: Option<Raw<'a>>,
+    message: Option<Message<'a>>,
     from_subagent: bool,
     api_error: bool,
     replay: bool,
@@ -947,16 +947,26 @@ struct Head<'a> {
 impl<'a> Head<'a> {
     fn of(line: &'a [u8]) -> Option<Self> {
         let mut head = Head::default();
-        Raw::document(line.trim_ascii_end()).members(|key, value| match key {
-            b"type" => head.kind = value.text().unwrap_or_default(),
-            b"message" => head.message = Some(value),
-            b"parent_tool_use_id" => head.from_subagent = !value.is_null(),
-            b"is_api_error_message" => head.api_error = value.is_true(),
-            b"isReplay" => head.replay = value.is_true(),
-            b"tool_result_meta" => head.tool_result_meta = Some(value),
-            b"timestamp" => head.timestamp = value.text(),
-            _ => {}
+        let mut walk = Walk::over(line);
+        walk.object(|key, walk| {
+            match key {
+                // In some lines it is a sentence.
+                b"message" if walk.next() == Some(b'{') => {
+                    head.message = Some(Message::take(walk)?);
+                }
+                b"type" => head.kind = walk.value()?.text().unwrap_or_default(),
+                b"parent_tool_use_id" => head.from_subagent = !walk.value()?.is_null(),
+                b"is_api_error_message" => head.api_error = walk.value()?.is_true(),
+                b"isReplay" => head.replay = walk.value()?.is_true(),
+                b"tool_result_meta" => head.tool_result_meta = Some(walk.value()?),
+                b"timestamp" => head.timestamp = walk.value()?.text(),
+                _ => {
+                    walk.value()?;
+                }
+            }
+            Some(())
         })?;
+        walk.end()?;
         Some(head)
     }
 }
@@ -966,41 +976,39 @@ impl<'a> Head<'a> {
 struct Message<'a> {
     id: Option<RawText<'a>>,
     model: Option<RawText<'a>>,
-    content: Option<Raw<'a>>,
+    blocks: Vec<Block<'a>>,
     usage: Option<Raw<'a>>,
 }
 
 impl<'a> Message<'a> {
-    fn of(raw: Raw<'a>) -> Option<Self> {
+    fn take(walk: &mut Walk<'a>) -> Option<Self> {
         let mut message = Message::default();
-        raw.members(|key, value| match key {
-            b"id" => message.id = value.text(),
-            b"model" => message.model = value.text(),
-            b"content" => message.content = Some(value),
-            b"usage" => message.usage = Some(value),
-            _ => {}
+        walk.object(|key, walk| {
+            match key {
+                b"id" => message.id = walk.value()?.text(),
+                b"model" => message.model = walk.value()?.text(),
+                b"usage" => message.usage = Some(walk.value()?),
+                b"content" if walk.next() == Some(b'[') => walk.array(|walk| {
+                    message.blocks.push(Block::take(walk)?);
+                    Some(())
+                })?,
+                // A message of nothing but a text.
+                b"content" => {
+                    if let Some(text) = walk.value()?.text() {
+                        message.blocks.push(Block {
+                            kind: RawText::keyword("text"),
+                            text,
+                            ..Block::default()
+                        });
+                    }
+                }
+                _ => {
+                    walk.value()?;
+                }
+            }
+            Some(())
         })?;
         Some(message)
-    }
-
-    /// Hands the blocks to `each`, which says whether it understood, and says whether all were
-    /// understood. A message of nothing but a text is one block.
-    fn each_block(&self, mut each: impl FnMut(&Block<'a>) -> bool) -> bool {
-        let Some(content) = self.content.filter(|content| !content.is_null()) else {
-            return true;
-        };
-        if let Some(text) = content.text() {
-            return each(&Block {
-                kind: RawText::keyword("text"),
-                text,
-                ..Block::default()
-            });
-        }
-        let mut understood = true;
-        let list = content.elements(|block| {
-            understood &= Block::of(block).is_some_and(|block| each(&block));
-        });
-        list.is_some() && understood
     }
 }
 
@@ -1019,17 +1027,21 @@ struct Block<'a> {
 }
 
 impl<'a> Block<'a> {
-    fn of(raw: Raw<'a>) -> Option<Self> {
+    fn take(walk: &mut Walk<'a>) -> Option<Self> {
         let mut block = Block::default();
-        raw.members(|key, value| match key {
-            b"type" => block.kind = value.text().unwrap_or_default(),
-            b"text" | b"thinking" => block.text = value.text().unwrap_or_default(),
-            b"id" | b"tool_use_id" => block.id = value.text().unwrap_or_default(),
-            b"name" => block.name = value.text(),
-            b"input" => block.input = Some(value),
-            b"content" => block.content = Some(value),
-            b"is_error" => block.is_error = value.is_true(),
-            _ => {}
+        walk.object(|key, walk| {
+            let value = walk.value()?;
+            match key {
+                b"type" => block.kind = value.text().unwrap_or_default(),
+                b"text" | b"thinking" => block.text = value.text().unwrap_or_default(),
+                b"id" | b"tool_use_id" => block.id = value.text().unwrap_or_default(),
+                b"name" => block.name = value.text(),
+                b"input" => block.input = Some(value),
+                b"content" => block.content = Some(value),
+                b"is_error" => block.is_error = value.is_true(),
+                _ => {}
+            }
+            Some(())
         })?;
         Some(block)
     }
