@@ -405,29 +405,32 @@ fn resolve(raw: &[u8], max: usize) -> Cow<'_, str> {
             Cow::Owned(text) => Cow::Owned(head(&text, max).to_owned()),
         };
     };
-    let mut out = String::with_capacity(raw.len().min(max));
-    let mut left = max;
+    // No character takes more than four bytes, so that this is enough whatever they are.
+    let enough = max.saturating_mul(4);
+    let mut out = Vec::with_capacity(raw.len().min(enough));
     let mut rest = raw;
     let mut plain = first;
     loop {
-        let text = utf8(&rest[..plain]);
-        let text = head(&text, left);
-        out.push_str(text);
+        out.extend_from_slice(&rest[..plain]);
         rest = &rest[plain..];
-        if max != usize::MAX {
-            left -= text.chars().count();
-        }
-        if rest.is_empty() || left == 0 {
-            return Cow::Owned(out);
+        if rest.is_empty() || out.len() >= enough {
+            break;
         }
         let (character, length) = escape(rest);
-        out.push(character);
-        if max != usize::MAX {
-            left -= 1;
+        if character.is_ascii() {
+            out.push(character as u8);
+        } else {
+            out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
         }
         rest = &rest[length..];
         plain = memchr(b'\\', rest).unwrap_or(rest.len());
     }
+    let mut text = match String::from_utf8(out) {
+        Ok(text) => text,
+        Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+    };
+    text.truncate(head(&text, max).len());
+    Cow::Owned(text)
 }
 
 /// The same as `String::from_utf8_lossy`, which takes a multiple of the time where nothing is wrong.

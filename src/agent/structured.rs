@@ -93,7 +93,10 @@ impl<P: LineParser> Reader for Structured<P> {
             }
             Read::Malformed => {
                 let text = utf8(line.bytes);
-                self.stdout.push(&text);
+                // A broken piece of the stream may hold anybody's words.
+                if line.is_whole() && !text.starts_with('{') {
+                    self.stdout.push(&text);
+                }
                 emit(output(Stream::Stdout, text, line.joined));
             }
         }
