@@ -3,7 +3,7 @@
 //! A line of an agent's stream may hold megabytes of a tool's output, twice, of which two thousand
 //! characters are shown. So a line is not parsed: its members are found by walking over them, a
 //! string is walked over by looking for its closing quote, and only what is needed is resolved.
-//! That is some three times as fast as a full parse into borrowed values, see `benches/parse.rs`.
+//! That is about twice as fast as a full parse into borrowed values; `benches/parse.rs` measures it.
 //!
 //! It is also more forgiving where a strict parser would refuse the whole line. Programs written in
 //! JavaScript cut texts in the middle of a surrogate pair; here such a half becomes U+FFFD, and so
