@@ -7,10 +7,9 @@ use std::borrow::Cow;
 
 use jiff::Zoned;
 use serde::Deserialize;
-use serde_json::value::RawValue;
 
-use super::json::{Count, RawText, Size, Str, lenient};
-use super::messages::key_values;
+use super::json::{Count, Raw, RawText, Size, Str, lenient};
+use super::messages::{key_values, tool_output};
 use super::structured::{LineParser, Read, Structured};
 use super::text::{PlainReader, Words};
 use super::{
@@ -318,8 +317,8 @@ struct EventLine<'a> {
     kind: Str<'a>,
     thread_id: Option<Str<'a>>,
     item: Option<Item<'a>>,
-    usage: Option<&'a RawValue>,
-    error: Option<&'a RawValue>,
+    usage: Option<Raw<'a>>,
+    error: Option<Raw<'a>>,
     message: Option<RawText<'a>>,
 }
 
@@ -342,14 +341,14 @@ struct Item<'a> {
     aggregated_output: Option<RawText<'a>>,
     #[serde(default)]
     exit_code: ExitCode,
-    changes: Option<&'a RawValue>,
-    items: Option<&'a RawValue>,
+    changes: Option<Raw<'a>>,
+    items: Option<Raw<'a>>,
     query: Option<RawText<'a>>,
     server: Option<Str<'a>>,
     tool: Option<Str<'a>>,
-    arguments: Option<&'a RawValue>,
-    result: Option<&'a RawValue>,
-    error: Option<&'a RawValue>,
+    arguments: Option<Raw<'a>>,
+    result: Option<Raw<'a>>,
+    error: Option<Raw<'a>>,
 }
 
 /// 0 while it is not known.
@@ -401,15 +400,9 @@ impl Item<'_> {
     fn output(&self) -> (Size, Cow<'_, str>) {
         let error: ErrorObject<'_> = lenient(self.error);
         let text = self.aggregated_output.or(error.message);
-        if let Some(text) = text.or_else(|| self.result.and_then(RawText::of)) {
-            return (text.size(), text.head(PREVIEW_CHARS));
-        }
-        match self.result.map(RawValue::get) {
-            None | Some("null") => (Size::default(), Cow::Borrowed("")),
-            Some(raw) => {
-                let size = Size { lines: 1, chars: raw.chars().count() as u64 };
-                (size, crate::core::text::head(raw, PREVIEW_CHARS).into())
-            }
+        match text {
+            Some(text) => (text.size(), text.head(PREVIEW_CHARS)),
+            None => tool_output(self.result),
         }
     }
 }

@@ -1,9 +1,14 @@
-//! Strings of a JSON document, looked at where they stand.
+//! JSON looked at where it stands.
 //!
-//! The output of a tool may be megabytes of which two thousand characters are shown, so it is
-//! counted and cut without resolving all of its escapes. And programs written in JavaScript cut
-//! texts in the middle of a surrogate pair, which a strict parser refuses together with the whole
-//! line; here such a half becomes U+FFFD.
+//! A line of an agent's stream may hold megabytes of a tool's output, twice, of which two thousand
+//! characters are shown. So a line is not parsed: its members are found by walking over them, a
+//! string is walked over by looking for its closing quote, and only what is needed is resolved.
+//! That is about twice as fast as a full parse into borrowed values; `benches/parse.rs` measures it.
+//!
+//! It is also more forgiving where a strict parser would refuse the whole line. Programs written in
+//! JavaScript cut texts in the middle of a surrogate pair; here such a half becomes U+FFFD, and so
+//! do bytes that are not UTF-8. What decides over success (a `result`) is parsed strictly by its
+//! reader all the same.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,8 +18,245 @@ use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-/// A short string: an id, a name, a keyword. Borrowed if it holds no escapes, which `Option<Cow>`
-/// never is.
+/// A value as it is written in the document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Raw<'a>(&'a [u8]);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Raw<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = <&'a RawValue>::deserialize(deserializer)?;
+        Ok(Raw(raw.get().as_bytes()))
+    }
+}
+
+impl<'a> Raw<'a> {
+    pub(crate) fn bytes(self) -> &'a [u8] {
+        self.0
+    }
+
+    pub(crate) fn is_null(self) -> bool {
+        self.0 == b"null"
+    }
+
+    pub(crate) fn is_true(self) -> bool {
+        self.0 == b"true"
+    }
+
+    /// The string that this is, if it is one.
+    pub(crate) fn text(self) -> Option<RawText<'a>> {
+        let inside = self.0.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+        Some(RawText(inside))
+    }
+
+    /// The count that this is; anything but a number counts as nothing.
+    pub(crate) fn count(self) -> u64 {
+        let text = std::str::from_utf8(self.0).unwrap_or_default();
+        text.parse().unwrap_or_else(|_| {
+            // A cast from a float saturates, and takes what is not a number for 0.
+            text.parse::<f64>().unwrap_or_default() as u64
+        })
+    }
+
+    /// Hands the members of an object to `each`: the key as it is written, and the value. `None` if
+    /// this is not an object and nothing else, however many members there seemed to be.
+    pub(crate) fn members(self, mut each: impl FnMut(&'a [u8], Raw<'a>)) -> Option<()> {
+        let mut walk = Walk::over(self.0);
+        walk.object(|key, walk| {
+            each(key, walk.value()?);
+            Some(())
+        })?;
+        walk.end()
+    }
+
+    /// Hands the elements of an array to `each`. `None` if this is not an array and nothing else.
+    pub(crate) fn elements(self, mut each: impl FnMut(Raw<'a>)) -> Option<()> {
+        let mut walk = Walk::over(self.0);
+        walk.array(|walk| {
+            each(walk.value()?);
+            Some(())
+        })?;
+        walk.end()
+    }
+}
+
+/// A walk over a document, from its beginning to its end, once. `None` is said by any step that
+/// does not find what it should.
+#[derive(Debug)]
+pub(crate) struct Walk<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Walk<'a> {
+    pub(crate) fn over(bytes: &'a [u8]) -> Self {
+        Walk { bytes, at: 0 }
+    }
+
+    /// The byte that the next value begins with.
+    pub(crate) fn next(&self) -> Option<u8> {
+        self.bytes.get(self.at).copied()
+    }
+
+    /// Takes a value of any kind.
+    pub(crate) fn value(&mut self) -> Option<Raw<'a>> {
+        let start = self.at;
+        self.at = value_end(self.bytes, start)?;
+        Some(Raw(&self.bytes[start..self.at]))
+    }
+
+    /// Takes an object. `each` gets a key, as it is written, and has to take the value.
+    pub(crate) fn object(
+        &mut self,
+        mut each: impl FnMut(&'a [u8], &mut Self) -> Option<()>,
+    ) -> Option<()> {
+        self.step(b'{')?;
+        if self.next() == Some(b'}') {
+            self.at += 1;
+            return Some(());
+        }
+        loop {
+            let start = self.at;
+            self.at = string_end(self.bytes, start)?;
+            let key = &self.bytes[start + 1..self.at - 1];
+            self.skip_space();
+            self.step(b':')?;
+            each(key, self)?;
+            if !self.goes_on(b'}')? {
+                return Some(());
+            }
+        }
+    }
+
+    /// Takes an array. `each` has to take the element.
+    pub(crate) fn array(&mut self, mut each: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
+        self.step(b'[')?;
+        if self.next() == Some(b']') {
+            self.at += 1;
+            return Some(());
+        }
+        loop {
+            each(self)?;
+            if !self.goes_on(b']')? {
+                return Some(());
+            }
+        }
+    }
+
+    /// There is nothing more.
+    pub(crate) fn end(mut self) -> Option<()> {
+        self.skip_space();
+        (self.at == self.bytes.len()).then_some(())
+    }
+
+    /// After a member or an element: is there another one?
+    fn goes_on(&mut self, closing: u8) -> Option<bool> {
+        self.skip_space();
+        let next = self.next()?;
+        if next == closing {
+            self.at += 1;
+            Some(false)
+        } else {
+            self.step(b',')?;
+            Some(true)
+        }
+    }
+
+    fn step(&mut self, byte: u8) -> Option<()> {
+        if self.next() != Some(byte) {
+            return None;
+        }
+        self.at += 1;
+        self.skip_space();
+        Some(())
+    }
+
+    fn skip_space(&mut self) {
+        while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.next() {
+            self.at += 1;
+        }
+    }
+}
+
+/// Where the value ends that begins at `at`.
+fn value_end(bytes: &[u8], mut at: usize) -> Option<usize> {
+    match bytes.get(at)? {
+        b'"' => string_end(bytes, at),
+        b'{' | b'[' => {
+            let mut depth = 0usize;
+            loop {
+                match bytes.get(at)? {
+                    b'"' => {
+                        at = string_end(bytes, at)?;
+                        continue;
+                    }
+                    b'{' | b'[' => depth += 1,
+                    b'}' | b']' => depth -= 1,
+                    _ => {}
+                }
+                at += 1;
+                if depth == 0 {
+                    return Some(at);
+                }
+            }
+        }
+        _ => {
+            let end = bytes[at..]
+                .iter()
+                .position(|byte| {
+                    matches!(
+                        byte,
+                        b',' | b'}' | b']' | b':' | b'"' | b' ' | b'\t' | b'\n' | b'\r'
+                    )
+                })
+                .map_or(bytes.len(), |length| at + length);
+            (end > at).then_some(end)
+        }
+    }
+}
+
+/// Where the string ends whose opening quote is at `at`.
+fn string_end(bytes: &[u8], at: usize) -> Option<usize> {
+    if bytes.get(at) != Some(&b'"') {
+        return None;
+    }
+    let start = at + 1;
+    let mut from = start;
+    loop {
+        let quote = from + find_quote(&bytes[from..])?;
+        // A quote after an odd number of backslashes belongs to the string. Looking back costs less
+        // than stopping at every escape: most of them are line ends.
+        let backslashes = bytes[start..quote]
+            .iter()
+            .rev()
+            .take_while(|byte| **byte == b'\\')
+            .count();
+        if backslashes % 2 == 0 {
+            return Some(quote + 1);
+        }
+        from = quote + 1;
+    }
+}
+
+/// Most strings are keys, ids and words, which are over before a search that is made for long
+/// distances has begun; so the first bytes are looked at eight at a time.
+fn find_quote(bytes: &[u8]) -> Option<usize> {
+    const QUOTES: u64 = u64::from_ne_bytes([b'"'; 8]);
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
+    let (words, _) = bytes.as_chunks::<8>();
+    for (nth, word) in words.iter().take(5).enumerate() {
+        let zero_where_quote = u64::from_le_bytes(*word) ^ QUOTES;
+        let found = zero_where_quote.wrapping_sub(ONES) & !zero_where_quote & HIGH;
+        if found != 0 {
+            return Some(nth * 8 + found.trailing_zeros() as usize / 8);
+        }
+    }
+    let near = words.len().min(5) * 8;
+    memchr(b'"', &bytes[near..]).map(|at| near + at)
+}
+
+/// A short string of a known form: an id, a name, a keyword. Borrowed if it holds no escapes, which
+/// `Option<Cow>` never is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Str<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
@@ -27,14 +269,14 @@ impl std::ops::Deref for Str<'_> {
     }
 }
 
-/// The inside of a JSON string as it is written: without the quotes, escapes unresolved.
+/// The inside of a string as it is written: without the quotes, escapes unresolved.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct RawText<'a>(&'a str);
+pub(crate) struct RawText<'a>(&'a [u8]);
 
 impl<'de: 'a, 'a> Deserialize<'de> for RawText<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let raw = <&'a RawValue>::deserialize(deserializer)?;
-        RawText::of(raw).ok_or_else(|| D::Error::custom("a string was expected"))
+        let text = Raw::deserialize(deserializer)?.text();
+        text.ok_or_else(|| D::Error::custom("a string was expected"))
     }
 }
 
@@ -46,13 +288,18 @@ pub(crate) struct Size {
 }
 
 impl<'a> RawText<'a> {
-    /// The string that `raw` is, if it is one.
-    pub(crate) fn of(raw: &'a RawValue) -> Option<Self> {
-        raw.get().strip_prefix('"')?.strip_suffix('"').map(RawText)
+    /// A word that needs no escapes.
+    pub(crate) fn keyword(word: &'static str) -> Self {
+        RawText(word.as_bytes())
     }
 
     pub(crate) fn is_empty(self) -> bool {
         self.0.is_empty()
+    }
+
+    /// As it is written, for comparing with words that need no escapes.
+    pub(crate) fn bytes(self) -> &'a [u8] {
+        self.0
     }
 
     /// All of the text.
@@ -62,15 +309,36 @@ impl<'a> RawText<'a> {
 
     /// The first `max` characters.
     pub(crate) fn head(self, max: usize) -> Cow<'a, str> {
-        // No character is written with more than twelve bytes (a surrogate pair of escapes).
-        let enough = self.0.floor_char_boundary(max.saturating_mul(12));
+        // No character is written with more than twelve bytes (a surrogate pair of escapes). A
+        // character that is cut here is beyond the ones that are asked for.
+        let enough = self.0.len().min(max.saturating_mul(12));
         resolve(&self.0[..enough], max)
     }
 
     /// Counts lines and characters of the text.
     pub(crate) fn size(self) -> Size {
-        let bytes = self.0.as_bytes();
-        let mut chars = self.0.chars().count();
+        let bytes = self.0;
+        let tally = Tally::of(bytes);
+        if tally.backslashes == 0 {
+            return Size {
+                lines: u64::from(!bytes.is_empty()),
+                chars: tally.chars,
+            };
+        }
+        if tally.hard == 0 {
+            // Every backslash makes one character of two.
+            return Size {
+                lines: tally.newlines + u64::from(!bytes.ends_with(b"\\n")),
+                chars: tally.chars - tally.backslashes,
+            };
+        }
+        self.size_step_by_step(tally.chars)
+    }
+
+    /// The same where an escape may be longer, or be a backslash itself.
+    fn size_step_by_step(self, written: u64) -> Size {
+        let bytes = self.0;
+        let mut chars = written;
         let mut newlines = 0;
         let mut after = 0;
         let mut ends_with_newline = false;
@@ -78,62 +346,112 @@ impl<'a> RawText<'a> {
             if at < after {
                 continue;
             }
-            ends_with_newline = false;
-            after = at + 2;
-            match bytes.get(at + 1) {
-                Some(b'n') => {
-                    newlines += 1;
-                    chars -= 1;
-                    ends_with_newline = after == bytes.len();
-                }
-                Some(b'u') => {
-                    let (_, length) = code_point(&self.0[at..]);
-                    chars -= length - 1;
-                    after = at + length;
-                }
-                _ => chars -= 1,
-            }
+            let (character, length) = escape(&bytes[at..]);
+            // The bytes of an escape are ASCII, so that each of them was counted as a character.
+            chars = chars.saturating_sub(length as u64 - 1);
+            after = at + length;
+            newlines += u64::from(character == '\n');
+            ends_with_newline = character == '\n' && after == bytes.len();
         }
-        let lines = newlines + u64::from(!bytes.is_empty() && !ends_with_newline);
-        Size { lines, chars: chars as u64 }
+        Size {
+            lines: newlines + u64::from(!ends_with_newline),
+            chars,
+        }
+    }
+}
+
+/// What a fast look at a string tells.
+#[derive(Default)]
+struct Tally {
+    /// Characters as they are written, escapes unresolved.
+    chars: u64,
+    backslashes: u64,
+    newlines: u64,
+    /// Backslashes before another one, or before a `u`.
+    hard: u64,
+}
+
+impl Tally {
+    /// Counts in blocks small enough for a byte to hold the sums, which the compiler turns into
+    /// vector instructions.
+    fn of(bytes: &[u8]) -> Self {
+        let mut tally = Tally::default();
+        let after = bytes.get(1..).unwrap_or_default();
+        for (block, next) in bytes.chunks(128).zip(after.chunks(128).chain([&[][..]])) {
+            let (mut chars, mut backslashes, mut newlines, mut hard) = (0u8, 0u8, 0u8, 0u8);
+            for byte in block {
+                chars += u8::from(byte & 0b1100_0000 != 0b1000_0000);
+                backslashes += u8::from(*byte == b'\\');
+            }
+            for (byte, next) in block.iter().zip(next) {
+                let escape = *byte == b'\\';
+                newlines += u8::from(escape & (*next == b'n'));
+                hard += u8::from(escape & ((*next == b'\\') | (*next == b'u')));
+            }
+            tally.chars += u64::from(chars);
+            tally.backslashes += u64::from(backslashes);
+            tally.newlines += u64::from(newlines);
+            tally.hard += u64::from(hard);
+        }
+        tally
     }
 }
 
 /// Resolves the escapes of at most `max` characters.
-fn resolve(raw: &str, max: usize) -> Cow<'_, str> {
-    let Some(first) = memchr(b'\\', raw.as_bytes()) else {
-        return Cow::Borrowed(crate::core::text::head(raw, max));
+fn resolve(raw: &[u8], max: usize) -> Cow<'_, str> {
+    let Some(first) = memchr(b'\\', raw) else {
+        return match utf8(raw) {
+            Cow::Borrowed(text) => Cow::Borrowed(head(text, max)),
+            Cow::Owned(text) => Cow::Owned(head(&text, max).to_owned()),
+        };
     };
-    let mut out = String::with_capacity(raw.len());
-    let mut left = max;
+    // No character takes more than four bytes, so that this is enough whatever they are.
+    let enough = max.saturating_mul(4);
+    let mut out = Vec::with_capacity(raw.len().min(enough));
     let mut rest = raw;
     let mut plain = first;
-    while left > 0 {
-        let text = &rest[..plain];
-        if text.len() <= left {
-            out.push_str(text);
-            left -= text.chars().count();
-        } else {
-            let text = crate::core::text::head(text, left);
-            out.push_str(text);
-            left -= text.chars().count();
-        }
+    loop {
+        out.extend_from_slice(&rest[..plain]);
         rest = &rest[plain..];
-        if rest.is_empty() || left == 0 {
+        if rest.is_empty() || out.len() >= enough {
             break;
         }
         let (character, length) = escape(rest);
-        out.push(character);
-        left -= 1;
+        if character.is_ascii() {
+            out.push(character as u8);
+        } else {
+            out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+        }
         rest = &rest[length..];
-        plain = memchr(b'\\', rest.as_bytes()).unwrap_or(rest.len());
+        plain = memchr(b'\\', rest).unwrap_or(rest.len());
     }
-    Cow::Owned(out)
+    let mut text = match String::from_utf8(out) {
+        Ok(text) => text,
+        Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+    };
+    text.truncate(head(&text, max).len());
+    Cow::Owned(text)
+}
+
+/// The same as `String::from_utf8_lossy`, which takes a multiple of the time where nothing is wrong.
+pub(crate) fn utf8(bytes: &[u8]) -> Cow<'_, str> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Cow::Borrowed(text),
+        Err(_) => String::from_utf8_lossy(bytes),
+    }
+}
+
+fn head(text: &str, max: usize) -> &str {
+    if text.len() <= max {
+        text
+    } else {
+        crate::core::text::head(text, max)
+    }
 }
 
 /// The character that an escape at the beginning of `raw` stands for, and the escape's length.
-fn escape(raw: &str) -> (char, usize) {
-    let character = match raw.as_bytes().get(1) {
+fn escape(raw: &[u8]) -> (char, usize) {
+    let character = match raw.get(1) {
         Some(b'n') => '\n',
         Some(b't') => '\t',
         Some(b'r') => '\r',
@@ -141,20 +459,20 @@ fn escape(raw: &str) -> (char, usize) {
         Some(b'f') => '\u{c}',
         Some(b'u') => return code_point(raw),
         Some(byte @ (b'"' | b'\\' | b'/')) => char::from(*byte),
-        // No parser lets this through.
+        // No JSON; one backslash is all that is known to belong to it.
         _ => return (char::REPLACEMENT_CHARACTER, 1),
     };
     (character, 2)
 }
 
 /// The same for `\uXXXX`, two of which may make one character.
-fn code_point(raw: &str) -> (char, usize) {
+fn code_point(raw: &[u8]) -> (char, usize) {
     let unit = |at: usize| {
-        let digits = raw.get(at..at + 6)?.strip_prefix("\\u")?;
-        u32::from_str_radix(digits, 16).ok()
+        let digits = raw.get(at..at + 6)?.strip_prefix(b"\\u")?;
+        u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
     };
     let Some(high) = unit(0) else {
-        return (char::REPLACEMENT_CHARACTER, raw.len().min(2));
+        return (char::REPLACEMENT_CHARACTER, 2);
     };
     if let Some(character) = char::from_u32(high) {
         return (character, 6);
@@ -225,8 +543,9 @@ impl<'de> Deserialize<'de> for Count {
 }
 
 /// Reads a part of a line that may be missing or of another shape than is known.
-pub(crate) fn lenient<'a, T: Deserialize<'a> + Default>(raw: Option<&'a RawValue>) -> T {
-    raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
+pub(crate) fn lenient<'a, T: Deserialize<'a> + Default>(raw: Option<Raw<'a>>) -> T {
+    raw.and_then(|raw| serde_json::from_slice(raw.bytes()).ok())
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -265,7 +584,67 @@ mod tests {
         }
     }
 
+    /// Every member and element of a document, as the walk finds them.
+    fn walk(raw: Raw<'_>) -> serde_json::Value {
+        if let Some(text) = raw.text() {
+            return text.text().into_owned().into();
+        }
+        let mut object = serde_json::Map::new();
+        let mut array = Vec::new();
+        let members = raw.members(|key, value| {
+            object.insert(RawText(key).text().into_owned(), walk(value));
+        });
+        let elements = raw.elements(|value| array.push(walk(value)));
+        match (members, elements) {
+            (Some(()), _) => object.into(),
+            (_, Some(())) => array.into(),
+            _ => serde_json::from_slice(raw.bytes()).unwrap(),
+        }
+    }
+
+    fn any_json() -> impl Strategy<Value = serde_json::Value> {
+        let text = || proptest::string::string_regex("[a-z\"\\\\{}\\[\\],:é😀\n ]{0,30}").unwrap();
+        let leaf = prop_oneof![
+            Just(serde_json::Value::Null),
+            any::<bool>().prop_map(Into::into),
+            any::<i64>().prop_map(Into::into),
+            text().prop_map(Into::into),
+        ];
+        leaf.prop_recursive(4, 40, 6, move |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..6).prop_map(Into::into),
+                proptest::collection::vec((text(), inner), 0..6)
+                    .prop_map(|members| serde_json::Value::Object(members.into_iter().collect())),
+            ]
+        })
+    }
+
     proptest! {
+        #[test]
+        fn the_walk_finds_what_a_parser_finds(value in any_json(), pretty in any::<bool>(), cut in any::<prop::sample::Index>()) {
+            let json = if pretty {
+                serde_json::to_string_pretty(&value).unwrap()
+            } else {
+                serde_json::to_string(&value).unwrap()
+            };
+            prop_assert_eq!(walk(Raw(json.as_bytes())), value.clone());
+            // An object that is not all there is no object.
+            let cut = Raw(&json.as_bytes()[..cut.index(json.len())]);
+            prop_assert_eq!(cut.members(|_, _| {}).or(cut.elements(|_| {})), None);
+        }
+
+        #[test]
+        fn garbage_does_no_harm(bytes in proptest::collection::vec(prop_oneof![
+            Just(b'"'), Just(b'\\'), Just(b'{'), Just(b'}'), Just(b'['), Just(b']'), Just(b','), Just(b':'), Just(b'u'), any::<u8>(),
+        ], 0..60)) {
+            let raw = Raw(&bytes);
+            let _ = raw.members(|key, value| { RawText(key).text(); value.count(); });
+            let _ = raw.elements(|value| { value.text(); });
+            let text = RawText(&bytes);
+            let (size, head) = (text.size(), text.head(5));
+            prop_assert!(head.chars().count() <= 5 && size.chars <= 60);
+        }
+
         #[test]
         fn counting_and_cutting_agree_with_the_whole_text(
             text in proptest::string::string_regex("([a-zé😀\n\r\t\"\\\\/\u{1}\u{7f}]|\n|x){0,60}").unwrap(),

@@ -1,8 +1,8 @@
 //! The stream of messages that claude prints, and others after its example.
 //!
 //! A line is an object with a `type`, which need not be its first key. Lines of type `assistant` and
-//! `user` are most of a stream and are read in one pass, with every text borrowed from the line;
-//! the others are few and are read a second time, each as what it is.
+//! `user` are most of a stream, and only what is shown of them is looked at; the others are few and
+//! are parsed, each as what it is.
 //!
 //! Tokens: an `assistant` line carries the usage of its message as it was when the message began,
 //! which is right for the input and too low for the output. That is good enough to watch a budget
@@ -13,15 +13,12 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt;
 
 use jiff::{Timestamp, Zoned};
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
-use serde_json::value::RawValue;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 
-use super::json::{Count, RawText, Size, Str, lenient};
+use super::json::{Count, Raw, RawText, Size, Str, Walk, lenient, utf8};
 use super::structured::{LineParser, Read};
 use super::text::Words;
 use super::{Emit, PREVIEW_CHARS, SUMMARY_CHARS, one_line, reset};
@@ -66,47 +63,41 @@ impl Messages {
         }
     }
 
-    fn assistant(&mut self, line: Envelope<'_>, emit: &mut Emit<'_>) -> Read {
-        let Some(Message::Message(message)) = line.message else {
+    fn assistant(&mut self, line: &Head<'_>, emit: &mut Emit<'_>) -> Read {
+        let Some(message) = &line.message else {
             return Read::Unknown;
         };
-        let subagent = line.parent_tool_use_id.is_some();
+        let subagent = line.from_subagent;
         // Words that the program put into the model's mouth, such as an API error.
-        let synthetic = line.is_api_error_message.unwrap_or(false)
-            || message.model.as_deref() == Some("<synthetic>");
+        let synthetic = line.api_error
+            || message
+                .model
+                .is_some_and(|model| model.bytes() == b"<synthetic>");
         let mut understood = true;
-        match message.content {
-            Content::None => {}
-            Content::Text(text) if synthetic => self.synthetic(&text, &line.timestamp, emit),
-            Content::Text(text) => emit(Event::Text { text, joined: false, subagent }),
-            Content::Blocks(blocks) => {
-                for block in blocks {
-                    match (&*block.kind, block.text, block.thinking) {
-                        ("text", Some(text), _) if synthetic => {
-                            self.synthetic(&text.text(), &line.timestamp, emit);
-                        }
-                        ("text", Some(text), _) if text.is_empty() => {}
-                        ("text", Some(text), _) => {
-                            emit(Event::Text { text: text.text(), joined: false, subagent })
-                        }
-                        ("thinking", _, Some(text)) if text.is_empty() => {}
-                        ("thinking", _, Some(text)) => {
-                            emit(Event::Thinking { text: text.text(), joined: false, subagent })
-                        }
-                        ("redacted_thinking", ..) => {}
-                        (kind, ..) if kind.ends_with("tool_use") => {
-                            self.tool_started(&block, subagent, emit);
-                        }
-                        (kind, ..) if kind.ends_with("tool_result") => {
-                            self.tool_ended(&block, false, subagent, emit);
-                        }
-                        _ => understood = false,
-                    }
+        for block in &message.blocks {
+            match block.kind.bytes() {
+                b"text" | b"thinking" if block.text.is_empty() => {}
+                b"text" if synthetic => self.synthetic(&block.text.text(), line.timestamp, emit),
+                b"text" => emit(Event::Text {
+                    text: block.text.text(),
+                    joined: false,
+                    subagent,
+                }),
+                b"thinking" => emit(Event::Thinking {
+                    text: block.text.text(),
+                    joined: false,
+                    subagent,
+                }),
+                b"redacted_thinking" => {}
+                kind if kind.ends_with(b"tool_use") => self.tool_started(block, subagent, emit),
+                kind if kind.ends_with(b"tool_result") => {
+                    self.tool_ended(block, false, subagent, emit);
                 }
+                _ => understood = false,
             }
         }
-        if let (Some(id), Some(tokens)) = (message.id, message.usage)
-            && self.account.message(&id, tokens)
+        if let (Some(id), Some(usage)) = (message.id, message.usage)
+            && self.account.message(&id.text(), Tokens::read(usage))
         {
             emit(Event::Usage(self.account.total));
         }
@@ -114,11 +105,10 @@ impl Messages {
     }
 
     /// Tells what the program itself said, and keeps the end of a limit if it named one.
-    fn synthetic(&mut self, text: &str, timestamp: &Option<Str<'_>>, emit: &mut Emit<'_>) {
+    fn synthetic(&mut self, text: &str, timestamp: Option<RawText<'_>>, emit: &mut Emit<'_>) {
         if text.contains("limit") {
             let said_at = timestamp
-                .as_deref()
-                .and_then(|timestamp| timestamp.parse::<Timestamp>().ok())
+                .and_then(|timestamp| timestamp.text().parse::<Timestamp>().ok())
                 .map(|timestamp| timestamp.to_zoned(jiff::tz::TimeZone::system()));
             let told = reset::claude(text, &said_at.unwrap_or_else(Zoned::now));
             // The exact moment of a `rate_limit_event` is better than minutes in words.
@@ -127,48 +117,37 @@ impl Messages {
         emit(Event::Notice { text: one_line(text).into() });
     }
 
-    fn user(&mut self, line: Envelope<'_>, emit: &mut Emit<'_>) -> Read {
-        let Some(Message::Message(message)) = line.message else {
+    fn user(&mut self, line: &Head<'_>, emit: &mut Emit<'_>) -> Read {
+        let Some(message) = &line.message else {
             return Read::Unknown;
         };
-        let subagent = line.parent_tool_use_id.is_some();
+        let subagent = line.from_subagent;
         // What a person or ralph asked is known; what the program added by itself is news.
-        let told = !self.dialect.echoes_prompt && !subagent && !line.is_replay.unwrap_or(false);
+        let news = !self.dialect.echoes_prompt && !subagent && !line.replay;
         let mut understood = true;
-        match message.content {
-            Content::None => {}
-            Content::Text(text) => {
-                if told {
-                    emit(Event::Notice { text: one_line(&text).into() });
+        for block in &message.blocks {
+            match block.kind.bytes() {
+                kind if kind.ends_with(b"tool_result") => {
+                    let denied = block.is_error && refused(line.tool_result_meta, block);
+                    self.tool_ended(block, denied, subagent, emit);
                 }
-            }
-            Content::Blocks(blocks) => {
-                for block in blocks {
-                    match (&*block.kind, block.text) {
-                        (kind, _) if kind.ends_with("tool_result") => {
-                            let denied = block.is_error.unwrap_or(false)
-                                && refused(line.tool_result_meta, &block);
-                            self.tool_ended(&block, denied, subagent, emit);
-                        }
-                        ("text", Some(text)) => {
-                            if told {
-                                emit(Event::Notice {
-                                    text: one_line(&text.head(SUMMARY_CHARS + 1)).into(),
-                                });
-                            }
-                        }
-                        ("image" | "document", _) => {}
-                        _ => understood = false,
+                b"text" => {
+                    if news {
+                        emit(Event::Notice {
+                            text: one_line(&block.text.head(SUMMARY_CHARS + 1)).into(),
+                        });
                     }
                 }
+                b"image" | b"document" => {}
+                _ => understood = false,
             }
         }
         Read::understood(understood)
     }
 
     fn tool_started(&mut self, block: &Block<'_>, subagent: bool, emit: &mut Emit<'_>) {
-        let id = block.id.as_deref().unwrap_or_default();
-        let name = block.name.as_deref().unwrap_or("tool");
+        let id = &*block.id.text();
+        let name = &*block.name.map_or("tool".into(), RawText::text);
         let summary = summary(name, block.input);
         // A subagent's list is not the one that the user follows.
         let plan = if subagent { None } else { PlanChange::of(name, block.input) };
@@ -184,8 +163,8 @@ impl Messages {
     }
 
     fn tool_ended(&mut self, block: &Block<'_>, denied: bool, subagent: bool, emit: &mut Emit<'_>) {
-        let id = block.tool_use_id.as_deref().unwrap_or_default();
-        let failed = block.is_error.unwrap_or(false);
+        let id = &*block.id.text();
+        let failed = block.is_error;
         let denied = self.denied.take(id).is_some() || denied;
         let started = self.running.take(id);
         let (size, preview) = tool_output(block.content);
@@ -390,16 +369,16 @@ impl Messages {
 
 impl LineParser for Messages {
     fn read(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> Read {
-        let Ok(line) = serde_json::from_slice::<Envelope<'_>>(bytes) else {
+        let Some(line) = Head::of(bytes) else {
             return Read::Malformed;
         };
-        match &*line.kind {
-            "assistant" => self.assistant(line, emit),
-            "user" => self.user(line, emit),
-            "stream_event" => self.partial(bytes),
-            "system" => self.system(bytes, emit),
-            "result" => self.result(bytes, emit),
-            "rate_limit_event" => self.rate_limit(bytes, emit),
+        match line.kind.bytes() {
+            b"assistant" => self.assistant(&line, emit),
+            b"user" => self.user(&line, emit),
+            b"stream_event" => self.partial(bytes),
+            b"system" => self.system(bytes, emit),
+            b"result" => self.result(bytes, emit),
+            b"rate_limit_event" => self.rate_limit(bytes, emit),
             _ => Read::Unknown,
         }
     }
@@ -445,7 +424,7 @@ struct Started {
     plan: Option<PlanChange>,
 }
 
-/// What is known by an id, for the latest few hundred ids: an agent that never ends what it starts
+/// What is known by an id, for the latest hundred or so: an agent that never ends what it starts
 /// must not fill the memory.
 #[derive(Debug)]
 struct Recent<T>(Vec<(String, T)>);
@@ -457,7 +436,7 @@ impl<T> Default for Recent<T> {
 }
 
 impl<T> Recent<T> {
-    const MAX: usize = 256;
+    const MAX: usize = 128;
 
     fn put(&mut self, id: &str, value: T) {
         if self.0.len() >= Self::MAX {
@@ -478,11 +457,11 @@ impl<T> Recent<T> {
 }
 
 /// Whether the program says that it refused to run the tool that `block` is the result of.
-fn refused(meta: Option<&RawValue>, block: &Block<'_>) -> bool {
+fn refused(meta: Option<Raw<'_>>, block: &Block<'_>) -> bool {
     #[derive(Deserialize)]
     struct Meta<'a> {
         #[serde(borrow)]
-        id: Option<Str<'a>>,
+        id: Option<RawText<'a>>,
         non_execution_kind: Option<Str<'a>>,
         permission_decision: Option<Decision<'a>>,
     }
@@ -494,136 +473,119 @@ fn refused(meta: Option<&RawValue>, block: &Block<'_>) -> bool {
     let metas: Vec<Meta<'_>> = lenient(meta);
     metas.iter().any(|meta| {
         let decision = meta.permission_decision.as_ref();
-        meta.id == block.tool_use_id
+        meta.id == Some(block.id)
             && (meta.non_execution_kind.as_deref() == Some("permission-rule")
                 || decision.and_then(|decision| decision.decision.as_deref()) == Some("reject"))
     })
 }
 
 /// Size and beginning of what a tool gave back: a text, or a list of texts and other things.
-fn tool_output(content: Option<&RawValue>) -> (Size, Cow<'_, str>) {
-    #[derive(Deserialize)]
-    struct Part<'a> {
-        #[serde(borrow, rename = "type")]
-        kind: Option<Str<'a>>,
-        text: Option<RawText<'a>>,
-    }
-    let Some(raw) = content.filter(|raw| raw.get() != "null") else {
+pub(super) fn tool_output(content: Option<Raw<'_>>) -> (Size, Cow<'_, str>) {
+    let Some(raw) = content.filter(|raw| !raw.is_null()) else {
         return (Size::default(), Cow::Borrowed(""));
     };
-    if let Some(text) = RawText::of(raw) {
-        return (text.size(), text.head(PREVIEW_CHARS));
-    }
-    let Ok(parts) = serde_json::from_str::<Vec<Part<'_>>>(raw.get()) else {
-        let size = Size { lines: 1, chars: raw.get().chars().count() as u64 };
-        return (size, crate::core::text::head(raw.get(), PREVIEW_CHARS).into());
-    };
-    if let [Part { text: Some(text), .. }] = parts[..] {
+    if let Some(text) = raw.text() {
         return (text.size(), text.head(PREVIEW_CHARS));
     }
     let mut size = Size::default();
-    let mut preview = String::new();
-    let mut left = PREVIEW_CHARS;
-    for part in parts {
-        let (part_size, head) = match part.text {
-            Some(text) => (text.size(), text.head(left)),
-            None => {
-                let name = format!("[{}]", part.kind.as_deref().unwrap_or("?"));
-                (Size { lines: 1, chars: 0 }, Cow::Owned(name))
-            }
-        };
-        size.lines += part_size.lines;
-        size.chars += part_size.chars;
-        if left > 0 {
-            if !preview.is_empty() && !preview.ends_with('\n') {
-                preview.push('\n');
-            }
-            preview.push_str(&head);
-            left = left.saturating_sub(head.chars().count() + 1);
+    let mut preview = Cow::Borrowed("");
+    let mut add = |part: Size, head: Cow<'_, str>| {
+        size.lines += part.lines;
+        size.chars += part.chars;
+        let shown = preview.chars().count() + 1;
+        if !preview.is_empty() && shown < PREVIEW_CHARS {
+            let preview = preview.to_mut();
+            preview.push('\n');
+            preview.push_str(crate::core::text::head(&head, PREVIEW_CHARS - shown));
+        } else if preview.is_empty() {
+            preview = Cow::Owned(head.into_owned());
         }
+    };
+    let listed = raw.elements(|part| {
+        let mut kind = RawText::default();
+        let mut text = None;
+        let object = part.members(|key, value| match key {
+            b"type" => kind = value.text().unwrap_or_default(),
+            b"text" => text = value.text(),
+            _ => {}
+        });
+        match (text, object) {
+            (Some(text), _) => add(text.size(), text.head(PREVIEW_CHARS)),
+            (None, Some(())) => {
+                let name = format!("[{}]", kind.text());
+                add(Size { lines: 1, chars: 0 }, name.into());
+            }
+            (None, None) => add(written_size(part), written(part)),
+        }
+    });
+    if listed.is_none() {
+        return (written_size(raw), written(raw));
     }
-    (size, preview.into())
+    (size, preview)
+}
+
+/// A value of another form than is known is shown as it is written.
+fn written(raw: Raw<'_>) -> Cow<'_, str> {
+    let bytes = raw.bytes();
+    utf8(&bytes[..bytes.len().min(PREVIEW_CHARS)])
+}
+
+fn written_size(raw: Raw<'_>) -> Size {
+    Size {
+        lines: 1,
+        chars: utf8(raw.bytes()).chars().count() as u64,
+    }
 }
 
 /// What a tool works on, in one line.
-fn summary(name: &str, input: Option<&RawValue>) -> String {
-    #[derive(Deserialize, Default)]
-    struct Input<'a> {
-        #[serde(borrow)]
-        file_path: Option<&'a RawValue>,
-        notebook_path: Option<&'a RawValue>,
-        path: Option<&'a RawValue>,
-        command: Option<&'a RawValue>,
-        cmd: Option<&'a RawValue>,
-        pattern: Option<&'a RawValue>,
-        description: Option<&'a RawValue>,
-        url: Option<&'a RawValue>,
-        query: Option<&'a RawValue>,
-        subject: Option<&'a RawValue>,
-    }
-    let parsed: Input<'_> = lenient(input);
-    let wanted = match name {
+fn summary(name: &str, input: Option<Raw<'_>>) -> String {
+    let wanted: &[&str] = match name {
         "Read" | "Edit" | "MultiEdit" | "Write" | "NotebookEdit" => {
-            parsed.file_path.or(parsed.notebook_path).or(parsed.path)
+            &["file_path", "notebook_path", "path"]
         }
-        "Bash" => parsed.command.or(parsed.cmd),
-        "Grep" | "Glob" => parsed.pattern,
-        "Task" | "Agent" => parsed.description,
-        "WebFetch" => parsed.url,
-        "WebSearch" => parsed.query,
-        "TaskCreate" => parsed.subject,
-        _ => None,
+        "Bash" => &["command", "cmd"],
+        "Grep" | "Glob" => &["pattern"],
+        "Task" | "Agent" => &["description"],
+        "WebFetch" => &["url"],
+        "WebSearch" => &["query"],
+        "TaskCreate" => &["subject"],
+        _ => &[],
     };
-    match wanted.and_then(RawText::of) {
+    let mut found = None;
+    if let Some(input) = input {
+        let _ = input.members(|key, value| {
+            if found.is_none() && wanted.iter().any(|wanted| wanted.as_bytes() == key) {
+                found = value.text();
+            }
+        });
+    }
+    match found {
         Some(text) => one_line(&text.head(SUMMARY_CHARS + 1)),
         None => key_values(input),
     }
 }
 
 /// A tool's input that is not known, as `key=value, key=value`.
-pub(super) fn key_values(input: Option<&RawValue>) -> String {
-    struct Pairs(String);
-
-    impl<'de> Deserialize<'de> for Pairs {
-        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-            struct InOrder;
-
-            impl<'de> Visitor<'de> for InOrder {
-                type Value = Pairs;
-
-                fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                    f.write_str("an object")
-                }
-
-                fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pairs, A::Error> {
-                    let mut out = String::new();
-                    while let Some((key, value)) = map.next_entry::<Str<'de>, &'de RawValue>()? {
-                        if out.len() > 4 * SUMMARY_CHARS {
-                            continue;
-                        }
-                        if !out.is_empty() {
-                            out.push_str(", ");
-                        }
-                        out.push_str(&key);
-                        out.push('=');
-                        match RawText::of(value) {
-                            Some(text) => out.push_str(&text.head(SUMMARY_CHARS + 1)),
-                            None => out
-                                .push_str(crate::core::text::head(value.get(), SUMMARY_CHARS + 1)),
-                        }
-                    }
-                    Ok(Pairs(out))
-                }
+pub(super) fn key_values(input: Option<Raw<'_>>) -> String {
+    let mut out = String::new();
+    if let Some(input) = input {
+        let _ = input.members(|key, value| {
+            // One line will not show more.
+            if out.len() > 4 * SUMMARY_CHARS {
+                return;
             }
-
-            deserializer.deserialize_map(InOrder)
-        }
+            if !out.is_empty() {
+                out.push_str(", ");
+            }
+            out.push_str(&utf8(key));
+            out.push('=');
+            match value.text() {
+                Some(text) => out.push_str(&text.head(SUMMARY_CHARS + 1)),
+                None => out.push_str(&written(value)),
+            }
+        });
     }
-
-    match input.map(|raw| serde_json::from_str::<Pairs>(raw.get())) {
-        Some(Ok(Pairs(pairs))) => one_line(&pairs),
-        _ => String::new(),
-    }
+    one_line(&out)
 }
 
 // ---- The agent's own plan ------------------------------------------------------------------------
@@ -640,7 +602,7 @@ enum PlanChange {
 }
 
 impl PlanChange {
-    fn of(tool: &str, input: Option<&RawValue>) -> Option<Self> {
+    fn of(tool: &str, input: Option<Raw<'_>>) -> Option<Self> {
         #[derive(Deserialize)]
         struct Write<'a> {
             #[serde(borrow)]
@@ -655,14 +617,14 @@ impl PlanChange {
         #[derive(Deserialize)]
         struct Task<'a> {
             #[serde(borrow, rename = "taskId")]
-            id: Option<&'a RawValue>,
+            id: Option<Raw<'a>>,
             subject: Option<RawText<'a>>,
             status: Option<Str<'a>>,
         }
-        let input = input?.get();
+        let input = input?.bytes();
         match tool {
             "TodoWrite" | "todo_write" => {
-                let write: Write<'_> = serde_json::from_str(input).ok()?;
+                let write: Write<'_> = serde_json::from_slice(input).ok()?;
                 let item = |entry: Entry<'_>| TodoItem {
                     text: entry.content.text().into_owned(),
                     status: status(entry.status.as_deref().unwrap_or_default())
@@ -673,13 +635,13 @@ impl PlanChange {
                 ))
             }
             "TaskCreate" => {
-                let task: Task<'_> = serde_json::from_str(input).ok()?;
+                let task: Task<'_> = serde_json::from_slice(input).ok()?;
                 Some(PlanChange::Add(task.subject?.text().into_owned()))
             }
             "TaskUpdate" => {
-                let task: Task<'_> = serde_json::from_str(input).ok()?;
+                let task: Task<'_> = serde_json::from_slice(input).ok()?;
                 Some(PlanChange::Change {
-                    id: task.id?.get().trim_matches('"').to_owned(),
+                    id: task.id.map(plain)?,
                     subject: task.subject.map(|subject| subject.text().into_owned()),
                     status: task.status.as_deref().map(status),
                 })
@@ -687,6 +649,13 @@ impl PlanChange {
             _ => None,
         }
     }
+}
+
+/// An id may be a string or a number.
+fn plain(raw: Raw<'_>) -> String {
+    raw.text()
+        .map_or_else(|| written(raw), RawText::text)
+        .into_owned()
 }
 
 fn status(word: &str) -> Option<TodoStatus> {
@@ -809,6 +778,20 @@ struct Tokens {
 }
 
 impl Tokens {
+    fn read(raw: Raw<'_>) -> Self {
+        let mut tokens = Tokens::default();
+        let _ = raw.members(|key, value| match key {
+            b"input_tokens" => tokens.input_tokens = Count(value.count()),
+            b"output_tokens" => tokens.output_tokens = Count(value.count()),
+            b"cache_read_input_tokens" => tokens.cache_read_input_tokens = Count(value.count()),
+            b"cache_creation_input_tokens" => {
+                tokens.cache_creation_input_tokens = Count(value.count());
+            }
+            _ => {}
+        });
+        tokens
+    }
+
     fn of(usage: &Usage) -> Self {
         Tokens {
             input_tokens: Count(usage.input_tokens),
@@ -883,116 +866,118 @@ impl ModelTokens {
 
 // ---- Lines ---------------------------------------------------------------------------------------
 
-/// Any line; `assistant` and `user` are all here.
-#[derive(Deserialize)]
-struct Envelope<'a> {
-    #[serde(borrow, rename = "type")]
-    kind: Str<'a>,
-    message: Option<Message<'a>>,
-    parent_tool_use_id: Option<Str<'a>>,
-    is_api_error_message: Option<bool>,
-    #[serde(rename = "isReplay")]
-    is_replay: Option<bool>,
-    tool_result_meta: Option<&'a RawValue>,
-    timestamp: Option<Str<'a>>,
-}
-
-/// `message` is an object in the lines that matter, and a sentence in some others.
-enum Message<'a> {
-    Message(MessageBody<'a>),
-    Other,
-}
-
-#[derive(Deserialize)]
-struct MessageBody<'a> {
-    #[serde(borrow)]
-    id: Option<Str<'a>>,
-    model: Option<Str<'a>>,
-    #[serde(default)]
-    content: Content<'a>,
-    usage: Option<Tokens>,
-}
-
+/// What is needed of a line to know what it is, and all that is needed of most.
 #[derive(Default)]
-enum Content<'a> {
-    #[default]
-    None,
-    Text(Cow<'a, str>),
-    Blocks(Vec<Block<'a>>),
+struct Head<'a> {
+    kind: RawText<'a>,
+    message: Option<Message<'a>>,
+    from_subagent: bool,
+    api_error: bool,
+    replay: bool,
+    tool_result_meta: Option<Raw<'a>>,
+    timestamp: Option<RawText<'a>>,
 }
 
-#[derive(Deserialize)]
-struct Block<'a> {
-    #[serde(borrow, rename = "type")]
-    kind: Str<'a>,
-    text: Option<RawText<'a>>,
-    thinking: Option<RawText<'a>>,
-    id: Option<Str<'a>>,
-    name: Option<Str<'a>>,
-    input: Option<&'a RawValue>,
-    tool_use_id: Option<Str<'a>>,
-    content: Option<&'a RawValue>,
-    is_error: Option<bool>,
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Message<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ObjectOrText;
-
-        impl<'de> Visitor<'de> for ObjectOrText {
-            type Value = Message<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a message")
+impl<'a> Head<'a> {
+    fn of(line: &'a [u8]) -> Option<Self> {
+        let mut head = Head::default();
+        let mut walk = Walk::over(line);
+        walk.object(|key, walk| {
+            match key {
+                // In some lines it is a sentence.
+                b"message" if walk.next() == Some(b'{') => {
+                    head.message = Some(Message::take(walk)?);
+                }
+                b"type" => head.kind = walk.value()?.text().unwrap_or_default(),
+                b"parent_tool_use_id" => head.from_subagent = !walk.value()?.is_null(),
+                b"is_api_error_message" => head.api_error = walk.value()?.is_true(),
+                b"isReplay" => head.replay = walk.value()?.is_true(),
+                b"tool_result_meta" => head.tool_result_meta = Some(walk.value()?),
+                b"timestamp" => head.timestamp = walk.value()?.text(),
+                _ => {
+                    walk.value()?;
+                }
             }
-
-            fn visit_str<E>(self, _: &str) -> Result<Message<'de>, E> {
-                Ok(Message::Other)
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Message<'de>, A::Error> {
-                MessageBody::deserialize(MapAccessDeserializer::new(map)).map(Message::Message)
-            }
-        }
-
-        deserializer.deserialize_any(ObjectOrText)
+            Some(())
+        })?;
+        walk.end()?;
+        Some(head)
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TextOrBlocks;
+/// A message of the model, or one to it.
+#[derive(Default)]
+struct Message<'a> {
+    id: Option<RawText<'a>>,
+    model: Option<RawText<'a>>,
+    blocks: Vec<Block<'a>>,
+    usage: Option<Raw<'a>>,
+}
 
-        impl<'de> Visitor<'de> for TextOrBlocks {
-            type Value = Content<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text or a list of blocks")
-            }
-
-            fn visit_unit<E>(self) -> Result<Content<'de>, E> {
-                Ok(Content::None)
-            }
-
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Content<'de>, E> {
-                Ok(Content::Text(Cow::Borrowed(text)))
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Content<'de>, E> {
-                Ok(Content::Text(Cow::Owned(text.to_owned())))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Content<'de>, A::Error> {
-                // Nearly always there is exactly one.
-                let mut blocks = Vec::with_capacity(1);
-                while let Some(block) = seq.next_element()? {
-                    blocks.push(block);
+impl<'a> Message<'a> {
+    fn take(walk: &mut Walk<'a>) -> Option<Self> {
+        let mut message = Message::default();
+        walk.object(|key, walk| {
+            match key {
+                b"id" => message.id = walk.value()?.text(),
+                b"model" => message.model = walk.value()?.text(),
+                b"usage" => message.usage = Some(walk.value()?),
+                b"content" if walk.next() == Some(b'[') => walk.array(|walk| {
+                    message.blocks.push(Block::take(walk)?);
+                    Some(())
+                })?,
+                // A message of nothing but a text.
+                b"content" => {
+                    if let Some(text) = walk.value()?.text() {
+                        message.blocks.push(Block {
+                            kind: RawText::keyword("text"),
+                            text,
+                            ..Block::default()
+                        });
+                    }
                 }
-                Ok(Content::Blocks(blocks))
+                _ => {
+                    walk.value()?;
+                }
             }
-        }
+            Some(())
+        })?;
+        Some(message)
+    }
+}
 
-        deserializer.deserialize_any(TextOrBlocks)
+/// A piece of a message: a text, a tool call, a tool's result.
+#[derive(Default)]
+struct Block<'a> {
+    kind: RawText<'a>,
+    /// What was said or thought.
+    text: RawText<'a>,
+    /// The id of the tool call, in the call as well as in its result.
+    id: RawText<'a>,
+    name: Option<RawText<'a>>,
+    input: Option<Raw<'a>>,
+    content: Option<Raw<'a>>,
+    is_error: bool,
+}
+
+impl<'a> Block<'a> {
+    fn take(walk: &mut Walk<'a>) -> Option<Self> {
+        let mut block = Block::default();
+        walk.object(|key, walk| {
+            let value = walk.value()?;
+            match key {
+                b"type" => block.kind = value.text().unwrap_or_default(),
+                b"text" | b"thinking" => block.text = value.text().unwrap_or_default(),
+                b"id" | b"tool_use_id" => block.id = value.text().unwrap_or_default(),
+                b"name" => block.name = value.text(),
+                b"input" => block.input = Some(value),
+                b"content" => block.content = Some(value),
+                b"is_error" => block.is_error = value.is_true(),
+                _ => {}
+            }
+            Some(())
+        })?;
+        Some(block)
     }
 }
 
@@ -1023,7 +1008,7 @@ struct System<'a> {
     #[serde(default)]
     error_status: Count,
     error: Option<Str<'a>>,
-    tasks: Option<&'a RawValue>,
+    tasks: Option<Raw<'a>>,
     tool_use_id: Option<Str<'a>>,
     status: Option<Str<'a>>,
     summary: Option<RawText<'a>>,
@@ -1060,15 +1045,15 @@ struct Outcome<'a> {
     terminal_reason: Option<Str<'a>>,
     stop_reason: Option<Str<'a>>,
     api_error_type: Option<Str<'a>>,
-    api_error_status: Option<&'a RawValue>,
-    result: Option<&'a RawValue>,
-    error: Option<&'a RawValue>,
-    errors: Option<&'a RawValue>,
-    usage: Option<&'a RawValue>,
+    api_error_status: Option<Raw<'a>>,
+    result: Option<Raw<'a>>,
+    error: Option<Raw<'a>>,
+    errors: Option<Raw<'a>>,
+    usage: Option<Raw<'a>>,
     #[serde(rename = "modelUsage")]
-    model_usage: Option<&'a RawValue>,
-    total_cost_usd: Option<&'a RawValue>,
-    num_turns: Option<&'a RawValue>,
+    model_usage: Option<Raw<'a>>,
+    total_cost_usd: Option<Raw<'a>>,
+    num_turns: Option<Raw<'a>>,
 }
 
 impl Outcome<'_> {
@@ -1079,14 +1064,14 @@ impl Outcome<'_> {
             #[serde(borrow)]
             message: Option<RawText<'a>>,
         }
-        let errors: Vec<&RawValue> = lenient(self.errors);
+        let errors: Vec<Raw<'_>> = lenient(self.errors);
         let errors: Vec<Cow<'_, str>> = errors
             .into_iter()
-            .map(|error| RawText::of(error).map_or(error.get().into(), RawText::text))
+            .map(|error| error.text().map_or_else(|| written(error), RawText::text))
             .collect();
-        let said = |raw: Option<&RawValue>| {
+        let said = |raw: Option<Raw<'_>>| {
             let raw = raw?;
-            let text = RawText::of(raw).map(RawText::text).or_else(|| {
+            let text = raw.text().map(RawText::text).or_else(|| {
                 let error: ErrorObject<'_> = lenient(Some(raw));
                 error.message.map(|message| message.text().into_owned().into())
             })?;

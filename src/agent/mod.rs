@@ -206,3 +206,383 @@ pub trait Adapter: std::fmt::Debug + Sync {
     /// `structured` is what the invocation said.
     fn reader(&self, structured: bool) -> Box<dyn Reader>;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(flags: &[String]) -> Request<'_> {
+        Request {
+            program: "agent",
+            flags,
+            model: None,
+            purpose: Purpose::Work,
+            stream: true,
+            autonomous: true,
+            sandboxed: false,
+            prompt_via: None,
+            prompt: "-do it",
+            prompt_file: Path::new(".ralph/prompt.txt"),
+            answer_file: Path::new("answer.txt"),
+        }
+    }
+
+    fn argv(agent: &str, request: &Request<'_>) -> String {
+        let invocation = by_name(agent).unwrap().invocation(request);
+        let args: Vec<&str> = invocation
+            .args
+            .iter()
+            .map(|arg| arg.to_str().unwrap())
+            .collect();
+        args.join(" ")
+    }
+
+    #[test]
+    fn an_agent_is_known_by_the_name_of_its_program() {
+        for (program, name) in [
+            ("claude", "claude"),
+            ("/opt/my tools/codex", "codex"),
+            ("./amp", "amp"),
+            ("claude-wrapper", "text"),
+            ("", "text"),
+            ("/", "text"),
+        ] {
+            assert_eq!(for_command(program).name(), name, "{program}");
+        }
+        assert!(by_name("nobody").is_none());
+        for (nth, adapter) in all().iter().enumerate() {
+            assert!(
+                !all()[..nth]
+                    .iter()
+                    .any(|other| other.name() == adapter.name())
+            );
+        }
+    }
+
+    #[test]
+    fn the_usual_command_lines() {
+        let flags = ["--allowedTools".to_owned(), "Bash".to_owned()];
+        let usual = Request {
+            model: Some("opus"),
+            ..request(&flags)
+        };
+        let plain = Request {
+            stream: false,
+            ..usual.clone()
+        };
+        let careful = Request {
+            autonomous: false,
+            ..request(&[])
+        };
+        let sandboxed = Request {
+            sandboxed: true,
+            ..request(&[])
+        };
+        for (agent, request, expected) in [
+            (
+                "claude",
+                &usual,
+                "-p --output-format stream-json --verbose --dangerously-skip-permissions --model opus --allowedTools Bash",
+            ),
+            (
+                "claude",
+                &plain,
+                "-p --output-format text --dangerously-skip-permissions --model opus --allowedTools Bash",
+            ),
+            (
+                "claude",
+                &careful,
+                "-p --output-format stream-json --verbose",
+            ),
+            (
+                "codex",
+                &usual,
+                "exec --json --skip-git-repo-check -s workspace-write --add-dir .git --model opus --allowedTools Bash -",
+            ),
+            (
+                "codex",
+                &plain,
+                "exec -o answer.txt --skip-git-repo-check -s workspace-write --add-dir .git --model opus --allowedTools Bash -",
+            ),
+            ("codex", &careful, "exec --json --skip-git-repo-check -"),
+            (
+                "codex",
+                &sandboxed,
+                "exec --json --skip-git-repo-check --dangerously-bypass-approvals-and-sandbox -",
+            ),
+            (
+                "amp",
+                &usual,
+                "--allowedTools Bash --model opus --stream-json --dangerously-allow-all -x",
+            ),
+            (
+                "amp",
+                &plain,
+                "--allowedTools Bash --model opus --dangerously-allow-all -x",
+            ),
+            ("amp", &careful, "--stream-json -x"),
+            ("text", &usual, "--allowedTools Bash"),
+        ] {
+            assert_eq!(argv(agent, request), expected, "{agent}");
+        }
+        let invocation = codex::Codex.invocation(&plain);
+        assert_eq!(invocation.answer_file.as_deref(), Some(plain.answer_file));
+        assert!(!invocation.structured);
+        assert_eq!(invocation.prompt_via, PromptVia::Stdin);
+        assert!(!text::Text.invocation(&usual).structured);
+    }
+
+    #[test]
+    fn a_prompt_may_go_another_way_and_begin_with_a_dash() {
+        let flags = ["--allowedTools".to_owned(), "X".to_owned()];
+        let argument = Request {
+            prompt_via: Some(PromptVia::Argument),
+            ..request(&flags)
+        };
+        let file = Request {
+            prompt_via: Some(PromptVia::File),
+            ..request(&[])
+        };
+        for (agent, request, end) in [
+            ("claude", &argument, "--allowedTools X -- -do it"),
+            ("codex", &argument, "--allowedTools X -- -do it"),
+            ("amp", &argument, "-x  -do it"),
+            ("text", &argument, "--allowedTools X -do it"),
+            ("claude", &file, "-- .ralph/prompt.txt"),
+            ("codex", &file, ".git -- .ralph/prompt.txt"),
+            ("amp", &file, "-x .ralph/prompt.txt"),
+            ("text", &file, ".ralph/prompt.txt"),
+        ] {
+            assert!(
+                argv(agent, request).ends_with(end),
+                "{agent}: {}",
+                argv(agent, request)
+            );
+        }
+    }
+
+    #[test]
+    fn the_user_has_the_last_word_and_old_flags_keep_their_meaning() {
+        let codex = |flags: &[&str]| {
+            let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
+            argv(
+                "codex",
+                &Request {
+                    model: Some("m"),
+                    ..request(&flags)
+                },
+            )
+        };
+        assert_eq!(
+            codex(&["--full-auto"]),
+            "exec --json --skip-git-repo-check -s workspace-write --add-dir .git --model m -"
+        );
+        assert_eq!(
+            codex(&["-sread-only", "--model=n", "--json"]),
+            "exec --skip-git-repo-check -sread-only --model=n --json -"
+        );
+        assert_eq!(
+            codex(&["--yolo"]),
+            "exec --json --skip-git-repo-check --model m --yolo -"
+        );
+        let flags = ["--no-auto-compact".to_owned()];
+        let invocation = claude::Claude.invocation(&request(&flags));
+        assert_eq!(invocation.env, [("DISABLE_AUTO_COMPACT", "1".to_owned())]);
+        assert!(!invocation.args.contains(&flags[0].clone().into()));
+    }
+
+    /// All events of an agent that printed these lines and ended so.
+    fn read(
+        agent: &str,
+        structured: bool,
+        stdout: &[&str],
+        stderr: &[&str],
+        code: i32,
+    ) -> Vec<Event<'static>> {
+        let mut events = Vec::new();
+        let mut reader = by_name(agent).unwrap().reader(structured);
+        let mut emit = |event: Event<'_>| {
+            let json = serde_json::to_string(&event).unwrap();
+            events.push(serde_json::from_str(&json).unwrap());
+        };
+        let line = |text: &str| -> Line<'static> {
+            Line {
+                bytes: text.to_owned().leak().as_bytes(),
+                joined: false,
+                unfinished: false,
+            }
+        };
+        for text in stdout {
+            reader.stdout(line(text), &mut emit);
+        }
+        for text in stderr {
+            reader.stderr(line(text), &mut emit);
+        }
+        reader.finish(Some(Exit::Code(code)), &mut emit);
+        events
+    }
+
+    fn failure_of(events: &[Event<'static>]) -> Option<FailureKind> {
+        match events.last() {
+            Some(Event::Result {
+                failure: Some(failure),
+                ..
+            }) => Some(failure.kind),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn words_about_limits_in_a_file_or_an_answer_are_no_limit() {
+        let words = "You've hit your limit · API Error: 429 · Invalid API key · Please run /login";
+        let events = read(
+            "claude",
+            true,
+            &[
+                &format!(
+                    r#"{{"type":"user","message":{{"content":[{{"type":"tool_result","tool_use_id":"t","content":"{words}"}}]}}}}"#
+                ),
+                &format!(
+                    r#"{{"type":"assistant","message":{{"content":[{{"type":"text","text":"{words}"}}]}}}}"#
+                ),
+                &format!(
+                    r#"{{"type":"result","subtype":"success","is_error":false,"result":"{words}"}}"#
+                ),
+            ],
+            &[],
+            0,
+        );
+        assert!(
+            matches!(events.last(), Some(Event::Result { failure: None, .. })),
+            "{events:?}"
+        );
+        // Nor in a line that broke off.
+        let cut = format!(r#"{{"type":"user","message":{{"content":"{words}"#);
+        assert_eq!(failure_of(&read("claude", true, &[&cut], &[], 143)), None);
+        // Nor does an agent in plain text that ended well.
+        assert_eq!(failure_of(&read("claude", false, &[words], &[], 0)), None);
+    }
+
+    #[test]
+    fn the_last_words_explain_a_failure_in_plain_text() {
+        for (agent, stdout, stderr, kind) in [
+            (
+                "claude",
+                "API Error: Request rejected (429) · slow down",
+                "",
+                Some(FailureKind::RateLimit),
+            ),
+            (
+                "claude",
+                "Invalid API key · Please run /login",
+                "",
+                Some(FailureKind::Credentials),
+            ),
+            (
+                "claude",
+                "",
+                "error: unknown option '--x'",
+                Some(FailureKind::Usage),
+            ),
+            (
+                "codex",
+                "",
+                "ERROR: Selected model is at capacity. Try later.",
+                Some(FailureKind::Overloaded),
+            ),
+            (
+                "codex",
+                "",
+                "ERROR: Quota exceeded. Check your plan.",
+                Some(FailureKind::RateLimit),
+            ),
+            ("codex", "429 Too Many Requests", "", None),
+            ("text", "Invalid API key", "error: unknown option", None),
+        ] {
+            let events = read(agent, false, &[stdout], &[stderr], 1);
+            assert_eq!(failure_of(&events), kind, "{agent} {stdout} {stderr}");
+        }
+    }
+
+    #[test]
+    fn tasks_make_a_list_once_they_have_succeeded() {
+        let call = |id: &str, name: &str, input: &str| {
+            format!(
+                r#"{{"type":"assistant","message":{{"content":[{{"type":"tool_use","id":"{id}","name":"{name}","input":{input}}}]}}}}"#
+            )
+        };
+        let done = |id: &str, text: &str, error: bool| {
+            format!(
+                r#"{{"type":"user","message":{{"content":[{{"type":"tool_result","tool_use_id":"{id}","content":"{text}","is_error":{error}}}]}}}}"#
+            )
+        };
+        let lines = [
+            call("a", "TaskCreate", r#"{"subject":"Read","description":"d"}"#),
+            done("a", "Task #7 created successfully: Read", false),
+            call("b", "TaskCreate", r#"{"subject":"Edit","description":"d"}"#),
+            done("b", "no", true),
+            call(
+                "c",
+                "TaskUpdate",
+                r#"{"taskId":"7","status":"in_progress"}"#,
+            ),
+            done("c", "Updated task #7 status", false),
+            call("d", "TaskUpdate", r#"{"taskId":"7","status":"deleted"}"#),
+            done("d", "Updated task #7", false),
+        ];
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        let seen: Vec<String> = read("claude", true, &lines, &[], 1)
+            .iter()
+            .map(|event| match event {
+                Event::Todo { items } => format!("{items:?}"),
+                Event::ToolStarted { name, summary, .. } => format!("{name}({summary})"),
+                Event::ToolEnded { name, failed, .. } => format!("{name} failed: {failed}"),
+                other => format!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                r#"[TodoItem { text: "Read", status: Pending }]"#,
+                "TaskCreate(Edit)",
+                "TaskCreate failed: true",
+                r#"[TodoItem { text: "Read", status: InProgress }]"#,
+                "[]",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_not_understood_is_shown_as_it_is() {
+        for line in [
+            "plain words",
+            "{",
+            "[1,2]",
+            "\"text\"",
+            "7",
+            r#"{"no":"type"}"#,
+            r#"{"type":"news"}"#,
+            r#"{"type":"assistant"}"#,
+            r#"{"type":"system","subtype":"of tomorrow"}"#,
+            r#"{"type":"result","is_error":"maybe"}"#,
+        ] {
+            for agent in ["claude", "codex", "amp"] {
+                let events = read(agent, true, &[line], &[], 1);
+                assert!(
+                    matches!(&events[..], [Event::Output { text, .. }] if text == line),
+                    "{agent}: {events:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn only_the_end_of_long_last_words_is_kept() {
+        let mut tail = Tail::default();
+        for _ in 0..100 {
+            tail.push(&"é".repeat(5000));
+        }
+        tail.push("the end");
+        assert!(tail.text().len() <= 3 * Tail::MAX && tail.text().ends_with("the end\n"));
+    }
+}

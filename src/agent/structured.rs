@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use super::json::utf8;
 use super::text::{Words, output};
 use super::{Emit, Reader, Tail, failure};
 use crate::core::event::{Event, Exit, Failure, FailureKind, Stream};
@@ -78,19 +79,22 @@ impl<P: LineParser> Reader for Structured<P> {
             Read::Understood => {}
             Read::Verdict => self.verdict = true,
             Read::Unknown => {
-                let text = String::from_utf8_lossy(line.bytes);
+                let text = utf8(line.bytes);
                 emit(output(Stream::Stdout, text, line.joined));
             }
             Read::Malformed => {
-                let text = String::from_utf8_lossy(line.bytes);
-                self.stdout.push(&text);
+                let text = utf8(line.bytes);
+                // A broken piece of the stream may hold anybody's words.
+                if line.is_whole() && !text.starts_with('{') {
+                    self.stdout.push(&text);
+                }
                 emit(output(Stream::Stdout, text, line.joined));
             }
         }
     }
 
     fn stderr(&mut self, line: Line<'_>, emit: &mut Emit<'_>) {
-        let text = String::from_utf8_lossy(line.bytes);
+        let text = utf8(line.bytes);
         self.stderr.push(&text);
         emit(output(Stream::Stderr, text, line.joined));
     }

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use super::json::utf8;
 use super::{Adapter, Emit, Invocation, PromptVia, Reader, Request, Tail};
 use crate::core::event::{Event, Exit, Failure, Stream};
 use crate::core::lines::Line;
@@ -78,7 +79,7 @@ impl Reader for PlainReader {
     }
 
     fn stdout(&mut self, line: Line<'_>, emit: &mut Emit<'_>) {
-        let text = String::from_utf8_lossy(line.bytes);
+        let text = utf8(line.bytes);
         self.stdout.push(&text);
         emit(if self.answer_in_file {
             output(Stream::Stdout, text, line.joined)
@@ -88,7 +89,7 @@ impl Reader for PlainReader {
     }
 
     fn stderr(&mut self, line: Line<'_>, emit: &mut Emit<'_>) {
-        let text = String::from_utf8_lossy(line.bytes);
+        let text = utf8(line.bytes);
         self.stderr.push(&text);
         emit(output(Stream::Stderr, text, line.joined));
     }
