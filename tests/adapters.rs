@@ -1,10 +1,6 @@
 //! Recorded streams of real agents, and what ralph makes of them.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "helpers of tests, where a panic is a failed test"
-)]
-
+#![expect(clippy::unwrap_used, reason = "helpers of tests, where a panic is a failed test")]
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 

@@ -203,10 +203,7 @@ fn value_end(bytes: &[u8], mut at: usize) -> Option<usize> {
             let end = bytes[at..]
                 .iter()
                 .position(|byte| {
-                    matches!(
-                        byte,
-                        b',' | b'}' | b']' | b':' | b'"' | b' ' | b'\t' | b'\n' | b'\r'
-                    )
+                    matches!(byte, b',' | b'}' | b']' | b':' | b'"' | b' ' | b'\t' | b'\n' | b'\r')
                 })
                 .map_or(bytes.len(), |length| at + length);
             (end > at).then_some(end)
@@ -225,11 +222,8 @@ fn string_end(bytes: &[u8], at: usize) -> Option<usize> {
         let quote = from + find_quote(&bytes[from..])?;
         // A quote after an odd number of backslashes belongs to the string. Looking back costs less
         // than stopping at every escape: most of them are line ends.
-        let backslashes = bytes[start..quote]
-            .iter()
-            .rev()
-            .take_while(|byte| **byte == b'\\')
-            .count();
+        let backslashes =
+            bytes[start..quote].iter().rev().take_while(|byte| **byte == b'\\').count();
         if backslashes % 2 == 0 {
             return Some(quote + 1);
         }
@@ -320,10 +314,7 @@ impl<'a> RawText<'a> {
         let bytes = self.0;
         let tally = Tally::of(bytes);
         if tally.backslashes == 0 {
-            return Size {
-                lines: u64::from(!bytes.is_empty()),
-                chars: tally.chars,
-            };
+            return Size { lines: u64::from(!bytes.is_empty()), chars: tally.chars };
         }
         if tally.hard == 0 {
             // Every backslash makes one character of two.
@@ -353,10 +344,7 @@ impl<'a> RawText<'a> {
             newlines += u64::from(character == '\n');
             ends_with_newline = character == '\n' && after == bytes.len();
         }
-        Size {
-            lines: newlines + u64::from(!ends_with_newline),
-            chars,
-        }
+        Size { lines: newlines + u64::from(!ends_with_newline), chars }
     }
 }
 
@@ -442,11 +430,7 @@ pub(crate) fn utf8(bytes: &[u8]) -> Cow<'_, str> {
 }
 
 fn head(text: &str, max: usize) -> &str {
-    if text.len() <= max {
-        text
-    } else {
-        crate::core::text::head(text, max)
-    }
+    if text.len() <= max { text } else { crate::core::text::head(text, max) }
 }
 
 /// The character that an escape at the beginning of `raw` stands for, and the escape's length.
@@ -544,8 +528,7 @@ impl<'de> Deserialize<'de> for Count {
 
 /// Reads a part of a line that may be missing or of another shape than is known.
 pub(crate) fn lenient<'a, T: Deserialize<'a> + Default>(raw: Option<Raw<'a>>) -> T {
-    raw.and_then(|raw| serde_json::from_slice(raw.bytes()).ok())
-        .unwrap_or_default()
+    raw.and_then(|raw| serde_json::from_slice(raw.bytes()).ok()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -69,25 +69,17 @@ impl Messages {
         };
         let subagent = line.from_subagent;
         // Words that the program put into the model's mouth, such as an API error.
-        let synthetic = line.api_error
-            || message
-                .model
-                .is_some_and(|model| model.bytes() == b"<synthetic>");
+        let synthetic =
+            line.api_error || message.model.is_some_and(|model| model.bytes() == b"<synthetic>");
         let mut understood = true;
         for block in &message.blocks {
             match block.kind.bytes() {
                 b"text" | b"thinking" if block.text.is_empty() => {}
                 b"text" if synthetic => self.synthetic(&block.text.text(), line.timestamp, emit),
-                b"text" => emit(Event::Text {
-                    text: block.text.text(),
-                    joined: false,
-                    subagent,
-                }),
-                b"thinking" => emit(Event::Thinking {
-                    text: block.text.text(),
-                    joined: false,
-                    subagent,
-                }),
+                b"text" => emit(Event::Text { text: block.text.text(), joined: false, subagent }),
+                b"thinking" => {
+                    emit(Event::Thinking { text: block.text.text(), joined: false, subagent })
+                }
                 b"redacted_thinking" => {}
                 kind if kind.ends_with(b"tool_use") => self.tool_started(block, subagent, emit),
                 kind if kind.ends_with(b"tool_result") => {
@@ -531,10 +523,7 @@ fn written(raw: Raw<'_>) -> Cow<'_, str> {
 }
 
 fn written_size(raw: Raw<'_>) -> Size {
-    Size {
-        lines: 1,
-        chars: utf8(raw.bytes()).chars().count() as u64,
-    }
+    Size { lines: 1, chars: utf8(raw.bytes()).chars().count() as u64 }
 }
 
 /// What a tool works on, in one line.
@@ -653,9 +642,7 @@ impl PlanChange {
 
 /// An id may be a string or a number.
 fn plain(raw: Raw<'_>) -> String {
-    raw.text()
-        .map_or_else(|| written(raw), RawText::text)
-        .into_owned()
+    raw.text().map_or_else(|| written(raw), RawText::text).into_owned()
 }
 
 fn status(word: &str) -> Option<TodoStatus> {

@@ -229,11 +229,7 @@ mod tests {
 
     fn argv(agent: &str, request: &Request<'_>) -> String {
         let invocation = by_name(agent).unwrap().invocation(request);
-        let args: Vec<&str> = invocation
-            .args
-            .iter()
-            .map(|arg| arg.to_str().unwrap())
-            .collect();
+        let args: Vec<&str> = invocation.args.iter().map(|arg| arg.to_str().unwrap()).collect();
         args.join(" ")
     }
 
@@ -251,33 +247,17 @@ mod tests {
         }
         assert!(by_name("nobody").is_none());
         for (nth, adapter) in all().iter().enumerate() {
-            assert!(
-                !all()[..nth]
-                    .iter()
-                    .any(|other| other.name() == adapter.name())
-            );
+            assert!(!all()[..nth].iter().any(|other| other.name() == adapter.name()));
         }
     }
 
     #[test]
     fn the_usual_command_lines() {
         let flags = ["--allowedTools".to_owned(), "Bash".to_owned()];
-        let usual = Request {
-            model: Some("opus"),
-            ..request(&flags)
-        };
-        let plain = Request {
-            stream: false,
-            ..usual.clone()
-        };
-        let careful = Request {
-            autonomous: false,
-            ..request(&[])
-        };
-        let sandboxed = Request {
-            sandboxed: true,
-            ..request(&[])
-        };
+        let usual = Request { model: Some("opus"), ..request(&flags) };
+        let plain = Request { stream: false, ..usual.clone() };
+        let careful = Request { autonomous: false, ..request(&[]) };
+        let sandboxed = Request { sandboxed: true, ..request(&[]) };
         for (agent, request, expected) in [
             (
                 "claude",
@@ -289,11 +269,7 @@ mod tests {
                 &plain,
                 "-p --output-format text --dangerously-skip-permissions --model opus --allowedTools Bash",
             ),
-            (
-                "claude",
-                &careful,
-                "-p --output-format stream-json --verbose",
-            ),
+            ("claude", &careful, "-p --output-format stream-json --verbose"),
             (
                 "codex",
                 &usual,
@@ -315,11 +291,7 @@ mod tests {
                 &usual,
                 "--allowedTools Bash --model opus --stream-json --dangerously-allow-all -x",
             ),
-            (
-                "amp",
-                &plain,
-                "--allowedTools Bash --model opus --dangerously-allow-all -x",
-            ),
+            ("amp", &plain, "--allowedTools Bash --model opus --dangerously-allow-all -x"),
             ("amp", &careful, "--stream-json -x"),
             ("text", &usual, "--allowedTools Bash"),
         ] {
@@ -335,14 +307,8 @@ mod tests {
     #[test]
     fn a_prompt_may_go_another_way_and_begin_with_a_dash() {
         let flags = ["--allowedTools".to_owned(), "X".to_owned()];
-        let argument = Request {
-            prompt_via: Some(PromptVia::Argument),
-            ..request(&flags)
-        };
-        let file = Request {
-            prompt_via: Some(PromptVia::File),
-            ..request(&[])
-        };
+        let argument = Request { prompt_via: Some(PromptVia::Argument), ..request(&flags) };
+        let file = Request { prompt_via: Some(PromptVia::File), ..request(&[]) };
         for (agent, request, end) in [
             ("claude", &argument, "--allowedTools X -- -do it"),
             ("codex", &argument, "--allowedTools X -- -do it"),
@@ -353,11 +319,7 @@ mod tests {
             ("amp", &file, "-x .ralph/prompt.txt"),
             ("text", &file, ".ralph/prompt.txt"),
         ] {
-            assert!(
-                argv(agent, request).ends_with(end),
-                "{agent}: {}",
-                argv(agent, request)
-            );
+            assert!(argv(agent, request).ends_with(end), "{agent}: {}", argv(agent, request));
         }
     }
 
@@ -365,13 +327,7 @@ mod tests {
     fn the_user_has_the_last_word_and_old_flags_keep_their_meaning() {
         let codex = |flags: &[&str]| {
             let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
-            argv(
-                "codex",
-                &Request {
-                    model: Some("m"),
-                    ..request(&flags)
-                },
-            )
+            argv("codex", &Request { model: Some("m"), ..request(&flags) })
         };
         assert_eq!(
             codex(&["--full-auto"]),
@@ -381,10 +337,7 @@ mod tests {
             codex(&["-sread-only", "--model=n", "--json"]),
             "exec --skip-git-repo-check -sread-only --model=n --json -"
         );
-        assert_eq!(
-            codex(&["--yolo"]),
-            "exec --json --skip-git-repo-check --model m --yolo -"
-        );
+        assert_eq!(codex(&["--yolo"]), "exec --json --skip-git-repo-check --model m --yolo -");
         let flags = ["--no-auto-compact".to_owned()];
         let invocation = claude::Claude.invocation(&request(&flags));
         assert_eq!(invocation.env, [("DISABLE_AUTO_COMPACT", "1".to_owned())]);
@@ -406,11 +359,7 @@ mod tests {
             events.push(serde_json::from_str(&json).unwrap());
         };
         let line = |text: &str| -> Line<'static> {
-            Line {
-                bytes: text.to_owned().leak().as_bytes(),
-                joined: false,
-                unfinished: false,
-            }
+            Line { bytes: text.to_owned().leak().as_bytes(), joined: false, unfinished: false }
         };
         for text in stdout {
             reader.stdout(line(text), &mut emit);
@@ -424,10 +373,7 @@ mod tests {
 
     fn failure_of(events: &[Event<'static>]) -> Option<FailureKind> {
         match events.last() {
-            Some(Event::Result {
-                failure: Some(failure),
-                ..
-            }) => Some(failure.kind),
+            Some(Event::Result { failure: Some(failure), .. }) => Some(failure.kind),
             _ => None,
         }
     }
@@ -452,10 +398,7 @@ mod tests {
             &[],
             0,
         );
-        assert!(
-            matches!(events.last(), Some(Event::Result { failure: None, .. })),
-            "{events:?}"
-        );
+        assert!(matches!(events.last(), Some(Event::Result { failure: None, .. })), "{events:?}");
         // Nor in a line that broke off.
         let cut = format!(r#"{{"type":"user","message":{{"content":"{words}"#);
         assert_eq!(failure_of(&read("claude", true, &[&cut], &[], 143)), None);
@@ -472,30 +415,15 @@ mod tests {
                 "",
                 Some(FailureKind::RateLimit),
             ),
-            (
-                "claude",
-                "Invalid API key · Please run /login",
-                "",
-                Some(FailureKind::Credentials),
-            ),
-            (
-                "claude",
-                "",
-                "error: unknown option '--x'",
-                Some(FailureKind::Usage),
-            ),
+            ("claude", "Invalid API key · Please run /login", "", Some(FailureKind::Credentials)),
+            ("claude", "", "error: unknown option '--x'", Some(FailureKind::Usage)),
             (
                 "codex",
                 "",
                 "ERROR: Selected model is at capacity. Try later.",
                 Some(FailureKind::Overloaded),
             ),
-            (
-                "codex",
-                "",
-                "ERROR: Quota exceeded. Check your plan.",
-                Some(FailureKind::RateLimit),
-            ),
+            ("codex", "", "ERROR: Quota exceeded. Check your plan.", Some(FailureKind::RateLimit)),
             ("codex", "429 Too Many Requests", "", None),
             ("text", "Invalid API key", "error: unknown option", None),
         ] {
@@ -521,11 +449,7 @@ mod tests {
             done("a", "Task #7 created successfully: Read", false),
             call("b", "TaskCreate", r#"{"subject":"Edit","description":"d"}"#),
             done("b", "no", true),
-            call(
-                "c",
-                "TaskUpdate",
-                r#"{"taskId":"7","status":"in_progress"}"#,
-            ),
+            call("c", "TaskUpdate", r#"{"taskId":"7","status":"in_progress"}"#),
             done("c", "Updated task #7 status", false),
             call("d", "TaskUpdate", r#"{"taskId":"7","status":"deleted"}"#),
             done("d", "Updated task #7", false),
