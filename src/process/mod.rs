@@ -1,7 +1,25 @@
 //! Starting programs, hearing from them, and ending them with everything that they started.
+//!
+//! [`System`] is the only thing in this program that starts processes, and waiting in
+//! [`System::wait`] is the only thing that an idle run does: one `poll` over the children's output,
+//! the signals and the nearest deadline. There are no threads.
+
+mod clock;
+mod marked;
+mod path;
+mod quick;
+mod signals;
+mod spawn;
+mod system;
+mod tree;
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
+
+pub use marked::{end_marked, find_marked};
+pub use path::find_program;
+pub use quick::{Output, run_quick};
+pub use system::System;
 
 use crate::core::event::{Exit, Leftover, Stream};
 
@@ -40,7 +58,8 @@ pub enum Signal {
 pub struct Ended {
     /// `None` if nobody could tell any more.
     pub exit: Option<Exit>,
-    /// What it had left running: ended by now, or left alone with `keep_background`.
+    /// What it had left running when it ended by itself: ended by now, or left alone with
+    /// `keep_background`. One that not even KILL removed says so behind its command.
     pub leftovers: Vec<Leftover>,
 }
 

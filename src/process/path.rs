@@ -1,0 +1,105 @@
+//! Finding a program the way `execvp` would, but before anything is started.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Where programs are looked for when there is no `PATH` at all, as the C library does it.
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
+
+/// The file that starting `name` in `dir` would run, if there is one.
+///
+/// A name with a slash is a path, seen from `dir`; any other is looked for in `path_env`, whose
+/// relative and empty entries are seen from `dir` too.
+pub fn find_program(name: &OsStr, path_env: Option<&OsStr>, dir: &Path) -> Option<PathBuf> {
+    locate(name, path_env, dir).ok()
+}
+
+/// As [`find_program`], but tells a program that is missing from one that may not be run.
+pub(super) fn locate(name: &OsStr, path_env: Option<&OsStr>, dir: &Path) -> io::Result<PathBuf> {
+    if name.is_empty() {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    if name.as_bytes().contains(&b'/') {
+        let path = std::path::absolute(dir.join(name))?;
+        return runnable(&path).map(|()| path);
+    }
+    let path_env = path_env.unwrap_or(OsStr::new(DEFAULT_PATH));
+    let mut failure = io::ErrorKind::NotFound.into();
+    for entry in std::env::split_paths(path_env) {
+        let path = std::path::absolute(dir.join(entry).join(name))?;
+        match runnable(&path) {
+            Ok(()) => return Ok(path),
+            // A file that may not be run does not hide one that may, further along the path.
+            Err(err) if err.kind() == io::ErrorKind::PermissionDenied => failure = err,
+            Err(_) => {}
+        }
+    }
+    Err(failure)
+}
+
+fn runnable(path: &Path) -> io::Result<()> {
+    if std::fs::metadata(path)?.is_dir() {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    rustix::fs::access(path, rustix::fs::Access::EXEC_OK)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn file(path: &Path, mode: u32) {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "#!/bin/sh\n").unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn finds_what_exec_would_run() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = temp.path();
+        file(&dir.join("first/plain"), 0o644);
+        file(&dir.join("second/plain"), 0o755);
+        file(&dir.join("second/tool"), 0o755);
+        file(&dir.join("here"), 0o755);
+        file(&dir.join("first/only-plain"), 0o644);
+        std::fs::create_dir_all(dir.join("first/tool")).unwrap();
+        let absolute = format!("{0}/first:{0}/second", dir.display());
+
+        for (name, path, expected) in [
+            // Neither a directory nor a file that may not be run hides the program behind it.
+            ("tool", &*absolute, Some("second/tool")),
+            ("plain", &*absolute, Some("second/plain")),
+            ("tool", "second", Some("second/tool")),
+            ("here", "second:", Some("here")),
+            ("here", "second", None),
+            ("./here", "", Some("./here")),
+            ("second/tool", "", Some("second/tool")),
+            ("missing/tool", &*absolute, None),
+            ("only-plain", &*absolute, None),
+            ("", &*absolute, None),
+        ] {
+            let found = find_program(OsStr::new(name), Some(OsStr::new(path)), dir);
+            assert_eq!(
+                found,
+                expected.map(|rest| std::path::absolute(dir.join(rest)).unwrap()),
+                "{name} in {path}"
+            );
+        }
+        let kind = |name: &str| {
+            locate(OsStr::new(name), Some(OsStr::new(&absolute)), dir).map_err(|err| err.kind())
+        };
+        assert_eq!(kind("only-plain"), Err(io::ErrorKind::PermissionDenied));
+        assert_eq!(kind("nothing"), Err(io::ErrorKind::NotFound));
+    }
+
+    #[test]
+    fn without_a_path_the_usual_places_count() {
+        assert!(find_program(OsStr::new("sh"), None, Path::new("/")).is_some());
+    }
+}

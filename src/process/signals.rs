@@ -1,0 +1,97 @@
+//! Signals as bytes in a pipe, so that one `poll` can wait for them together with everything else.
+
+use std::ffi::c_int;
+use std::io::{self, PipeReader, PipeWriter};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Mutex, PoisonError};
+
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGWINCH};
+
+use super::Signal;
+
+/// What is listened to in a run.
+pub(super) const ALL: &[c_int] = &[SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGWINCH];
+/// What is listened to when only a child's end matters: Ctrl+C keeps ending this process.
+pub(super) const CHILDREN_ONLY: &[c_int] = &[SIGCHLD];
+
+struct Listening {
+    pipe: Option<&'static (PipeReader, PipeWriter)>,
+    signals: Vec<c_int>,
+}
+
+/// Handlers belong to the process and are never taken away again, so neither is the pipe.
+static LISTENING: Mutex<Listening> = Mutex::new(Listening {
+    pipe: None,
+    signals: Vec::new(),
+});
+
+/// The reading end of the pipe.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Signals {
+    reader: &'static PipeReader,
+}
+
+impl Signals {
+    pub(super) fn listen(wanted: &[c_int]) -> io::Result<Self> {
+        let mut listening = LISTENING.lock().unwrap_or_else(PoisonError::into_inner);
+        let pipe = match listening.pipe {
+            Some(pipe) => pipe,
+            None => {
+                let (reader, writer) = io::pipe()?;
+                super::spawn::set_nonblocking(reader.as_fd())?;
+                super::spawn::set_nonblocking(writer.as_fd())?;
+                let pipe: &'static _ = Box::leak(Box::new((reader, writer)));
+                listening.pipe = Some(pipe);
+                pipe
+            }
+        };
+        for &signal in wanted {
+            if !listening.signals.contains(&signal) {
+                let writer = &pipe.1;
+                let byte = [u8::try_from(signal).unwrap_or_default()];
+                // A byte for each signal rather than a flag for each kind: two interrupts in a row
+                // stay two, and the order stays. The pipe holds 64 Ki of them; if it is ever full,
+                // the reader is woken anyway.
+                let action = move || {
+                    let _ = rustix::io::write(writer, &byte);
+                };
+                #[expect(
+                    unsafe_code,
+                    reason = "the action does nothing but write(2) of a constant to a pipe that \
+                              is never closed, which is async-signal-safe; errno is kept by \
+                              signal-hook"
+                )]
+                // SAFETY: see the reason above.
+                unsafe {
+                    signal_hook::low_level::register(signal, action)?;
+                }
+                listening.signals.push(signal);
+            }
+        }
+        Ok(Signals { reader: &pipe.0 })
+    }
+
+    pub(super) fn fd(self) -> BorrowedFd<'static> {
+        self.reader.as_fd()
+    }
+
+    /// Takes what has arrived. Says whether a child may have ended.
+    pub(super) fn take(self, mut each: impl FnMut(Signal)) -> bool {
+        let mut children = false;
+        let mut bytes = [0; 512];
+        while let Ok(count @ 1..) = rustix::io::read(self.reader, &mut bytes) {
+            // Whatever arrived, asking after the children is cheap and makes a lost byte harmless.
+            children = true;
+            for &byte in &bytes[..count] {
+                match c_int::from(byte) {
+                    SIGINT => each(Signal::Interrupt),
+                    SIGTERM => each(Signal::Terminate),
+                    SIGHUP => each(Signal::HangUp),
+                    SIGWINCH => each(Signal::Resize),
+                    _ => {}
+                }
+            }
+        }
+        children
+    }
+}

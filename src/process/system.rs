@@ -1,0 +1,573 @@
+//! The one place that waits: for output, for ends, for signals, for deadlines.
+
+use std::collections::{HashSet, VecDeque};
+use std::io::{self, PipeReader};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::process::{Pid, WaitOptions, WaitStatus};
+
+use super::signals::{self, Signals};
+use super::tree::{self, Family, Forest, Identity, Member};
+use super::{ChildId, Ended, Launch, Occurrence, Signal, clock, spawn};
+use crate::core::event::{Exit, Leftover, Stream};
+
+/// The most that one [`Occurrence::Output`] carries.
+const READ_BYTES: usize = 256 * 1024;
+/// What a child has left behind and is still there after this long is more than the tail of a
+/// pipeline that is about to leave anyway.
+const SETTLE_MS: u64 = 50;
+/// How long what a child left behind has between TERM and KILL.
+const LEFTOVER_GRACE_MS: u64 = 2_000;
+/// How long a process may take to vanish after KILL. One that hangs in the kernel may never do so.
+const GIVE_UP_MS: u64 = 3_000;
+/// How often the process table is looked at again between TERM and KILL, for what no signal
+/// tells of.
+const TERM_LOOK_MS: u64 = 250;
+/// The same where orphans do not become our children, so that no signal tells of their end.
+const BLIND_LOOK_MS: u64 = 25;
+/// The same after KILL.
+const KILL_LOOK_MS: u64 = 10;
+/// After so many looks that found nobody, children that `waitpid` still knows of are not the
+/// child's. (One look can miss a process that forks and leaves meanwhile.)
+const EMPTY_LOOKS: u32 = 3;
+
+/// Starts programs and tells what happens to them and to this process.
+///
+/// There is one at a time, because waiting for children, adopting orphans and handling signals
+/// belong to the process as a whole. All its children are ended when it is dropped.
+#[derive(Debug)]
+pub struct System {
+    /// How long a child and what it started have between TERM and KILL in [`System::end`].
+    pub grace_ms: u64,
+    signals: Signals,
+    /// The last wait found something in the signal pipe.
+    signalled: bool,
+    pending: VecDeque<Signal>,
+    children: Vec<Child>,
+    next_id: u64,
+    forest: Forest,
+    /// `waitpid` knows of no child at all.
+    childless: bool,
+    /// A child of ours has ended since the process table was last looked at.
+    reaped_some: bool,
+    /// Output was handed over although the caller's deadline had passed.
+    deadline_owed: bool,
+    /// Which stream is looked at first, so that a loud child does not silence the others.
+    turn: usize,
+    wakeups: u64,
+}
+
+/// A second [`System`] would take the ends of the first one's children.
+static TAKEN: AtomicBool = AtomicBool::new(false);
+
+#[derive(Debug)]
+struct Child {
+    id: ChildId,
+    family: Family,
+    exit: Option<Exit>,
+    stdout: Option<Pipe>,
+    stderr: Option<Pipe>,
+    keep_background: bool,
+    stage: Stage,
+    /// Those that were asked to leave already.
+    asked: HashSet<Identity>,
+    empty_looks: u32,
+    leftovers: Vec<Leftover>,
+}
+
+#[derive(Debug)]
+struct Pipe {
+    reader: PipeReader,
+    /// How much is to be read until it is closed, once nothing of the child is left to write.
+    /// Whatever else holds the other end must not keep us.
+    remaining: Option<u64>,
+}
+
+/// How far the end of a child has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// It runs, and nobody minds.
+    Running,
+    /// It has ended by itself, and something of it is still there.
+    Settling {
+        until: u64,
+    },
+    /// It and all of its own were asked to leave.
+    Terminating {
+        kill_at: u64,
+        look_at: u64,
+    },
+    Killing {
+        give_up_at: u64,
+        look_at: u64,
+    },
+    /// Nothing of it is left that could be ended.
+    Over,
+}
+
+impl System {
+    /// Takes the signals of this process over and, on Linux, the orphans below it.
+    pub fn new() -> io::Result<System> {
+        System::listening(signals::ALL)
+    }
+
+    /// Leaves the signals that end this process as they are.
+    pub(super) fn for_children_only() -> io::Result<System> {
+        System::listening(signals::CHILDREN_ONLY)
+    }
+
+    fn listening(wanted: &[i32]) -> io::Result<System> {
+        if TAKEN.swap(true, Ordering::AcqRel) {
+            return Err(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                "this process has a System already",
+            ));
+        }
+        let signals =
+            Signals::listen(wanted).inspect_err(|_| TAKEN.store(false, Ordering::Release))?;
+        Ok(System {
+            grace_ms: 5_000,
+            signals,
+            signalled: false,
+            pending: VecDeque::new(),
+            children: Vec::new(),
+            next_id: 1,
+            forest: Forest::new(),
+            childless: false,
+            reaped_some: false,
+            deadline_owed: false,
+            turn: 0,
+            wakeups: 0,
+        })
+    }
+
+    /// Milliseconds on a clock that does not jump.
+    pub fn now_ms(&self) -> u64 {
+        clock::now_ms()
+    }
+
+    /// How often waiting has come to an end, for whatever reason.
+    pub fn wakeups(&self) -> u64 {
+        self.wakeups
+    }
+
+    /// Whether a child is left whose end has not been reported.
+    pub fn is_idle(&self) -> bool {
+        self.children.is_empty()
+    }
+
+    /// Starts a program. Gives its process number for people and records.
+    ///
+    /// The error's kind is `NotFound` for a missing program or directory and `PermissionDenied`
+    /// for one that may not be used; its text names which.
+    pub fn start(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
+        let spawned = spawn::spawn(launch)?;
+        let id = ChildId(self.next_id);
+        self.next_id += 1;
+        self.childless = false;
+        self.children.push(Child {
+            id,
+            family: Family::new(spawned.pid),
+            exit: None,
+            stdout: Some(Pipe::new(spawned.stdout)),
+            stderr: spawned.stderr.map(Pipe::new),
+            keep_background: launch.keep_background,
+            stage: Stage::Running,
+            asked: HashSet::new(),
+            empty_looks: 0,
+            leftovers: Vec::new(),
+        });
+        Ok((id, spawned.pid.as_raw_pid().unsigned_abs()))
+    }
+
+    /// Ends a child and all that it started, whether or not it was to keep its background: TERM,
+    /// a grace of [`System::grace_ms`], KILL. Its end is told by [`System::wait`]. Once is enough.
+    pub fn end(&mut self, child: ChildId) {
+        if let Some(index) = self.position(child)
+            && matches!(
+                self.children[index].stage,
+                Stage::Running | Stage::Settling { .. }
+            )
+        {
+            let now = self.now_ms();
+            let grace = self.grace_ms;
+            self.terminate(index, now, grace);
+        }
+    }
+
+    /// Ends a child and all that it started by KILL, whatever was tried before.
+    pub fn end_now(&mut self, child: ChildId) {
+        if let Some(index) = self.position(child)
+            && !matches!(
+                self.children[index].stage,
+                Stage::Killing { .. } | Stage::Over
+            )
+        {
+            let now = self.now_ms();
+            self.kill(index, now, now + GIVE_UP_MS);
+        }
+    }
+
+    /// Waits for the next thing to happen, until the deadline if there is one.
+    ///
+    /// Output goes into `buf`, in place of what is in there. Signals come before everything else.
+    /// Output that is there already comes before a deadline that has just passed, or a pause of
+    /// this process would look like a silence of the child; but never twice in a row.
+    pub fn wait(&mut self, until_ms: Option<u64>, buf: &mut Vec<u8>) -> Occurrence {
+        buf.clear();
+        loop {
+            if std::mem::take(&mut self.signalled) && self.signals_arrived() {
+                self.reap();
+            }
+            if let Some(signal) = self.pending.pop_front() {
+                return Occurrence::Signal(signal);
+            }
+            let now = clock::now_ms();
+            self.advance(now);
+            if let Some(index) = self.children.iter().position(Child::is_finished) {
+                let child = self.children.remove(index);
+                return Occurrence::Ended(child.id, child.ended());
+            }
+            let due = until_ms.is_some_and(|until| until <= now);
+            if due && self.deadline_owed {
+                self.deadline_owed = false;
+                return Occurrence::Deadline;
+            }
+            let Some((id, stream)) = self.read(if due { Some(now) } else { until_ms }, buf) else {
+                if due {
+                    self.deadline_owed = false;
+                    return Occurrence::Deadline;
+                }
+                continue;
+            };
+            self.deadline_owed = due;
+            return Occurrence::Output(id, stream);
+        }
+    }
+
+    /// Tells these signals again, before any that came later.
+    pub(super) fn put_back(&mut self, signals: Vec<Signal>) {
+        for signal in signals.into_iter().rev() {
+            self.pending.push_front(signal);
+        }
+    }
+
+    fn position(&self, child: ChildId) -> Option<usize> {
+        self.children.iter().position(|other| other.id == child)
+    }
+
+    fn signals_arrived(&mut self) -> bool {
+        let pending = &mut self.pending;
+        self.signals.take(|signal| pending.push_back(signal))
+    }
+
+    /// Waits for all who have ended: children, and orphans that became ours.
+    fn reap(&mut self) {
+        loop {
+            match rustix::process::wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) => self.reaped(pid, status),
+                Ok(None) => return,
+                Err(Errno::INTR) => {}
+                Err(_) => {
+                    self.childless = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn reaped(&mut self, pid: Pid, status: WaitStatus) {
+        self.reaped_some = true;
+        let child = self
+            .children
+            .iter_mut()
+            .find(|child| child.family.main == pid && !child.family.reaped);
+        if let Some(child) = child {
+            child.family.reaped = true;
+            child.exit = status
+                .exit_status()
+                .map(Exit::Code)
+                .or_else(|| status.terminating_signal().map(Exit::Signal));
+        }
+    }
+
+    /// Brings every child's end as far as it can be brought now.
+    fn advance(&mut self, now: u64) {
+        let news = std::mem::take(&mut self.reaped_some);
+        for index in 0..self.children.len() {
+            self.advance_child(index, now, news);
+        }
+    }
+
+    fn advance_child(&mut self, index: usize, now: u64, news: bool) {
+        let child = &self.children[index];
+        let reaped = child.family.reaped;
+        if reaped && child.stage != Stage::Over && self.childless && self.forest.reaper {
+            // The usual case, and no look at the process table is needed for it: whatever the
+            // child had started would be our child by now, and there is none.
+            self.over(index);
+            return;
+        }
+        match child.stage {
+            Stage::Running if reaped => {
+                let Some(_) = self.look(index) else {
+                    return;
+                };
+                self.children[index].stage = Stage::Settling {
+                    until: now + SETTLE_MS,
+                };
+            }
+            Stage::Settling { until } if news || now >= until => {
+                let Some(members) = self.look(index) else {
+                    return;
+                };
+                let child = &mut self.children[index];
+                if members.is_empty() {
+                    child.stage = Stage::Settling {
+                        until: until.max(now + KILL_LOOK_MS),
+                    };
+                    return;
+                }
+                if now < until {
+                    return;
+                }
+                child.leftovers = members.iter().map(Member::leftover).collect();
+                if child.keep_background {
+                    self.forest.release(&members);
+                    self.over(index);
+                } else {
+                    self.terminate(index, now, LEFTOVER_GRACE_MS);
+                }
+            }
+            Stage::Terminating { kill_at, look_at } => {
+                // With the child itself gone, what is left has no one to wait for.
+                let kill_at = if reaped {
+                    kill_at.min(now + LEFTOVER_GRACE_MS)
+                } else {
+                    kill_at
+                };
+                if now >= kill_at {
+                    self.kill(index, now, now + GIVE_UP_MS);
+                } else if reaped && (news || now >= look_at) {
+                    self.terminate(index, now, kill_at - now);
+                }
+            }
+            Stage::Killing {
+                give_up_at,
+                look_at,
+            } if news || now >= look_at => self.kill(index, now, give_up_at),
+            _ => {}
+        }
+    }
+
+    /// Who of a child's own is alive; `None` if nobody is, and the child is over then.
+    fn look(&mut self, index: usize) -> Option<Vec<Member>> {
+        let mut families: Vec<&mut Family> = self
+            .children
+            .iter_mut()
+            .map(|child| &mut child.family)
+            .collect();
+        let only = families.len() == 1;
+        let members = self.forest.look(&mut families, index);
+        let child = &mut self.children[index];
+        if !members.is_empty() || !child.family.reaped {
+            child.empty_looks = 0;
+            return Some(members);
+        }
+        child.empty_looks += 1;
+        // Our having children contradicts a look that found none, unless they are someone else's.
+        let doubtful = self.forest.reaper && only && !self.forest.has_released();
+        if doubtful && child.empty_looks < EMPTY_LOOKS {
+            return Some(members);
+        }
+        self.over(index);
+        None
+    }
+
+    /// Asks everyone who was not asked yet to leave.
+    fn terminate(&mut self, index: usize, now: u64, grace_ms: u64) {
+        let Some(members) = self.look(index) else {
+            return;
+        };
+        let interval = if self.forest.reaper {
+            TERM_LOOK_MS
+        } else {
+            BLIND_LOOK_MS
+        };
+        let child = &mut self.children[index];
+        for member in &members {
+            if child.asked.insert(member.identity) {
+                member.terminate();
+            }
+        }
+        child.stage = Stage::Terminating {
+            kill_at: now + grace_ms,
+            look_at: now + interval,
+        };
+    }
+
+    fn kill(&mut self, index: usize, now: u64, give_up_at: u64) {
+        let Some(members) = self.look(index) else {
+            return;
+        };
+        tree::kill(&members);
+        let child = &mut self.children[index];
+        if now < give_up_at {
+            child.stage = Stage::Killing {
+                give_up_at,
+                look_at: now + KILL_LOOK_MS,
+            };
+            return;
+        }
+        for member in &members {
+            let mut left = member.leftover();
+            child.leftovers.retain(|other| other.pid != left.pid);
+            left.command.push_str(" (could not be ended)");
+            child.leftovers.push(left);
+        }
+        self.forest.release(&members);
+        self.over(index);
+    }
+
+    /// Nothing more is to come from this child than what is in the pipes.
+    fn over(&mut self, index: usize) {
+        let child = &mut self.children[index];
+        child.stage = Stage::Over;
+        for slot in [&mut child.stdout, &mut child.stderr] {
+            if let Some(pipe) = slot {
+                let left = rustix::io::ioctl_fionread(&pipe.reader).unwrap_or(0);
+                pipe.remaining = Some(left);
+                if left == 0 {
+                    *slot = None;
+                }
+            }
+        }
+    }
+
+    /// The next moment at which something is to be done for a child.
+    fn next_step_ms(&self) -> Option<u64> {
+        self.children
+            .iter()
+            .filter_map(|child| match child.stage {
+                Stage::Running | Stage::Over => None,
+                Stage::Settling { until } => Some(until),
+                Stage::Terminating { kill_at, look_at } => Some(if child.family.reaped {
+                    kill_at.min(look_at)
+                } else {
+                    kill_at
+                }),
+                Stage::Killing { look_at, .. } => Some(look_at),
+            })
+            .min()
+    }
+
+    /// Waits until something can be done or the time has come. Reads from one pipe if any has
+    /// something and no signal has arrived.
+    fn read(&mut self, until_ms: Option<u64>, buf: &mut Vec<u8>) -> Option<(ChildId, Stream)> {
+        let deadline = [until_ms, self.next_step_ms()].into_iter().flatten().min();
+        let timeout = deadline.map(|ms| {
+            clock::timespec(ms.saturating_mul(1_000_000).saturating_sub(clock::now_ns()))
+        });
+        let mut sources = Vec::with_capacity(2 * self.children.len());
+        let mut polled = Vec::with_capacity(1 + 2 * self.children.len());
+        let signals = self.signals.fd();
+        polled.push(PollFd::from_borrowed_fd(signals, PollFlags::IN));
+        for (index, child) in self.children.iter().enumerate() {
+            for (stream, pipe) in [
+                (Stream::Stdout, &child.stdout),
+                (Stream::Stderr, &child.stderr),
+            ] {
+                if let Some(pipe) = pipe {
+                    sources.push((index, stream));
+                    polled.push(PollFd::from_borrowed_fd(pipe.reader.as_fd(), PollFlags::IN));
+                }
+            }
+        }
+        let result = rustix::event::poll(&mut polled, timeout.as_ref());
+        self.wakeups += 1;
+        self.signalled = !polled[0].revents().is_empty();
+        if result.is_err() || self.signalled {
+            return None;
+        }
+        let ready: Vec<bool> = polled[1..]
+            .iter()
+            .map(|fd| !fd.revents().is_empty())
+            .collect();
+        self.turn = self.turn.wrapping_add(1);
+        for offset in 0..ready.len() {
+            let source = (self.turn + offset) % ready.len();
+            if ready[source] {
+                let (index, stream) = sources[source];
+                let child = &mut self.children[index];
+                let slot = match stream {
+                    Stream::Stdout => &mut child.stdout,
+                    Stream::Stderr => &mut child.stderr,
+                };
+                if read_pipe(slot, buf) {
+                    return Some((child.id, stream));
+                }
+            }
+        }
+        None
+    }
+}
+
+impl Drop for System {
+    /// No process that was started here outlives this, on whichever way the caller leaves.
+    fn drop(&mut self) {
+        let ids: Vec<ChildId> = self.children.iter().map(|child| child.id).collect();
+        for id in ids {
+            self.end_now(id);
+        }
+        let mut unread = Vec::new();
+        while !self.children.is_empty() {
+            self.wait(None, &mut unread);
+        }
+        TAKEN.store(false, Ordering::Release);
+    }
+}
+
+impl Child {
+    fn is_finished(&self) -> bool {
+        self.stage == Stage::Over && self.stdout.is_none() && self.stderr.is_none()
+    }
+
+    fn ended(self) -> Ended {
+        Ended {
+            exit: self.exit,
+            leftovers: self.leftovers,
+        }
+    }
+}
+
+impl Pipe {
+    fn new(reader: PipeReader) -> Self {
+        Pipe {
+            reader,
+            remaining: None,
+        }
+    }
+}
+
+/// Reads what is there, once. Closes the pipe at its end. Says whether anything was read.
+fn read_pipe(slot: &mut Option<Pipe>, buf: &mut Vec<u8>) -> bool {
+    let Some(pipe) = slot else {
+        return false;
+    };
+    buf.reserve(READ_BYTES);
+    let read = match rustix::io::read(&pipe.reader, rustix::buffer::spare_capacity(buf)) {
+        Ok(read) => read,
+        Err(Errno::AGAIN | Errno::INTR) => return false,
+        Err(_) => 0,
+    };
+    if let Some(remaining) = &mut pipe.remaining {
+        *remaining = remaining.saturating_sub(read as u64);
+    }
+    if read == 0 || pipe.remaining == Some(0) {
+        *slot = None;
+    }
+    read > 0
+}
