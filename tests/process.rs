@@ -4,6 +4,7 @@
 //! `cargo test` runs tests as threads of one. So each test here runs this program again, for that
 //! test alone, and its body runs in there.
 #![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, reason = "all of this is a test")]
 
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, ErrorKind};
@@ -28,12 +29,9 @@ fn isolated(name: &str, body: fn()) {
         return body();
     }
     let output = this_program(name).output().unwrap();
-    assert!(
-        output.status.success(),
-        "{}\n{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
+    println!("{}", String::from_utf8_lossy(&output.stdout));
+    println!("{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}", output.status);
 }
 
 fn this_program(case: &str) -> Command {
@@ -132,7 +130,7 @@ impl Heard {
         }
     }
 
-    fn to_end(&mut self, system: &mut System, child: ChildId) -> Ended {
+    fn await_end(&mut self, system: &mut System, child: ChildId) -> Ended {
         let deadline = system.now_ms() + PATIENCE.as_millis() as u64;
         let mut buf = Vec::new();
         loop {
@@ -148,7 +146,7 @@ impl Heard {
 fn run(system: &mut System, script: &Script) -> (Heard, Ended) {
     let (child, _) = script.start(system);
     let mut heard = Heard::default();
-    let ended = heard.to_end(system, child);
+    let ended = heard.await_end(system, child);
     (heard, ended)
 }
 
@@ -209,7 +207,7 @@ cases! {
                              (exec 3</dev/tty) 2>/dev/null && echo terminal; exec ls /proc/self/fd")
             .start(&mut system);
         let mut heard = Heard::default();
-        heard.to_end(&mut system, child);
+        heard.await_end(&mut system, child);
         let lines: Vec<&str> = heard.text().lines().collect();
         let ids: Vec<&str> = lines[0].split(' ').collect();
         assert_eq!(ids[0], ids[1], "it leads a session");
@@ -233,7 +231,7 @@ cases! {
         heard.until(&mut system, &["main\n", "tool="]);
         system.end(child);
         system.end(child);
-        let ended = heard.to_end(&mut system, child);
+        let ended = heard.await_end(&mut system, child);
         assert_eq!(ended.exit, Some(Exit::Signal(15)));
         assert_eq!(ended.leftovers, []);
         assert!(!alive(heard.pid("tool")) && !alive(pid));
@@ -284,7 +282,7 @@ cases! {
         heard.until(&mut system, &["on\n"]);
         system.grace_ms = 100;
         system.end(child);
-        let ended = heard.to_end(&mut system, child);
+        let ended = heard.await_end(&mut system, child);
         assert_eq!(ended.exit, Some(Exit::Signal(9)));
         assert_eq!(ended.leftovers, []);
         assert_eq!(children_of_this_process(), "");
@@ -302,7 +300,7 @@ cases! {
         let mut heard = Heard::default();
         heard.until(&mut system, &["on\n"]);
         system.end_now(child);
-        let ended = heard.to_end(&mut system, child);
+        let ended = heard.await_end(&mut system, child);
         assert_eq!(ended.exit, Some(Exit::Signal(9)));
         assert_eq!(children_of_this_process(), "");
     }
@@ -320,14 +318,14 @@ cases! {
         eventually("it stops", stopped(pid));
         system.end(child);
         let mut heard = Heard::default();
-        let ended = heard.to_end(&mut system, child);
+        let ended = heard.await_end(&mut system, child);
         assert_eq!(heard.text(), "on\nbye\n");
         assert_eq!(ended.exit, Some(Exit::Code(9)));
 
         let (child, pid) = script.start(&mut system);
         eventually("it stops", stopped(pid));
         system.end_now(child);
-        let ended = Heard::default().to_end(&mut system, child);
+        let ended = Heard::default().await_end(&mut system, child);
         assert_eq!(ended.exit, Some(Exit::Signal(9)));
     }
 
@@ -374,7 +372,7 @@ cases! {
         assert!(system.wakeups() - before <= 5, "a closed stream is not asked again");
         assert!(alive(pid));
         std::fs::write(go, "").unwrap();
-        assert_eq!(heard.to_end(&mut system, child).exit, Some(Exit::Code(5)));
+        assert_eq!(heard.await_end(&mut system, child).exit, Some(Exit::Code(5)));
     }
 
     fn what_is_to_be_kept_is_kept_and_not_ended_by_a_later_child() {
@@ -421,14 +419,14 @@ cases! {
         let (second, pid) = sh("setsid sleep 1000 & echo b=$!; wait").start(&mut system);
         heard.until(&mut system, &["b="]);
         let (third, _) = sh("exit 4").start(&mut system);
-        assert_eq!(heard.to_end(&mut system, third).exit, Some(Exit::Code(4)));
+        assert_eq!(heard.await_end(&mut system, third).exit, Some(Exit::Code(4)));
         system.end(first);
-        let ended = heard.to_end(&mut system, first);
+        let ended = heard.await_end(&mut system, first);
         assert_eq!(ended.exit, Some(Exit::Signal(15)));
         assert!(!alive(heard.pid("a")));
         assert!(alive(pid) && alive(heard.pid("b")));
         system.end(second);
-        heard.to_end(&mut system, second);
+        heard.await_end(&mut system, second);
         assert!(!alive(heard.pid("b")));
         assert_eq!(children_of_this_process(), "");
     }
@@ -496,7 +494,7 @@ cases! {
         // A script that does not say what runs it is run by the shell.
         let (child, _) = start(&bare, dir).unwrap();
         let mut heard = Heard::default();
-        assert_eq!(heard.to_end(&mut system, child), PLAIN);
+        assert_eq!(heard.await_end(&mut system, child), PLAIN);
         assert_eq!(heard.text(), "word\n");
         assert_eq!(children_of_this_process(), "");
     }
@@ -558,7 +556,7 @@ cases! {
         // One that has passed is told at once.
         assert_eq!(system.wait(Some(0), &mut buf), Occurrence::Deadline);
         system.end(child);
-        Heard::default().to_end(&mut system, child);
+        Heard::default().await_end(&mut system, child);
     }
 
     fn waiting_for_an_end_does_not_spin_either() {
@@ -568,7 +566,7 @@ cases! {
         Heard::default().until(&mut system, &["on\n"]);
         system.end(child);
         let before = system.wakeups();
-        Heard::default().to_end(&mut system, child);
+        Heard::default().await_end(&mut system, child);
         assert!(system.wakeups() - before <= 30, "{}", system.wakeups() - before);
     }
 

@@ -139,7 +139,6 @@ mod linux {
     use std::ptr;
     use std::sync::atomic::{AtomicI32, Ordering};
 
-    use rustix::io::Errno;
     use rustix::process::{Pid, WaitOptions};
 
     use super::super::Launch;
@@ -192,7 +191,7 @@ mod linux {
         };
         let result = match exec(&program, &args) {
             // A script without `#!`: the shell runs it, as it does for everyone's `execvp`.
-            Err((Step::Exec, Errno::NOEXEC)) => {
+            Err((Step::Exec, err)) if err.raw_os_error() == Some(libc::ENOEXEC) => {
                 let shell = c"/bin/sh".to_owned();
                 args[0] = program;
                 args.insert(0, shell.clone());
@@ -200,12 +199,9 @@ mod linux {
             }
             result => result,
         };
-        result.map_err(|(step, errno)| {
-            let err = io::Error::from(errno);
-            match step {
-                Step::Directory => directory_error(launch.directory, &err),
-                Step::Exec | Step::Setup => program_error(launch.program, &err),
-            }
+        result.map_err(|(step, err)| match step {
+            Step::Directory => directory_error(launch.directory, &err),
+            Step::Exec | Step::Setup => program_error(launch.program, &err),
         })
     }
 
@@ -259,7 +255,7 @@ mod linux {
         env: &[CString],
         directory: &CString,
         stdio: &[OwnedFd; 3],
-    ) -> Result<Pid, (Step, Errno)> {
+    ) -> Result<Pid, (Step, io::Error)> {
         let args = pointers(args);
         let env = pointers(env);
         let plan = Plan {
@@ -294,11 +290,11 @@ mod linux {
                 libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
                 (&raw const plan).cast_mut().cast(),
             );
-            let errno = Errno::from_raw_os_error(*libc::__errno_location());
+            let failure = io::Error::last_os_error();
             libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
             match Pid::from_raw(pid) {
                 Some(pid) if pid.as_raw_pid() > 0 => pid,
-                _ => return Err((Step::Setup, errno)),
+                _ => return Err((Step::Setup, failure)),
             }
         };
         let step = match plan.failed_step.load(Ordering::Acquire) {
@@ -307,11 +303,11 @@ mod linux {
             step if step == Step::Exec as i32 => Step::Exec,
             _ => Step::Setup,
         };
-        let errno = Errno::from_raw_os_error(plan.failed_errno.load(Ordering::Acquire));
+        let failure = io::Error::from_raw_os_error(plan.failed_errno.load(Ordering::Acquire));
         // It has left already: this only takes its entry out of the process table.
         let _ =
             rustix::io::retry_on_intr(|| rustix::process::waitpid(Some(pid), WaitOptions::empty()));
-        Err((step, errno))
+        Err((step, failure))
     }
 
     #[expect(unsafe_code, reason = "the child's side of `vfork_exec`")]

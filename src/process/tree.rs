@@ -58,6 +58,7 @@ pub(super) struct Family {
     /// The main process has been waited for, so that its number may be someone else's by now.
     pub(super) reaped: bool,
     /// Seen to belong here. Without it, those whose parents are gone could be lost sight of.
+    #[cfg(target_os = "linux")]
     known: HashSet<Identity>,
 }
 
@@ -66,6 +67,7 @@ impl Family {
         Family {
             main,
             reaped: false,
+            #[cfg(target_os = "linux")]
             known: HashSet::new(),
         }
     }
