@@ -37,7 +37,8 @@ const EMPTY_LOOKS: u32 = 3;
 /// Starts programs and tells what happens to them and to this process.
 ///
 /// There is one at a time, because waiting for children, adopting orphans and handling signals
-/// belong to the process as a whole. All its children are ended when it is dropped.
+/// belong to the process as a whole. All its children are ended when it is dropped. On Linux they
+/// are killed when the thread that started them ends, so use it from the main thread.
 #[derive(Debug)]
 pub struct System {
     /// How long a child and what it started have between TERM and KILL in [`System::end`].
@@ -560,7 +561,8 @@ fn read_pipe(slot: &mut Option<Pipe>, buf: &mut Vec<u8>) -> bool {
     buf.reserve(READ_BYTES);
     let read = match rustix::io::read(&pipe.reader, rustix::buffer::spare_capacity(buf)) {
         Ok(read) => read,
-        Err(Errno::AGAIN | Errno::INTR) => return false,
+        Err(Errno::INTR) => return false,
+        Err(Errno::AGAIN) if pipe.remaining.is_none() => return false,
         Err(_) => 0,
     };
     if let Some(remaining) = &mut pipe.remaining {
