@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, WaitOptions, WaitStatus};
 
 use super::signals::{self, Signals};
-use super::tree::{self, Family, Forest, Identity, Member};
+use super::tree::{self, Family, Forest, Identity, Look, Member};
 use super::{ChildId, Ended, Launch, Occurrence, Signal, clock, spawn};
 use crate::core::event::{Exit, Leftover, Stream};
 
@@ -30,8 +30,8 @@ const TERM_LOOK_MS: u64 = 250;
 const BLIND_LOOK_MS: u64 = 25;
 /// The same after KILL.
 const KILL_LOOK_MS: u64 = 10;
-/// After so many looks that found nobody, children that `waitpid` still knows of are not the
-/// child's. (One look can miss a process that forks and leaves meanwhile.)
+/// So many looks in a row that find nobody are believed although we have children that could be
+/// the child's: others are there, which explain it.
 const EMPTY_LOOKS: u32 = 3;
 
 /// Starts programs and tells what happens to them and to this process.
@@ -326,12 +326,6 @@ impl System {
                     return;
                 };
                 let child = &mut self.children[index];
-                if members.is_empty() {
-                    child.stage = Stage::Settling {
-                        until: until.max(now + KILL_LOOK_MS),
-                    };
-                    return;
-                }
                 if now < until {
                     return;
                 }
@@ -371,21 +365,22 @@ impl System {
             .iter_mut()
             .map(|child| &mut child.family)
             .collect();
-        let only = families.len() == 1;
-        let members = self.forest.look(&mut families, index);
+        let Look { members, others } = self.forest.look(&mut families, index);
+        if !members.is_empty() || !self.children[index].family.reaped {
+            self.children[index].empty_looks = 0;
+            return Some(members);
+        }
+        // The process table is not read in one moment, so that who forks and leaves quickly may be
+        // missed. Whether we have children at all is beyond doubt.
+        self.reap();
         let child = &mut self.children[index];
-        if !members.is_empty() || !child.family.reaped {
-            child.empty_looks = 0;
-            return Some(members);
-        }
         child.empty_looks += 1;
-        // Our having children contradicts a look that found none, unless they are someone else's.
-        let doubtful = self.forest.reaper && only && !self.forest.has_released();
-        if doubtful && child.empty_looks < EMPTY_LOOKS {
-            return Some(members);
+        let certain = !self.forest.reaper || self.childless;
+        if certain || (others && child.empty_looks >= EMPTY_LOOKS) {
+            self.over(index);
+            return None;
         }
-        self.over(index);
-        None
+        Some(members)
     }
 
     /// Asks everyone who was not asked yet to leave.
@@ -422,6 +417,12 @@ impl System {
                 look_at: now + KILL_LOOK_MS,
             };
             return;
+        }
+        if members.is_empty() {
+            child.leftovers.push(Leftover {
+                pid: child.family.main.as_raw_pid().unsigned_abs(),
+                command: "something that it started and that could not be caught".to_owned(),
+            });
         }
         for member in &members {
             let mut left = member.leftover();

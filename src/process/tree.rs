@@ -73,6 +73,14 @@ impl Family {
     }
 }
 
+/// What a look at the process table found.
+#[derive(Debug)]
+pub(super) struct Look {
+    pub(super) members: Vec<Member>,
+    /// There are children of ours that are not this family's, or it cannot be known.
+    pub(super) others: bool,
+}
+
 /// All that is below this process.
 #[derive(Debug)]
 pub(super) struct Forest {
@@ -90,10 +98,6 @@ impl Forest {
         }
     }
 
-    pub(super) fn has_released(&self) -> bool {
-        !self.released.is_empty()
-    }
-
     /// From now on these are not ours to end.
     pub(super) fn release(&mut self, members: &[Member]) {
         self.released
@@ -101,7 +105,7 @@ impl Forest {
     }
 
     /// Who of the family at `index` is alive. `families` are all that there are.
-    pub(super) fn look(&mut self, families: &mut [&mut Family], index: usize) -> Vec<Member> {
+    pub(super) fn look(&mut self, families: &mut [&mut Family], index: usize) -> Look {
         #[cfg(target_os = "linux")]
         if let Some(snapshot) = linux::Snapshot::take() {
             return snapshot.members(families, index, &mut self.released, self.reaper);
@@ -118,7 +122,10 @@ impl Forest {
             identity,
             how: Reach::Group,
         };
-        alive.then_some(member).into_iter().collect()
+        Look {
+            members: alive.then_some(member).into_iter().collect(),
+            others: true,
+        }
     }
 }
 
@@ -208,7 +215,7 @@ pub(super) mod linux {
     use rustix::event::{PollFd, PollFlags};
     use rustix::process::{Pid, PidfdFlags, Signal};
 
-    use super::{Family, Identity, Member, Reach};
+    use super::{Family, Identity, Look, Member, Reach};
 
     /// One line of the process table.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -279,6 +286,16 @@ pub(super) mod linux {
                     alive.push(process);
                 }
             }
+            // Reading the whole table takes milliseconds. Who forks and leaves within one is not
+            // found that way, but its successor is our child, and those are listed at once.
+            for pid in own_children() {
+                if alive.iter().all(|process| process.identity.pid != pid)
+                    && let Some(process) = Process::read(pid)
+                    && !process.dead
+                {
+                    alive.push(process);
+                }
+            }
             Some(Snapshot { me, alive })
         }
 
@@ -315,31 +332,33 @@ pub(super) mod linux {
             index: usize,
             released: &mut HashSet<Identity>,
             reaper: bool,
-        ) -> Vec<Member> {
+        ) -> Look {
             let owners = self.owners(families, released, reaper);
             let mut members = Vec::new();
+            let mut others = false;
             released.clear();
             for family in families.iter_mut() {
                 family.known.clear();
             }
             for process in &self.alive {
                 let identity = process.identity;
-                match owners.get(&identity.pid.as_raw_pid()) {
-                    None => continue,
+                let owner = owners.get(&identity.pid.as_raw_pid());
+                match owner {
+                    None => {}
                     Some(Owner::Nobody) => {
                         released.insert(identity);
-                        continue;
                     }
                     Some(&Owner::Family(owner)) => {
                         families[owner].known.insert(identity);
-                        if owner != index {
-                            continue;
-                        }
                     }
                 }
                 // A child of ours stays in the process table until we wait for it, and with it its
                 // group. The group is in a session below us, hence all ours.
                 let pinned = process.parent == self.me.identity.pid.as_raw_pid();
+                if owner != Some(&Owner::Family(index)) {
+                    others |= pinned;
+                    continue;
+                }
                 members.push(Member {
                     identity,
                     how: Reach::One {
@@ -348,7 +367,7 @@ pub(super) mod linux {
                     },
                 });
             }
-            members
+            Look { members, others }
         }
 
         /// The owner of every process that has one, by process number.
@@ -429,6 +448,20 @@ pub(super) mod linux {
                 }
             }
         }
+    }
+
+    /// Our children; none where the kernel was built without that list.
+    fn own_children() -> Vec<Pid> {
+        let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten();
+        tasks
+            .flatten()
+            .filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok())
+            .flat_map(|list| {
+                list.split_ascii_whitespace()
+                    .filter_map(|pid| Pid::from_raw(pid.parse().ok()?))
+                    .collect::<Vec<Pid>>()
+            })
+            .collect()
     }
 
     /// A process and those above it, as far as they are known.
@@ -632,6 +665,7 @@ pub(super) mod linux {
             let mut families: Vec<&mut Family> = families.iter_mut().collect();
             let mut found: Vec<i32> = snapshot
                 .members(&mut families, index, &mut released, reaper)
+                .members
                 .iter()
                 .map(|member| member.identity.pid.as_raw_pid())
                 .collect();
