@@ -18,7 +18,7 @@ use crate::core::event::{Exit, Leftover, Stream};
 const READ_BYTES: usize = 256 * 1024;
 /// What a child has left behind and is still there after this long is more than the tail of a
 /// pipeline that is about to leave anyway.
-const SETTLE_MS: u64 = 50;
+const SETTLE_MS: u64 = 200;
 /// How long what a child left behind has between TERM and KILL.
 const LEFTOVER_GRACE_MS: u64 = 2_000;
 /// How long a process may take to vanish after KILL. One that hangs in the kernel may never do so.
@@ -314,11 +314,17 @@ impl System {
         }
         match child.stage {
             Stage::Running if reaped => {
-                let Some(_) = self.look(index) else {
+                let Some(members) = self.look(index) else {
                     return;
                 };
+                // With nobody in sight it takes only a second look to be sure.
+                let settle = if members.is_empty() {
+                    KILL_LOOK_MS
+                } else {
+                    SETTLE_MS
+                };
                 self.children[index].stage = Stage::Settling {
-                    until: now + SETTLE_MS,
+                    until: now + settle,
                 };
             }
             Stage::Settling { until } if news || now >= until => {
