@@ -439,6 +439,22 @@ cases! {
         assert_eq!(children_of_this_process(), "");
     }
 
+    fn an_orphan_of_either_of_two_children_outlives_not_both() {
+        let mut system = System::new().unwrap();
+        let (first, _) = sh("echo on; exec sleep 1000").start(&mut system);
+        let mut heard = Heard::default();
+        heard.until(&mut system, &["on\n"]);
+        // In a session of its own and without a parent before anyone has looked.
+        let (second, _) =
+            sh("(setsid sh -c '(sleep 1000 >/dev/null 2>&1 & echo orphan=$!)')").start(&mut system);
+        assert_eq!(heard.await_end(&mut system, second).exit, Some(Exit::Code(0)));
+        let orphan = heard.pid("orphan");
+        system.end(first);
+        heard.await_end(&mut system, first);
+        assert!(!alive(orphan));
+        assert_eq!(children_of_this_process(), "");
+    }
+
     fn dropping_the_system_ends_everything() {
         let mut system = System::new().unwrap();
         let mut heard = Heard::default();

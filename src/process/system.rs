@@ -366,12 +366,17 @@ impl System {
 
     /// Who of a child's own is alive; `None` if nobody is, and the child is over then.
     fn look(&mut self, index: usize) -> Option<Vec<Member>> {
-        let mut families: Vec<&mut Family> = self
-            .children
-            .iter_mut()
-            .map(|child| &mut child.family)
-            .collect();
-        let Look { members, others } = self.forest.look(&mut families, index);
+        // Those that are over own nothing any more: the last that is not gets all orphans.
+        let (mut families, mut place) = (Vec::new(), 0);
+        for (other, child) in self.children.iter_mut().enumerate() {
+            if other == index {
+                place = families.len();
+            }
+            if other == index || child.stage != Stage::Over {
+                families.push(&mut child.family);
+            }
+        }
+        let Look { members, others } = self.forest.look(&mut families, place);
         if !members.is_empty() || !self.children[index].family.reaped {
             self.children[index].empty_looks = 0;
             return Some(members);
