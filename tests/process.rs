@@ -4,6 +4,11 @@
 //! `cargo test` runs tests as threads of one. So each test here runs this program again, for that
 //! test alone, and its body runs in there.
 #![cfg(target_os = "linux")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "all of this is a test"
+)]
 
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, ErrorKind};
@@ -28,12 +33,9 @@ fn isolated(name: &str, body: fn()) {
         return body();
     }
     let output = this_program(name).output().unwrap();
-    assert!(
-        output.status.success(),
-        "{}\n{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
+    println!("{}", String::from_utf8_lossy(&output.stdout));
+    println!("{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}", output.status);
 }
 
 fn this_program(case: &str) -> Command {
@@ -132,7 +134,7 @@ impl Heard {
         }
     }
 
-    fn to_end(&mut self, system: &mut System, child: ChildId) -> Ended {
+    fn await_end(&mut self, system: &mut System, child: ChildId) -> Ended {
         let deadline = system.now_ms() + PATIENCE.as_millis() as u64;
         let mut buf = Vec::new();
         loop {
@@ -148,7 +150,7 @@ impl Heard {
 fn run(system: &mut System, script: &Script) -> (Heard, Ended) {
     let (child, _) = script.start(system);
     let mut heard = Heard::default();
-    let ended = heard.to_end(system, child);
+    let ended = heard.await_end(system, child);
     (heard, ended)
 }
 
@@ -167,14 +169,21 @@ fn eventually(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
+/// What is below this process, as the kernel tells.
 fn children_of_this_process() -> String {
-    std::fs::read_to_string("/proc/thread-self/children").unwrap_or_default()
+    std::fs::read_dir("/proc/self/task")
+        .unwrap()
+        .filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("children")).ok())
+        .collect()
 }
 
 /// A tool as agents start it: in a session of its own, deaf to TERM, holding standard output.
 const STUBBORN: &str = r#"setsid sh -c 'trap "" TERM; echo tool=$$; while :; do sleep 1; done' & "#;
 
-const PLAIN: Ended = Ended { exit: Some(Exit::Code(0)), leftovers: Vec::new() };
+const PLAIN: Ended = Ended {
+    exit: Some(Exit::Code(0)),
+    leftovers: Vec::new(),
+};
 
 cases! {
     fn output_and_exit_are_told() {
@@ -206,7 +215,7 @@ cases! {
                              (exec 3</dev/tty) 2>/dev/null && echo terminal; exec ls /proc/self/fd")
             .start(&mut system);
         let mut heard = Heard::default();
-        heard.to_end(&mut system, child);
+        heard.await_end(&mut system, child);
         let lines: Vec<&str> = heard.text().lines().collect();
         let ids: Vec<&str> = lines[0].split(' ').collect();
         assert_eq!(ids[0], ids[1], "it leads a session");
@@ -230,7 +239,7 @@ cases! {
         heard.until(&mut system, &["main\n", "tool="]);
         system.end(child);
         system.end(child);
-        let ended = heard.to_end(&mut system, child);
+        let ended = heard.await_end(&mut system, child);
         assert_eq!(ended.exit, Some(Exit::Signal(15)));
         assert_eq!(ended.leftovers, []);
         assert!(!alive(heard.pid("tool")) && !alive(pid));
@@ -281,7 +290,7 @@ cases! {
         heard.until(&mut system, &["on\n"]);
         system.grace_ms = 100;
         system.end(child);
-        let ended = heard.to_end(&mut system, child);
+        let ended = heard.await_end(&mut system, child);
         assert_eq!(ended.exit, Some(Exit::Signal(9)));
         assert_eq!(ended.leftovers, []);
         assert_eq!(children_of_this_process(), "");
@@ -299,7 +308,7 @@ cases! {
         let mut heard = Heard::default();
         heard.until(&mut system, &["on\n"]);
         system.end_now(child);
-        let ended = heard.to_end(&mut system, child);
+        let ended = heard.await_end(&mut system, child);
         assert_eq!(ended.exit, Some(Exit::Signal(9)));
         assert_eq!(children_of_this_process(), "");
     }
@@ -317,14 +326,14 @@ cases! {
         eventually("it stops", stopped(pid));
         system.end(child);
         let mut heard = Heard::default();
-        let ended = heard.to_end(&mut system, child);
+        let ended = heard.await_end(&mut system, child);
         assert_eq!(heard.text(), "on\nbye\n");
         assert_eq!(ended.exit, Some(Exit::Code(9)));
 
         let (child, pid) = script.start(&mut system);
         eventually("it stops", stopped(pid));
         system.end_now(child);
-        let ended = Heard::default().to_end(&mut system, child);
+        let ended = Heard::default().await_end(&mut system, child);
         assert_eq!(ended.exit, Some(Exit::Signal(9)));
     }
 
@@ -371,7 +380,7 @@ cases! {
         assert!(system.wakeups() - before <= 5, "a closed stream is not asked again");
         assert!(alive(pid));
         std::fs::write(go, "").unwrap();
-        assert_eq!(heard.to_end(&mut system, child).exit, Some(Exit::Code(5)));
+        assert_eq!(heard.await_end(&mut system, child).exit, Some(Exit::Code(5)));
     }
 
     fn what_is_to_be_kept_is_kept_and_not_ended_by_a_later_child() {
@@ -405,8 +414,8 @@ cases! {
     fn the_tail_of_a_pipeline_is_no_leftover() {
         let mut system = System::new().unwrap();
         for _ in 0..20 {
-            let (heard, ended) = run(&mut system, &sh("yes | head -1 & exit 0"));
-            assert_eq!((heard.text(), ended), ("y\n", PLAIN));
+            let (heard, ended) = run(&mut system, &sh("(sleep 0.01; echo tail) & exit 0"));
+            assert_eq!((heard.text(), ended), ("tail\n", PLAIN));
         }
     }
 
@@ -418,15 +427,31 @@ cases! {
         let (second, pid) = sh("setsid sleep 1000 & echo b=$!; wait").start(&mut system);
         heard.until(&mut system, &["b="]);
         let (third, _) = sh("exit 4").start(&mut system);
-        assert_eq!(heard.to_end(&mut system, third).exit, Some(Exit::Code(4)));
+        assert_eq!(heard.await_end(&mut system, third).exit, Some(Exit::Code(4)));
         system.end(first);
-        let ended = heard.to_end(&mut system, first);
+        let ended = heard.await_end(&mut system, first);
         assert_eq!(ended.exit, Some(Exit::Signal(15)));
         assert!(!alive(heard.pid("a")));
         assert!(alive(pid) && alive(heard.pid("b")));
         system.end(second);
-        heard.to_end(&mut system, second);
+        heard.await_end(&mut system, second);
         assert!(!alive(heard.pid("b")));
+        assert_eq!(children_of_this_process(), "");
+    }
+
+    fn an_orphan_of_either_of_two_children_outlives_not_both() {
+        let mut system = System::new().unwrap();
+        let (first, _) = sh("echo on; exec sleep 1000").start(&mut system);
+        let mut heard = Heard::default();
+        heard.until(&mut system, &["on\n"]);
+        // In a session of its own and without a parent before anyone has looked.
+        let (second, _) =
+            sh("(setsid sh -c '(sleep 1000 >/dev/null 2>&1 & echo orphan=$!)')").start(&mut system);
+        assert_eq!(heard.await_end(&mut system, second).exit, Some(Exit::Code(0)));
+        let orphan = heard.pid("orphan");
+        system.end(first);
+        heard.await_end(&mut system, first);
+        assert!(!alive(orphan));
         assert_eq!(children_of_this_process(), "");
     }
 
@@ -493,7 +518,7 @@ cases! {
         // A script that does not say what runs it is run by the shell.
         let (child, _) = start(&bare, dir).unwrap();
         let mut heard = Heard::default();
-        assert_eq!(heard.to_end(&mut system, child), PLAIN);
+        assert_eq!(heard.await_end(&mut system, child), PLAIN);
         assert_eq!(heard.text(), "word\n");
         assert_eq!(children_of_this_process(), "");
     }
@@ -555,7 +580,7 @@ cases! {
         // One that has passed is told at once.
         assert_eq!(system.wait(Some(0), &mut buf), Occurrence::Deadline);
         system.end(child);
-        Heard::default().to_end(&mut system, child);
+        Heard::default().await_end(&mut system, child);
     }
 
     fn waiting_for_an_end_does_not_spin_either() {
@@ -565,7 +590,7 @@ cases! {
         Heard::default().until(&mut system, &["on\n"]);
         system.end(child);
         let before = system.wakeups();
-        Heard::default().to_end(&mut system, child);
+        Heard::default().await_end(&mut system, child);
         assert!(system.wakeups() - before <= 30, "{}", system.wakeups() - before);
     }
 
@@ -713,6 +738,16 @@ cases! {
         while let Occurrence::Output(..) = system.wait(None, &mut buf) {
             print!("{}", String::from_utf8_lossy(&buf));
         }
+    }
+
+    fn processes_that_leave_for_a_new_session_each_time() {
+        let temp = tempfile::tempdir().unwrap();
+        let hop = temp.path().join("hop");
+        std::fs::write(&hop, r#"[ -e "$0" ] && setsid sh "$0" & exit"#).unwrap();
+        let mut system = System::new().unwrap();
+        let (_, ended) = run(&mut system, &sh(&format!("trap '' TERM; sh {}", hop.display())));
+        assert_eq!(ended.exit, Some(Exit::Code(0)));
+        assert_eq!(children_of_this_process(), "");
     }
 
     #[ignore = "a measurement: cargo test --release --test process -- --ignored spawn_cost --nocapture"]

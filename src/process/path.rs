@@ -31,8 +31,14 @@ pub(super) fn locate(name: &OsStr, path_env: Option<&OsStr>, dir: &Path) -> io::
         let path = std::path::absolute(dir.join(entry).join(name))?;
         match runnable(&path) {
             Ok(()) => return Ok(path),
-            // A file that may not be run does not hide one that may, further along the path.
-            Err(err) if err.kind() == io::ErrorKind::PermissionDenied => failure = err,
+            // A file that may not be run does not hide one that may, further along the path. A
+            // directory that may not be looked into holds nothing as far as we are concerned.
+            Err(err)
+                if err.kind() == io::ErrorKind::PermissionDenied
+                    && std::fs::metadata(&path).is_ok() =>
+            {
+                failure = err;
+            }
             Err(_) => {}
         }
     }

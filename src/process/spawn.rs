@@ -40,7 +40,11 @@ pub(super) fn spawn(launch: &Launch<'_>) -> io::Result<Spawned> {
         (Some(stderr), writer)
     };
     let pid = start(launch, stdin, stdout_writer.into(), stderr_writer.into())?;
-    Ok(Spawned { pid, stdout, stderr })
+    Ok(Spawned {
+        pid,
+        stdout,
+        stderr,
+    })
 }
 
 pub(super) fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
@@ -84,9 +88,13 @@ fn memory_file(bytes: &[u8]) -> io::Result<std::fs::File> {
 /// The child's environment: ours with the launch's changes.
 fn environment(launch: &Launch<'_>) -> Vec<(OsString, OsString)> {
     let changed = |name: &OsStr| launch.env.iter().any(|(other, _)| other == name);
-    let mut env: Vec<_> = std::env::vars_os().filter(|(name, _)| !changed(name)).collect();
+    let mut env: Vec<_> = std::env::vars_os()
+        .filter(|(name, _)| !changed(name))
+        .collect();
     for (index, (name, value)) in launch.env.iter().enumerate() {
-        let overridden = launch.env[index + 1..].iter().any(|(later, _)| later == name);
+        let overridden = launch.env[index + 1..]
+            .iter()
+            .any(|(later, _)| later == name);
         if let (Some(value), false) = (value, overridden) {
             env.push((name.clone(), value.clone()));
         }
@@ -97,12 +105,18 @@ fn environment(launch: &Launch<'_>) -> Vec<(OsString, OsString)> {
 fn directory_error(directory: &Path, err: &io::Error) -> io::Error {
     io::Error::new(
         err.kind(),
-        format!("the directory {} cannot be entered: {err}", directory.display()),
+        format!(
+            "the directory {} cannot be entered: {err}",
+            directory.display()
+        ),
     )
 }
 
 fn program_error(program: &OsStr, err: &io::Error) -> io::Error {
-    io::Error::new(err.kind(), format!("{} cannot be started: {err}", program.display()))
+    io::Error::new(
+        err.kind(),
+        format!("{} cannot be started: {err}", program.display()),
+    )
 }
 
 #[cfg(target_os = "linux")]
@@ -125,7 +139,6 @@ mod linux {
     use std::ptr;
     use std::sync::atomic::{AtomicI32, Ordering};
 
-    use rustix::io::Errno;
     use rustix::process::{Pid, WaitOptions};
 
     use super::super::Launch;
@@ -142,8 +155,10 @@ mod linux {
         stderr: OwnedFd,
     ) -> io::Result<Pid> {
         let env = environment(launch);
-        let path_env =
-            env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
+        let path_env = env
+            .iter()
+            .find(|(name, _)| name == "PATH")
+            .map(|(_, value)| value.as_os_str());
         // The path is searched here because nothing that allocates may run in the child.
         let program = locate(launch.program, path_env, launch.directory).map_err(|err| {
             match std::fs::metadata(launch.directory) {
@@ -165,14 +180,18 @@ mod linux {
             })
             .collect::<Result<_, _>>()?;
         let directory = c_string(launch.directory.as_os_str())?;
-        let stdio = [above_stdio(stdin)?, above_stdio(stdout)?, above_stdio(stderr)?];
+        let stdio = [
+            above_stdio(stdin)?,
+            above_stdio(stdout)?,
+            above_stdio(stderr)?,
+        ];
 
         let exec = |program: &CString, args: &[CString]| {
             vfork_exec(program, args, &env, &directory, &stdio)
         };
         let result = match exec(&program, &args) {
             // A script without `#!`: the shell runs it, as it does for everyone's `execvp`.
-            Err((Step::Exec, Errno::NOEXEC)) => {
+            Err((Step::Exec, err)) if err.raw_os_error() == Some(libc::ENOEXEC) => {
                 let shell = c"/bin/sh".to_owned();
                 args[0] = program;
                 args.insert(0, shell.clone());
@@ -180,12 +199,9 @@ mod linux {
             }
             result => result,
         };
-        result.map_err(|(step, errno)| {
-            let err = io::Error::from(errno);
-            match step {
-                Step::Directory => directory_error(launch.directory, &err),
-                Step::Exec | Step::Setup => program_error(launch.program, &err),
-            }
+        result.map_err(|(step, err)| match step {
+            Step::Directory => directory_error(launch.directory, &err),
+            Step::Exec | Step::Setup => program_error(launch.program, &err),
         })
     }
 
@@ -239,7 +255,7 @@ mod linux {
         env: &[CString],
         directory: &CString,
         stdio: &[OwnedFd; 3],
-    ) -> Result<Pid, (Step, Errno)> {
+    ) -> Result<Pid, (Step, io::Error)> {
         let args = pointers(args);
         let env = pointers(env);
         let plan = Plan {
@@ -247,7 +263,11 @@ mod linux {
             args: args.as_ptr(),
             env: env.as_ptr(),
             directory: directory.as_ptr(),
-            stdio: [stdio[0].as_raw_fd(), stdio[1].as_raw_fd(), stdio[2].as_raw_fd()],
+            stdio: [
+                stdio[0].as_raw_fd(),
+                stdio[1].as_raw_fd(),
+                stdio[2].as_raw_fd(),
+            ],
             parent: rustix::process::getpid().as_raw_pid(),
             failed_step: AtomicI32::new(0),
             failed_errno: AtomicI32::new(0),
@@ -270,12 +290,11 @@ mod linux {
                 libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
                 (&raw const plan).cast_mut().cast(),
             );
-            // Of no meaning, and possibly no error at all, unless the call failed.
-            let errno = *libc::__errno_location();
+            let failure = io::Error::last_os_error();
             libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
             match Pid::from_raw(pid) {
                 Some(pid) if pid.as_raw_pid() > 0 => pid,
-                _ => return Err((Step::Setup, Errno::from_raw_os_error(errno))),
+                _ => return Err((Step::Setup, failure)),
             }
         };
         let step = match plan.failed_step.load(Ordering::Acquire) {
@@ -284,11 +303,11 @@ mod linux {
             step if step == Step::Exec as i32 => Step::Exec,
             _ => Step::Setup,
         };
-        let errno = Errno::from_raw_os_error(plan.failed_errno.load(Ordering::Acquire));
+        let failure = io::Error::from_raw_os_error(plan.failed_errno.load(Ordering::Acquire));
         // It has left already: this only takes its entry out of the process table.
         let _ =
             rustix::io::retry_on_intr(|| rustix::process::waitpid(Some(pid), WaitOptions::empty()));
-        Err((step, errno))
+        Err((step, failure))
     }
 
     #[expect(unsafe_code, reason = "the child's side of `vfork_exec`")]
@@ -301,7 +320,8 @@ mod linux {
             if result >= 0 {
                 libc::execve(plan.program, plan.args, plan.env);
             }
-            plan.failed_errno.store(*libc::__errno_location(), Ordering::Release);
+            plan.failed_errno
+                .store(*libc::__errno_location(), Ordering::Release);
             plan.failed_step.store(step as i32, Ordering::Release);
             libc::_exit(127)
         }
@@ -376,11 +396,16 @@ fn start(launch: &Launch<'_>, stdin: OwnedFd, stdout: OwnedFd, stderr: OwnedFd) 
             Ok(())
         });
     }
-    #[expect(clippy::zombie_processes, reason = "`System` waits for every child by waitpid")]
-    let child = command.spawn().map_err(|err| match std::fs::metadata(launch.directory) {
-        Err(missing) => directory_error(launch.directory, &missing),
-        Ok(_) => program_error(launch.program, &err),
-    })?;
+    #[expect(
+        clippy::zombie_processes,
+        reason = "`System` waits for every child by waitpid"
+    )]
+    let child = command
+        .spawn()
+        .map_err(|err| match std::fs::metadata(launch.directory) {
+            Err(missing) => directory_error(launch.directory, &missing),
+            Ok(_) => program_error(launch.program, &err),
+        })?;
     i32::try_from(child.id())
         .ok()
         .and_then(Pid::from_raw)

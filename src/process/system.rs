@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, WaitOptions, WaitStatus};
 
 use super::signals::{self, Signals};
-use super::tree::{self, Family, Forest, Identity, Member};
+use super::tree::{self, Family, Forest, Identity, Look, Member};
 use super::{ChildId, Ended, Launch, Occurrence, Signal, clock, spawn};
 use crate::core::event::{Exit, Leftover, Stream};
 
@@ -18,7 +18,7 @@ use crate::core::event::{Exit, Leftover, Stream};
 const READ_BYTES: usize = 256 * 1024;
 /// What a child has left behind and is still there after this long is more than the tail of a
 /// pipeline that is about to leave anyway.
-const SETTLE_MS: u64 = 50;
+const SETTLE_MS: u64 = 200;
 /// How long what a child left behind has between TERM and KILL.
 const LEFTOVER_GRACE_MS: u64 = 2_000;
 /// How long a process may take to vanish after KILL. One that hangs in the kernel may never do so.
@@ -30,14 +30,15 @@ const TERM_LOOK_MS: u64 = 250;
 const BLIND_LOOK_MS: u64 = 25;
 /// The same after KILL.
 const KILL_LOOK_MS: u64 = 10;
-/// After so many looks that found nobody, children that `waitpid` still knows of are not the
-/// child's. (One look can miss a process that forks and leaves meanwhile.)
+/// So many looks in a row that find nobody are believed although we have children that could be
+/// the child's: others are there, which explain it.
 const EMPTY_LOOKS: u32 = 3;
 
 /// Starts programs and tells what happens to them and to this process.
 ///
 /// There is one at a time, because waiting for children, adopting orphans and handling signals
-/// belong to the process as a whole. All its children are ended when it is dropped.
+/// belong to the process as a whole. All its children are ended when it is dropped. On Linux they
+/// are killed when the thread that started them ends, so use it from the main thread.
 #[derive(Debug)]
 pub struct System {
     /// How long a child and what it started have between TERM and KILL in [`System::end`].
@@ -187,7 +188,10 @@ impl System {
     /// a grace of [`System::grace_ms`], KILL. Its end is told by [`System::wait`]. Once is enough.
     pub fn end(&mut self, child: ChildId) {
         if let Some(index) = self.position(child)
-            && matches!(self.children[index].stage, Stage::Running | Stage::Settling { .. })
+            && matches!(
+                self.children[index].stage,
+                Stage::Running | Stage::Settling { .. }
+            )
         {
             let now = self.now_ms();
             let grace = self.grace_ms;
@@ -198,7 +202,10 @@ impl System {
     /// Ends a child and all that it started by KILL, whatever was tried before.
     pub fn end_now(&mut self, child: ChildId) {
         if let Some(index) = self.position(child)
-            && !matches!(self.children[index].stage, Stage::Killing { .. } | Stage::Over)
+            && !matches!(
+                self.children[index].stage,
+                Stage::Killing { .. } | Stage::Over
+            )
         {
             let now = self.now_ms();
             self.kill(index, now, now + GIVE_UP_MS);
@@ -275,8 +282,10 @@ impl System {
 
     fn reaped(&mut self, pid: Pid, status: WaitStatus) {
         self.reaped_some = true;
-        let child =
-            self.children.iter_mut().find(|child| child.family.main == pid && !child.family.reaped);
+        let child = self
+            .children
+            .iter_mut()
+            .find(|child| child.family.main == pid && !child.family.reaped);
         if let Some(child) = child {
             child.family.reaped = true;
             child.exit = status
@@ -305,20 +314,24 @@ impl System {
         }
         match child.stage {
             Stage::Running if reaped => {
-                let Some(_) = self.look(index) else {
+                let Some(members) = self.look(index) else {
                     return;
                 };
-                self.children[index].stage = Stage::Settling { until: now + SETTLE_MS };
+                // With nobody in sight it takes only a second look to be sure.
+                let settle = if members.is_empty() {
+                    KILL_LOOK_MS
+                } else {
+                    SETTLE_MS
+                };
+                self.children[index].stage = Stage::Settling {
+                    until: now + settle,
+                };
             }
             Stage::Settling { until } if news || now >= until => {
                 let Some(members) = self.look(index) else {
                     return;
                 };
                 let child = &mut self.children[index];
-                if members.is_empty() {
-                    child.stage = Stage::Settling { until: until.max(now + KILL_LOOK_MS) };
-                    return;
-                }
                 if now < until {
                     return;
                 }
@@ -332,39 +345,53 @@ impl System {
             }
             Stage::Terminating { kill_at, look_at } => {
                 // With the child itself gone, what is left has no one to wait for.
-                let kill_at = if reaped { kill_at.min(now + LEFTOVER_GRACE_MS) } else { kill_at };
+                let kill_at = if reaped {
+                    kill_at.min(now + LEFTOVER_GRACE_MS)
+                } else {
+                    kill_at
+                };
                 if now >= kill_at {
                     self.kill(index, now, now + GIVE_UP_MS);
                 } else if reaped && (news || now >= look_at) {
                     self.terminate(index, now, kill_at - now);
                 }
             }
-            Stage::Killing { give_up_at, look_at } if news || now >= look_at => {
-                self.kill(index, now, give_up_at)
-            }
+            Stage::Killing {
+                give_up_at,
+                look_at,
+            } if news || now >= look_at => self.kill(index, now, give_up_at),
             _ => {}
         }
     }
 
     /// Who of a child's own is alive; `None` if nobody is, and the child is over then.
     fn look(&mut self, index: usize) -> Option<Vec<Member>> {
-        let mut families: Vec<&mut Family> =
-            self.children.iter_mut().map(|child| &mut child.family).collect();
-        let only = families.len() == 1;
-        let members = self.forest.look(&mut families, index);
+        // Those that are over own nothing any more: the last that is not gets all orphans.
+        let (mut families, mut place) = (Vec::new(), 0);
+        for (other, child) in self.children.iter_mut().enumerate() {
+            if other == index {
+                place = families.len();
+            }
+            if other == index || child.stage != Stage::Over {
+                families.push(&mut child.family);
+            }
+        }
+        let Look { members, others } = self.forest.look(&mut families, place);
+        if !members.is_empty() || !self.children[index].family.reaped {
+            self.children[index].empty_looks = 0;
+            return Some(members);
+        }
+        // The process table is not read in one moment, so that who forks and leaves quickly may be
+        // missed. Whether we have children at all is beyond doubt.
+        self.reap();
         let child = &mut self.children[index];
-        if !members.is_empty() || !child.family.reaped {
-            child.empty_looks = 0;
-            return Some(members);
-        }
         child.empty_looks += 1;
-        // Our having children contradicts a look that found none, unless they are someone else's.
-        let doubtful = self.forest.reaper && only && !self.forest.has_released();
-        if doubtful && child.empty_looks < EMPTY_LOOKS {
-            return Some(members);
+        let certain = !self.forest.reaper || self.childless;
+        if certain || (others && child.empty_looks >= EMPTY_LOOKS) {
+            self.over(index);
+            return None;
         }
-        self.over(index);
-        None
+        Some(members)
     }
 
     /// Asks everyone who was not asked yet to leave.
@@ -372,14 +399,21 @@ impl System {
         let Some(members) = self.look(index) else {
             return;
         };
-        let interval = if self.forest.reaper { TERM_LOOK_MS } else { BLIND_LOOK_MS };
+        let interval = if self.forest.reaper {
+            TERM_LOOK_MS
+        } else {
+            BLIND_LOOK_MS
+        };
         let child = &mut self.children[index];
         for member in &members {
             if child.asked.insert(member.identity) {
                 member.terminate();
             }
         }
-        child.stage = Stage::Terminating { kill_at: now + grace_ms, look_at: now + interval };
+        child.stage = Stage::Terminating {
+            kill_at: now + grace_ms,
+            look_at: now + interval,
+        };
     }
 
     fn kill(&mut self, index: usize, now: u64, give_up_at: u64) {
@@ -389,8 +423,17 @@ impl System {
         tree::kill(&members);
         let child = &mut self.children[index];
         if now < give_up_at {
-            child.stage = Stage::Killing { give_up_at, look_at: now + KILL_LOOK_MS };
+            child.stage = Stage::Killing {
+                give_up_at,
+                look_at: now + KILL_LOOK_MS,
+            };
             return;
+        }
+        if members.is_empty() {
+            child.leftovers.push(Leftover {
+                pid: child.family.main.as_raw_pid().unsigned_abs(),
+                command: "something that it started and that could not be caught".to_owned(),
+            });
         }
         for member in &members {
             let mut left = member.leftover();
@@ -424,9 +467,11 @@ impl System {
             .filter_map(|child| match child.stage {
                 Stage::Running | Stage::Over => None,
                 Stage::Settling { until } => Some(until),
-                Stage::Terminating { kill_at, look_at } => {
-                    Some(if child.family.reaped { kill_at.min(look_at) } else { kill_at })
-                }
+                Stage::Terminating { kill_at, look_at } => Some(if child.family.reaped {
+                    kill_at.min(look_at)
+                } else {
+                    kill_at
+                }),
                 Stage::Killing { look_at, .. } => Some(look_at),
             })
             .min()
@@ -444,8 +489,10 @@ impl System {
         let signals = self.signals.fd();
         polled.push(PollFd::from_borrowed_fd(signals, PollFlags::IN));
         for (index, child) in self.children.iter().enumerate() {
-            for (stream, pipe) in [(Stream::Stdout, &child.stdout), (Stream::Stderr, &child.stderr)]
-            {
+            for (stream, pipe) in [
+                (Stream::Stdout, &child.stdout),
+                (Stream::Stderr, &child.stderr),
+            ] {
                 if let Some(pipe) = pipe {
                     sources.push((index, stream));
                     polled.push(PollFd::from_borrowed_fd(pipe.reader.as_fd(), PollFlags::IN));
@@ -458,7 +505,10 @@ impl System {
         if result.is_err() || self.signalled {
             return None;
         }
-        let ready: Vec<bool> = polled[1..].iter().map(|fd| !fd.revents().is_empty()).collect();
+        let ready: Vec<bool> = polled[1..]
+            .iter()
+            .map(|fd| !fd.revents().is_empty())
+            .collect();
         self.turn = self.turn.wrapping_add(1);
         for offset in 0..ready.len() {
             let source = (self.turn + offset) % ready.len();
@@ -499,13 +549,19 @@ impl Child {
     }
 
     fn ended(self) -> Ended {
-        Ended { exit: self.exit, leftovers: self.leftovers }
+        Ended {
+            exit: self.exit,
+            leftovers: self.leftovers,
+        }
     }
 }
 
 impl Pipe {
     fn new(reader: PipeReader) -> Self {
-        Pipe { reader, remaining: None }
+        Pipe {
+            reader,
+            remaining: None,
+        }
     }
 }
 
@@ -517,7 +573,8 @@ fn read_pipe(slot: &mut Option<Pipe>, buf: &mut Vec<u8>) -> bool {
     buf.reserve(READ_BYTES);
     let read = match rustix::io::read(&pipe.reader, rustix::buffer::spare_capacity(buf)) {
         Ok(read) => read,
-        Err(Errno::AGAIN | Errno::INTR) => return false,
+        Err(Errno::INTR) => return false,
+        Err(Errno::AGAIN) if pipe.remaining.is_none() => return false,
         Err(_) => 0,
     };
     if let Some(remaining) = &mut pipe.remaining {

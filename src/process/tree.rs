@@ -58,13 +58,27 @@ pub(super) struct Family {
     /// The main process has been waited for, so that its number may be someone else's by now.
     pub(super) reaped: bool,
     /// Seen to belong here. Without it, those whose parents are gone could be lost sight of.
+    #[cfg(target_os = "linux")]
     known: HashSet<Identity>,
 }
 
 impl Family {
     pub(super) fn new(main: Pid) -> Self {
-        Family { main, reaped: false, known: HashSet::new() }
+        Family {
+            main,
+            reaped: false,
+            #[cfg(target_os = "linux")]
+            known: HashSet::new(),
+        }
     }
+}
+
+/// What a look at the process table found.
+#[derive(Debug)]
+pub(super) struct Look {
+    pub(super) members: Vec<Member>,
+    /// There are children of ours that are not this family's, or it cannot be known.
+    pub(super) others: bool,
 }
 
 /// All that is below this process.
@@ -78,31 +92,40 @@ pub(super) struct Forest {
 
 impl Forest {
     pub(super) fn new() -> Self {
-        Forest { reaper: become_reaper(), released: HashSet::new() }
-    }
-
-    pub(super) fn has_released(&self) -> bool {
-        !self.released.is_empty()
+        Forest {
+            reaper: become_reaper(),
+            released: HashSet::new(),
+        }
     }
 
     /// From now on these are not ours to end.
     pub(super) fn release(&mut self, members: &[Member]) {
-        self.released.extend(members.iter().map(|member| member.identity));
+        self.released
+            .extend(members.iter().map(|member| member.identity));
     }
 
     /// Who of the family at `index` is alive. `families` are all that there are.
-    pub(super) fn look(&mut self, families: &mut [&mut Family], index: usize) -> Vec<Member> {
+    pub(super) fn look(&mut self, families: &mut [&mut Family], index: usize) -> Look {
         #[cfg(target_os = "linux")]
         if let Some(snapshot) = linux::Snapshot::take() {
             return snapshot.members(families, index, &mut self.released, self.reaper);
         }
         let family = &families[index];
-        let identity = Identity { pid: family.main, start: 0 };
+        let identity = Identity {
+            pid: family.main,
+            start: 0,
+        };
         let alive = rustix::process::test_kill_process_group(family.main)
             != Err(rustix::io::Errno::SRCH)
             && !self.released.contains(&identity);
-        let member = Member { identity, how: Reach::Group };
-        alive.then_some(member).into_iter().collect()
+        let member = Member {
+            identity,
+            how: Reach::Group,
+        };
+        Look {
+            members: alive.then_some(member).into_iter().collect(),
+            others: true,
+        }
     }
 }
 
@@ -136,7 +159,10 @@ impl Member {
     }
 
     pub(super) fn leftover(&self) -> Leftover {
-        Leftover { pid: self.identity.pid.as_raw_pid().unsigned_abs(), command: self.command() }
+        Leftover {
+            pid: self.identity.pid.as_raw_pid().unsigned_abs(),
+            command: self.command(),
+        }
     }
 
     /// Its command line, for people.
@@ -189,7 +215,7 @@ pub(super) mod linux {
     use rustix::event::{PollFd, PollFlags};
     use rustix::process::{Pid, PidfdFlags, Signal};
 
-    use super::{Family, Identity, Member, Reach};
+    use super::{Family, Identity, Look, Member, Reach};
 
     /// One line of the process table.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -219,7 +245,10 @@ pub(super) mod linux {
             let id = |index| i32::try_from(number(index)?).ok();
             let state = *fields.first()?;
             Some(Process {
-                identity: Identity { pid, start: fields.get(19)?.parse().ok()? },
+                identity: Identity {
+                    pid,
+                    start: fields.get(19)?.parse().ok()?,
+                },
                 parent: id(1)?,
                 group: id(2)?,
                 session: id(3)?,
@@ -246,8 +275,21 @@ pub(super) mod linux {
             let me = Process::read(rustix::process::getpid())?;
             let mut alive = Vec::new();
             for entry in std::fs::read_dir("/proc").ok()?.flatten() {
-                if let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok())
+                if let Some(pid) = entry
+                    .file_name()
+                    .to_str()
+                    .and_then(|name| name.parse().ok())
                     && let Some(pid) = Pid::from_raw(pid)
+                    && let Some(process) = Process::read(pid)
+                    && !process.dead
+                {
+                    alive.push(process);
+                }
+            }
+            // Reading the whole table takes milliseconds. Who forks and leaves within one is not
+            // found that way, but its successor is our child, and those are listed at once.
+            for pid in own_children() {
+                if alive.iter().all(|process| process.identity.pid != pid)
                     && let Some(process) = Process::read(pid)
                     && !process.dead
                 {
@@ -290,31 +332,33 @@ pub(super) mod linux {
             index: usize,
             released: &mut HashSet<Identity>,
             reaper: bool,
-        ) -> Vec<Member> {
+        ) -> Look {
             let owners = self.owners(families, released, reaper);
             let mut members = Vec::new();
+            let mut others = false;
             released.clear();
             for family in families.iter_mut() {
                 family.known.clear();
             }
             for process in &self.alive {
                 let identity = process.identity;
-                match owners.get(&identity.pid.as_raw_pid()) {
-                    None => continue,
+                let owner = owners.get(&identity.pid.as_raw_pid());
+                match owner {
+                    None => {}
                     Some(Owner::Nobody) => {
                         released.insert(identity);
-                        continue;
                     }
                     Some(&Owner::Family(owner)) => {
                         families[owner].known.insert(identity);
-                        if owner != index {
-                            continue;
-                        }
                     }
                 }
                 // A child of ours stays in the process table until we wait for it, and with it its
                 // group. The group is in a session below us, hence all ours.
                 let pinned = process.parent == self.me.identity.pid.as_raw_pid();
+                if owner != Some(&Owner::Family(index)) {
+                    others |= pinned;
+                    continue;
+                }
                 members.push(Member {
                     identity,
                     how: Reach::One {
@@ -323,7 +367,7 @@ pub(super) mod linux {
                     },
                 });
             }
-            members
+            Look { members, others }
         }
 
         /// The owner of every process that has one, by process number.
@@ -406,6 +450,20 @@ pub(super) mod linux {
         }
     }
 
+    /// Our children; none where the kernel was built without that list.
+    fn own_children() -> Vec<Pid> {
+        let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten();
+        tasks
+            .flatten()
+            .filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok())
+            .flat_map(|list| {
+                list.split_ascii_whitespace()
+                    .filter_map(|pid| Pid::from_raw(pid.parse().ok()?))
+                    .collect::<Vec<Pid>>()
+            })
+            .collect()
+    }
+
     /// A process and those above it, as far as they are known.
     fn ancestry(pid: i32, parents: &HashMap<i32, i32>) -> impl Iterator<Item = i32> {
         std::iter::successors(Some(pid), |pid| parents.get(pid).copied())
@@ -486,7 +544,9 @@ pub(super) mod linux {
             .map(|process| process.identity.pid.as_raw_pid())
             .filter(|pid| {
                 std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environment| {
-                    environment.split(|&byte| byte == 0).any(|variable| variable == mark.as_bytes())
+                    environment
+                        .split(|&byte| byte == 0)
+                        .any(|variable| variable == mark.as_bytes())
                 })
             })
             .collect();
@@ -498,7 +558,10 @@ pub(super) mod linux {
             })
             .map(|process| Member {
                 identity: process.identity,
-                how: Reach::One { stopped: process.stopped, pinned_group: None },
+                how: Reach::One {
+                    stopped: process.stopped,
+                    pinned_group: None,
+                },
             })
             .collect()
     }
@@ -524,10 +587,16 @@ pub(super) mod linux {
                     rustix::process::pidfd_open(member.identity.pid, PidfdFlags::empty()).ok()
                 })
                 .collect();
-            let mut polled: Vec<_> =
-                handles.iter().map(|handle| PollFd::new(handle, PollFlags::IN)).collect();
+            let mut polled: Vec<_> = handles
+                .iter()
+                .map(|handle| PollFd::new(handle, PollFlags::IN))
+                .collect();
             // Without handles for all of them there is nothing to wait on but the time.
-            let timeout = if polled.len() == alive.len() { left } else { left.min(20) };
+            let timeout = if polled.len() == alive.len() {
+                left
+            } else {
+                left.min(20)
+            };
             let _ = rustix::event::poll(&mut polled, Some(&clock::timespec(timeout * 1_000_000)));
         }
     }
@@ -542,7 +611,10 @@ pub(super) mod linux {
 
         fn process(number: i32, parent: i32, session: i32) -> Process {
             Process {
-                identity: Identity { pid: pid(number), start: u64::from(number.unsigned_abs()) },
+                identity: Identity {
+                    pid: pid(number),
+                    start: u64::from(number.unsigned_abs()),
+                },
                 parent,
                 group: session,
                 session,
@@ -593,6 +665,7 @@ pub(super) mod linux {
             let mut families: Vec<&mut Family> = families.iter_mut().collect();
             let mut found: Vec<i32> = snapshot
                 .members(&mut families, index, &mut released, reaper)
+                .members
                 .iter()
                 .map(|member| member.identity.pid.as_raw_pid())
                 .collect();
