@@ -4,11 +4,7 @@
 //! `cargo test` runs tests as threads of one. So each test here runs this program again, for that
 //! test alone, and its body runs in there.
 #![cfg(target_os = "linux")]
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "all of this is a test"
-)]
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "all of this is a test")]
 
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, ErrorKind};
@@ -180,10 +176,7 @@ fn children_of_this_process() -> String {
 /// A tool as agents start it: in a session of its own, deaf to TERM, holding standard output.
 const STUBBORN: &str = r#"setsid sh -c 'trap "" TERM; echo tool=$$; while :; do sleep 1; done' & "#;
 
-const PLAIN: Ended = Ended {
-    exit: Some(Exit::Code(0)),
-    leftovers: Vec::new(),
-};
+const PLAIN: Ended = Ended { exit: Some(Exit::Code(0)), leftovers: Vec::new() };
 
 cases! {
     fn output_and_exit_are_told() {

@@ -45,10 +45,7 @@ impl System {
         timeout: Duration,
     ) -> io::Result<Output> {
         if !self.is_idle() {
-            return Err(io::Error::new(
-                io::ErrorKind::ResourceBusy,
-                "another command is running",
-            ));
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, "another command is running"));
         }
         let (child, _) = self.start(&Launch {
             program,
@@ -86,16 +83,7 @@ impl System {
         };
         self.put_back(signals);
         match (failure, ended) {
-            (
-                None,
-                Ended {
-                    exit: Some(exit), ..
-                },
-            ) => Ok(Output {
-                exit,
-                stdout,
-                stderr,
-            }),
+            (None, Ended { exit: Some(exit), .. }) => Ok(Output { exit, stdout, stderr }),
             (Some(kind), _) => Err(kind.into()),
             (None, Ended { exit: None, .. }) => Err(io::Error::other("its end was not seen")),
         }

@@ -20,10 +20,7 @@ struct Listening {
 }
 
 /// Handlers belong to the process and are never taken away again, so neither is the pipe.
-static LISTENING: Mutex<Listening> = Mutex::new(Listening {
-    pipe: None,
-    signals: Vec::new(),
-});
+static LISTENING: Mutex<Listening> = Mutex::new(Listening { pipe: None, signals: Vec::new() });
 
 /// The reading end of the pipe.
 #[derive(Debug, Clone, Copy)]

@@ -40,11 +40,7 @@ pub(super) fn spawn(launch: &Launch<'_>) -> io::Result<Spawned> {
         (Some(stderr), writer)
     };
     let pid = start(launch, stdin, stdout_writer.into(), stderr_writer.into())?;
-    Ok(Spawned {
-        pid,
-        stdout,
-        stderr,
-    })
+    Ok(Spawned { pid, stdout, stderr })
 }
 
 pub(super) fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
@@ -88,13 +84,9 @@ fn memory_file(bytes: &[u8]) -> io::Result<std::fs::File> {
 /// The child's environment: ours with the launch's changes.
 fn environment(launch: &Launch<'_>) -> Vec<(OsString, OsString)> {
     let changed = |name: &OsStr| launch.env.iter().any(|(other, _)| other == name);
-    let mut env: Vec<_> = std::env::vars_os()
-        .filter(|(name, _)| !changed(name))
-        .collect();
+    let mut env: Vec<_> = std::env::vars_os().filter(|(name, _)| !changed(name)).collect();
     for (index, (name, value)) in launch.env.iter().enumerate() {
-        let overridden = launch.env[index + 1..]
-            .iter()
-            .any(|(later, _)| later == name);
+        let overridden = launch.env[index + 1..].iter().any(|(later, _)| later == name);
         if let (Some(value), false) = (value, overridden) {
             env.push((name.clone(), value.clone()));
         }
@@ -105,18 +97,12 @@ fn environment(launch: &Launch<'_>) -> Vec<(OsString, OsString)> {
 fn directory_error(directory: &Path, err: &io::Error) -> io::Error {
     io::Error::new(
         err.kind(),
-        format!(
-            "the directory {} cannot be entered: {err}",
-            directory.display()
-        ),
+        format!("the directory {} cannot be entered: {err}", directory.display()),
     )
 }
 
 fn program_error(program: &OsStr, err: &io::Error) -> io::Error {
-    io::Error::new(
-        err.kind(),
-        format!("{} cannot be started: {err}", program.display()),
-    )
+    io::Error::new(err.kind(), format!("{} cannot be started: {err}", program.display()))
 }
 
 #[cfg(target_os = "linux")]
@@ -155,10 +141,8 @@ mod linux {
         stderr: OwnedFd,
     ) -> io::Result<Pid> {
         let env = environment(launch);
-        let path_env = env
-            .iter()
-            .find(|(name, _)| name == "PATH")
-            .map(|(_, value)| value.as_os_str());
+        let path_env =
+            env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
         // The path is searched here because nothing that allocates may run in the child.
         let program = locate(launch.program, path_env, launch.directory).map_err(|err| {
             match std::fs::metadata(launch.directory) {
@@ -180,11 +164,7 @@ mod linux {
             })
             .collect::<Result<_, _>>()?;
         let directory = c_string(launch.directory.as_os_str())?;
-        let stdio = [
-            above_stdio(stdin)?,
-            above_stdio(stdout)?,
-            above_stdio(stderr)?,
-        ];
+        let stdio = [above_stdio(stdin)?, above_stdio(stdout)?, above_stdio(stderr)?];
 
         let exec = |program: &CString, args: &[CString]| {
             vfork_exec(program, args, &env, &directory, &stdio)
@@ -263,11 +243,7 @@ mod linux {
             args: args.as_ptr(),
             env: env.as_ptr(),
             directory: directory.as_ptr(),
-            stdio: [
-                stdio[0].as_raw_fd(),
-                stdio[1].as_raw_fd(),
-                stdio[2].as_raw_fd(),
-            ],
+            stdio: [stdio[0].as_raw_fd(), stdio[1].as_raw_fd(), stdio[2].as_raw_fd()],
             parent: rustix::process::getpid().as_raw_pid(),
             failed_step: AtomicI32::new(0),
             failed_errno: AtomicI32::new(0),
@@ -320,8 +296,7 @@ mod linux {
             if result >= 0 {
                 libc::execve(plan.program, plan.args, plan.env);
             }
-            plan.failed_errno
-                .store(*libc::__errno_location(), Ordering::Release);
+            plan.failed_errno.store(*libc::__errno_location(), Ordering::Release);
             plan.failed_step.store(step as i32, Ordering::Release);
             libc::_exit(127)
         }
@@ -396,16 +371,11 @@ fn start(launch: &Launch<'_>, stdin: OwnedFd, stdout: OwnedFd, stderr: OwnedFd) 
             Ok(())
         });
     }
-    #[expect(
-        clippy::zombie_processes,
-        reason = "`System` waits for every child by waitpid"
-    )]
-    let child = command
-        .spawn()
-        .map_err(|err| match std::fs::metadata(launch.directory) {
-            Err(missing) => directory_error(launch.directory, &missing),
-            Ok(_) => program_error(launch.program, &err),
-        })?;
+    #[expect(clippy::zombie_processes, reason = "`System` waits for every child by waitpid")]
+    let child = command.spawn().map_err(|err| match std::fs::metadata(launch.directory) {
+        Err(missing) => directory_error(launch.directory, &missing),
+        Ok(_) => program_error(launch.program, &err),
+    })?;
     i32::try_from(child.id())
         .ok()
         .and_then(Pid::from_raw)

@@ -188,10 +188,7 @@ impl System {
     /// a grace of [`System::grace_ms`], KILL. Its end is told by [`System::wait`]. Once is enough.
     pub fn end(&mut self, child: ChildId) {
         if let Some(index) = self.position(child)
-            && matches!(
-                self.children[index].stage,
-                Stage::Running | Stage::Settling { .. }
-            )
+            && matches!(self.children[index].stage, Stage::Running | Stage::Settling { .. })
         {
             let now = self.now_ms();
             let grace = self.grace_ms;
@@ -202,10 +199,7 @@ impl System {
     /// Ends a child and all that it started by KILL, whatever was tried before.
     pub fn end_now(&mut self, child: ChildId) {
         if let Some(index) = self.position(child)
-            && !matches!(
-                self.children[index].stage,
-                Stage::Killing { .. } | Stage::Over
-            )
+            && !matches!(self.children[index].stage, Stage::Killing { .. } | Stage::Over)
         {
             let now = self.now_ms();
             self.kill(index, now, now + GIVE_UP_MS);
@@ -282,10 +276,8 @@ impl System {
 
     fn reaped(&mut self, pid: Pid, status: WaitStatus) {
         self.reaped_some = true;
-        let child = self
-            .children
-            .iter_mut()
-            .find(|child| child.family.main == pid && !child.family.reaped);
+        let child =
+            self.children.iter_mut().find(|child| child.family.main == pid && !child.family.reaped);
         if let Some(child) = child {
             child.family.reaped = true;
             child.exit = status
@@ -318,14 +310,8 @@ impl System {
                     return;
                 };
                 // With nobody in sight it takes only a second look to be sure.
-                let settle = if members.is_empty() {
-                    KILL_LOOK_MS
-                } else {
-                    SETTLE_MS
-                };
-                self.children[index].stage = Stage::Settling {
-                    until: now + settle,
-                };
+                let settle = if members.is_empty() { KILL_LOOK_MS } else { SETTLE_MS };
+                self.children[index].stage = Stage::Settling { until: now + settle };
             }
             Stage::Settling { until } if news || now >= until => {
                 let Some(members) = self.look(index) else {
@@ -345,21 +331,16 @@ impl System {
             }
             Stage::Terminating { kill_at, look_at } => {
                 // With the child itself gone, what is left has no one to wait for.
-                let kill_at = if reaped {
-                    kill_at.min(now + LEFTOVER_GRACE_MS)
-                } else {
-                    kill_at
-                };
+                let kill_at = if reaped { kill_at.min(now + LEFTOVER_GRACE_MS) } else { kill_at };
                 if now >= kill_at {
                     self.kill(index, now, now + GIVE_UP_MS);
                 } else if reaped && (news || now >= look_at) {
                     self.terminate(index, now, kill_at - now);
                 }
             }
-            Stage::Killing {
-                give_up_at,
-                look_at,
-            } if news || now >= look_at => self.kill(index, now, give_up_at),
+            Stage::Killing { give_up_at, look_at } if news || now >= look_at => {
+                self.kill(index, now, give_up_at)
+            }
             _ => {}
         }
     }
@@ -399,21 +380,14 @@ impl System {
         let Some(members) = self.look(index) else {
             return;
         };
-        let interval = if self.forest.reaper {
-            TERM_LOOK_MS
-        } else {
-            BLIND_LOOK_MS
-        };
+        let interval = if self.forest.reaper { TERM_LOOK_MS } else { BLIND_LOOK_MS };
         let child = &mut self.children[index];
         for member in &members {
             if child.asked.insert(member.identity) {
                 member.terminate();
             }
         }
-        child.stage = Stage::Terminating {
-            kill_at: now + grace_ms,
-            look_at: now + interval,
-        };
+        child.stage = Stage::Terminating { kill_at: now + grace_ms, look_at: now + interval };
     }
 
     fn kill(&mut self, index: usize, now: u64, give_up_at: u64) {
@@ -423,10 +397,7 @@ impl System {
         tree::kill(&members);
         let child = &mut self.children[index];
         if now < give_up_at {
-            child.stage = Stage::Killing {
-                give_up_at,
-                look_at: now + KILL_LOOK_MS,
-            };
+            child.stage = Stage::Killing { give_up_at, look_at: now + KILL_LOOK_MS };
             return;
         }
         if members.is_empty() {
@@ -467,11 +438,9 @@ impl System {
             .filter_map(|child| match child.stage {
                 Stage::Running | Stage::Over => None,
                 Stage::Settling { until } => Some(until),
-                Stage::Terminating { kill_at, look_at } => Some(if child.family.reaped {
-                    kill_at.min(look_at)
-                } else {
-                    kill_at
-                }),
+                Stage::Terminating { kill_at, look_at } => {
+                    Some(if child.family.reaped { kill_at.min(look_at) } else { kill_at })
+                }
                 Stage::Killing { look_at, .. } => Some(look_at),
             })
             .min()
@@ -489,10 +458,8 @@ impl System {
         let signals = self.signals.fd();
         polled.push(PollFd::from_borrowed_fd(signals, PollFlags::IN));
         for (index, child) in self.children.iter().enumerate() {
-            for (stream, pipe) in [
-                (Stream::Stdout, &child.stdout),
-                (Stream::Stderr, &child.stderr),
-            ] {
+            for (stream, pipe) in [(Stream::Stdout, &child.stdout), (Stream::Stderr, &child.stderr)]
+            {
                 if let Some(pipe) = pipe {
                     sources.push((index, stream));
                     polled.push(PollFd::from_borrowed_fd(pipe.reader.as_fd(), PollFlags::IN));
@@ -505,10 +472,7 @@ impl System {
         if result.is_err() || self.signalled {
             return None;
         }
-        let ready: Vec<bool> = polled[1..]
-            .iter()
-            .map(|fd| !fd.revents().is_empty())
-            .collect();
+        let ready: Vec<bool> = polled[1..].iter().map(|fd| !fd.revents().is_empty()).collect();
         self.turn = self.turn.wrapping_add(1);
         for offset in 0..ready.len() {
             let source = (self.turn + offset) % ready.len();
@@ -549,19 +513,13 @@ impl Child {
     }
 
     fn ended(self) -> Ended {
-        Ended {
-            exit: self.exit,
-            leftovers: self.leftovers,
-        }
+        Ended { exit: self.exit, leftovers: self.leftovers }
     }
 }
 
 impl Pipe {
     fn new(reader: PipeReader) -> Self {
-        Pipe {
-            reader,
-            remaining: None,
-        }
+        Pipe { reader, remaining: None }
     }
 }
 

@@ -92,16 +92,12 @@ pub(super) struct Forest {
 
 impl Forest {
     pub(super) fn new() -> Self {
-        Forest {
-            reaper: become_reaper(),
-            released: HashSet::new(),
-        }
+        Forest { reaper: become_reaper(), released: HashSet::new() }
     }
 
     /// From now on these are not ours to end.
     pub(super) fn release(&mut self, members: &[Member]) {
-        self.released
-            .extend(members.iter().map(|member| member.identity));
+        self.released.extend(members.iter().map(|member| member.identity));
     }
 
     /// Who of the family at `index` is alive. `families` are all that there are.
@@ -111,21 +107,12 @@ impl Forest {
             return snapshot.members(families, index, &mut self.released, self.reaper);
         }
         let family = &families[index];
-        let identity = Identity {
-            pid: family.main,
-            start: 0,
-        };
+        let identity = Identity { pid: family.main, start: 0 };
         let alive = rustix::process::test_kill_process_group(family.main)
             != Err(rustix::io::Errno::SRCH)
             && !self.released.contains(&identity);
-        let member = Member {
-            identity,
-            how: Reach::Group,
-        };
-        Look {
-            members: alive.then_some(member).into_iter().collect(),
-            others: true,
-        }
+        let member = Member { identity, how: Reach::Group };
+        Look { members: alive.then_some(member).into_iter().collect(), others: true }
     }
 }
 
@@ -159,10 +146,7 @@ impl Member {
     }
 
     pub(super) fn leftover(&self) -> Leftover {
-        Leftover {
-            pid: self.identity.pid.as_raw_pid().unsigned_abs(),
-            command: self.command(),
-        }
+        Leftover { pid: self.identity.pid.as_raw_pid().unsigned_abs(), command: self.command() }
     }
 
     /// Its command line, for people.
@@ -245,10 +229,7 @@ pub(super) mod linux {
             let id = |index| i32::try_from(number(index)?).ok();
             let state = *fields.first()?;
             Some(Process {
-                identity: Identity {
-                    pid,
-                    start: fields.get(19)?.parse().ok()?,
-                },
+                identity: Identity { pid, start: fields.get(19)?.parse().ok()? },
                 parent: id(1)?,
                 group: id(2)?,
                 session: id(3)?,
@@ -275,10 +256,7 @@ pub(super) mod linux {
             let me = Process::read(rustix::process::getpid())?;
             let mut alive = Vec::new();
             for entry in std::fs::read_dir("/proc").ok()?.flatten() {
-                if let Some(pid) = entry
-                    .file_name()
-                    .to_str()
-                    .and_then(|name| name.parse().ok())
+                if let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok())
                     && let Some(pid) = Pid::from_raw(pid)
                     && let Some(process) = Process::read(pid)
                     && !process.dead
@@ -544,9 +522,7 @@ pub(super) mod linux {
             .map(|process| process.identity.pid.as_raw_pid())
             .filter(|pid| {
                 std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environment| {
-                    environment
-                        .split(|&byte| byte == 0)
-                        .any(|variable| variable == mark.as_bytes())
+                    environment.split(|&byte| byte == 0).any(|variable| variable == mark.as_bytes())
                 })
             })
             .collect();
@@ -558,10 +534,7 @@ pub(super) mod linux {
             })
             .map(|process| Member {
                 identity: process.identity,
-                how: Reach::One {
-                    stopped: process.stopped,
-                    pinned_group: None,
-                },
+                how: Reach::One { stopped: process.stopped, pinned_group: None },
             })
             .collect()
     }
@@ -587,16 +560,10 @@ pub(super) mod linux {
                     rustix::process::pidfd_open(member.identity.pid, PidfdFlags::empty()).ok()
                 })
                 .collect();
-            let mut polled: Vec<_> = handles
-                .iter()
-                .map(|handle| PollFd::new(handle, PollFlags::IN))
-                .collect();
+            let mut polled: Vec<_> =
+                handles.iter().map(|handle| PollFd::new(handle, PollFlags::IN)).collect();
             // Without handles for all of them there is nothing to wait on but the time.
-            let timeout = if polled.len() == alive.len() {
-                left
-            } else {
-                left.min(20)
-            };
+            let timeout = if polled.len() == alive.len() { left } else { left.min(20) };
             let _ = rustix::event::poll(&mut polled, Some(&clock::timespec(timeout * 1_000_000)));
         }
     }
@@ -611,10 +578,7 @@ pub(super) mod linux {
 
         fn process(number: i32, parent: i32, session: i32) -> Process {
             Process {
-                identity: Identity {
-                    pid: pid(number),
-                    start: u64::from(number.unsigned_abs()),
-                },
+                identity: Identity { pid: pid(number), start: u64::from(number.unsigned_abs()) },
                 parent,
                 group: session,
                 session,
