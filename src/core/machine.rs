@@ -5,123 +5,13 @@
 //! is told by [`LoopMachine::deadline`]. Every loop of the product is this machine with other
 //! [`Rules`].
 
-use super::event::{
-    Class, EndCause, Event, Failure, Feedback, Outcome, Purpose, Usage, WaitReason,
-};
+mod exchange;
+
+pub use exchange::{Action, Input, Now, Report};
+
+use super::event::{Class, EndCause, Event, Feedback, Outcome, Purpose, Usage, WaitReason};
 use super::rules::{RetryScope, Rules, ScmTask};
 use super::text;
-
-/// Both clocks at one moment.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Now {
-    /// Never goes back, and stands still while the machine sleeps: for everything that is measured.
-    pub mono_ms: u64,
-    /// Milliseconds since the Unix epoch: for what the outside world names by its time.
-    pub wall_ms: i64,
-}
-
-/// What happened.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Input {
-    /// The first input, and only the first.
-    Start,
-    AgentStarted,
-    /// The agent's program could not be run.
-    AgentNotStarted {
-        message: String,
-    },
-    /// The prompt is gone or cannot be read.
-    PromptFailed {
-        message: String,
-    },
-    /// The agent printed something.
-    Output,
-    /// The agent works: it said something or used a tool.
-    Working,
-    /// All that the attempt has used so far.
-    Used(Usage),
-    /// The agent has given a final result.
-    ResultSeen,
-    /// So many of the agent's own background tasks are running.
-    BackgroundTasks(u32),
-    AgentEnded(Box<Report>),
-    GuardrailEnded {
-        failed: Option<Feedback>,
-    },
-    /// Whether there is anything to commit.
-    ScmLooked {
-        dirty: bool,
-    },
-    /// The agent's commit message is the driver's to keep; whether there is one is told here.
-    ScmTaskEnded {
-        ok: bool,
-    },
-    /// `veto` says why the run is not complete after all, and what to tell the agent.
-    GatesChecked {
-        veto: Option<(String, Vec<Feedback>)>,
-    },
-    /// The time that [`LoopMachine::deadline`] named has come.
-    Deadline,
-    /// Somebody asked to stop: after what is running now, or at once.
-    Stop {
-        signal: &'static str,
-        now: bool,
-    },
-    /// ralph itself cannot go on.
-    Broken {
-        message: String,
-    },
-}
-
-/// How an agent process ended.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Report {
-    pub class: Class,
-    pub failure: Option<Failure>,
-    /// How the process ended, in words.
-    pub exit: String,
-    pub usage: Usage,
-    pub tools: u32,
-    pub tool_errors: u32,
-    /// The completion rule matched, and on what.
-    pub complete: bool,
-    pub found: Option<String>,
-    /// For a commit message: there is one.
-    pub has_message: bool,
-}
-
-/// What to do.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Action {
-    /// Compose the prompt from its source and [`LoopMachine::feedback`], and start the agent.
-    /// Answered by `AgentStarted`, `AgentNotStarted` or `PromptFailed`.
-    StartAgent(Purpose),
-    /// End the agent with everything that it started. `AgentEnded` still follows.
-    EndAgent(EndCause),
-    /// Answered by `GuardrailEnded`.
-    RunGuardrail(usize),
-    /// The guardrail's time is up, or it has to go.
-    EndGuardrail {
-        timed_out: bool,
-    },
-    /// Answered by `ScmLooked`.
-    LookAtScm,
-    /// Answered by `ScmTaskEnded`.
-    RunScmTask(usize),
-    /// There is nothing to commit: say so.
-    SkipScmTask(usize, &'static str),
-    EndScmTask,
-    /// Answered by `GatesChecked`.
-    CheckGates,
-    Emit(Event<'static>),
-    /// An iteration is over: what is recorded must be safe.
-    Save,
-    /// The last action of all.
-    Finish {
-        outcome: Outcome,
-        exit_code: u8,
-    },
-}
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Phase {

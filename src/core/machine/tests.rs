@@ -1,4 +1,5 @@
 use super::*;
+use crate::core::event::Failure;
 use crate::core::event::{FailAction, FailureKind};
 use crate::core::rules::{Budget, RateLimit, Retry};
 use proptest::prelude::*;
