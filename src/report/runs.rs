@@ -315,8 +315,8 @@ mod tests {
             journal()
                 .take_while(|line| !line.contains("agent_ended"))
                 .chain([
-                    r#"{"time_ms":1794774999000,"iteration":0,"attempt":0,"event":"run_started","run":"r","version":"1","command":"run","directory":"/p","pid":1,"agent":"claude","prompt":"","completion":"","max_iterations":5}"#,
-                    r#"{"time_ms":1794775000000,"iteration":1,"attempt":1,"event":"usage","cost_usd":1.0,"input_tokens":1,"output_tokens":0,"cache_read_tokens":0,"cache_write_tokens":0}"#,
+                    r#"{"time":"2026-11-15T20:36:39.000Z","iteration":0,"attempt":0,"event":"run_started","run":"r","version":"1","command":"run","directory":"/p","pid":1,"agent":"claude","prompt":"","completion":"","max_iterations":5}"#,
+                    r#"{"time":"2026-11-15T20:36:40.000Z","iteration":1,"attempt":1,"event":"usage","cost_usd":1.0,"input_tokens":1,"output_tokens":0,"cache_read_tokens":0,"cache_write_tokens":0}"#,
                 ]),
         );
         assert_eq!(resumed.usage().cost_usd, Some(1.31));
