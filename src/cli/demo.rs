@@ -73,7 +73,7 @@ pub(super) fn demo(args: &DemoArgs) -> Result<u8, Error> {
         },
     };
     let code = super::run::run_in(&project, &run, flags)?;
-    let log = git(&["log", "--oneline", "--stat"], &dir)?;
+    let log = git(&["log", "--oneline", "--stat", "-1"], &dir)?;
     super::print(&format!("\nWhat it left in git:\n\n{log}"))?;
     if args.keep {
         super::print(&format!("\nThe repository is kept in {}\n", dir.display()))?;
