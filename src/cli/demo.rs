@@ -25,6 +25,9 @@ pub(super) fn demo(args: &DemoArgs) -> Result<u8, Error> {
     let dir = scratch.path().join("project");
     std::fs::create_dir(&dir).map_err(cannot)?;
     let prepared = demo::prepare(&dir).map_err(cannot)?;
+    let project = Project::new(dir.clone());
+    // What a run writes by itself is not to appear among the work of the agent.
+    project.prepare().map_err(cannot)?;
     for step in prepared.git {
         git(step, &dir).map_err(|err| err.hint("the demonstration needs git on the PATH"))?;
     }
@@ -34,10 +37,10 @@ pub(super) fn demo(args: &DemoArgs) -> Result<u8, Error> {
     std::os::unix::fs::symlink(me, &agent).map_err(cannot)?;
 
     super::print(&format!(
-        "A scratch repository with a failing test, and a scripted agent that speaks like claude.\n\
-         No account, no network. The same with an agent of your own:\n\n  \
-         ralph run -f {} -- claude\n\n",
-        prepared.prompt_file
+        "A scratch repository whose test, `{}`, fails, and an agent that claims too early\n\
+         to be done. The agent is a script that speaks like claude: no account, no network,\n\
+         and the dollars are made up.\n\n",
+        prepared.test_command
     ))?;
     let flag = |key, value| Flag { key, value, name: "demo".to_owned() };
     let flags = vec![
@@ -69,13 +72,17 @@ pub(super) fn demo(args: &DemoArgs) -> Result<u8, Error> {
             agent_command: Vec::new(),
         },
     };
-    let code = super::run::run_in(&Project::new(dir.clone()), &run, flags)?;
-    let log = git(&["log", "--oneline", "--stat"], &dir)?;
+    let code = super::run::run_in(&project, &run, flags)?;
+    let log = git(&["log", "--oneline", "--stat", "-1"], &dir)?;
     super::print(&format!("\nWhat it left in git:\n\n{log}"))?;
     if args.keep {
         super::print(&format!("\nThe repository is kept in {}\n", dir.display()))?;
     } else {
         super::print("\nThe scratch repository is gone again (`--keep` keeps it).\n")?;
     }
+    super::print(
+        "\nThe same in a project of your own, with the agent that you use:\n\n  \
+         ralph run -p \"Make the tests pass. Then answer <response>DONE</response>.\" -- claude\n",
+    )?;
     Ok(code)
 }

@@ -35,7 +35,7 @@ pub(crate) struct Environment {
 }
 
 /// The name of the variable for a key of the settings, given by the keys from the top level down.
-fn variable_name(keys: &[&str]) -> String {
+pub fn variable_name(keys: &[&str]) -> String {
     let mut name = String::from(PREFIX);
     for (index, key) in keys.iter().enumerate() {
         if index > 0 {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 /// The pause before each thing that it says or does, so that a person can follow. The whole
-/// demonstration has about sixteen of them.
+/// demonstration has about eighteen of them.
 const PACE: Duration = Duration::from_millis(1200);
 
 /// Something that the agent says or does.
@@ -49,7 +49,7 @@ const FIRST_PLAN: &[&str] =
 
 /// What it does when the prompt tells of a case that failed.
 const SECOND_TRY: &[Step] = &[
-    Step::Say("The tests say that I was not done. This case fails: {case}"),
+    Step::Say("Not done after all. This fails: {case}"),
     Step::Plan(SECOND_PLAN, 0),
     Step::Read("slugify.sh"),
     Step::Edit(
@@ -124,6 +124,10 @@ impl<W: Write> Agent<'_, W> {
             self.say(COMMIT_MESSAGE)?;
         } else {
             let steps = if case.is_some() { SECOND_TRY } else { FIRST_TRY };
+            if case.is_some() {
+                // What the guardrail found is on the screen now, and worth a moment.
+                thread::sleep(2 * self.pace);
+            }
             for step in steps {
                 thread::sleep(self.pace);
                 self.perform(step, case.unwrap_or_default())?;

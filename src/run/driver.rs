@@ -88,7 +88,9 @@ impl<W: World> Driver<'_, W> {
         let spec = self.spec;
         let prompt = match &spec.prompt {
             PromptSource::Text(prompt) => text::truncate(prompt, 200, "…"),
-            PromptSource::File(path) => path.to_string_lossy(),
+            PromptSource::File(path) => {
+                path.strip_prefix(&spec.directory).unwrap_or(path).to_string_lossy()
+            }
         };
         self.stamp();
         self.recorder.record(&Event::RunStarted {

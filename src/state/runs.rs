@@ -6,13 +6,15 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
-/// The name of a run: when it began, and something that tells apart two that began together.
+/// The name of a run: when it began, to the millisecond, and something that tells apart two that began
+/// together. The milliseconds are in the first part of the last four digits, so that names sort by time.
 pub fn new_id(now_ms: i64) -> String {
     use std::hash::{BuildHasher, Hasher};
     let time = Timestamp::from_millisecond(now_ms).unwrap_or_default();
     // The standard library's hasher is seeded at random: enough for a name.
-    let random = std::hash::RandomState::new().build_hasher().finish() & 0xffff;
-    format!("{}-{random:04x}", time.strftime("%Y%m%d-%H%M%S"))
+    let random = std::hash::RandomState::new().build_hasher().finish() & 0x3f;
+    let last = now_ms.rem_euclid(1000).unsigned_abs() * 64 + random;
+    format!("{}-{last:04x}", time.strftime("%Y%m%d-%H%M%S"))
 }
 
 fn is_id(name: &str) -> bool {
@@ -152,6 +154,8 @@ mod tests {
         let id = new_id(1_794_774_472_123);
         assert!(id.starts_with("20261115-202752-"), "{id}");
         assert!(is_id(&id));
+        let ids: Vec<String> = (0..2000).map(|ms| new_id(1_794_774_472_000 + ms)).collect();
+        assert!(ids.is_sorted() && ids.iter().all(|id| is_id(id)), "{ids:?}");
         for other in ["", "20261115-202752", "20261115-202752-xyz1", "notes", ".."] {
             assert!(!is_id(other), "{other}");
         }

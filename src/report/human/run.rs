@@ -51,10 +51,21 @@ impl Human {
                 pen.end();
             }
             Event::GuardrailEnded { .. } => self.guardrail_ended(at, event),
+            Event::FeedbackSet { parts } if loud => {
+                for part in parts {
+                    let action = part.action.as_str();
+                    let mut pen = self.line(at, Paragraph::Run);
+                    pen.head(marks.retry, Paint::Caution, "Not done");
+                    pen.say(&format!(": the next iteration is told ({action})")).end();
+                    let text = &part.message;
+                    let size = (text.lines().count() as u64, text.chars().count() as u64);
+                    self.preview(at, "", text, size);
+                }
+            }
             Event::ScmStarted { argv, .. } if loud => {
                 let command = shell_words::join(argv);
                 let mut pen = self.line(at, Paragraph::Scm);
-                pen.say(marks.scm).say(" SCM: ").quote(&command).end();
+                pen.say(marks.scm).say(" ").quote(&command).end();
             }
             Event::ScmEnded { ok, .. } if loud || !ok => self.scm_ended(at, event),
             Event::CompletionChecked { complete: true, found } if loud => {
@@ -104,7 +115,7 @@ impl Human {
         }
         pen.end();
         if !prompt.is_empty() {
-            self.note(at, "", prompt, MAX_PROMPT);
+            self.note(at, "Prompt: ", prompt, MAX_PROMPT);
         }
     }
 
@@ -246,7 +257,8 @@ impl Human {
             pen.say(", fail action: ").say(fail_action.as_str());
         }
         pen.say(")").end();
-        if !passed && !log.is_empty() {
+        // The feedback, which follows unless it is to be quiet, names the log too.
+        if self.style.quiet && !log.is_empty() {
             self.note(at, "Log: ", log, MAX_DETAIL);
         }
     }
@@ -257,13 +269,13 @@ impl Human {
         };
         let marks = self.marks;
         let (mark, paint, words) = if *ok {
-            (marks.ok, Paint::Good, "SCM")
+            (marks.ok, Paint::Good, "SCM task done")
         } else {
-            (marks.error, Paint::Bad, "SCM failed:")
+            (marks.error, Paint::Bad, "SCM task failed")
         };
         let time = text::duration(*duration_ms);
         let mut pen = self.line(at, Paragraph::Scm);
-        pen.head(mark, paint, words).say(" ").quote(task);
+        pen.head(mark, paint, words).say(": ").quote(task);
         pen.say(&format!(" ({time})")).end();
         if !detail.is_empty() {
             let size = (detail.lines().count() as u64, detail.chars().count() as u64);
@@ -298,7 +310,15 @@ impl Human {
         let figures = figures(Some(*iterations), usage, &counts, *duration_ms);
         let mut pen = self.line(at, Paragraph::End);
         pen.head(mark, paint, outcome_words(*outcome));
-        if !message.is_empty() {
+        // Where words and figures have said it all, the message would only say it again.
+        let told = matches!(
+            outcome,
+            Outcome::Complete
+                | Outcome::CompleteScmFailed
+                | Outcome::LimitReached
+                | Outcome::Interrupted
+        );
+        if !told && !message.is_empty() {
             pen.say(": ").quote(message);
         }
         pen.say(" ").say(&figures).end();

@@ -108,14 +108,44 @@ pub(super) fn next_step(outcome: Outcome, run: &str) -> Option<String> {
         Outcome::LimitReached => {
             format!("run again, with more iterations (-n) if need be; {shows}")
         }
-        Outcome::Interrupted => "`ralph resume` goes on from here".to_owned(),
-        Outcome::Budget => "raise `budget` in the settings, then `ralph resume`".to_owned(),
-        Outcome::Stalled => format!("{shows}; make the prompt clearer, then run again"),
-        Outcome::AgentFailed => format!("{shows}; then `ralph resume`"),
-        Outcome::CredentialsRefused => {
-            "sign in with the agent's own program, then `ralph resume`".to_owned()
+        Outcome::Interrupted => {
+            format!("run again to go on from the files as they are; {shows}")
         }
-        Outcome::PromptLost => "put the prompt's file back, then `ralph resume`".to_owned(),
-        Outcome::Broken => "see the message above, then `ralph resume`".to_owned(),
+        Outcome::Budget => "raise `budget` in the settings, then run again".to_owned(),
+        Outcome::Stalled => format!("{shows}; make the prompt clearer, then run again"),
+        Outcome::AgentFailed => format!("{shows}; then run again"),
+        Outcome::CredentialsRefused => {
+            "sign in with the agent's own program, then run again".to_owned()
+        }
+        Outcome::PromptLost => "put the prompt's file back, then run again".to_owned(),
+        Outcome::Broken => "see the message above, then run again".to_owned(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser as _;
+
+    #[test]
+    fn nobody_is_sent_to_a_command_that_is_not_there() {
+        for outcome in [
+            Outcome::Complete,
+            Outcome::CompleteScmFailed,
+            Outcome::LimitReached,
+            Outcome::Interrupted,
+            Outcome::Budget,
+            Outcome::Stalled,
+            Outcome::AgentFailed,
+            Outcome::CredentialsRefused,
+            Outcome::PromptLost,
+            Outcome::Broken,
+        ] {
+            let advice = next_step(outcome, "20261115-202752-a1b2").unwrap_or_default();
+            for command in advice.split('`').filter(|word| word.starts_with("ralph ")) {
+                let parsed = crate::cli::Cli::try_parse_from(command.split(' '));
+                assert!(parsed.is_ok(), "{outcome:?}: {advice}");
+            }
+        }
+    }
 }
