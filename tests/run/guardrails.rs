@@ -34,7 +34,7 @@ fn a_failure_is_fed_back_in_the_documented_form() {
         prompt,
         format!(
             "do it\n\nGuardrail \"{command}\" failed with exit code 3.\nHint: {hint}\n\
-             Output file: {log}\nOutput:\nout\nerr\n"
+             Output file: {log}\nOutput:\nout\nerr"
         )
     );
     assert_eq!(project.read(log), "out\nerr\n");
