@@ -6,13 +6,19 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
-/// The name of a run: when it began, and something that tells apart two that began together.
+/// The name of a run: when it began, and something that tells apart two that began together. Names
+/// sort by time, to the millisecond: which run is the last one, and which are the oldest, is told by
+/// them.
 pub fn new_id(now_ms: i64) -> String {
     use std::hash::{BuildHasher, Hasher};
+    /// So many names fit into each millisecond of four hexadecimal digits.
+    const NAMES: u64 = 0x1_0000 / 1000;
     let time = Timestamp::from_millisecond(now_ms).unwrap_or_default();
+    let millisecond = u64::try_from(time.as_millisecond().rem_euclid(1000)).unwrap_or_default();
     // The standard library's hasher is seeded at random: enough for a name.
-    let random = std::hash::RandomState::new().build_hasher().finish() & 0xffff;
-    format!("{}-{random:04x}", time.strftime("%Y%m%d-%H%M%S"))
+    let random = std::hash::RandomState::new().build_hasher().finish() % NAMES;
+    let suffix = millisecond * NAMES + random;
+    format!("{}-{suffix:04x}", time.strftime("%Y%m%d-%H%M%S"))
 }
 
 fn is_id(name: &str) -> bool {
@@ -146,6 +152,14 @@ impl Raw {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_sort_by_the_millisecond_in_which_a_run_began() {
+        for ms in [1_794_776_088_194, 1_794_776_088_998, 1_794_776_088_999] {
+            let (this, next) = (new_id(ms), new_id(ms + 1));
+            assert!(is_id(&this) && this < next, "{this} {next}");
+        }
+    }
 
     #[test]
     fn ids_sort_by_time_and_are_told_from_other_names() {
