@@ -736,6 +736,8 @@ impl LoopMachine {
                     None
                 };
                 match cause {
+                    // Whatever its time ran out by: it has answered, and the answer counts.
+                    Some(_) if self.has_answered() => self.end_agent(EndCause::ResultGrace, out),
                     Some(cause) => self.end_agent(cause, out),
                     None => self.check_budgets(now, out),
                 }
@@ -771,7 +773,15 @@ impl LoopMachine {
         }
     }
 
+    /// The agent has given its result and announced nothing that goes on.
+    fn has_answered(&self) -> bool {
+        matches!(self.phase, Phase::Agent { result_at: Some(_), .. }) && self.background == 0
+    }
+
     fn check_budgets(&mut self, now: Now, out: &mut Vec<Action>) {
+        if self.has_answered() {
+            return self.check_time_after_result(now, out);
+        }
         if self.run_budget_exceeded(now).is_some() {
             return self.end_agent(EndCause::Budget, out);
         }
@@ -780,6 +790,20 @@ impl LoopMachine {
         let elapsed = now.mono_ms.saturating_sub(self.iteration_started);
         if self.rules.iteration_budget.exceeded(&used, elapsed).is_some() {
             self.end_agent(EndCause::IterationBudget, out);
+        }
+    }
+
+    /// An agent that has given its result has used up what it used up: ending it for that would save
+    /// nothing and throw its answer away. The next control point heeds the budget. Only time still
+    /// passes, and an agent that has answered need not stay for it.
+    fn check_time_after_result(&mut self, now: Now, out: &mut Vec<Action>) {
+        let over = |start: u64, limit: Option<u64>| {
+            after(start, limit).is_some_and(|deadline| now.mono_ms >= deadline)
+        };
+        if over(self.run_started, self.rules.budget.duration_ms)
+            || over(self.iteration_started, self.rules.iteration_budget.duration_ms)
+        {
+            self.end_agent(EndCause::ResultGrace, out);
         }
     }
 

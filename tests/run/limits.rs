@@ -169,6 +169,15 @@ fn an_agent_that_has_answered_and_hangs_is_ended_and_has_answered() {
 }
 
 #[test]
+fn an_answer_is_not_lost_to_an_inactivity_limit_that_is_shorter() {
+    let project = Project::new();
+    let script = json!([{"claude": {"text": DONE}}, {"claude": {"result": {}}}, "hang"]);
+    let args = ["-p", "do it", "--inactivity-timeout", "1"];
+    run_with("claude", &project, &args, &script).run().code(0);
+    assert_eq!(project.events().all("agent_ended").len(), 1);
+}
+
+#[test]
 fn an_agent_with_background_tasks_may_stay() {
     let project = Project::new();
     project.settings(&json!({"resultGraceSeconds": 1}));
