@@ -3,15 +3,13 @@
 use serde_json::{Value, json};
 
 use crate::support::Project;
-use crate::{DONE, argv, prompts, run, run_with};
+use crate::{DONE, argv, prompts, recorded_steps, run, run_id, run_with};
 
 /// How a claude, codex or amp of the settings is started: its arguments.
 fn arguments(settings: &Value, args: &[&str], stream: &Value) -> Vec<String> {
     let project = Project::new();
-    let agent = settings["agent"]["command"].as_str().unwrap();
-    let mut steps = vec![project.record()];
-    steps.extend(stream.as_array().unwrap().iter().cloned());
-    project.agent_named(agent, &json!(steps));
+    let agent = settings["agent"]["command"].as_str().expect("an agent");
+    project.agent_named(agent, &recorded_steps(&project, stream));
     project.settings(settings);
     project.ralph(["run", "-p", "do it", "-n", "1"]).args(args).run().code(0);
     assert_eq!(prompts(&project), ["do it"], "by standard input");
@@ -140,7 +138,7 @@ fn the_environment_is_the_users_with_additions() {
         .env("RALPH_ITERATION", "77")
         .run()
         .code(0);
-    let id = project.newest_run().file_name().unwrap().to_str().unwrap().to_owned();
+    let id = run_id(&project);
     let records = project.recorded();
     for (record, iteration) in records.iter().zip(["1", "2"]) {
         let env = &record["env"];
@@ -196,9 +194,7 @@ fn known_agents_take_a_prompt_that_begins_with_a_dash_as_an_argument() {
         [("claude", claude(), vec!["--", "--help"]), ("codex", codex(), vec!["--", "--help"])]
     {
         let project = Project::new();
-        let mut steps = vec![project.record()];
-        steps.extend(stream.as_array().unwrap().iter().cloned());
-        project.agent_named(agent, &json!(steps));
+        project.agent_named(agent, &recorded_steps(&project, &stream));
         project.settings(&json!({"agent": {"command": agent, "promptVia": "argument"}}));
         project.ralph(["run", "--prompt=--help"]).run().code(0);
         let argv = argv(&project).remove(0);
@@ -220,10 +216,6 @@ fn the_agent_works_in_the_project_wherever_ralph_was_started() {
     }
     for record in project.recorded() {
         assert_eq!(record["cwd"], project.path().to_str().unwrap());
-        assert_eq!(
-            record["env"]["PWD"].as_str().unwrap_or(project.path().to_str().unwrap()),
-            project.path().to_str().unwrap()
-        );
         // A path on the command line is relative to where the user is.
         assert_eq!(record["prompt"], "beside the project");
     }

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 
 use crate::support::Project;
-use crate::{DONE, run, run_with, sessions};
+use crate::{DONE, run, run_id, run_with, sessions};
 
 /// A claude that does a bit of everything.
 fn busy() -> Value {
@@ -157,12 +157,13 @@ fn output_is_shown_as_it_arrives() {
 fn a_replay_shows_what_was_shown() {
     let project = Project::new();
     project.settings(&json!({"guardrails": [{"command": "test -e fixed"}]}));
-    let mut second = vec![json!({"shell": "touch fixed"})];
-    second.extend(busy().as_array().unwrap().iter().cloned());
-    let script = json!({"sessions": [busy(), second]});
+    let script = sessions([
+        busy(),
+        json!([{"shell": "touch fixed"}, {"claude": {"text": DONE}}, {"claude": {"result": {}}}]),
+    ]);
     let live = run_with("claude", &project, &["-p", "do it", "--output", "plain"], &script).run();
     live.code(0);
-    let id = project.newest_run().file_name().unwrap().to_str().unwrap().to_owned();
+    let id = run_id(&project);
     project.ralph(["replay", "--output", "plain"]).run().code(0).stdout_is(&live.stdout);
     project.ralph(["replay", &id[..17], "--output", "plain"]).run().code(0).stdout_is(&live.stdout);
     let journal = std::fs::read_to_string(project.newest_run().join("events.jsonl")).unwrap();
@@ -180,7 +181,7 @@ fn runs_are_listed_in_their_order_and_old_ones_go() {
         let cost = json!({"total_cost_usd": f64::from(number)});
         let script = json!([{"claude": {"text": DONE}}, {"claude": {"result": cost}}]);
         run_with("claude", &project, &["-p", "do it"], &script).run().code(0);
-        ids.push(project.newest_run().file_name().unwrap().to_str().unwrap().to_owned());
+        ids.push(run_id(&project));
     }
     let output = project.ralph(["runs", "--json"]).run();
     let listed = output.code(0).json_lines();
@@ -213,8 +214,7 @@ fn a_reader_that_goes_away_does_not_stop_the_run() {
     for form in ["human", "json"] {
         let project = Project::new();
         let go = project.beside("go");
-        let script =
-            json!([{"print": "one"}, {"wait_for": go}, {"lines_megabytes": 1}, {"print": DONE}]);
+        let script = json!([{"print": "one"}, {"wait_for": go}, {"print": "x".repeat(100_000)}, {"print": DONE}]);
         project.agent_named("robot", &script);
         let mut child = project
             .command(env!("CARGO_BIN_EXE_ralph"))
@@ -238,7 +238,7 @@ fn a_run_that_was_cut_off_is_told_of_by_the_next() {
     let script = json!([{"print": "here"}, "hang"]);
     let running = run(&project, &["-p", "do it"], &script).start();
     crate::support::wait_until(crate::support::LONG, || running.stdout().contains("here"));
-    let id = project.newest_run().file_name().unwrap().to_str().unwrap().to_owned();
+    let id = run_id(&project);
     running.signal(rustix::process::Signal::KILL);
     drop(running);
     let output = run(&project, &["-p", "do it"], &json!([{"print": DONE}])).run();

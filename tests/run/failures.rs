@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::support::{LONG, Project, wait_until};
-use crate::{DONE, at_once, prompts, run, run_with, sessions};
+use crate::{DONE, at_once, prompts, recorded_steps, run, run_with, sessions};
 
 /// A claude that reports this failure.
 fn reports(fields: &Value) -> Value {
@@ -18,8 +18,8 @@ fn claude_done() -> Value {
 }
 
 fn seconds_from_now(seconds: u64) -> u64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-    now.as_secs() + seconds
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.expect("a time after 1970").as_secs() + seconds
 }
 
 #[test]
@@ -123,9 +123,7 @@ fn a_rate_limit_waits_for_its_end_and_does_not_count() {
         }}},
         {"claude": {"result": {"is_error": true, "api_error_status": 429, "result": "You've hit your limit"}}},
     ]);
-    let mut done = vec![project.record()];
-    done.extend(claude_done().as_array().unwrap().iter().cloned());
-    let script = json!({"sessions": [limited, done]});
+    let script = sessions([limited, recorded_steps(&project, &claude_done())]);
     let output = run_with("claude", &project, &["-p", "do it", "-n", "1"], &script).run();
     output.code(0).stdout_has("Rate limit: waiting until");
     assert!(seconds_from_now(0) >= resets_at, "it did not wait long enough");

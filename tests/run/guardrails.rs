@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::Project;
-use crate::{DONE, prompts, run, sessions};
+use crate::{DONE, prompts, run, run_id, sessions};
 
 /// An agent that says that it is done each time, and on its second start really is.
 fn fixes_it_at_last(project: &Project) -> Value {
@@ -167,8 +167,8 @@ fn bytes_that_are_no_text_are_logged_as_they_are() {
 
 fn logs(project: &Project) -> Vec<String> {
     let mut names: Vec<String> = std::fs::read_dir(project.path().join(".ralph"))
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .expect("the directory of the logs")
+        .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
         .filter(|name| name.starts_with("guardrail_"))
         .collect();
     names.sort();
@@ -216,8 +216,7 @@ fn guardrails_know_their_run_and_have_nothing_to_read() {
         .stdin("not for guardrails")
         .run();
     output.code(0);
-    let id = project.newest_run();
-    let id = id.file_name().unwrap().to_str().unwrap();
+    let id = run_id(&project);
     assert_eq!(project.read("seen"), format!("1/7 {id}\n{}\n", project.path().display()));
 }
 

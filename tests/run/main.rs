@@ -39,6 +39,18 @@ fn sessions<const N: usize>(sessions: [Value; N]) -> Value {
     json!({"sessions": Vec::from(sessions)})
 }
 
+/// The steps of a script for one start, after the step that records how it was started.
+fn recorded_steps(project: &Project, steps: &Value) -> Value {
+    let steps = steps.as_array().expect("a list of steps");
+    std::iter::once(project.record()).chain(steps.iter().cloned()).collect()
+}
+
+/// The name of the newest run.
+fn run_id(project: &Project) -> String {
+    let run = project.newest_run();
+    run.file_name().expect("a name").to_str().expect("UTF-8").to_owned()
+}
+
 /// What the agent was asked, each time.
 fn prompts(project: &Project) -> Vec<String> {
     let text = |record: Value| record["prompt"].as_str().unwrap_or_default().to_owned();

@@ -27,18 +27,14 @@ fn subjects(project: &Project) -> Vec<String> {
 
 /// A repository to push to.
 fn with_remote(project: &Project) {
-    let remote = project.beside("remote.git");
-    project.git_command(["init", "--quiet", "--bare", remote.to_str().unwrap()]);
-    project.git_command(["remote", "add", "origin", remote.to_str().unwrap()]);
+    project.git_command(["init", "--quiet", "--bare", "../remote.git"]);
+    project.git_command(["remote", "add", "origin", "../remote.git"]);
     project.git_command(["push", "--quiet", "-u", "origin", "main"]);
 }
 
 fn pushed(project: &Project) -> String {
-    let remote = project.beside("remote.git");
-    let mut git = project.command("git");
-    git.args(["log", "-1", "--format=%s", "main"]).current_dir(remote);
-    let output = git.output().unwrap();
-    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    let log = ["--git-dir=../remote.git", "log", "-1", "--format=%s", "main"];
+    project.git_command(log).trim_end().to_owned()
 }
 
 #[test]
