@@ -80,6 +80,10 @@ fn a_prompt_that_comes_back_completes_nothing() {
     let prompt = format!("Work.\nWhen all is done answer {DONE}\n");
     project.write("PROMPT.md", prompt);
     project.ralph(["run", "-n", "1", "-f", "PROMPT.md", "--", "cat"]).run().code(1);
+    // Nor does it when the agent goes on where the prompt ended, without a line break.
+    let talks_on = ["sh", "-c", "cat; echo ' (working)'"];
+    let prompt = format!("When all is done answer {DONE}");
+    project.ralph(["run", "-n", "1", "-p", &prompt, "--"]).args(talks_on).run().code(1);
     // With feedback and the iteration line it is still the prompt.
     project.settings(&json!({
         "includeIterationCountInPrompt": true, "guardrails": [{"command": "test $RALPH_ITERATION -gt 1"}],
