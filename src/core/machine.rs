@@ -267,7 +267,10 @@ impl LoopMachine {
             .into_iter()
             .flatten()
             .min(),
-            Phase::Waiting { until_mono, .. } => Some(until_mono),
+            Phase::Waiting { until_mono, .. } => {
+                let time_up = after(self.run_started, rules.budget.duration_ms);
+                Some(time_up.map_or(until_mono, |time_up| time_up.min(until_mono)))
+            }
             Phase::Guardrail { index, started, ending: false } => {
                 after(started, rules.guardrails.get(index).copied().flatten())
             }
@@ -602,6 +605,10 @@ impl LoopMachine {
         until_wall: Option<i64>,
         out: &mut Vec<Action>,
     ) {
+        // There is no use in waiting for what may not be done any more.
+        if let Some(used_up) = self.run_budget_exceeded(now) {
+            return self.finish_by_budget(now, &used_up, out);
+        }
         let until_ms = now.wall_ms.saturating_add_unsigned(delay_ms);
         out.push(Action::Emit(Event::Waiting { reason, until_ms }));
         let first = if until_wall.is_some() { delay_ms.min(WALL_CHECK_MS) } else { delay_ms };
@@ -743,6 +750,10 @@ impl LoopMachine {
                 }
             }
             Phase::Waiting { reason, until_mono, until_wall } => {
+                // Nothing that could be waited for is of use once the run's own time is up.
+                if let Some(used_up) = self.run_budget_exceeded(now) {
+                    return self.finish_by_budget(now, &used_up, out);
+                }
                 if now.mono_ms < until_mono {
                     return;
                 }

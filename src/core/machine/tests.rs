@@ -386,6 +386,17 @@ fn budgets_end_the_agent_and_the_run() {
 }
 
 #[test]
+fn no_wait_outlasts_the_time_of_the_run() {
+    let budget = Budget { duration_ms: Some(60_000), ..Budget::default() };
+    let mut run = Loop::start(Rules { budget, ..rules() });
+    let in_half_an_hour = (run.now.wall_ms + 1_800_000) / 1000;
+    run.agent(limited(Some(in_half_an_hour)));
+    run.until_deadline();
+    assert_eq!(run.outcome(), Some((Outcome::Budget, 3)));
+    assert_eq!(run.now.mono_ms, 5_000 + 60_000);
+}
+
+#[test]
 fn time_is_a_budget_too() {
     let budget = Budget { duration_ms: Some(1_000), ..Budget::default() };
     let mut run = Loop::start(Rules { budget, ..rules() });
