@@ -264,6 +264,7 @@ impl<W: World> Driver<'_, W> {
 
     fn ended(&mut self, child: ChildId, ended: Ended) {
         let now = self.stamp();
+        self.mend();
         match std::mem::replace(&mut self.task, Task::None) {
             Task::Agent(task) if task.child == child => self.agent_ended(*task, ended, now),
             Task::Guardrail(task) if task.child == child => {
@@ -279,6 +280,21 @@ impl<W: World> Driver<'_, W> {
                 self.scm_ended(run, ended.exit, now);
             }
             other => self.task = other,
+        }
+    }
+
+    /// What ran a moment ago may have cleaned up more than its own files.
+    fn mend(&mut self) {
+        match self.world.mend() {
+            Ok(false) => {}
+            Ok(true) => {
+                let message = format!(
+                    "the files of this run in {} were removed while it was going on; its journal was put back",
+                    self.spec.ralph_dir.display()
+                );
+                self.recorder.record(&Event::Warning { message: message.into() });
+            }
+            Err(err) => self.broke("the journal", &err),
         }
     }
 

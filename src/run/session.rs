@@ -65,7 +65,7 @@ impl Session {
         let files = RunFiles::create(&runs_dir, &run_id, keep.raw_bytes).map_err(unwritable)?;
         // Old runs that cannot be removed take up room and do no other harm.
         let _ = runs::prune(&runs_dir, keep.runs.max(1));
-        let world = RealWorld::new(system, files);
+        let world = RealWorld::new(system, project.clone(), files);
         Ok(Session { run_id, world, preface, lock })
     }
 

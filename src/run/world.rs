@@ -7,6 +7,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 
 use crate::core::machine::Now;
 use crate::process::{ChildId, Launch, Occurrence, System};
+use crate::state::project::Project;
 use crate::state::runs::RunFiles;
 
 /// A file that a run adds to.
@@ -38,20 +39,24 @@ pub trait World {
     fn append(&mut self, record: Record, bytes: &[u8]) -> io::Result<()>;
     /// Sees to it that the journal is safe from a power cut, soon.
     fn sync(&mut self);
+    /// Puts back what others may have removed of the run's own files, and tells whether the journal
+    /// was among them.
+    fn mend(&mut self) -> io::Result<bool>;
 }
 
 /// The world as it is.
 #[derive(Debug)]
 pub struct RealWorld {
     system: System,
+    project: Project,
     files: RunFiles,
     log: Option<File>,
     syncer: Option<SyncSender<()>>,
 }
 
 impl RealWorld {
-    pub fn new(system: System, files: RunFiles) -> Self {
-        RealWorld { system, files, log: None, syncer: None }
+    pub fn new(system: System, project: Project, files: RunFiles) -> Self {
+        RealWorld { system, project, files, log: None, syncer: None }
     }
 
     /// A disk takes milliseconds to sync, an instant agent less than one to run. So another thread
@@ -131,5 +136,16 @@ impl World for RealWorld {
             // One that is under way is followed by one more; further ones add nothing.
             let _ = syncer.try_send(());
         }
+    }
+
+    fn mend(&mut self) -> io::Result<bool> {
+        let gone = self.files.restore()?;
+        // The next commit must not find run-time files that are not ignored any more.
+        self.project.prepare()?;
+        if gone {
+            // It holds the file that was removed.
+            self.syncer = None;
+        }
+        Ok(gone)
     }
 }

@@ -248,6 +248,33 @@ fn a_run_that_was_cut_off_is_told_of_by_the_next() {
 }
 
 #[test]
+fn an_agent_that_cleans_up_too_much_does_not_take_the_run_with_it() {
+    let project = Project::git();
+    project.settings(&json!({
+        "guardrails": [{"command": "echo checked"}], "scm": {"command": "git", "tasks": ["commit"]},
+    }));
+    let script = json!({
+        "sessions": [
+            [{"print": "before"}, {"shell": "rm -rf .ralph; touch new"}, {"print": "after"}],
+            [{"print": DONE}],
+        ],
+        "commit_message": [{"print": "Add it"}],
+    });
+    let output = run(&project, &["-p", "do it"], &script).run();
+    output.code(0).stderr_has("its journal was put back");
+    let events = project.events();
+    assert_eq!(events.kinds()[0], "run_started");
+    assert_eq!(events.all("text").len(), 3, "{:?}", events.kinds());
+    assert_eq!(events.find("run_ended")["outcome"], "complete");
+    assert_eq!(project.read(".ralph/guardrail_001_echo_checked.log"), "checked\n");
+    assert_eq!(
+        project.git_command(["ls-files"]),
+        ".ralph/.gitignore\nnew\n",
+        "run-time files are still ignored"
+    );
+}
+
+#[test]
 fn nothing_that_an_agent_prints_steers_the_terminal() {
     let project = Project::new();
     let script = json!([{"print": "a\u{1b}[2J\u{1b}]0;title\u{7}b\rc"}, {"print": DONE}]);
