@@ -437,6 +437,11 @@ impl<W: World> Driver<'_, W> {
             io::ErrorKind::NotFound => format!("prompt file not found: {}", path.display()),
             _ => format!("cannot read prompt file: {}: {err}", path.display()),
         })?;
+        // To ask for nothing costs as much as to ask for something. A pipe is like this the second
+        // time.
+        if bytes.trim_ascii().is_empty() {
+            return Err(format!("the prompt file is empty: {}", path.display()));
+        }
         String::from_utf8(bytes).or_else(|err| {
             if !std::mem::replace(&mut self.prompt_warned, true) {
                 let message =

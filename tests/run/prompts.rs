@@ -58,16 +58,15 @@ fn a_prompt_file_that_vanishes_ends_the_run_with_its_name() {
 }
 
 #[test]
-fn a_prompt_file_that_is_emptied_is_still_a_prompt() {
-    // The user may be in the middle of saving it; what matters is that nothing breaks.
+fn an_empty_prompt_is_never_sent() {
     let project = Project::new();
     project.write("PROMPT.md", "do it");
-    let script = sessions([
-        json!([project.record(), {"write": {"path": "PROMPT.md", "text": ""}}]),
-        json!([project.record(), {"print": DONE}]),
-    ]);
-    run(&project, &["-f", "PROMPT.md"], &script).run().code(0);
-    assert_eq!(prompts(&project), ["do it", ""]);
+    let script = json!([project.record(), {"write": {"path": "PROMPT.md", "text": " \n"}}]);
+    let output = run(&project, &["-f", "PROMPT.md"], &script).run();
+    output.code(2).stdout_has("the prompt file is empty: ").stdout_has("PROMPT.md");
+    assert_eq!(prompts(&project), ["do it"]);
+    run(&project, &["-f", "PROMPT.md"], &script).run().code(2).stderr_has("is empty");
+    assert_eq!(prompts(&project), ["do it"]);
 }
 
 #[test]
