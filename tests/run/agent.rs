@@ -270,3 +270,31 @@ fn a_second_run_in_the_same_directory_is_refused() {
     std::fs::write(project.beside("go"), "").unwrap();
     first.wait().code(0);
 }
+
+#[test]
+fn the_adapter_is_told_by_the_last_part_of_the_path_or_by_the_settings() {
+    let project = Project::new();
+    project.agent_named("claude", &recorded_steps(&project, &claude()));
+    let path = project.beside("bin/claude").to_str().unwrap().to_owned();
+    project.ralph(["run", "-p", "do it", "--", &path]).run().code(0);
+    project.agent_named("wrapper", &recorded_steps(&project, &claude()));
+    project.settings(&json!({"agent": {"command": "wrapper", "type": "claude"}}));
+    project.ralph(["run", "-p", "do it"]).run().code(0);
+    for argv in argv(&project) {
+        assert_eq!(argv[..3], ["-p", "--output-format", "stream-json"]);
+    }
+    project.settings(&json!({"agent": {"command": "claude", "type": "text"}}));
+    project.agent_named("claude", &json!([{"print": DONE}]));
+    project.ralph(["run", "-p", "do it"]).run().code(0);
+}
+
+#[test]
+fn bytes_of_any_kind_and_lines_of_any_length_are_no_problem() {
+    let project = Project::new();
+    let script = json!([
+        {"hex": "ff fe 00 0a"}, {"long_line_megabytes": 2}, {"claude": {"long_text": 2}},
+        {"claude": {"text": DONE}}, {"raw": "{\"type\":\"result\",\"subtype\":\"success\",\"is_error\":false,\"result\":\"\"}"},
+    ]);
+    let args = ["-p", "do it", "--output", "json"];
+    run_with("claude", &project, &args, &script).run().code(0);
+}

@@ -264,7 +264,7 @@ fn an_agent_that_cleans_up_too_much_does_not_take_the_run_with_it() {
     output.code(0).stderr_has("its journal was put back");
     let events = project.events();
     assert_eq!(events.kinds()[0], "run_started");
-    assert_eq!(events.all("text").len(), 3, "{:?}", events.kinds());
+    assert_eq!(events.all("text").len(), 4, "{:?}", events.kinds());
     assert_eq!(events.find("run_ended")["outcome"], "complete");
     assert_eq!(project.read(".ralph/guardrail_001_echo_checked.log"), "checked\n");
     assert_eq!(
@@ -282,4 +282,42 @@ fn nothing_that_an_agent_prints_steers_the_terminal() {
     output.code(0);
     let control = output.stdout.chars().find(|c| c.is_control() && *c != '\n');
     assert_eq!(control, None, "{:?}", output.stdout);
+}
+
+#[test]
+fn the_display_can_be_chosen_in_the_settings() {
+    let project = Project::new();
+    project.settings(&json!({"display": {
+        "emoji": true, "color": true, "timestamps": true, "maxOutputLines": 1,
+    }}));
+    let script = json!([
+        {"claude": {"bash": "printf 'one\\ntwo\\nthree'"}}, {"claude": {"text": DONE}},
+        {"claude": {"result": {}}},
+    ]);
+    let output = run_with("claude", &project, &["-p", "do it"], &script).run();
+    output.code(0).stdout_has("✅").stdout_has("\x1b[32m").stdout_has("2 more lines");
+    let stamped = |line: &str| {
+        let bytes = line.as_bytes();
+        line.starts_with('[') && bytes.get(3) == Some(&b':') && bytes.get(9) == Some(&b']')
+    };
+    let lines = output.stdout.lines().filter(|line| !line.is_empty());
+    assert!(lines.clone().all(stamped), "{:?}", lines.collect::<Vec<_>>());
+    // Plain is plain.
+    let output = run_with("claude", &project, &["-p", "x", "--output", "plain"], &script).run();
+    assert!(output.stdout.is_ascii() && !output.stdout.contains('\x1b'), "{}", output.stdout);
+}
+
+#[test]
+fn the_command_line_explains_itself() {
+    let project = Project::new();
+    for flag in ["--version", "-v"] {
+        let version = concat!("ralph ", env!("CARGO_PKG_VERSION"), "\n");
+        project.ralph([flag]).run().code(0).stdout_is(version);
+    }
+    let output = project.ralph(["run", "--help"]).run();
+    output.code(0).stdout_has("Examples:").stdout_has("Exit codes:");
+    project.ralph(["run", "-p", "x", "--no-such-flag"]).run().code(2).stderr_has("--no-such-flag");
+    project.ralph(["run", "-p", "x", "-q", "-V"]).run().code(2);
+    project.ralph([""; 0]).run().code(2).stderr_has("Usage: ralph");
+    project.ralph(["run", "-C", "nowhere", "-p", "x"]).run().code(2).stderr_has("nowhere");
 }

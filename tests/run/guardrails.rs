@@ -247,3 +247,13 @@ fn a_guardrail_that_dies_by_a_signal_has_failed() {
     let prompt = second_prompt(&project, &json!({"guardrails": [{"command": command}]}));
     assert!(prompt.contains("failed with exit code 137 (signal 9)"), "{prompt}");
 }
+
+#[test]
+fn what_is_kept_from_the_agent_is_there_for_guardrails() {
+    let project = Project::new();
+    project.settings(&json!({
+        "agent": {"env": {"AGENT_ONLY": "1"}, "envExclude": ["TOKEN"]},
+        "guardrails": [{"command": "test \"$TOKEN\" = secret && test -z \"$AGENT_ONLY\""}],
+    }));
+    run(&project, &["-p", "do it"], &json!([{"print": DONE}])).env("TOKEN", "secret").run().code(0);
+}

@@ -252,3 +252,14 @@ fn run_time_files_never_show_in_git() {
     run(&project, &["-p", "do it"], &script).run().code(0);
     assert!(project.has(".ralph/.gitignore"));
 }
+
+#[test]
+fn what_the_agent_committed_itself_is_pushed() {
+    let project = project(&["commit", "push"]);
+    with_remote(&project);
+    let commit = "touch new; git add new; git commit --quiet -m 'By the agent'";
+    let steps = json!([{"shell": commit}, {"print": DONE}]);
+    let output = run(&project, &["-p", "do it"], &works(&steps, "not asked for")).run();
+    output.code(0).stdout_has("nothing to commit");
+    assert_eq!(pushed(&project), "By the agent");
+}

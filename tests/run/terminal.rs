@@ -104,3 +104,52 @@ fn a_hang_up_ends_the_agent_at_once() {
     assert_eq!(project.processes(), []);
     assert_eq!(project.events().find("run_ended")["outcome"], "interrupted");
 }
+
+#[test]
+fn a_second_signal_ends_a_guardrail_with_all_that_it_started() {
+    let project = Project::new();
+    let command = "sleep 100 & touch running; wait";
+    project.settings(&json!({"guardrails": [{"command": command}]}));
+    let running = run(&project, &["-p", "do it"], &json!([{"print": DONE}])).start();
+    project.wait_for_file("running");
+    running.signal(Signal::INT);
+    wait_until(LONG, || running.stderr().contains("Received signal, shutting down..."));
+    running.signal(Signal::TERM);
+    running.wait().code(130);
+    assert_eq!(project.processes(), []);
+}
+
+#[test]
+fn ctrl_c_does_not_reach_a_guardrail() {
+    let project = Project::new();
+    let go = project.beside("go");
+    let command =
+        format!("echo checking; until test -e '{}'; do sleep 0.01; done; touch ran", go.display());
+    project.settings(&json!({"guardrails": [{"command": command}]}));
+    let tmux = run(&project, &["-p", "do it"], &json!([{"print": DONE}])).in_tmux();
+    tmux.wait_for_text(LONG, "Guardrail: echo checking");
+    tmux.send_keys(["C-c"]);
+    tmux.wait_for_text(LONG, "Received signal, shutting down...");
+    std::fs::write(go, "").unwrap();
+    assert_eq!(tmux.wait_for_exit(LONG), 130);
+    assert!(project.has("ran"));
+}
+
+#[test]
+fn a_wait_is_counted_down() {
+    let project = Project::new();
+    let now = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH);
+    let message = format!("Claude AI usage limit reached|{}", now.unwrap().as_secs() + 3000);
+    let script = json!([{"claude": {"result": {"is_error": true, "result": message}}}]);
+    let tmux = run_with("claude", &project, &["-p", "do it"], &script).in_tmux();
+    tmux.wait_for_text(LONG, "Rate limit: waiting until");
+    let status = || {
+        let screen = tmux.capture();
+        screen.trim_end().lines().last().unwrap_or_default().to_owned()
+    };
+    let first = status();
+    assert!(first.contains("rate limit"), "{first}");
+    wait_until(LONG, || status() != first);
+    tmux.send_keys(["C-c"]);
+    assert_eq!(tmux.wait_for_exit(LONG), 130);
+}
