@@ -7,6 +7,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 
 use crate::core::machine::Now;
 use crate::process::{ChildId, Launch, Occurrence, System};
+use crate::state::lock::{Holder, Lock, Taken};
 use crate::state::project::Project;
 use crate::state::runs::RunFiles;
 
@@ -49,14 +50,32 @@ pub trait World {
 pub struct RealWorld {
     system: System,
     project: Project,
+    lock: Lock,
+    holder: Holder,
     files: RunFiles,
     log: Option<File>,
     syncer: Option<SyncSender<()>>,
 }
 
 impl RealWorld {
-    pub fn new(system: System, project: Project, files: RunFiles) -> Self {
-        RealWorld { system, project, files, log: None, syncer: None }
+    /// `lock` is the project's, held by `holder`, which is this run.
+    pub fn new(
+        system: System,
+        project: Project,
+        lock: Lock,
+        holder: Holder,
+        files: RunFiles,
+    ) -> Self {
+        RealWorld { system, project, lock, holder, files, log: None, syncer: None }
+    }
+
+    /// Gives the project back. What happens without this is what the next start tells of.
+    pub fn close(self) {
+        let RealWorld { system, files, lock, .. } = self;
+        drop((system, files));
+        // If the note cannot be wiped, the next start says that this run was cut off: it ended with
+        // a disk that cannot be written, so that is not far from the truth.
+        let _ = lock.release();
     }
 
     /// A disk takes milliseconds to sync, an instant agent less than one to run. So another thread
@@ -145,6 +164,12 @@ impl World for RealWorld {
         if gone {
             // It holds the file that was removed.
             self.syncer = None;
+            // The lock was removed with it and is held by nobody who looks for it there. Whoever
+            // was quicker has it now, and two runs are no worse than one that stops half-way.
+            let path = self.project.lock_path();
+            if let Ok(Taken::Free { lock, .. }) = Lock::take(&path, &self.holder) {
+                self.lock = lock;
+            }
         }
         Ok(gone)
     }

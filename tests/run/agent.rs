@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::support::Project;
-use crate::{DONE, argv, prompts, recorded_steps, run, run_id, run_with};
+use crate::support::{LONG, Project, wait_until};
+use crate::{DONE, argv, prompts, recorded_steps, run, run_id, run_with, sessions};
 
 /// How a claude, codex or amp of the settings is started: its arguments.
 fn arguments(settings: &Value, args: &[&str], stream: &Value) -> Vec<String> {
@@ -261,9 +261,13 @@ fn switched_off_approvals_are_said_once() {
 #[test]
 fn a_second_run_in_the_same_directory_is_refused() {
     let project = Project::new();
-    let script = json!([{"print": "here"}, {"wait_for": project.beside("go")}, {"print": DONE}]);
+    // In its first iteration the agent removes the lock, too.
+    let script = sessions([
+        json!([{"shell": "rm -rf .ralph"}]),
+        json!([{"print": "here"}, {"wait_for": project.beside("go")}, {"print": DONE}]),
+    ]);
     let first = run(&project, &["-p", "do it"], &script).start();
-    crate::support::wait_until(crate::support::LONG, || first.stdout().contains("here"));
+    wait_until(LONG, || first.stdout().contains("here"));
     let pid = first.pid().to_string();
     let output = run(&project, &["-p", "do it"], &script).run();
     output.code(2).stderr_has(&pid).stderr_has("in use");
