@@ -76,6 +76,8 @@ enum Step {
 
     Write(File),
     Append(File),
+    /// Writes the file that the argument after `-o` names, as codex leaves its last message.
+    Answer(String),
     /// Runs `sh -c` and goes on when it has ended, whatever its exit code.
     Shell(String),
     /// Appends a line of JSON to this file: prompt, stdin_eof, argv, env, cwd, pid, start.
@@ -268,6 +270,10 @@ impl Agent {
                 Step::Codex(step) => self.codex(step)?,
                 Step::Write(file) => fs::write(file.path, file.text)?,
                 Step::Append(file) => append(&file.path, &file.text)?,
+                Step::Answer(text) => {
+                    let at = self.args.iter().position(|arg| arg == "-o").ok_or("no -o")?;
+                    fs::write(self.args.get(at + 1).ok_or("no file after -o")?, text)?;
+                }
                 Step::Shell(command) => {
                     shell(&command).status()?;
                 }

@@ -103,9 +103,16 @@ fn prompt_source(text: Option<&str>, file: Option<&Path>) -> Result<PromptSource
                 }
                 _ => {}
             }
-            std::fs::File::open(path).map_err(|err| {
-                Error::input(format!("cannot read prompt file: {}: {err}", path.display()))
-            })?;
+            let unreadable =
+                |err| Error::input(format!("cannot read prompt file: {}: {err}", path.display()));
+            let file = std::fs::File::open(path).map_err(unreadable)?;
+            // What is not a file proper, such as a pipe, can be read only once.
+            if file.metadata().is_ok_and(|meta| meta.is_file())
+                && std::fs::read(path).map_err(unreadable)?.trim_ascii().is_empty()
+            {
+                return Err(Error::input(format!("the prompt file is empty: {}", path.display()))
+                    .hint("write into it what the agent is to do"));
+            }
             let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
             Ok(PromptSource::File(path))
         }

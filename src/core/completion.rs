@@ -252,15 +252,30 @@ impl EchoFilter {
             return pass(text, true);
         }
         if text.trim_end() != self.lines[self.matched] {
+            if let Some(rest) = self.after_echo(text) {
+                self.matched = 0;
+                return pass(rest, false);
+            }
             self.release(pass);
             if text.trim_end() != self.lines[0] {
-                return pass(text, false);
+                return match self.after_echo(text) {
+                    Some(rest) => pass(rest, false),
+                    None => pass(text, false),
+                };
             }
         }
         self.matched += 1;
         if self.matched == self.lines.len() {
             self.matched = 0;
         }
+    }
+
+    /// What follows on the same line when the last line of the prompt is what `text` begins with: a
+    /// prompt need not end with a line break.
+    fn after_echo<'t>(&self, text: &'t str) -> Option<&'t str> {
+        let is_last = self.matched + 1 == self.lines.len();
+        let rest = text.strip_prefix(self.lines[self.matched].as_str())?;
+        (is_last && rest.len() < text.len()).then_some(rest)
     }
 
     /// What looked like the beginning of an echo was none.
@@ -387,6 +402,23 @@ mod tests {
             "a part of the prompt is no echo"
         );
         assert!(judge(&["Fix it.", "Fix it.", "<response>DONE</response>"]));
+        // A prompt without a line break at its end, and what comes next on its last line.
+        assert!(!judge(&["Fix it.", "Then say", "<response>DONE</response>I will."]));
+        assert!(judge(&[
+            "Fix it.",
+            "Then say",
+            "<response>DONE</response><response>DONE</response>"
+        ]));
+        let one_line = "Say <response>DONE</response> when done";
+        for (line, complete) in [
+            (one_line.to_owned(), false),
+            (format!("{one_line}: working"), false),
+            (format!("{one_line}<response>DONE</response>"), true),
+        ] {
+            let mut detector = Detector::new(&response()).ignoring_echo_of(one_line);
+            detector.said(&line, false);
+            assert_eq!(detector.verdict().complete, complete, "{line}");
+        }
     }
 
     proptest! {

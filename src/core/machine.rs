@@ -157,7 +157,10 @@ impl LoopMachine {
             .into_iter()
             .flatten()
             .min(),
-            Phase::Waiting { until_mono, .. } => Some(until_mono),
+            Phase::Waiting { until_mono, .. } => {
+                let time_up = after(self.run_started, rules.budget.duration_ms);
+                Some(time_up.map_or(until_mono, |time_up| time_up.min(until_mono)))
+            }
             Phase::Guardrail { index, started, ending: false } => {
                 after(started, rules.guardrails.get(index).copied().flatten())
             }
@@ -492,6 +495,10 @@ impl LoopMachine {
         until_wall: Option<i64>,
         out: &mut Vec<Action>,
     ) {
+        // There is no use in waiting for what may not be done any more.
+        if let Some(used_up) = self.run_budget_exceeded(now) {
+            return self.finish_by_budget(now, &used_up, out);
+        }
         let until_ms = now.wall_ms.saturating_add_unsigned(delay_ms);
         out.push(Action::Emit(Event::Waiting { reason, until_ms }));
         let first = if until_wall.is_some() { delay_ms.min(WALL_CHECK_MS) } else { delay_ms };
@@ -626,11 +633,17 @@ impl LoopMachine {
                     None
                 };
                 match cause {
+                    // Whatever its time ran out by: it has answered, and the answer counts.
+                    Some(_) if self.has_answered() => self.end_agent(EndCause::ResultGrace, out),
                     Some(cause) => self.end_agent(cause, out),
                     None => self.check_budgets(now, out),
                 }
             }
             Phase::Waiting { reason, until_mono, until_wall } => {
+                // Nothing that could be waited for is of use once the run's own time is up.
+                if let Some(used_up) = self.run_budget_exceeded(now) {
+                    return self.finish_by_budget(now, &used_up, out);
+                }
                 if now.mono_ms < until_mono {
                     return;
                 }
@@ -661,7 +674,15 @@ impl LoopMachine {
         }
     }
 
+    /// The agent has given its result and announced nothing that goes on.
+    fn has_answered(&self) -> bool {
+        matches!(self.phase, Phase::Agent { result_at: Some(_), .. }) && self.background == 0
+    }
+
     fn check_budgets(&mut self, now: Now, out: &mut Vec<Action>) {
+        if self.has_answered() {
+            return self.check_time_after_result(now, out);
+        }
         if self.run_budget_exceeded(now).is_some() {
             return self.end_agent(EndCause::Budget, out);
         }
@@ -670,6 +691,20 @@ impl LoopMachine {
         let elapsed = now.mono_ms.saturating_sub(self.iteration_started);
         if self.rules.iteration_budget.exceeded(&used, elapsed).is_some() {
             self.end_agent(EndCause::IterationBudget, out);
+        }
+    }
+
+    /// An agent that has given its result has used up what it used up: ending it for that would save
+    /// nothing and throw its answer away. The next control point heeds the budget. Only time still
+    /// passes, and an agent that has answered need not stay for it.
+    fn check_time_after_result(&mut self, now: Now, out: &mut Vec<Action>) {
+        let over = |start: u64, limit: Option<u64>| {
+            after(start, limit).is_some_and(|deadline| now.mono_ms >= deadline)
+        };
+        if over(self.run_started, self.rules.budget.duration_ms)
+            || over(self.iteration_started, self.rules.iteration_budget.duration_ms)
+        {
+            self.end_agent(EndCause::ResultGrace, out);
         }
     }
 

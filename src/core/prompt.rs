@@ -54,8 +54,14 @@ pub fn guardrail_message(
     };
     let hint = hint.map(|hint| format!("Hint: {hint}\n")).unwrap_or_default();
     let shown = text::truncate(output, max_chars, "... [truncated]");
-    let label = if shown.len() == output.len() { "Output:" } else { "Output (truncated):" };
-    format!("Guardrail \"{command}\" {how}.\n{hint}Output file: {log}\n{label}\n{shown}")
+    let cut = matches!(shown, std::borrow::Cow::Owned(_));
+    let label = if cut { "Output (truncated):" } else { "Output:" };
+    let mut message =
+        format!("Guardrail \"{command}\" {how}.\n{hint}Output file: {log}\n{label}\n{shown}");
+    // What it is put together with is told apart by an empty line, not by as many as the command
+    // happened to print.
+    message.truncate(message.trim_end_matches('\n').len());
+    message
 }
 
 /// The part of a log's name that tells which command it is of.
@@ -148,7 +154,7 @@ mod tests {
                 exit,
                 Some("no shortcuts"),
                 ".ralph/g.log",
-                "boom",
+                "boom\n\n",
                 5000
             ),
             "Guardrail \"make test\" failed with exit code 2.\nHint: no shortcuts\n\

@@ -199,10 +199,11 @@ impl Gathered {
             Event::BackgroundTasks { running } => self.news.push(Input::BackgroundTasks(*running)),
             Event::Result { failure, usage, .. } => {
                 self.result = Some(failure.clone());
+                // In this order: what an agent has used up by its last word ends it no more.
+                self.news.push(Input::ResultSeen);
                 if let Some(usage) = usage {
                     self.used(*usage);
                 }
-                self.news.push(Input::ResultSeen);
             }
             _ => {}
         }

@@ -266,6 +266,7 @@ impl<W: World> Driver<'_, W> {
 
     fn ended(&mut self, child: ChildId, ended: Ended) {
         let now = self.stamp();
+        self.mend();
         match std::mem::replace(&mut self.task, Task::None) {
             Task::Agent(task) if task.child == child => self.agent_ended(*task, ended, now),
             Task::Guardrail(task) if task.child == child => {
@@ -281,6 +282,21 @@ impl<W: World> Driver<'_, W> {
                 self.scm_ended(run, ended.exit, now);
             }
             other => self.task = other,
+        }
+    }
+
+    /// What ran a moment ago may have cleaned up more than its own files.
+    fn mend(&mut self) {
+        match self.world.mend() {
+            Ok(false) => {}
+            Ok(true) => {
+                let message = format!(
+                    "the files of this run in {} were removed while it was going on; its journal was put back",
+                    self.spec.ralph_dir.display()
+                );
+                self.recorder.record(&Event::Warning { message: message.into() });
+            }
+            Err(err) => self.broke("the journal", &err),
         }
     }
 
@@ -423,6 +439,11 @@ impl<W: World> Driver<'_, W> {
             io::ErrorKind::NotFound => format!("prompt file not found: {}", path.display()),
             _ => format!("cannot read prompt file: {}: {err}", path.display()),
         })?;
+        // To ask for nothing costs as much as to ask for something. A pipe is like this the second
+        // time.
+        if bytes.trim_ascii().is_empty() {
+            return Err(format!("the prompt file is empty: {}", path.display()));
+        }
         String::from_utf8(bytes).or_else(|err| {
             if !std::mem::replace(&mut self.prompt_warned, true) {
                 let message =

@@ -24,7 +24,6 @@ pub struct Session {
     pub world: RealWorld,
     /// What there is to say of the run before.
     pub preface: Vec<Event<'static>>,
-    lock: Lock,
 }
 
 /// How much is kept of runs.
@@ -65,16 +64,13 @@ impl Session {
         let files = RunFiles::create(&runs_dir, &run_id, keep.raw_bytes).map_err(unwritable)?;
         // Old runs that cannot be removed take up room and do no other harm.
         let _ = runs::prune(&runs_dir, keep.runs.max(1));
-        let world = RealWorld::new(system, files);
-        Ok(Session { run_id, world, preface, lock })
+        let world = RealWorld::new(system, project.clone(), lock, me, files);
+        Ok(Session { run_id, world, preface })
     }
 
     /// Gives the project back. What happens without this is what the next start tells of.
     pub fn close(self) {
-        drop(self.world);
-        // If the note cannot be wiped, the next start says that this run was cut off: it ended with
-        // a disk that cannot be written, so that is not far from the truth.
-        let _ = self.lock.release();
+        self.world.close();
     }
 }
 

@@ -7,6 +7,8 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 
 use crate::core::machine::Now;
 use crate::process::{ChildId, Launch, Occurrence, System};
+use crate::state::lock::{Holder, Lock, Taken};
+use crate::state::project::Project;
 use crate::state::runs::RunFiles;
 
 /// A file that a run adds to.
@@ -38,20 +40,42 @@ pub trait World {
     fn append(&mut self, record: Record, bytes: &[u8]) -> io::Result<()>;
     /// Sees to it that the journal is safe from a power cut, soon.
     fn sync(&mut self);
+    /// Puts back what others may have removed of the run's own files, and tells whether the journal
+    /// was among them.
+    fn mend(&mut self) -> io::Result<bool>;
 }
 
 /// The world as it is.
 #[derive(Debug)]
 pub struct RealWorld {
     system: System,
+    project: Project,
+    lock: Lock,
+    holder: Holder,
     files: RunFiles,
     log: Option<File>,
     syncer: Option<SyncSender<()>>,
 }
 
 impl RealWorld {
-    pub fn new(system: System, files: RunFiles) -> Self {
-        RealWorld { system, files, log: None, syncer: None }
+    /// `lock` is the project's, held by `holder`, which is this run.
+    pub fn new(
+        system: System,
+        project: Project,
+        lock: Lock,
+        holder: Holder,
+        files: RunFiles,
+    ) -> Self {
+        RealWorld { system, project, lock, holder, files, log: None, syncer: None }
+    }
+
+    /// Gives the project back. What happens without this is what the next start tells of.
+    pub fn close(self) {
+        let RealWorld { system, files, lock, .. } = self;
+        drop((system, files));
+        // If the note cannot be wiped, the next start says that this run was cut off: it ended with
+        // a disk that cannot be written, so that is not far from the truth.
+        let _ = lock.release();
     }
 
     /// A disk takes milliseconds to sync, an instant agent less than one to run. So another thread
@@ -131,5 +155,22 @@ impl World for RealWorld {
             // One that is under way is followed by one more; further ones add nothing.
             let _ = syncer.try_send(());
         }
+    }
+
+    fn mend(&mut self) -> io::Result<bool> {
+        let gone = self.files.restore()?;
+        // The next commit must not find run-time files that are not ignored any more.
+        self.project.prepare()?;
+        if gone {
+            // It holds the file that was removed.
+            self.syncer = None;
+            // The lock was removed with it and is held by nobody who looks for it there. Whoever
+            // was quicker has it now, and two runs are no worse than one that stops half-way.
+            let path = self.project.lock_path();
+            if let Ok(Taken::Free { lock, .. }) = Lock::take(&path, &self.holder) {
+                self.lock = lock;
+            }
+        }
+        Ok(gone)
     }
 }

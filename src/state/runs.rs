@@ -1,20 +1,24 @@
 //! The runs of a project: a directory each, under `.ralph/runs`.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
-/// The name of a run: when it began, to the millisecond, and something that tells apart two that began
-/// together. The milliseconds are in the first part of the last four digits, so that names sort by time.
+/// The name of a run: when it began, and something that tells apart two that began together. Names
+/// sort by time, to the millisecond: which run is the last one, and which are the oldest, is told by
+/// them.
 pub fn new_id(now_ms: i64) -> String {
     use std::hash::{BuildHasher, Hasher};
+    /// So many names fit into each millisecond of four hexadecimal digits.
+    const NAMES: u64 = 0x1_0000 / 1000;
     let time = Timestamp::from_millisecond(now_ms).unwrap_or_default();
+    let millisecond = u64::try_from(time.as_millisecond().rem_euclid(1000)).unwrap_or_default();
     // The standard library's hasher is seeded at random: enough for a name.
-    let random = std::hash::RandomState::new().build_hasher().finish() & 0x3f;
-    let last = now_ms.rem_euclid(1000).unsigned_abs() * 64 + random;
-    format!("{}-{last:04x}", time.strftime("%Y%m%d-%H%M%S"))
+    let random = std::hash::RandomState::new().build_hasher().finish() % NAMES;
+    let suffix = millisecond * NAMES + random;
+    format!("{}-{suffix:04x}", time.strftime("%Y%m%d-%H%M%S"))
 }
 
 fn is_id(name: &str) -> bool {
@@ -93,13 +97,25 @@ impl RunFiles {
     /// Makes the directory of a new run. `max_raw` is how many bytes of the agent's output are kept.
     pub fn create(runs_dir: &Path, id: &str, max_raw: u64) -> io::Result<RunFiles> {
         let dir = RunDir { id: id.to_owned(), path: runs_dir.join(id) };
-        std::fs::create_dir_all(&dir.path)?;
-        let journal = OpenOptions::new().append(true).create_new(true).open(dir.journal())?;
-        // Others tell by this lock that the run is going on. A file system without locks is no
-        // reason not to run.
-        let _ = journal.try_lock();
+        let journal = new_journal(&dir)?;
         let raw = Raw { path: dir.raw(), file: None, size: 0, max_file: max_raw / 2 };
         Ok(RunFiles { dir, journal, raw })
+    }
+
+    /// Puts the journal back if it is gone, with all that it held, and tells whether it had to. An
+    /// agent that cleans up with `git clean -fdx` removes what git ignores, and so all of this.
+    pub fn restore(&mut self) -> io::Result<bool> {
+        match std::fs::symlink_metadata(self.dir.journal()) {
+            Err(err) if err.kind() == io::ErrorKind::NotFound => {}
+            other => return other.map(|_| false),
+        }
+        let mut journal = new_journal(&self.dir)?;
+        self.journal.rewind()?;
+        io::copy(&mut self.journal, &mut journal)?;
+        self.journal = journal;
+        self.raw.file = None;
+        self.raw.size = 0;
+        Ok(true)
     }
 
     pub fn append_journal(&mut self, lines: &[u8]) -> io::Result<()> {
@@ -114,6 +130,17 @@ impl RunFiles {
     pub fn journal_handle(&self) -> io::Result<File> {
         self.journal.try_clone()
     }
+}
+
+/// Begins the journal of a run, which must not be there yet, and makes the directory for it.
+fn new_journal(dir: &RunDir) -> io::Result<File> {
+    std::fs::create_dir_all(&dir.path)?;
+    let journal =
+        OpenOptions::new().read(true).append(true).create_new(true).open(dir.journal())?;
+    // Others tell by this lock that the run is going on. A file system without locks is no
+    // reason not to run.
+    let _ = journal.try_lock();
+    Ok(journal)
 }
 
 /// The agent's bytes as they came, the newest of them: when one file is half of what is allowed, it is
@@ -150,15 +177,38 @@ mod tests {
     use super::*;
 
     #[test]
+    fn names_sort_by_the_millisecond_in_which_a_run_began() {
+        for ms in [1_794_776_088_194, 1_794_776_088_998, 1_794_776_088_999] {
+            let (this, next) = (new_id(ms), new_id(ms + 1));
+            assert!(is_id(&this) && this < next, "{this} {next}");
+        }
+    }
+
+    #[test]
     fn ids_sort_by_time_and_are_told_from_other_names() {
         let id = new_id(1_794_774_472_123);
         assert!(id.starts_with("20261115-202752-"), "{id}");
         assert!(is_id(&id));
-        let ids: Vec<String> = (0..2000).map(|ms| new_id(1_794_774_472_000 + ms)).collect();
-        assert!(ids.is_sorted() && ids.iter().all(|id| is_id(id)), "{ids:?}");
         for other in ["", "20261115-202752", "20261115-202752-xyz1", "notes", ".."] {
             assert!(!is_id(other), "{other}");
         }
+    }
+
+    #[test]
+    fn a_journal_that_was_removed_comes_back_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let runs_dir = dir.path().join("runs");
+        let mut files = RunFiles::create(&runs_dir, "20261115-202752-0000", 1 << 20).unwrap();
+        files.append_journal(b"one\n").unwrap();
+        assert!(!files.restore().unwrap());
+        std::fs::remove_dir_all(&runs_dir).unwrap();
+        files.append_journal(b"two\n").unwrap();
+        assert!(files.restore().unwrap());
+        files.append_journal(b"three\n").unwrap();
+        files.append_raw(b"raw").unwrap();
+        assert_eq!(std::fs::read_to_string(files.dir.journal()).unwrap(), "one\ntwo\nthree\n");
+        assert!(files.dir.raw().exists());
+        assert!(files.dir.is_running(), "the lock is on the file that is there");
     }
 
     #[test]

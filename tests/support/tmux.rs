@@ -54,6 +54,12 @@ impl Tmux {
         run(self.command().args(["capture-pane", "-p", "-t", "main"]))
     }
 
+    /// What is on the screen, with the sequences that colour it.
+    #[track_caller]
+    pub(crate) fn capture_with_colors(&self) -> String {
+        run(self.command().args(["capture-pane", "-p", "-e", "-t", "main"]))
+    }
+
     /// What is on the screen and above it, with long lines in one piece.
     #[track_caller]
     pub(crate) fn scrollback(&self) -> String {

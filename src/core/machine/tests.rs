@@ -344,6 +344,31 @@ fn an_agent_that_stays_after_its_result_is_ended() {
 }
 
 #[test]
+fn no_other_limit_takes_away_an_answer() {
+    let limit = Some(4_000);
+    let time = Budget { duration_ms: limit, ..Budget::default() };
+    for rules in [
+        Rules { inactivity_ms: limit, ..rules() },
+        Rules { iteration_timeout_ms: limit, ..rules() },
+        Rules { budget: time, ..rules() },
+        Rules { iteration_budget: time, ..rules() },
+    ] {
+        let mut run = Loop::start(rules);
+        run.give(Input::AgentStarted).give(Input::ResultSeen).until_deadline();
+        assert!(run.asked(&Action::EndAgent(EndCause::ResultGrace)), "{:?}", run.actions);
+    }
+    let money = Budget { cost_usd: Some(1.0), ..Budget::default() };
+    for rules in [Rules { budget: money, ..rules() }, Rules { iteration_budget: money, ..rules() }]
+    {
+        let mut run = Loop::start(rules);
+        run.give(Input::AgentStarted).give(Input::ResultSeen).give(Input::Used(spent(2.0)));
+        assert!(!run.actions.iter().any(|action| matches!(action, Action::EndAgent(_))));
+        run.agent(Report { usage: spent(2.0), ..done() });
+        assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
+    }
+}
+
+#[test]
 fn budgets_end_the_agent_and_the_run() {
     let budget = Budget { cost_usd: Some(1.0), ..Budget::default() };
     let mut run = Loop::start(Rules { budget, ..rules() });
@@ -359,6 +384,17 @@ fn budgets_end_the_agent_and_the_run() {
     let mut run = Loop::start(Rules { budget, ..rules() });
     run.agent(Report { usage: spent(2.0), ..done() });
     assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
+}
+
+#[test]
+fn no_wait_outlasts_the_time_of_the_run() {
+    let budget = Budget { duration_ms: Some(60_000), ..Budget::default() };
+    let mut run = Loop::start(Rules { budget, ..rules() });
+    let in_half_an_hour = (run.now.wall_ms + 1_800_000) / 1000;
+    run.agent(limited(Some(in_half_an_hour)));
+    run.until_deadline();
+    assert_eq!(run.outcome(), Some((Outcome::Budget, 3)));
+    assert_eq!(run.now.mono_ms, 5_000 + 60_000);
 }
 
 #[test]

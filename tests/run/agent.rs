@@ -1,0 +1,304 @@
+//! How agents are started.
+
+use serde_json::{Value, json};
+
+use crate::support::{LONG, Project, wait_until};
+use crate::{DONE, argv, prompts, recorded_steps, run, run_id, run_with, sessions};
+
+/// How a claude, codex or amp of the settings is started: its arguments.
+fn arguments(settings: &Value, args: &[&str], stream: &Value) -> Vec<String> {
+    let project = Project::new();
+    let agent = settings["agent"]["command"].as_str().expect("an agent");
+    project.agent_named(agent, &recorded_steps(&project, stream));
+    project.settings(settings);
+    project.ralph(["run", "-p", "do it", "-n", "1"]).args(args).run().code(0);
+    assert_eq!(prompts(&project), ["do it"], "by standard input");
+    assert_eq!(project.recorded()[0]["stdin_eof"], true);
+    argv(&project).remove(0)
+}
+
+fn claude() -> Value {
+    json!([{"claude": {"text": DONE}}, {"claude": {"result": {}}}])
+}
+
+fn codex() -> Value {
+    json!([{"codex": {"text": DONE}}, {"codex": {"result": {}}}])
+}
+
+const PLAIN: &[&str] = &["--no-stream-agent-output"];
+
+#[test]
+fn claude_is_started_as_it_wants_to_be() {
+    let plain = json!([{"print": DONE}]);
+    let settings = |agent: Value| json!({"agent": agent});
+    for (settings, args, stream, expected) in [
+        (
+            settings(json!({"command": "claude"})),
+            &[][..],
+            claude(),
+            "-p --output-format stream-json --verbose --dangerously-skip-permissions",
+        ),
+        (
+            settings(json!({"command": "claude"})),
+            PLAIN,
+            plain,
+            "-p --output-format text --dangerously-skip-permissions",
+        ),
+        (
+            settings(
+                json!({"command": "claude", "autonomous": false, "flags": ["--model opus", "--append-system-prompt=be brief"]}),
+            ),
+            &[],
+            claude(),
+            "-p --output-format stream-json --verbose --model opus --append-system-prompt=be+brief",
+        ),
+        (
+            settings(json!({"command": "claude", "autonomous": false})),
+            &["--model", "haiku"],
+            claude(),
+            "-p --output-format stream-json --verbose --model haiku",
+        ),
+    ] {
+        // A plus stands for a space inside of an argument.
+        let given = arguments(&settings, args, &stream);
+        let given: Vec<String> = given.iter().map(|arg| arg.replace(' ', "+")).collect();
+        assert_eq!(given.join(" "), expected);
+    }
+}
+
+#[test]
+fn codex_is_started_as_it_wants_to_be() {
+    let settings = json!({"agent": {"command": "codex", "flags": ["--model o3"]}});
+    assert_eq!(
+        arguments(&settings, &[], &codex()).join(" "),
+        "exec --json --skip-git-repo-check -s workspace-write --add-dir .git --model o3 -"
+    );
+    let plain = arguments(&settings, PLAIN, &json!([{"answer": DONE}]));
+    let at = plain.iter().position(|arg| arg == "-o").expect("an answer file");
+    assert!(plain[at + 1].ends_with(".ralph/answer_001.txt"), "{plain:?}");
+    assert!(!plain.contains(&"--json".to_owned()));
+}
+
+#[test]
+fn amp_is_started_as_it_wants_to_be() {
+    let settings = json!({"agent": {"command": "amp", "flags": ["--visibility private"]}});
+    let result =
+        json!({"json": {"type": "result", "subtype": "success", "is_error": false, "result": ""}});
+    assert_eq!(
+        arguments(&settings, &[], &json!([{"claude": {"text": DONE}}, result])).join(" "),
+        "--visibility private --stream-json --dangerously-allow-all -x"
+    );
+    assert_eq!(
+        arguments(&settings, PLAIN, &json!([{"print": DONE}])).join(" "),
+        "--visibility private --dangerously-allow-all -x"
+    );
+}
+
+#[test]
+fn a_command_after_two_dashes_is_taken_word_by_word() {
+    let project = Project::new();
+    let words = ["--model opus", "", "$HOME", "a'b", "--", "-x"];
+    let script = json!([project.record(), {"print": DONE}]);
+    run(&project, &["-p", "do it"], &script).args(words).run().code(0);
+    assert_eq!(argv(&project), [words]);
+}
+
+#[test]
+fn the_agent_of_the_command_line_does_not_get_the_flags_of_the_settings() {
+    let project = Project::new();
+    project.settings(
+        &json!({"agent": {"command": "claude", "flags": ["--model", "opus"], "type": "claude"}}),
+    );
+    let script = json!([project.record(), {"print": DONE}]);
+    run(&project, &["-p", "do it"], &script).run().code(0);
+    project.ralph(["run", "-p", "do it", "--agent", "robot"]).run().code(0);
+    assert_eq!(argv(&project), [[""; 0], [""; 0]]);
+}
+
+#[test]
+fn the_program_is_never_split() {
+    let project = Project::awkward();
+    project.agent_named("my agent", &json!([project.record(), {"print": DONE}]));
+    project.settings(&json!({"agent": {"command": "my agent"}}));
+    project.ralph(["run", "-p", "do it"]).run().code(0);
+    assert_eq!(project.recorded()[0]["cwd"], project.path().to_str().unwrap());
+}
+
+#[test]
+fn the_environment_is_the_users_with_additions() {
+    let project = Project::new();
+    project.settings(&json!({"agent": {
+        "env": {"ADDED": "yes", "CHANGED": "new"}, "envExclude": ["SECRET_TOKEN"],
+    }}));
+    let script = json!([project.record(), {"shell": "test $RALPH_ITERATION -lt 2 || echo '<response>DONE</response>'"}]);
+    run(&project, &["-p", "do it", "-n", "5"], &script)
+        .env("CHANGED", "old")
+        .env("KEPT", "as it was")
+        .env("SECRET_TOKEN", "hunter2")
+        .env("RALPH_ITERATION", "77")
+        .run()
+        .code(0);
+    let id = run_id(&project);
+    let records = project.recorded();
+    for (record, iteration) in records.iter().zip(["1", "2"]) {
+        let env = &record["env"];
+        for (name, value) in [
+            ("ADDED", json!("yes")),
+            ("CHANGED", json!("new")),
+            ("KEPT", json!("as it was")),
+            ("SECRET_TOKEN", json!(null)),
+            ("RALPH_RUN_ID", json!(id)),
+            ("RALPH_ITERATION", json!(iteration)),
+            ("RALPH_MAX_ITERATIONS", json!("5")),
+        ] {
+            assert_eq!(env[name], value, "{name}");
+        }
+    }
+    assert_eq!(records.len(), 2);
+}
+
+#[test]
+fn prompts_can_go_as_an_argument_or_in_a_file() {
+    for prompt in ["do it", "--help", "- a list\n- of things"] {
+        let project = Project::new();
+        project.agent_named("robot", &json!([project.record(), {"print": DONE}]));
+        let via = |via: &str| {
+            project.settings(
+                &json!({"agent": {"command": "robot", "flags": ["-v"], "promptVia": via}}),
+            );
+            project.ralph(["run".to_owned(), format!("--prompt={prompt}")]).run().code(0);
+            assert!(!project.has(".ralph/prompt_001.txt"), "written for the agent only");
+        };
+        via("argument");
+        via("file");
+        via("stdin");
+        let argv = argv(&project);
+        assert_eq!(argv[0], ["-v", prompt]);
+        assert!(argv[1][1].ends_with(".ralph/prompt_001.txt"), "{argv:?}");
+        assert_eq!(argv[2], ["-v"]);
+        assert_eq!(prompts(&project), ["", "", prompt], "standard input is at its end");
+    }
+}
+
+#[test]
+fn a_prompt_in_a_file_is_there_while_the_agent_runs() {
+    let project = Project::new();
+    project.settings(&json!({"agent": {"command": "sh", "flags": ["-c", "cat \"$0\"; cat \"$0\" > seen; echo '<response>OK</response>'"], "promptVia": "file"}}));
+    project.ralph(["run", "-p", "read this", "-c", "OK"]).run().code(0);
+    assert_eq!(project.read("seen"), "read this");
+}
+
+#[test]
+fn known_agents_take_a_prompt_that_begins_with_a_dash_as_an_argument() {
+    for (agent, stream, expected) in
+        [("claude", claude(), vec!["--", "--help"]), ("codex", codex(), vec!["--", "--help"])]
+    {
+        let project = Project::new();
+        project.agent_named(agent, &recorded_steps(&project, &stream));
+        project.settings(&json!({"agent": {"command": agent, "promptVia": "argument"}}));
+        project.ralph(["run", "--prompt=--help"]).run().code(0);
+        let argv = argv(&project).remove(0);
+        assert_eq!(argv[argv.len() - 2..], expected, "{agent}");
+    }
+}
+
+#[test]
+fn the_agent_works_in_the_project_wherever_ralph_was_started() {
+    let project = Project::new();
+    project.write("PROMPT.md", "in the project").write("sub/keep", "");
+    std::fs::write(project.beside("PROMPT.md"), "beside the project").unwrap();
+    let script = json!([project.record(), {"print": DONE}]);
+    project.agent_named("robot", &script);
+    for flag in ["-C", "-d", "--project-dir"] {
+        let dir = project.path().to_str().unwrap();
+        let ralph = project.ralph(["run", flag, dir, "-f", "PROMPT.md", "--", "robot"]);
+        ralph.current_dir(project.beside("")).run().code(0);
+    }
+    for record in project.recorded() {
+        assert_eq!(record["cwd"], project.path().to_str().unwrap());
+        // A path on the command line is relative to where the user is.
+        assert_eq!(record["prompt"], "beside the project");
+    }
+    assert!(!std::path::Path::new(&project.beside(".ralph")).exists());
+    assert!(project.has(".ralph/runs"));
+}
+
+#[test]
+fn what_the_agent_leaves_running_is_ended_and_told() {
+    let project = Project::new();
+    let pid_file = project.beside("tool.pid");
+    let script = json!([{"stray": {"pid_file": pid_file}}, {"print": DONE}]);
+    let output = run(&project, &["-p", "do it"], &script).run();
+    output.code(0).stderr_has("that the agent had left running");
+    assert_eq!(project.processes(), []);
+    let events = project.events();
+    let pid: u32 = std::fs::read_to_string(&pid_file).unwrap().parse().unwrap();
+    assert_eq!(events.find("leftovers")["processes"][0]["pid"], pid);
+}
+
+#[test]
+fn what_the_agent_leaves_running_can_be_kept() {
+    let project = Project::new();
+    project.settings(&json!({"agent": {"keepBackground": true}}));
+    let script = json!([{"stray": {"pid_file": project.beside("tool.pid")}}, {"print": DONE}]);
+    run(&project, &["-p", "do it"], &script).run().code(0);
+    assert_eq!(project.processes().len(), 1);
+    assert_eq!(project.events().find("leftovers")["kept"], true);
+}
+
+#[test]
+fn switched_off_approvals_are_said_once() {
+    let project = Project::new();
+    let mut steps = vec![json!({"claude": {"text": "not yet"}}), json!({"claude": {"result": {}}})];
+    let first = json!(steps);
+    steps[0] = json!({"claude": {"text": DONE}});
+    let script = json!({"sessions": [first, steps]});
+    let output = run_with("claude", &project, &["-p", "do it"], &script).run();
+    output.code(0);
+    assert_eq!(output.stderr.matches("without a sandbox").count(), 1, "{}", output.stderr);
+}
+
+#[test]
+fn a_second_run_in_the_same_directory_is_refused() {
+    let project = Project::new();
+    // In its first iteration the agent removes the lock, too.
+    let script = sessions([
+        json!([{"shell": "rm -rf .ralph"}]),
+        json!([{"print": "here"}, {"wait_for": project.beside("go")}, {"print": DONE}]),
+    ]);
+    let first = run(&project, &["-p", "do it"], &script).start();
+    wait_until(LONG, || first.stdout().contains("here"));
+    let pid = first.pid().to_string();
+    let output = run(&project, &["-p", "do it"], &script).run();
+    output.code(2).stderr_has(&pid).stderr_has("in use");
+    std::fs::write(project.beside("go"), "").unwrap();
+    first.wait().code(0);
+}
+
+#[test]
+fn the_adapter_is_told_by_the_last_part_of_the_path_or_by_the_settings() {
+    let project = Project::new();
+    project.agent_named("claude", &recorded_steps(&project, &claude()));
+    let path = project.beside("bin/claude").to_str().unwrap().to_owned();
+    project.ralph(["run", "-p", "do it", "--", &path]).run().code(0);
+    project.agent_named("wrapper", &recorded_steps(&project, &claude()));
+    project.settings(&json!({"agent": {"command": "wrapper", "type": "claude"}}));
+    project.ralph(["run", "-p", "do it"]).run().code(0);
+    for argv in argv(&project) {
+        assert_eq!(argv[..3], ["-p", "--output-format", "stream-json"]);
+    }
+    project.settings(&json!({"agent": {"command": "claude", "type": "text"}}));
+    project.agent_named("claude", &json!([{"print": DONE}]));
+    project.ralph(["run", "-p", "do it"]).run().code(0);
+}
+
+#[test]
+fn bytes_of_any_kind_and_lines_of_any_length_are_no_problem() {
+    let project = Project::new();
+    let script = json!([
+        {"hex": "ff fe 00 0a"}, {"long_line_megabytes": 2}, {"claude": {"long_text": 2}},
+        {"claude": {"text": DONE}}, {"raw": "{\"type\":\"result\",\"subtype\":\"success\",\"is_error\":false,\"result\":\"\"}"},
+    ]);
+    let args = ["-p", "do it", "--output", "json"];
+    run_with("claude", &project, &args, &script).run().code(0);
+}

@@ -1,0 +1,218 @@
+//! When a run is complete, and above all when it is not.
+
+use serde_json::{Value, json};
+
+use crate::support::Project;
+use crate::{DONE, run, run_with, sessions};
+
+/// Runs one iteration of an agent that prints this, and tells whether that was a completion.
+fn completes(args: &[&str], agent: &str, steps: &Value) -> bool {
+    let project = Project::new();
+    let output =
+        run_with(agent, &project, &[&["-p", "do it", "-n", "1"], args].concat(), steps).run();
+    let complete = match output.status.code() {
+        Some(0) => true,
+        Some(1) => false,
+        _ => panic!("{steps}\n{output:?}"),
+    };
+    assert_eq!(project.events().find("completion_checked")["complete"], complete);
+    complete
+}
+
+fn says(text: &str) -> Value {
+    json!([{"print": text}])
+}
+
+#[test]
+fn the_first_response_decides_without_case() {
+    for (text, complete) in [
+        (DONE, true),
+        ("<RESPONSE>done</Response>", true),
+        ("words <response> Done\n</response> words", true),
+        ("<response>\nDONE\n</response>", true),
+        ("<response>DONE</response><response>no</response>", true),
+        ("<response>no</response><response>DONE</response>", false),
+        ("<response>not DONE yet</response>", false),
+        ("<response>undone</response>", false),
+        ("DONE", false),
+        ("<response>DONE", false),
+        ("<response></response>", false),
+        ("<promise>DONE</promise>", false),
+    ] {
+        assert_eq!(completes(&[], "robot", &says(text)), complete, "{text:?}");
+    }
+}
+
+#[test]
+fn the_text_promise_and_pattern_can_be_chosen() {
+    for (args, text, complete) in [
+        (&["-c", "All Good"][..], "<response>all good</response>", true),
+        (&["-c", "All Good"], DONE, false),
+        (&["--completion-response", "x.y"], "<response>xzy</response>", false),
+        (&["--completion-promise", "COMPLETE"], "<promise> COMPLETE </promise>", true),
+        (&["--completion-promise", "COMPLETE"], "<promise>COMPLETELY</promise>", false),
+        (&["--completion-promise", "COMPLETE"], "COMPLETE", false),
+        (&["--done-pattern", r"^\d+ of \d+ passed$"], "12 of 12 passed", true),
+        (&["--done-pattern", r"(?<!not )finished"], "not finished", false),
+        (&["--done-pattern", r"(?<!not )finished"], "is finished", true),
+    ] {
+        assert_eq!(completes(args, "robot", &says(text)), complete, "{args:?} {text:?}");
+    }
+}
+
+#[test]
+fn a_rule_that_cannot_work_is_refused_before_anything_runs() {
+    let project = Project::new();
+    for (args, says) in [
+        (&["--done-pattern", "("][..], "--done-pattern"),
+        (&["-c", ""], "completion"),
+        (&["-c", "x", "--completion-promise", "y"], "cannot be used with"),
+    ] {
+        let args = [&["-p", "x"], args].concat();
+        run(&project, &args, &json!([project.record()])).run().code(2).stderr_has(says);
+    }
+    assert_eq!(project.recorded().len(), 0);
+}
+
+#[test]
+fn a_prompt_that_comes_back_completes_nothing() {
+    let project = Project::new();
+    let prompt = format!("Work.\nWhen all is done answer {DONE}\n");
+    project.write("PROMPT.md", prompt);
+    project.ralph(["run", "-n", "1", "-f", "PROMPT.md", "--", "cat"]).run().code(1);
+    // Nor does it when the agent goes on where the prompt ended, without a line break.
+    let talks_on = ["sh", "-c", "cat; echo ' (working)'"];
+    let prompt = format!("When all is done answer {DONE}");
+    project.ralph(["run", "-n", "1", "-p", &prompt, "--"]).args(talks_on).run().code(1);
+    // With feedback and the iteration line it is still the prompt.
+    project.settings(&json!({
+        "includeIterationCountInPrompt": true, "guardrails": [{"command": "test $RALPH_ITERATION -gt 1"}],
+    }));
+    project.ralph(["run", "-n", "3", "-f", "PROMPT.md", "--", "cat"]).run().code(1);
+}
+
+#[test]
+fn standard_error_is_not_what_the_agent_says() {
+    assert!(!completes(&[], "robot", &json!([{"stderr": DONE}, {"print": "working"}])));
+}
+
+#[test]
+fn pieces_do_not_matter() {
+    for steps in [
+        json!([{"raw": "<respo"}, {"raw": "nse>DO"}, {"raw": "NE</response>"}]),
+        json!([{"print": "<response>"}, {"print": "DONE"}, {"print": "</response>"}]),
+        json!([{"split": DONE}]),
+        json!([{"long_line_megabytes": 1}, {"print": DONE}]),
+        json!([{"raw": "x".repeat(65_530)}, {"raw": DONE}]),
+    ] {
+        assert!(completes(&[], "robot", &steps), "{steps}");
+    }
+}
+
+#[test]
+fn claude_completes_only_by_its_own_words() {
+    let text = |text: &str| json!({"claude": {"text": text}});
+    let result = json!({"claude": {"result": {}}});
+    for (what, steps, complete) in [
+        ("text", json!([{"claude": "init"}, text(DONE), result]), true),
+        (
+            "text in several messages",
+            json!([text("<response>"), text("DONE</response>"), result]),
+            true,
+        ),
+        ("thinking", json!([{"claude": {"thinking": DONE}}, text("no"), result]), false),
+        (
+            "tool input and output",
+            json!([{"claude": {"bash": format!("echo '{DONE}'")}}, text("ran it"), result]),
+            false,
+        ),
+        (
+            "a subagent",
+            json!([
+                {"json": {
+                    "type": "assistant", "parent_tool_use_id": "toolu_1",
+                    "message": {"role": "assistant", "content": [{"type": "text", "text": DONE}]},
+                }},
+                text("it said so"), result,
+            ]),
+            false,
+        ),
+        (
+            "a message of the user",
+            json!([
+                {"json": {"type": "user", "message": {"role": "user", "content": DONE}}},
+                text("no"), result,
+            ]),
+            false,
+        ),
+        ("a line that is not of the stream", json!([{"print": DONE}, text("no"), result]), false),
+        (
+            "partial messages, which come whole as well",
+            json!([
+                {"json": {"type": "stream_event", "event": {
+                    "type": "content_block_delta", "delta": {"type": "text_delta", "text": DONE},
+                }}},
+                text("no"), result,
+            ]),
+            false,
+        ),
+    ] {
+        assert_eq!(completes(&[], "claude", &steps), complete, "{what}");
+    }
+}
+
+#[test]
+fn codex_completes_only_by_its_own_words() {
+    let text = |text: &str| json!({"codex": {"text": text}});
+    let result = json!({"codex": {"result": {}}});
+    for (what, steps, complete) in [
+        ("text", json!([{"codex": "init"}, text(DONE), result]), true),
+        (
+            "a command and its output",
+            json!([{"codex": {"command": format!("echo '{DONE}'")}}, text("ran it"), result]),
+            false,
+        ),
+        (
+            "reasoning",
+            json!([
+                {"json": {"type": "item.completed", "item": {"id": "1", "type": "reasoning", "text": DONE}}},
+                text("no"), result,
+            ]),
+            false,
+        ),
+    ] {
+        assert_eq!(completes(&[], "codex", &steps), complete, "{what}");
+    }
+}
+
+#[test]
+fn amp_completes_by_its_words_and_not_by_the_prompt_that_it_repeats() {
+    let prompt = json!({"json": {"type": "user", "message": {"role": "user", "content": [{"type": "text", "text": DONE}]}}});
+    let result = json!({"json": {
+        "type": "result", "subtype": "success", "is_error": false, "result": "", "num_turns": 1,
+    }});
+    assert!(!completes(&[], "amp", &json!([prompt, {"claude": {"text": "no"}}, result])));
+    assert!(completes(&[], "amp", &json!([prompt, {"claude": {"text": DONE}}, result])));
+}
+
+#[test]
+fn plain_mode_completes_too() {
+    let args = ["--no-stream-agent-output"];
+    assert!(completes(&args, "claude", &says(DONE)));
+    // codex leaves its answer in a file; what it prints is its own log.
+    for (printed, answer, complete) in [("working", DONE, true), (DONE, "no", false)] {
+        let project = Project::new();
+        let script = json!([{"print": printed}, {"answer": answer}]);
+        let args = ["-p", "x", "-n", "1", args[0]];
+        run_with("codex", &project, &args, &script).run().code(if complete { 0 } else { 1 });
+        assert!(!project.has(".ralph/answer_001.txt"), "read, and gone");
+    }
+}
+
+#[test]
+fn what_an_earlier_iteration_said_is_forgotten() {
+    let project = Project::new();
+    project.settings(&json!({"guardrails": [{"command": "test $RALPH_ITERATION -gt 1"}]}));
+    let script = sessions([json!([{"print": DONE}]), json!([{"print": "not yet"}])]);
+    run(&project, &["-p", "do it", "-n", "2"], &script).run().code(1);
+}

@@ -1,0 +1,323 @@
+//! What is printed, what is kept, and how it is shown again.
+
+use std::io::Read;
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use crate::support::Project;
+use crate::{DONE, run, run_id, run_with, sessions};
+
+/// A claude that does a bit of everything.
+fn busy() -> Value {
+    json!([
+        {"claude": "init"},
+        {"claude": {"thinking": "hm"}},
+        {"claude": {"text": "On it."}},
+        {"claude": {"tool": {"name": "Read", "input": {"file_path": "/path/to/file.go"}}}},
+        {"claude": {"tool_result": {"content": "package main\n\nfunc main() {}"}}},
+        {"claude": {"bash": "echo oops; exit 1"}},
+        {"claude": {"todo": [["Read the file", "completed"], ["Edit the code", "in_progress"], ["Run tests", "pending"]]}},
+        {"claude": {"text": DONE}},
+        {"claude": {"result": {"total_cost_usd": 5.76}}},
+    ])
+}
+
+#[test]
+fn plain_output_tells_the_whole_story() {
+    let project = Project::new();
+    project.settings(&json!({"guardrails": [{"command": "true"}]}));
+    let output = run_with("claude", &project, &["-p", "do it", "--output", "plain"], &busy()).run();
+    output
+        .code(0)
+        .stdout_has("Iteration 1/10")
+        .stdout_has("[TOOL] Read(/path/to/file.go)\n[OK] Result <- Read (3 lines, 28 chars)\n  |  package main\n")
+        .stdout_has("[ERR] Error <- Bash (1 line, 4 chars)\n  |  oops\n")
+        .stdout_has("[TODO] Todo List\n  [x] Read the file\n  [>] Edit the code <- ACTIVE\n  [ ] Run tests\n  Progress: 1/3 (33%)\n")
+        .stdout_has("[OK] Complete (cost: $5.76, tokens: 134 in (30 cached) / 20 out, tools: 2, errors: 1, time: ")
+        .stdout_has("[OK] Guardrail passed: true (exit code 0, ")
+        .stdout_has("complete after 1 iteration");
+    assert!(output.stdout.is_ascii(), "{}", output.stdout);
+    assert!(!output.stdout.contains('\x1b'));
+}
+
+#[test]
+fn nothing_is_drawn_where_there_is_no_terminal() {
+    let project = Project::new();
+    let output = run_with("claude", &project, &["-p", "do it"], &busy()).env("TERM", "xterm").run();
+    output.code(0).stdout_has("[OK] Complete");
+    assert!(!output.stdout.contains(['\x1b', '\r']) && !output.stderr.contains(['\x1b', '\r']));
+}
+
+#[test]
+fn json_lines_are_the_journal() {
+    let project = Project::new();
+    let output = run_with("claude", &project, &["-p", "do it", "--output", "json"], &busy()).run();
+    let journal = std::fs::read_to_string(project.newest_run().join("events.jsonl")).unwrap();
+    output.code(0).stdout_is(&journal);
+    let events = output.json_lines();
+    assert_eq!(events.kinds()[0], "run_started");
+    assert_eq!(*events.kinds().last().unwrap(), "run_ended");
+    for event in &events.0 {
+        let time = event["time"].as_str().expect("a time");
+        assert!(time.len() == 24 && time.ends_with('Z'), "{time}");
+        assert!(event["iteration"].is_u64() && event["attempt"].is_u64(), "{event}");
+    }
+    let text = events.find("text");
+    assert_eq!((&text["iteration"], &text["attempt"]), (&json!(1), &json!(1)));
+    assert_eq!(events.find("run_started")["iteration"], 0);
+}
+
+#[test]
+fn the_agents_bytes_are_kept_as_they_came() {
+    let project = Project::new();
+    let script = sessions([
+        json!([{"hex": "61 ff 00 0d 0a"}, {"split": "é"}, {"raw": "no newline"}]),
+        json!([{"print": "two"}, {"stderr": "not this"}, {"print": DONE}]),
+    ]);
+    run(&project, &["-p", "do it"], &script).run().code(0);
+    let mut bytes = b"a\xff\x00\r\n".to_vec();
+    bytes.extend("éno newlinetwo\n".as_bytes());
+    bytes.extend(format!("{DONE}\n").as_bytes());
+    assert_eq!(project.raw(), bytes);
+}
+
+#[test]
+fn lines_that_nobody_understands_are_kept_and_shown() {
+    let project = Project::new();
+    let script = json!([
+        {"print": "not JSON at all"}, {"json": {"type": "brand_new", "x": 1}}, {"stderr": "a warning"},
+        {"claude": {"text": DONE}}, {"claude": {"result": {}}},
+    ]);
+    let output = run_with("claude", &project, &["-p", "do it"], &script).run();
+    output.code(0).stdout_has("not JSON at all").stdout_has("brand_new").stdout_has("a warning");
+    assert_eq!(project.events().all("output").len(), 3);
+}
+
+#[test]
+fn verbose_adds_details_on_standard_error() {
+    let project = Project::new();
+    project.settings(&json!({"guardrails": [{"command": "exit 0"}]}));
+    let prompt = format!("{}END", "x".repeat(200));
+    let script = json!([{"print": DONE}]);
+    let output = run(&project, &["-V", "-p", &prompt, "-n", "3"], &script).arg("--flag").run();
+    output
+        .code(0)
+        .stderr_has("[ralph] Iteration 1/3 starting\n")
+        .stderr_has("[ralph] Agent command: robot --flag\n")
+        .stderr_has("[ralph] Prompt (203 bytes): xxx")
+        .stderr_lacks("xEND")
+        .stderr_has("[ralph] Running guardrail: exit 0\n")
+        .stderr_has("[ralph] Guardrail exited with code 0 (")
+        .stderr_has("[ralph] Completion check: found \"DONE\", complete\n")
+        .stdout_lacks("[ralph]");
+    run(&project, &["-p", "x"], &script).run().code(0).stderr_is("");
+}
+
+#[test]
+fn quiet_prints_failures_and_the_outcome() {
+    let project = Project::new();
+    project.settings(&json!({"guardrails": [{"command": "test -e fixed"}]}));
+    let script = sessions([
+        json!([{"print": "talk"}]),
+        json!([{"print": "talk"}, {"shell": "touch fixed"}, {"print": DONE}]),
+    ]);
+    let output = run(&project, &["-q", "-p", "do it"], &script).run();
+    output.code(0).stdout_lacks("talk").stderr_is("");
+    let lines: Vec<&str> = output.stdout.lines().collect();
+    assert!(lines[0].starts_with("[ERR] Guardrail failed: test -e fixed"), "{lines:?}");
+    assert!(lines.last().unwrap().starts_with("[OK] Run complete"), "{lines:?}");
+    assert_eq!(lines.len(), 3, "{lines:?}");
+}
+
+#[test]
+fn the_agents_output_is_hidden_but_heard_without_streaming() {
+    let project = Project::new();
+    let script = json!([{"print": "talk"}, {"print": DONE}]);
+    let output = run(&project, &["-p", "do it", "--no-stream-agent-output"], &script).run();
+    output.code(0).stdout_lacks("talk").stdout_has("Iteration 1/10");
+    project.settings(&json!({"streamAgentOutput": false}));
+    run(&project, &["-p", "do it"], &script).run().code(0).stdout_lacks("talk");
+    let output = run(&project, &["-p", "do it", "--stream-agent-output"], &script).run();
+    output.code(0).stdout_has("talk");
+}
+
+#[test]
+fn output_is_shown_as_it_arrives() {
+    let project = Project::new();
+    let go = project.beside("go");
+    let script = json!([{"print": "first"}, {"wait_for": go}, {"print": DONE}]);
+    let running = run(&project, &["-p", "do it"], &script).start();
+    crate::support::wait_until(crate::support::LONG, || running.stdout().contains("first"));
+    std::fs::write(go, "").unwrap();
+    running.wait().code(0);
+}
+
+#[test]
+fn a_replay_shows_what_was_shown() {
+    let project = Project::new();
+    project.settings(&json!({"guardrails": [{"command": "test -e fixed"}]}));
+    let script = sessions([
+        busy(),
+        json!([{"shell": "touch fixed"}, {"claude": {"text": DONE}}, {"claude": {"result": {}}}]),
+    ]);
+    let live = run_with("claude", &project, &["-p", "do it", "--output", "plain"], &script).run();
+    live.code(0);
+    let id = run_id(&project);
+    project.ralph(["replay", "--output", "plain"]).run().code(0).stdout_is(&live.stdout);
+    project.ralph(["replay", &id[..17], "--output", "plain"]).run().code(0).stdout_is(&live.stdout);
+    let journal = std::fs::read_to_string(project.newest_run().join("events.jsonl")).unwrap();
+    project.ralph(["replay", &id, "--output", "json"]).run().code(0).stdout_is(&journal);
+    project.ralph(["replay", "2001"]).run().code(2).stderr_has("there is no run \"2001\"");
+}
+
+#[test]
+fn runs_are_listed_in_their_order_and_old_ones_go() {
+    let project = Project::new();
+    project.ralph(["runs"]).run().code(0).stdout_is("no runs yet\n");
+    project.settings(&json!({"runs": {"keep": 3}}));
+    let mut ids = Vec::new();
+    for number in 1..=5 {
+        let cost = json!({"total_cost_usd": f64::from(number)});
+        let script = json!([{"claude": {"text": DONE}}, {"claude": {"result": cost}}]);
+        run_with("claude", &project, &["-p", "do it"], &script).run().code(0);
+        ids.push(run_id(&project));
+    }
+    let output = project.ralph(["runs", "--json"]).run();
+    let listed = output.code(0).json_lines();
+    let costs: Vec<&Value> = listed.0.iter().map(|run| &run["cost_usd"]).collect();
+    assert_eq!(costs, [3.0, 4.0, 5.0], "{}", output.stdout);
+    let output = project.ralph(["runs"]).run();
+    output.code(0).stdout_has(&ids[2]).stdout_has("$5.00").stdout_has("complete");
+    output.stdout_lacks(&ids[1]);
+    project.ralph(["replay"]).run().code(0).stdout_has(&ids[4]);
+}
+
+#[test]
+fn a_dry_run_starts_nothing_and_writes_nothing() {
+    let project = Project::new();
+    let script = json!([project.record()]);
+    let output = run(&project, &["-p", "do it", "--dry-run", "-n", "4"], &script).run();
+    output
+        .code(0)
+        .stdout_has("robot")
+        .stdout_has("do it")
+        .stdout_has("4 iterations")
+        .stdout_has(DONE);
+    assert_eq!(project.recorded().len(), 0);
+    assert!(!project.has(".ralph"));
+    run(&project, &["-p", "do it", "--dry-run", "-n", "0"], &script).run().code(2);
+}
+
+#[test]
+fn a_reader_that_goes_away_does_not_stop_the_run() {
+    for form in ["human", "json"] {
+        let project = Project::new();
+        let go = project.beside("go");
+        let script = json!([{"print": "one"}, {"wait_for": go}, {"print": "x".repeat(100_000)}, {"print": DONE}]);
+        project.agent_named("robot", &script);
+        let mut child = project
+            .command(env!("CARGO_BIN_EXE_ralph"))
+            .args(["run", "-p", "do it", "--output", form, "--", "robot"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut stdout = child.stdout.take().unwrap();
+        stdout.read_exact(&mut [0; 4]).unwrap();
+        drop(stdout);
+        std::fs::write(go, "").unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{form}");
+        assert_eq!(project.events().find("run_ended")["outcome"], "complete");
+    }
+}
+
+#[test]
+fn a_run_that_was_cut_off_is_told_of_by_the_next() {
+    let project = Project::new();
+    let script = json!([{"print": "here"}, "hang"]);
+    let running = run(&project, &["-p", "do it"], &script).start();
+    crate::support::wait_until(crate::support::LONG, || running.stdout().contains("here"));
+    let id = run_id(&project);
+    running.signal(rustix::process::Signal::KILL);
+    drop(running);
+    let output = run(&project, &["-p", "do it"], &json!([{"print": DONE}])).run();
+    output.code(0).stderr_has(&format!("the last run, {id}, was cut off in iteration 1"));
+    assert_eq!(project.processes(), [], "what it left running is gone");
+    run(&project, &["-p", "do it"], &json!([{"print": DONE}])).run().code(0).stderr_is("");
+}
+
+#[test]
+fn an_agent_that_cleans_up_too_much_does_not_take_the_run_with_it() {
+    let project = Project::git();
+    project.settings(&json!({
+        "guardrails": [{"command": "echo checked"}], "scm": {"command": "git", "tasks": ["commit"]},
+    }));
+    let script = json!({
+        "sessions": [
+            [{"print": "before"}, {"shell": "rm -rf .ralph; touch new"}, {"print": "after"}],
+            [{"print": DONE}],
+        ],
+        "commit_message": [{"print": "Add it"}],
+    });
+    let output = run(&project, &["-p", "do it"], &script).run();
+    output.code(0).stderr_has("its journal was put back");
+    let events = project.events();
+    assert_eq!(events.kinds()[0], "run_started");
+    assert_eq!(events.all("text").len(), 4, "{:?}", events.kinds());
+    assert_eq!(events.find("run_ended")["outcome"], "complete");
+    assert_eq!(project.read(".ralph/guardrail_001_echo_checked.log"), "checked\n");
+    assert_eq!(
+        project.git_command(["ls-files"]),
+        ".ralph/.gitignore\nnew\n",
+        "run-time files are still ignored"
+    );
+}
+
+#[test]
+fn nothing_that_an_agent_prints_steers_the_terminal() {
+    let project = Project::new();
+    let script = json!([{"print": "a\u{1b}[2J\u{1b}]0;title\u{7}b\rc"}, {"print": DONE}]);
+    let output = run(&project, &["-p", "do it"], &script).run();
+    output.code(0);
+    let control = output.stdout.chars().find(|c| c.is_control() && *c != '\n');
+    assert_eq!(control, None, "{:?}", output.stdout);
+}
+
+#[test]
+fn the_display_can_be_chosen_in_the_settings() {
+    let project = Project::new();
+    project.settings(&json!({"display": {
+        "emoji": true, "color": true, "timestamps": true, "maxOutputLines": 1,
+    }}));
+    let script = json!([
+        {"claude": {"bash": "printf 'one\\ntwo\\nthree'"}}, {"claude": {"text": DONE}},
+        {"claude": {"result": {}}},
+    ]);
+    let output = run_with("claude", &project, &["-p", "do it"], &script).run();
+    output.code(0).stdout_has("✅").stdout_has("\x1b[32m").stdout_has("2 more lines");
+    let stamped = |line: &str| {
+        let bytes = line.as_bytes();
+        line.starts_with('[') && bytes.get(3) == Some(&b':') && bytes.get(9) == Some(&b']')
+    };
+    let lines = output.stdout.lines().filter(|line| !line.is_empty());
+    assert!(lines.clone().all(stamped), "{:?}", lines.collect::<Vec<_>>());
+    // Plain is plain.
+    let output = run_with("claude", &project, &["-p", "x", "--output", "plain"], &script).run();
+    assert!(output.stdout.is_ascii() && !output.stdout.contains('\x1b'), "{}", output.stdout);
+}
+
+#[test]
+fn the_command_line_explains_itself() {
+    let project = Project::new();
+    for flag in ["--version", "-v"] {
+        let version = concat!("ralph ", env!("CARGO_PKG_VERSION"), "\n");
+        project.ralph([flag]).run().code(0).stdout_is(version);
+    }
+    let output = project.ralph(["run", "--help"]).run();
+    output.code(0).stdout_has("Examples:").stdout_has("Exit codes:");
+    project.ralph(["run", "-p", "x", "--no-such-flag"]).run().code(2).stderr_has("--no-such-flag");
+    project.ralph(["run", "-p", "x", "-q", "-V"]).run().code(2);
+    project.ralph([""; 0]).run().code(2).stderr_has("Usage: ralph");
+    project.ralph(["run", "-C", "nowhere", "-p", "x"]).run().code(2).stderr_has("nowhere");
+}

@@ -1,0 +1,265 @@
+//! Agents that fail, are limited, refused, or say nothing.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::support::{LONG, Project, wait_until};
+use crate::{DONE, at_once, prompts, recorded_steps, run, run_with, sessions};
+
+/// A claude that reports this failure.
+fn reports(fields: &Value) -> Value {
+    json!([{"claude": "init"}, {"claude": {"result": fields}}])
+}
+
+fn claude_done() -> Value {
+    json!([{"claude": {"text": DONE}}, {"claude": {"result": {}}}])
+}
+
+fn seconds_from_now(seconds: u64) -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.expect("a time after 1970").as_secs() + seconds
+}
+
+#[test]
+fn a_failed_attempt_is_tried_again_with_the_same_prompt_in_the_same_iteration() {
+    let project = Project::new();
+    project.settings(&at_once());
+    let script = sessions([
+        json!([project.record(), {"print": DONE}, {"exit": 7}]),
+        json!([project.record(), {"signal": 9}]),
+        json!([project.record(), {"print": DONE}]),
+    ]);
+    let output = run(&project, &["-p", "do it"], &script).run();
+    output
+        .code(0)
+        .stdout_has("exit code 7 (failure 1 of 4)")
+        .stdout_has("signal 9 (failure 2 of 4)");
+    assert_eq!(prompts(&project), ["do it"; 3]);
+    let events = project.events();
+    assert_eq!(events.find("run_ended")["iterations"], 1);
+    let attempts: Vec<_> = events.all("agent_ended").iter().map(|e| e["attempt"].clone()).collect();
+    assert_eq!(attempts, [1, 2, 3]);
+    assert!(events.all("agent_ended").iter().all(|event| event["iteration"] == 1));
+}
+
+#[test]
+fn an_agent_that_keeps_failing_ends_the_run() {
+    let project = Project::new();
+    project.settings(&at_once());
+    let script = json!([project.record(), {"print": DONE}, {"exit": 1}]);
+    let output = run(&project, &["-p", "do it"], &script).run();
+    output.code(4).stdout_has("the agent failed 4 times in a row, the last time: exit code 1");
+    assert_eq!(project.recorded().len(), 4, "the first and three more");
+    let events = project.events();
+    assert_eq!(events.find("run_ended")["outcome"], "agent_failed");
+    assert!(!events.has("completion_checked"), "a failed attempt completes nothing");
+    assert!(!events.has("guardrail_started"));
+}
+
+#[test]
+fn tries_and_back_off_are_settings() {
+    let project = Project::new();
+    project.settings(&json!({"retry": {"max": 0}}));
+    run(&project, &["-p", "do it"], &json!([project.record(), {"exit": 1}])).run().code(4);
+    assert_eq!(project.recorded().len(), 1);
+
+    let project = Project::new();
+    project
+        .settings(&json!({"retry": {"max": 2, "backoffSeconds": 0.2, "backoffCapSeconds": 0.3}}));
+    run(&project, &["-p", "do it"], &json!([{"exit": 1}])).run().code(4);
+    let events = project.events();
+    let delays: Vec<_> = events.all("retrying").iter().map(|e| e["delay_ms"].clone()).collect();
+    assert_eq!(delays, [200, 300]);
+}
+
+#[test]
+fn a_success_between_failures_forgives_them() {
+    let project = Project::new();
+    project.settings(&json!({"retry": {"max": 1, "backoffSeconds": 0}}));
+    let (fails, works) = (json!([{"exit": 1}]), json!([{"print": "working"}]));
+    let script = sessions([
+        fails.clone(),
+        works.clone(),
+        fails.clone(),
+        works,
+        fails,
+        json!([{"print": DONE}]),
+    ]);
+    run(&project, &["-p", "do it"], &script).run().code(0);
+    assert_eq!(project.events().find("run_ended")["iterations"], 3);
+}
+
+#[test]
+fn an_error_that_is_reported_with_exit_code_0_is_a_failure() {
+    let project = Project::new();
+    project.settings(&at_once());
+    let error = json!({"is_error": true, "result": format!("API Error: 500 {DONE}")});
+    let script = sessions([reports(&error), claude_done()]);
+    let output = run_with("claude", &project, &["-p", "do it"], &script).run();
+    output.code(0).stdout_has("API Error: 500");
+    assert_eq!(project.events().find("agent_ended")["class"], "failed");
+}
+
+#[test]
+fn a_stream_without_a_result_is_a_failure() {
+    let project = Project::new();
+    project.settings(&json!({"retry": {"max": 0}}));
+    let script = json!([{"claude": "init"}, {"claude": {"text": DONE}}]);
+    let output = run_with("claude", &project, &["-p", "do it"], &script).run();
+    output.code(4).stdout_has("the stream ended without a result");
+}
+
+#[test]
+fn a_rate_limit_waits_for_its_end_and_does_not_count() {
+    let project = Project::new();
+    project.settings(&json!({"retry": {"max": 0}, "includeIterationCountInPrompt": true}));
+    let resets_at = seconds_from_now(2);
+    let limited = json!([
+        project.record(),
+        {"json": {"type": "rate_limit_event", "rate_limit_info": {
+            "status": "rejected", "resetsAt": resets_at, "rateLimitType": "five_hour",
+        }}},
+        {"claude": {"result": {"is_error": true, "api_error_status": 429, "result": "You've hit your limit"}}},
+    ]);
+    let script = sessions([limited, recorded_steps(&project, &claude_done())]);
+    let output = run_with("claude", &project, &["-p", "do it", "-n", "1"], &script).run();
+    output.code(0).stdout_has("Rate limit: waiting until");
+    assert!(seconds_from_now(0) >= resets_at, "it did not wait long enough");
+    let events = project.events();
+    assert_eq!(events.find("agent_ended")["class"], "rate_limited");
+    assert_eq!(events.find("waiting")["reason"], "rate_limit");
+    assert_eq!(events.find("run_ended")["iterations"], 1);
+    assert_eq!(prompts(&project), ["Iteration 1 of 1, 0 remaining.\n\ndo it"; 2]);
+}
+
+#[test]
+fn a_limit_that_may_not_be_waited_for_ends_the_run() {
+    let message = format!("Claude AI usage limit reached|{}", seconds_from_now(3600));
+    let script = reports(&json!({"is_error": true, "result": message}));
+    for (rate_limit, says) in [
+        (json!({"wait": false}), "waiting for limits is not allowed"),
+        (json!({"maxWait": "10m"}), "waiting longer than 10m0s is not allowed"),
+    ] {
+        let project = Project::new();
+        project.settings(&json!({"rateLimit": rate_limit}));
+        let output = run_with("claude", &project, &["-p", "do it"], &script).run();
+        output.code(4).stdout_has("usage limit reached").stdout_has(says);
+        assert_eq!(project.events().find("run_ended")["outcome"], "agent_failed");
+    }
+}
+
+#[test]
+fn a_limit_without_a_time_backs_off() {
+    let project = Project::new();
+    project.settings(&json!({"retry": {"max": 0, "backoffSeconds": 0.1}}));
+    let limited =
+        reports(&json!({"is_error": true, "api_error_status": 429, "result": "slow down"}));
+    let overloaded =
+        reports(&json!({"is_error": true, "result": "API Error: 529 overloaded_error"}));
+    let script = sessions([limited, overloaded, claude_done()]);
+    run_with("claude", &project, &["-p", "do it"], &script).run().code(0);
+    let events = project.events();
+    let classes: Vec<_> = events.all("agent_ended").iter().map(|e| e["class"].clone()).collect();
+    assert_eq!(classes, ["rate_limited", "overloaded", "answered"]);
+    assert_eq!(events.find("run_ended")["iterations"], 1);
+}
+
+#[test]
+fn a_wait_ends_at_once_when_somebody_asks() {
+    let project = Project::new();
+    let message = format!("Claude AI usage limit reached|{}", seconds_from_now(3600));
+    let script = reports(&json!({"is_error": true, "result": message}));
+    let running = run_with("claude", &project, &["-p", "do it"], &script).start();
+    wait_until(LONG, || running.stdout().contains("waiting until"));
+    let asked = Instant::now();
+    running.signal(Signal::TERM);
+    running.wait().code(130).stderr_has("Received signal, shutting down...");
+    assert!(asked.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
+fn words_about_limits_in_what_the_agent_reads_are_no_limit() {
+    let project = Project::new();
+    let script = json!([
+        {"claude": {"bash": "echo 'API Error: 429 usage limit reached|1 Invalid API key'"}},
+        {"claude": {"text": "The log says: Please run /login. You've hit your limit."}},
+        {"claude": {"text": DONE}}, {"claude": {"result": {}}},
+    ]);
+    run_with("claude", &project, &["-p", "do it"], &script).run().code(0);
+    let script = json!([{"print": "usage limit reached, rate limit, 429"}, {"print": DONE}]);
+    run(&project, &["-p", "do it"], &script).run().code(0);
+}
+
+#[test]
+fn refused_credentials_end_the_run_at_once_and_say_what_to_do() {
+    for (agent, script, says) in [
+        (
+            "claude",
+            reports(&json!({"is_error": true, "result": "Invalid API key · Please run /login"})),
+            "Please run /login",
+        ),
+        (
+            "codex",
+            json!([{"codex": "init"}, {"codex": {"failed": "unexpected status 401 Unauthorized"}}, {"exit": 1}]),
+            "401 Unauthorized",
+        ),
+    ] {
+        let project = Project::new();
+        let output = run_with(agent, &project, &["-p", "do it"], &script).run();
+        output.code(4).stdout_has(says).stdout_has("sign in with the agent's own program");
+        let events = project.events();
+        assert_eq!(events.all("agent_started").len(), 1, "{agent}: trying again does not help");
+        assert_eq!(events.find("run_ended")["outcome"], "credentials_refused");
+    }
+}
+
+#[test]
+fn a_full_context_is_a_failure_that_is_tried_again_afresh() {
+    let project = Project::new();
+    project.settings(&at_once());
+    let script = sessions([
+        reports(&json!({"is_error": true, "result": "Prompt is too long"})),
+        claude_done(),
+    ]);
+    run_with("claude", &project, &["-p", "do it"], &script).run().code(0);
+    assert_eq!(project.events().find("agent_ended")["class"], "context_exhausted");
+}
+
+#[test]
+fn an_empty_answer_is_an_iteration_without_completion() {
+    let project = Project::new();
+    let output = run(&project, &["-p", "do it", "-n", "2"], &json!([])).run();
+    output.code(1).stdout_has("The agent said nothing");
+    let events = project.events();
+    assert_eq!(events.all("agent_started").len(), 2);
+    assert_eq!(events.find("agent_ended")["class"], "empty");
+}
+
+#[test]
+fn codex_is_limited_and_fails_in_its_own_words() {
+    let project = Project::new();
+    project.settings(&json!({"retry": {"backoffSeconds": 0}, "rateLimit": {"wait": false}}));
+    let script = sessions([
+        json!([{"codex": "init"}, {"codex": {"failed": "stream disconnected"}}, {"exit": 1}]),
+        json!([{"codex": "init"}, {"codex": {"failed": "You've hit your usage limit. Try again in 2 hours."}}, {"exit": 1}]),
+    ]);
+    run_with("codex", &project, &["-p", "do it"], &script).run().code(4).stdout_has("usage limit");
+    let events = project.events();
+    let classes: Vec<_> = events.all("agent_ended").iter().map(|e| e["class"].clone()).collect();
+    assert_eq!(classes, ["failed", "rate_limited"]);
+}
+
+#[test]
+fn denied_tools_are_counted() {
+    let project = Project::new();
+    let script = json!([
+        {"claude": {"tool": {"name": "Bash", "input": {"command": "make"}}}},
+        {"json": {"type": "system", "subtype": "permission_denied", "tool_use_id": "toolu_1"}},
+        {"claude": {"tool_result": {"content": "no permission", "is_error": true}}},
+        {"claude": {"text": DONE}}, {"claude": {"result": {}}},
+    ]);
+    let output = run_with("claude", &project, &["-p", "do it"], &script).run();
+    output.code(0).stdout_has("Denied").stdout_has("denied: 1");
+}

@@ -1,0 +1,259 @@
+//! Commands that must pass before a completion counts.
+
+use serde_json::{Value, json};
+
+use crate::support::Project;
+use crate::{DONE, prompts, run, run_id, sessions};
+
+/// An agent that says that it is done each time, and on its second start really is.
+fn fixes_it_at_last(project: &Project) -> Value {
+    sessions([
+        json!([project.record(), {"print": DONE}]),
+        json!([project.record(), {"shell": "touch fixed"}, {"print": DONE}]),
+    ])
+}
+
+/// The second prompt of a run in which these guardrails failed in the first iteration.
+fn second_prompt(project: &Project, settings: &Value) -> String {
+    project.settings(settings);
+    run(project, &["-p", "do it"], &fixes_it_at_last(project)).run().code(0);
+    prompts(project)[1].clone()
+}
+
+#[test]
+fn a_failure_is_fed_back_in_the_documented_form() {
+    let project = Project::new();
+    let command = "echo out; echo err >&2; test -e fixed || exit 3";
+    let hint = "Fix only $(this), {{that}}.";
+    let prompt = second_prompt(
+        &project,
+        &json!({"guardrails": [{"command": command, "failAction": "APPEND", "hint": hint}]}),
+    );
+    let log = ".ralph/guardrail_001_echo_out_echo_err_2_test_e_fixed_exit_3.log";
+    assert_eq!(
+        prompt,
+        format!(
+            "do it\n\nGuardrail \"{command}\" failed with exit code 3.\nHint: {hint}\n\
+             Output file: {log}\nOutput:\nout\nerr"
+        )
+    );
+    assert_eq!(project.read(log), "out\nerr\n");
+}
+
+#[test]
+fn fail_actions_place_their_feedback_and_fold_in_order() {
+    let guardrail = |name: &str, action: &str| json!({"command": format!("test -e fixed #{name}"), "failAction": action});
+    // The parts of the second prompt, by what each begins with.
+    let cases = [
+        (vec![guardrail("a", "APPEND")], vec!["do it", "#a"]),
+        (vec![guardrail("a", "PREPEND")], vec!["#a", "do it"]),
+        (vec![guardrail("a", "REPLACE")], vec!["#a"]),
+        (
+            vec![guardrail("a", "APPEND"), guardrail("b", "PREPEND"), guardrail("c", "append")],
+            vec!["#b", "do it", "#a", "#c"],
+        ),
+        (
+            vec![guardrail("a", "APPEND"), guardrail("b", "REPLACE"), guardrail("c", "APPEND")],
+            vec!["#b", "#c"],
+        ),
+    ];
+    for (guardrails, expected) in cases {
+        let project = Project::new();
+        let prompt = second_prompt(&project, &json!({"guardrails": guardrails}));
+        let parts: Vec<&str> = prompt
+            .split("\n\n")
+            .map(|part| match part.find('#') {
+                Some(at) => &part[at..at + 2],
+                None => part,
+            })
+            .collect();
+        assert_eq!(parts, expected, "{prompt}");
+    }
+}
+
+#[test]
+fn feedback_is_only_for_the_next_prompt() {
+    let project = Project::new();
+    project
+        .settings(&json!({"guardrails": [{"command": "test -e fixed", "failAction": "APPEND"}]}));
+    let script = sessions([
+        json!([project.record(), {"print": DONE}]),
+        json!([project.record(), {"shell": "touch fixed"}]),
+        json!([project.record(), {"print": DONE}]),
+    ]);
+    run(&project, &["-p", "do it"], &script).run().code(0);
+    let prompts = prompts(&project);
+    assert!(prompts[1].contains("Guardrail"));
+    assert_eq!(prompts[2], "do it");
+}
+
+#[test]
+fn completion_counts_only_when_every_guardrail_passes() {
+    let project = Project::new();
+    project.settings(&json!({"guardrails": [
+        {"command": "true", "failAction": "APPEND"},
+        {"command": "test -e fixed", "failAction": "APPEND"},
+        {"command": "echo always > always", "failAction": "APPEND"},
+    ]}));
+    let output = run(&project, &["-p", "do it"], &fixes_it_at_last(&project)).run();
+    output
+        .code(0)
+        .stdout_has("Guardrail: test -e fixed")
+        .stdout_has("Guardrail failed: test -e fixed (exit code 1")
+        .stdout_has("fail action: APPEND")
+        .stdout_has("Guardrail passed: test -e fixed (exit code 0");
+    let events = project.events();
+    assert_eq!(events.all("guardrail_ended").len(), 6, "all run, whatever became of the others");
+    assert_eq!(events.all("completion_checked").len(), 1, "not considered after a failure");
+    let ended = events.all("iteration_ended");
+    assert_eq!(
+        (&ended[0]["guardrails_passed"], &ended[0]["complete"]),
+        (&json!(false), &json!(false))
+    );
+    assert_eq!(
+        (&ended[1]["guardrails_passed"], &ended[1]["complete"]),
+        (&json!(true), &json!(true))
+    );
+}
+
+#[test]
+fn a_done_agent_with_a_failing_guardrail_runs_into_the_limit() {
+    let project = Project::new();
+    project.settings(&json!({"guardrails": [{"command": "false"}]}));
+    run(&project, &["-p", "do it", "-n", "2"], &json!([{"print": DONE}])).run().code(1);
+}
+
+#[test]
+fn output_is_cut_by_characters_and_the_log_has_all_of_it() {
+    let output = "äöü€😀";
+    let command = format!("printf '{output}'; test -e fixed");
+    for (max, label, shown) in [
+        (5, "Output:", "äöü€😀"),
+        (4, "Output (truncated):", "äöü€... [truncated]"),
+        (0, "Output (truncated):", "... [truncated]"),
+    ] {
+        let project = Project::new();
+        let prompt = second_prompt(
+            &project,
+            &json!({
+                "outputTruncateChars": max,
+                "guardrails": [{"command": command, "hint": "a hint that is longer than that"}],
+            }),
+        );
+        assert!(prompt.ends_with(&format!("\n{label}\n{shown}")), "{prompt}");
+        assert!(prompt.contains("Hint: a hint that is longer than that\n"));
+        let log = format!(".ralph/{}", logs(&project)[0]);
+        assert_eq!(project.read(&log), output);
+    }
+}
+
+#[test]
+fn long_output_is_cut_at_5000_characters_by_default() {
+    let project = Project::new();
+    let command = "head -c 6000 /dev/zero | tr '\\0' x; test -e fixed";
+    let prompt = second_prompt(&project, &json!({"guardrails": [{"command": command}]}));
+    assert!(prompt.ends_with(&format!(":\n{}... [truncated]", "x".repeat(5000))), "{prompt}");
+}
+
+#[test]
+fn bytes_that_are_no_text_are_logged_as_they_are() {
+    let project = Project::new();
+    let command = r"printf 'a\377b'; test -e fixed";
+    let prompt = second_prompt(&project, &json!({"guardrails": [{"command": command}]}));
+    assert!(prompt.ends_with("a\u{fffd}b"), "{prompt}");
+    let log = std::fs::read(project.path().join(".ralph").join(&logs(&project)[0])).unwrap();
+    assert_eq!(log, b"a\xffb");
+}
+
+fn logs(project: &Project) -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(project.path().join(".ralph"))
+        .expect("the directory of the logs")
+        .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+        .filter(|name| name.starts_with("guardrail_"))
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn logs_are_named_by_iteration_and_command() {
+    let project = Project::new();
+    let long = format!("true {}", "x".repeat(80));
+    project.settings(&json!({"guardrails": [
+        {"command": "./check -T 2C || true"},
+        {"command": "./check  -T  2C ;true"},
+        {"command": "true"},
+        {"command": long},
+    ]}));
+    let script = sessions([json!([]), json!([{"print": DONE}])]);
+    run(&project, &["-p", "do it"], &script).run().code(0);
+    let cut = format!("true_{}", "x".repeat(45));
+    let mut expected = Vec::new();
+    for iteration in ["001", "002"] {
+        for slug in ["check_T_2C_true", "check_T_2C_true_1", "true", &cut] {
+            expected.push(format!("guardrail_{iteration}_{slug}.log"));
+        }
+    }
+    assert_eq!(logs(&project), expected);
+}
+
+#[test]
+fn both_streams_are_logged_in_the_order_in_which_they_were_written() {
+    let project = Project::new();
+    let command = "for i in 1 2 3; do echo out $i; echo err $i >&2; done; exit 0";
+    project.settings(&json!({"guardrails": [{"command": command}]}));
+    run(&project, &["-p", "do it"], &json!([{"print": DONE}])).run().code(0);
+    let log = project.read(&format!(".ralph/{}", logs(&project)[0]));
+    assert_eq!(log, "out 1\nerr 1\nout 2\nerr 2\nout 3\nerr 3\n");
+}
+
+#[test]
+fn guardrails_know_their_run_and_have_nothing_to_read() {
+    let project = Project::new();
+    let command = "echo $RALPH_ITERATION/$RALPH_MAX_ITERATIONS $RALPH_RUN_ID >> seen; pwd >> seen; cat >> seen";
+    project.settings(&json!({"guardrails": [{"command": command}]}));
+    let output = run(&project, &["-p", "do it", "-n", "7"], &json!([{"print": DONE}]))
+        .stdin("not for guardrails")
+        .run();
+    output.code(0);
+    let id = run_id(&project);
+    assert_eq!(project.read("seen"), format!("1/7 {id}\n{}\n", project.path().display()));
+}
+
+#[test]
+fn a_guardrail_past_its_time_is_ended_with_all_that_it_started_and_counts_as_failed() {
+    let project = Project::new();
+    let command = "test -e fixed || { sleep 100 & sleep 100; }";
+    project.settings(&json!({"guardrails": [{"command": command, "timeoutSeconds": 1}]}));
+    let output = run(&project, &["-p", "do it"], &fixes_it_at_last(&project)).run();
+    output.code(0).stdout_has("Guardrail timed out");
+    assert!(prompts(&project)[1].contains("time limit of 1 s"), "{:?}", prompts(&project));
+    assert_eq!(project.processes(), []);
+}
+
+#[test]
+fn what_a_guardrail_leaves_running_is_ended() {
+    let project = Project::new();
+    project.settings(&json!({"guardrails": [{"command": "sleep 100 >/dev/null 2>&1 &"}]}));
+    let output = run(&project, &["-p", "do it"], &json!([{"print": DONE}])).run();
+    output.code(0).stderr_has("sleep 100");
+    assert_eq!(project.processes(), []);
+}
+
+#[test]
+fn a_guardrail_that_dies_by_a_signal_has_failed() {
+    let project = Project::new();
+    let command = "test -e fixed || kill -9 $$";
+    let prompt = second_prompt(&project, &json!({"guardrails": [{"command": command}]}));
+    assert!(prompt.contains("failed with exit code 137 (signal 9)"), "{prompt}");
+}
+
+#[test]
+fn what_is_kept_from_the_agent_is_there_for_guardrails() {
+    let project = Project::new();
+    project.settings(&json!({
+        "agent": {"env": {"AGENT_ONLY": "1"}, "envExclude": ["TOKEN"]},
+        "guardrails": [{"command": "test \"$TOKEN\" = secret && test -z \"$AGENT_ONLY\""}],
+    }));
+    run(&project, &["-p", "do it"], &json!([{"print": DONE}])).env("TOKEN", "secret").run().code(0);
+}

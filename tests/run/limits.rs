@@ -1,0 +1,194 @@
+//! How many iterations there may be, and how much may be used up.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::support::Project;
+use crate::{DONE, run, run_with, sessions};
+
+#[test]
+fn ten_iterations_unless_told_otherwise() {
+    let project = Project::new();
+    let output = run(&project, &["-p", "do it"], &json!([{"print": "not yet"}])).run();
+    output
+        .code(1)
+        .stdout_has("Iteration 10/10")
+        .stdout_has("the limit of 10 iterations was reached");
+    assert_eq!(project.events().all("iteration_started").len(), 10);
+    let ended = project.events();
+    let ended = ended.find("run_ended");
+    assert_eq!((&ended["outcome"], &ended["exit_code"]), (&json!("limit_reached"), &json!(1)));
+    assert_eq!(ended["iterations"], 10);
+}
+
+#[test]
+fn the_limit_has_four_names() {
+    for flag in ["-n", "-m", "--max-iterations", "--maximum-iterations"] {
+        let project = Project::new();
+        run(&project, &["-p", "do it", flag, "2"], &json!([project.record()])).run().code(1);
+        assert_eq!(project.recorded().len(), 2, "{flag}");
+    }
+}
+
+#[test]
+fn a_limit_must_be_a_number_from_one() {
+    let project = Project::new();
+    for limit in ["0", "-1", "x", "1.5", "99999999999999"] {
+        let arg = format!("-n={limit}");
+        let output = run(&project, &["-p", "do it", &arg], &json!([project.record()])).run();
+        output.code(2).stderr_has("--max-iterations");
+    }
+    project.settings(&json!({"maximumIterations": 0}));
+    let output = run(&project, &["-p", "do it"], &json!([project.record()])).run();
+    output.code(2).stderr_has("maximumIterations").stderr_has(".ralph/settings.json");
+    assert_eq!(project.recorded().len(), 0);
+}
+
+#[test]
+fn a_completion_in_the_last_iteration_is_a_completion() {
+    let project = Project::new();
+    let script = sessions([json!([]), json!([{"print": DONE}])]);
+    run(&project, &["-p", "do it", "-n", "2"], &script).run().code(0);
+}
+
+#[test]
+fn a_cost_budget_ends_the_run_before_the_next_iteration() {
+    let project = Project::new();
+    project.settings(&json!({"budget": {"costUsd": 1.0}}));
+    let script = json!([
+        project.record(), {"claude": {"text": "working"}},
+        {"claude": {"result": {"total_cost_usd": 0.6}}},
+    ]);
+    let output = run_with("claude", &project, &["-p", "do it"], &script).run();
+    output.code(3).stdout_has("the budget is used up: cost $1.20 of $1.00");
+    assert_eq!(project.recorded().len(), 2);
+    let events = project.events();
+    assert_eq!(events.find("run_ended")["outcome"], "budget");
+    assert_eq!(events.find("run_ended")["usage"]["cost_usd"], 1.2);
+}
+
+#[test]
+fn a_completion_is_not_taken_away_by_the_budget_that_it_used_up() {
+    let project = Project::new();
+    project.settings(&json!({"budget": {"costUsd": 0.5}}));
+    let script =
+        json!([{"claude": {"text": DONE}}, {"claude": {"result": {"total_cost_usd": 0.6}}}]);
+    run_with("claude", &project, &["-p", "do it"], &script).run().code(0);
+}
+
+#[test]
+fn a_token_budget_ends_an_agent_in_the_middle_of_its_work() {
+    let project = Project::new();
+    project.settings(&json!({"budget": {"tokens": 1000}}));
+    let script = json!([
+        {"json": {"type": "assistant", "message": {
+            "id": "m1", "role": "assistant", "content": [{"type": "text", "text": "working"}],
+            "usage": {"input_tokens": 900, "output_tokens": 200},
+        }}},
+        "hang",
+    ]);
+    let output = run_with("claude", &project, &["-p", "do it"], &script).run();
+    output.code(3).stdout_has("1100 of 1000 tokens").stdout_has("the run's budget is used up");
+    assert_eq!(project.processes(), []);
+}
+
+#[test]
+fn a_time_budget_ends_an_agent_in_the_middle_of_its_work() {
+    let project = Project::new();
+    project.settings(&json!({"budget": {"duration": "1s"}}));
+    let output = run(&project, &["-p", "do it"], &json!(["hang"])).run();
+    output.code(3).stdout_has("the budget is used up");
+    assert_eq!(project.processes(), []);
+}
+
+#[test]
+fn an_iteration_past_its_own_budget_is_ended_and_the_run_goes_on() {
+    let project = Project::new();
+    project.settings(&json!({"budget": {"perIteration": {"duration": "1s"}}}));
+    // Said before it was ended: no completion, since it was not done with its work.
+    let script = sessions([json!([{"print": DONE}, "hang"]), json!([{"print": DONE}])]);
+    run(&project, &["-p", "do it"], &script).run().code(0);
+    let events = project.events();
+    assert_eq!(events.find("agent_ended")["ended_by"], "iteration_budget");
+    assert_eq!(events.find("run_ended")["iterations"], 2);
+}
+
+#[test]
+fn a_silent_agent_is_ended_and_tried_again() {
+    let project = Project::new();
+    project.settings(&crate::at_once());
+    let script = sessions([json!([{"print": "hm"}, "hang"]), json!([{"print": DONE}])]);
+    let output = run(&project, &["-p", "do it", "--inactivity-timeout", "1"], &script).run();
+    output.code(0).stdout_has("it printed nothing for the inactivity limit");
+    let events = project.events();
+    assert_eq!(events.find("agent_ended")["ended_by"], "inactivity");
+    assert_eq!(events.find("agent_ended")["class"], "timed_out");
+    assert_eq!(events.find("run_ended")["iterations"], 1, "the same iteration");
+    assert_eq!(project.processes(), []);
+}
+
+#[test]
+fn an_agent_that_prints_is_not_silent() {
+    let project = Project::new();
+    // Longer than the limit in all, shorter between two prints.
+    let slow = "x".repeat(240);
+    let script = json!([{"split": slow}, {"print": DONE}]);
+    let started = Instant::now();
+    run(&project, &["-p", "do it", "--inactivity-timeout", "1"], &script).run().code(0);
+    assert!(started.elapsed() > Duration::from_secs(1), "the test tests nothing");
+    assert_eq!(project.events().all("agent_ended").len(), 1);
+}
+
+#[test]
+fn an_iteration_past_its_time_is_ended_and_tried_again() {
+    let project = Project::new();
+    project
+        .settings(&json!({"iterationTimeoutSeconds": 1, "retry": {"max": 1, "backoffSeconds": 0}}));
+    let output =
+        run(&project, &["-p", "do it"], &json!(["ignore_signals", {"print": DONE}, "hang"]));
+    // It ignores the polite signal, too.
+    let output = output.run();
+    output.code(4).stdout_has("the iteration's time limit");
+    assert_eq!(project.events().all("agent_ended").len(), 2);
+    assert_eq!(project.processes(), []);
+}
+
+#[test]
+fn an_agent_that_has_answered_and_hangs_is_ended_and_has_answered() {
+    let project = Project::new();
+    project.settings(&json!({"resultGraceSeconds": 1}));
+    let script = json!([{"claude": {"text": DONE}}, {"claude": {"result": {}}}, "hang"]);
+    let started = Instant::now();
+    run_with("claude", &project, &["-p", "do it"], &script).run().code(0);
+    assert!(started.elapsed() < Duration::from_secs(9), "the default of 10 s was used");
+    let events = project.events();
+    assert_eq!(events.find("agent_ended")["ended_by"], "result_grace");
+    assert_eq!(events.find("agent_ended")["class"], "answered");
+    assert_eq!(project.processes(), []);
+}
+
+#[test]
+fn an_answer_is_not_lost_to_an_inactivity_limit_that_is_shorter() {
+    let project = Project::new();
+    let script = json!([{"claude": {"text": DONE}}, {"claude": {"result": {}}}, "hang"]);
+    let args = ["-p", "do it", "--inactivity-timeout", "1"];
+    run_with("claude", &project, &args, &script).run().code(0);
+    assert_eq!(project.events().all("agent_ended").len(), 1);
+}
+
+#[test]
+fn an_agent_with_background_tasks_may_stay() {
+    let project = Project::new();
+    project.settings(&json!({"resultGraceSeconds": 1}));
+    let tasks = |tasks: serde_json::Value| json!({"json": {"type": "system", "subtype": "background_tasks_changed", "tasks": tasks}});
+    let script = json!([
+        tasks(json!([{"task_id": "1"}])),
+        {"claude": {"text": "started it"}}, {"claude": {"result": {}}},
+        {"sleep_ms": 1500},
+        tasks(json!([])),
+        {"claude": {"text": DONE}}, {"claude": {"result": {}}},
+    ]);
+    run_with("claude", &project, &["-p", "do it"], &script).run().code(0);
+    assert_eq!(project.events().find("agent_ended")["ended_by"], json!(null));
+}

@@ -1,0 +1,265 @@
+//! What becomes of the changes.
+
+use serde_json::{Value, json};
+
+use crate::support::Project;
+use crate::{DONE, run, run_with, sessions};
+
+/// A repository with one commit, in which ralph commits.
+fn project(tasks: &[&str]) -> Project {
+    let project = Project::git();
+    project.settings(&json!({"scm": {"command": "git", "tasks": tasks}}));
+    project.write("old.txt", "old\n").write(".gitignore", "*.tmp\n");
+    project.write(".ralph/.gitignore", "*\n");
+    project.git_command(["add", "-A"]);
+    project.git_command(["commit", "--quiet", "-m", "First"]);
+    project
+}
+
+/// An agent that works in this way and then, asked for a message, answers with this.
+fn works(steps: &Value, message: &str) -> Value {
+    json!({"sessions": [steps], "commit_message": [{"print": message}]})
+}
+
+fn subjects(project: &Project) -> Vec<String> {
+    project.git_command(["log", "--format=%s"]).lines().map(str::to_owned).collect()
+}
+
+/// A repository to push to.
+fn with_remote(project: &Project) {
+    project.git_command(["init", "--quiet", "--bare", "../remote.git"]);
+    project.git_command(["remote", "add", "origin", "../remote.git"]);
+    project.git_command(["push", "--quiet", "-u", "origin", "main"]);
+}
+
+fn pushed(project: &Project) -> String {
+    let log = ["--git-dir=../remote.git", "log", "-1", "--format=%s", "main"];
+    project.git_command(log).trim_end().to_owned()
+}
+
+#[test]
+fn everything_that_is_not_ignored_is_committed_with_the_agents_message() {
+    let project = project(&["commit"]);
+    let steps = json!([{"shell": "echo new > new.txt; echo more >> old.txt; touch x.tmp"}, {"print": DONE}]);
+    let output =
+        run(&project, &["-p", "do it"], &works(&steps, "\n  Add the thing\nand more")).run();
+    output.code(0).stdout_has("commit");
+    assert_eq!(subjects(&project), ["Add the thing", "First"]);
+    assert_eq!(project.git_command(["show", "--format=", "--name-only"]), "new.txt\nold.txt\n");
+    assert_eq!(project.git_command(["status", "--porcelain"]), "");
+}
+
+#[test]
+fn the_message_may_be_in_a_response_tag() {
+    let project = project(&["commit"]);
+    let steps = json!([{"shell": "touch new"}, {"print": DONE}]);
+    let message = "Here it is:\n<response>Add the thing</response>";
+    run(&project, &["-p", "do it"], &works(&steps, message)).run().code(0);
+    assert_eq!(subjects(&project)[0], "Add the thing");
+}
+
+#[test]
+fn no_shell_ever_sees_the_message() {
+    let project = project(&["commit"]);
+    let message = r#"--amend $(touch pwned) `touch pwned` "; touch pwned; '"#;
+    let steps = json!([{"shell": "touch new"}, {"print": DONE}]);
+    run(&project, &["-p", "do it"], &works(&steps, message)).run().code(0);
+    assert_eq!(subjects(&project), [message, "First"]);
+    assert!(!project.has("pwned"));
+}
+
+#[test]
+fn known_agents_are_asked_for_the_message_in_plain_mode() {
+    let project = project(&["commit"]);
+    let script = json!({
+        "sessions": [[{"shell": "touch new"}, {"claude": {"text": DONE}}, {"claude": {"result": {}}}]],
+        "commit_message": [project.record(), {"print": "Add the thing"}],
+    });
+    run_with("claude", &project, &["-p", "do it"], &script).run().code(0);
+    assert_eq!(subjects(&project)[0], "Add the thing");
+    let record = &project.recorded()[0];
+    assert_eq!(
+        record["prompt"],
+        "Provide a short imperative commit message for the changes. Output only the message, no explanation."
+    );
+    let argv = record["argv"].to_string();
+    assert!(argv.contains(r#""--output-format","text""#), "{argv}");
+
+    let project = self::project(&["commit"]);
+    let script = json!({
+        "sessions": [[{"shell": "touch new"}, {"codex": {"text": DONE}}, {"codex": {"result": {}}}]],
+        "commit_message": [{"print": "a log of its own"}, {"answer": "Add the thing"}],
+    });
+    run_with("codex", &project, &["-p", "do it"], &script).run().code(0);
+    assert_eq!(subjects(&project)[0], "Add the thing");
+}
+
+#[test]
+fn every_passing_iteration_is_committed() {
+    let project = project(&["commit"]);
+    let script = json!({
+        "sessions": [[{"shell": "touch one"}], [{"shell": "touch two"}, {"print": DONE}]],
+        "commit_message": [{"print": "Add one"}],
+    });
+    run(&project, &["-p", "do it"], &script).run().code(0);
+    assert_eq!(subjects(&project), ["Add one", "Add one", "First"]);
+}
+
+#[test]
+fn nothing_to_commit_is_said_and_no_message_is_asked_for() {
+    let project = project(&["commit"]);
+    let script = json!({
+        "sessions": [[{"print": DONE}]], "commit_message": [project.record(), {"print": "Nothing"}],
+    });
+    run(&project, &["-p", "do it"], &script).run().code(0).stdout_has("nothing to commit");
+    assert_eq!(subjects(&project), ["First"]);
+    assert_eq!(project.recorded().len(), 0);
+}
+
+#[test]
+fn nothing_is_committed_while_guardrails_fail() {
+    let project = project(&["commit"]);
+    project.settings(&json!({
+        "scm": {"command": "git", "tasks": ["commit"]}, "guardrails": [{"command": "false"}],
+    }));
+    let steps = json!([{"shell": "touch new"}, {"print": DONE}]);
+    run(&project, &["-p", "do it", "-n", "1"], &works(&steps, "Add it")).run().code(1);
+    assert_eq!(subjects(&project), ["First"]);
+    assert!(!project.events().has("scm_started"));
+}
+
+#[test]
+fn tasks_run_in_their_order() {
+    let project = project(&["commit", "push"]);
+    with_remote(&project);
+    let steps = json!([{"shell": "touch new"}, {"print": DONE}]);
+    run(&project, &["-p", "do it"], &works(&steps, "Add it")).run().code(0);
+    assert_eq!(pushed(&project), "Add it");
+    let events = project.events();
+    let tasks: Vec<_> = events.all("scm_ended").iter().map(|e| e["task"].clone()).collect();
+    assert_eq!(tasks, ["commit", "push"]);
+}
+
+#[test]
+fn a_failed_push_is_told_and_tried_again_after_the_next_iteration() {
+    let project = project(&["commit", "push"]);
+    with_remote(&project);
+    let remote = project.beside("remote.git");
+    let away = project.beside("away.git");
+    std::fs::rename(&remote, &away).unwrap();
+    // The second iteration changes nothing, but there is still something to push.
+    let script = json!({
+        "sessions": [
+            [{"shell": "touch new"}],
+            [{"shell": format!("mv '{}' '{}'", away.display(), remote.display())}, {"print": DONE}],
+        ],
+        "commit_message": [{"print": "Add it"}],
+    });
+    let output = run(&project, &["-p", "do it"], &script).run();
+    output
+        .code(0)
+        .stdout_has("SCM failed: push")
+        .stdout_has("does not appear to be a git repository");
+    assert_eq!(pushed(&project), "Add it");
+}
+
+#[test]
+fn a_completion_with_a_failed_task_has_its_own_exit_code() {
+    let project = project(&["commit", "push"]);
+    let steps = json!([{"shell": "touch new"}, {"print": DONE}]);
+    let output = run(&project, &["-p", "do it"], &works(&steps, "Add it")).run();
+    output.code(5).stdout_has("push");
+    let events = project.events();
+    assert_eq!(events.find("run_ended")["outcome"], "complete_scm_failed");
+    assert_eq!(events.last("scm_ended")["ok"], false);
+    assert_eq!(subjects(&project)[0], "Add it", "what could be done is done");
+}
+
+#[test]
+fn a_hook_that_refuses_a_commit_is_heard() {
+    let project = project(&["commit", "push"]);
+    let hook = project.path().join(".git/hooks/pre-commit");
+    std::fs::create_dir_all(hook.parent().unwrap()).unwrap();
+    std::fs::write(&hook, "#!/bin/sh\necho 'no secrets, please' >&2\nexit 1\n").unwrap();
+    std::fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let steps = json!([{"shell": "touch new"}, {"print": DONE}]);
+    let output = run(&project, &["-p", "do it"], &works(&steps, "Add it")).run();
+    output.code(5).stdout_has("no secrets, please");
+    assert_eq!(subjects(&project), ["First"]);
+    assert_eq!(project.events().all("scm_ended").len(), 1, "nothing is pushed after that");
+}
+
+#[test]
+fn without_a_message_nothing_is_committed() {
+    let project = project(&["commit"]);
+    let script = json!({
+        "sessions": [[{"shell": "touch new"}, {"print": DONE}]], "commit_message": [{"print": " "}],
+    });
+    let output = run(&project, &["-p", "do it"], &script).run();
+    output.code(5).stderr_has("gave no commit message");
+    assert_eq!(subjects(&project), ["First"]);
+    assert_eq!(project.git_command(["status", "--porcelain"]), "?? new\n");
+}
+
+#[test]
+fn a_commit_message_completes_nothing() {
+    let project = project(&["commit"]);
+    let steps = json!([{"shell": "touch new-$RALPH_ITERATION"}, {"print": "not yet"}]);
+    run(&project, &["-p", "do it", "-n", "2"], &works(&steps, DONE)).run().code(1);
+}
+
+#[test]
+fn another_program_gets_the_documented_arguments() {
+    let project = Project::new();
+    project.settings(&json!({"scm": {"command": "hg", "tasks": ["commit", "push -f 'a b'"]}}));
+    project.agent_named("hg", &json!([project.record()]));
+    let script = json!({"sessions": [[{"print": DONE}]], "commit_message": [{"print": "Add it"}]});
+    run(&project, &["-p", "do it"], &script).run().code(0);
+    assert_eq!(crate::argv(&project), [vec!["commit", "-am", "Add it"], vec!["push", "-f", "a b"]]);
+}
+
+#[test]
+fn scm_without_a_repository_is_told_before_anything_runs() {
+    let project = Project::new();
+    project.settings(&json!({"scm": {"command": "git", "tasks": ["commit"]}}));
+    let script = json!([project.record()]);
+    let output = run(&project, &["-p", "do it"], &script).run();
+    output.code(2).stderr_has("not a git repository").stderr_has("git init");
+    project.settings(&json!({"scm": {"command": "no-such-scm", "tasks": ["commit"]}}));
+    run(&project, &["-p", "do it"], &script).run().code(2).stderr_has("no-such-scm");
+    assert_eq!(project.recorded().len(), 0);
+}
+
+#[test]
+fn run_time_files_never_show_in_git() {
+    let project = Project::git();
+    project
+        .settings(&json!({"guardrails": [{"command": "echo hi"}], "agent": {"promptVia": "file"}}));
+    project.write(".ralph/settings.local.json", "{}");
+    project.git_command(["add", "."]);
+    let before = project.git_command(["status", "--porcelain"]);
+    assert!(before.contains("settings.local.json"), "the test tests nothing");
+    project.git_command(["rm", "--quiet", "-r", "--cached", "."]);
+    let script = sessions([json!([]), json!([{"print": DONE}])]);
+    run(&project, &["-p", "do it"], &script).run().code(0);
+    project.git_command(["add", "."]);
+    assert_eq!(
+        project.git_command(["status", "--porcelain"]),
+        "A  .ralph/.gitignore\nA  .ralph/settings.json\n"
+    );
+    // It is written again if it is lost.
+    std::fs::remove_file(project.path().join(".ralph/.gitignore")).unwrap();
+    run(&project, &["-p", "do it"], &script).run().code(0);
+    assert!(project.has(".ralph/.gitignore"));
+}
+
+#[test]
+fn what_the_agent_committed_itself_is_pushed() {
+    let project = project(&["commit", "push"]);
+    with_remote(&project);
+    let commit = "touch new; git add new; git commit --quiet -m 'By the agent'";
+    let steps = json!([{"shell": commit}, {"print": DONE}]);
+    let output = run(&project, &["-p", "do it"], &works(&steps, "not asked for")).run();
+    output.code(0).stdout_has("nothing to commit");
+    assert_eq!(pushed(&project), "By the agent");
+}

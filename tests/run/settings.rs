@@ -1,0 +1,153 @@
+//! Where settings come from, as it is seen from outside.
+
+use serde_json::{Value, json};
+
+use crate::support::Project;
+use crate::{DONE, argv, run};
+
+#[test]
+fn files_then_environment_then_flags() {
+    let project = Project::new();
+    project.agent_named("robot", &json!([project.record()]));
+    project.settings(&json!({"agent": {"command": "robot"}}));
+    let iterations = |args: &[&str], env: Option<&str>| {
+        let mut ralph = project.ralph(["run", "-p", "do it"]).args(args);
+        if let Some(value) = env {
+            ralph = ralph.env("RALPH_MAXIMUM_ITERATIONS", value);
+        }
+        ralph.run().code(1);
+        project.events().all("iteration_started").len()
+    };
+    let origin = |env: Option<&str>| {
+        let mut ralph = project.ralph(["settings"]);
+        if let Some(value) = env {
+            ralph = ralph.env("RALPH_MAXIMUM_ITERATIONS", value);
+        }
+        let output = ralph.run();
+        let line = output.stdout.lines().find(|line| line.starts_with("maximumIterations"));
+        line.expect("the setting").to_owned()
+    };
+    assert_eq!(iterations(&[], None), 10);
+    project.settings(&json!({"agent": {"command": "robot"}, "maximumIterations": 5}));
+    assert_eq!(iterations(&[], None), 5);
+    assert!(origin(None).ends_with("# .ralph/settings.json"), "{}", origin(None));
+    project.write(".ralph/settings.local.json", r#"{"maximumIterations": 4}"#);
+    assert_eq!(iterations(&[], None), 4);
+    assert!(origin(None).ends_with("# .ralph/settings.local.json"), "{}", origin(None));
+    assert_eq!(iterations(&[], Some("3")), 3);
+    assert!(origin(Some("3")).contains("RALPH_MAXIMUM_ITERATIONS"), "{}", origin(Some("3")));
+    assert_eq!(iterations(&["-n", "2"], Some("3")), 2);
+}
+
+#[test]
+fn objects_merge_and_arrays_replace() {
+    let project = Project::new();
+    project.agent_named("robot", &json!([project.record(), {"print": DONE}]));
+    project.settings(
+        &json!({"agent": {"command": "robot", "flags": ["--one", "--two"], "env": {"A": "1"}}}),
+    );
+    project.write(
+        ".ralph/settings.local.json",
+        r#"{"agent": {"flags": ["--three"], "env": {"B": "2"}}}"#,
+    );
+    project.ralph(["run", "-p", "do it"]).run().code(0);
+    assert_eq!(argv(&project), [["--three"]]);
+    let env = &project.recorded()[0]["env"];
+    assert_eq!((&env["A"], &env["B"]), (&json!("1"), &json!("2")));
+}
+
+#[test]
+fn another_settings_file_may_be_named() {
+    let project = Project::new();
+    project.agent_named("robot", &json!([{"print": DONE}]));
+    project.settings(&json!({"agent": {"command": "missing"}}));
+    project.write("ci/ralph.json", r#"{"agent": {"command": "robot"}}"#);
+    project.ralph(["run", "-p", "do it", "--settings", "ci/ralph.json"]).run().code(0);
+    let output = project.ralph(["run", "-p", "do it", "--settings", "ci/none.json"]).run();
+    output.code(2).stderr_has("ci/none.json: no such file");
+}
+
+#[test]
+fn mistakes_are_named_by_file_and_key_all_at_once_and_nothing_runs() {
+    let project = Project::new();
+    project.settings(&json!({
+        "maxmumIterations": 3,
+        "agent": {"flags": "--model opus"},
+        "guardrails": [{"command": "true", "failAction": "EXPLODE"}],
+    }));
+    project.write(".ralph/settings.local.json", "{\"verbose\": }");
+    let output = run(&project, &["-p", "do it"], &json!([project.record()])).run();
+    output
+        .code(2)
+        .stderr_has(".ralph/settings.json: ")
+        .stderr_has("maxmumIterations")
+        .stderr_has("maximumIterations")
+        .stderr_has("agent.flags")
+        .stderr_has("guardrails[0].failAction")
+        .stderr_has(".ralph/settings.local.json")
+        .stdout_is("");
+    assert_eq!(project.recorded().len(), 0);
+    assert!(!project.has(".ralph/runs"));
+}
+
+#[test]
+fn flags_whose_quotes_are_open_are_named_once() {
+    let project = Project::new();
+    project.agent_named("robot", &json!([project.record()]));
+    project.settings(&json!({"agent": {"command": "robot", "flags": ["--say don't"]}}));
+    let output = project.ralph(["run", "-p", "do it"]).run();
+    output.code(2).stderr_has("agent.flags[0]: a quote is not closed");
+    assert_eq!(output.stderr.matches("agent.flags").count(), 1, "{}", output.stderr);
+}
+
+#[test]
+fn unknown_variables_are_warned_about() {
+    let project = Project::new();
+    let output = run(&project, &["-p", "do it"], &json!([{"print": DONE}]))
+        .env("RALPH_MAXIMUM_ITERATION", "3")
+        .env("RALPH_HOME", project.home())
+        .run();
+    output.code(0).stderr_has("RALPH_MAXIMUM_ITERATION").stderr_has("RALPH_MAXIMUM_ITERATIONS?");
+    output.stderr_lacks("RALPH_HOME");
+}
+
+#[test]
+fn verbose_says_which_settings_were_loaded_and_keeps_secrets() {
+    let project = Project::new();
+    project.settings(&json!({"agent": {"env": {"API_TOKEN": "hunter2"}}}));
+    project.write(".ralph/settings.local.json", r#"{"maximumIterations": 3}"#);
+    let output = run(&project, &["-V", "-p", "do it"], &json!([{"print": DONE}])).run();
+    output
+        .code(0)
+        .stderr_has("[ralph] Loading settings from .ralph/settings.json\n")
+        .stderr_has("[ralph] Loading settings from .ralph/settings.local.json\n")
+        .stderr_has("maximumIterations=3")
+        .stderr_lacks("hunter2");
+    let journal = std::fs::read_to_string(project.newest_run().join("events.jsonl")).unwrap();
+    assert!(!journal.contains("hunter2"));
+}
+
+#[test]
+fn without_an_agent_those_on_the_path_are_named() {
+    let project = Project::new();
+    project
+        .ralph(["run", "-p", "do it"])
+        .env("PATH", "/nowhere")
+        .run()
+        .code(2)
+        .stderr_has("no agent");
+    project.agent_named("codex", &Value::Null);
+    let output = project.ralph(["run", "-p", "do it"]).run();
+    output.code(2).stderr_has("no agent is configured").stderr_has("codex").stderr_has("ralph run");
+}
+
+#[test]
+fn an_agent_that_is_not_there_is_told_before_anything_is_done() {
+    let project = Project::new();
+    for (agent, says) in [("no-such-agent", "no-such-agent"), ("./robot", "./robot")] {
+        project.ralph(["run", "-p", "x", "--", agent]).run().code(2).stderr_has(says);
+    }
+    let output = project.ralph(["run", "-p", "x", "--", "claude"]).env("PATH", "/nowhere").run();
+    output.code(2).stderr_has("install it");
+    assert!(!project.has(".ralph"));
+}

@@ -1,0 +1,155 @@
+//! On a real terminal, and with signals.
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::support::{LONG, Project, wait_until};
+use crate::{DONE, run, run_with};
+
+#[test]
+fn a_status_line_is_there_while_the_run_goes_on_and_gone_at_its_end() {
+    let project = Project::new();
+    let go = project.beside("go");
+    let script = json!([
+        {"claude": "init"}, {"claude": {"text": "On it."}},
+        {"claude": {"tool": {"name": "Bash", "input": {"command": "make"}}}},
+        {"wait_for": go},
+        {"claude": {"tool_result": {"content": "ok"}}},
+        {"claude": {"text": DONE}}, {"claude": {"result": {"total_cost_usd": 0.5}}},
+    ]);
+    let tmux = run_with("claude", &project, &["-p", "do it"], &script).in_tmux();
+    let screen = tmux.wait_for_text(LONG, "⏺ Bash(make)");
+    let last = screen.trim_end().lines().last().unwrap().to_owned();
+    assert!(last.contains("1/10") && last.contains("Bash"), "no status line: {screen}");
+    std::fs::write(go, "").unwrap();
+    assert_eq!(tmux.wait_for_exit(LONG), 0);
+    let screen = tmux.scrollback();
+    assert!(screen.contains("✅ Complete (cost: $0.50"), "{screen}");
+    let last = screen.lines().rfind(|line| !line.is_empty() && !line.starts_with("Pane is dead"));
+    assert!(last.unwrap().starts_with("✅ Run complete"), "{screen}");
+    assert_eq!(screen.matches("Bash").count(), 2, "{screen}");
+}
+
+#[test]
+fn ctrl_c_lets_the_agent_finish() {
+    let project = Project::new();
+    let go = project.beside("go");
+    let script =
+        json!([{"print": "here"}, {"wait_for": go}, {"print": "finished"}, {"print": DONE}]);
+    let tmux = run(&project, &["-p", "do it"], &script).in_tmux();
+    tmux.wait_for_text(LONG, "here");
+    tmux.send_keys(["C-c"]);
+    let screen = tmux.wait_for_text(LONG, "Received signal, shutting down...");
+    assert!(!screen.contains("finished"), "{screen}");
+    std::fs::write(go, "").unwrap();
+    assert_eq!(tmux.wait_for_exit(LONG), 130);
+    let events = project.events();
+    assert_eq!(events.find("agent_ended")["class"], "answered", "the key did not reach the agent");
+    assert_eq!(events.find("run_ended")["outcome"], "interrupted");
+}
+
+#[test]
+fn ctrl_c_twice_ends_the_agent_and_all_that_it_started() {
+    let project = Project::new();
+    let pid_file = project.beside("tool.pid");
+    let script = json!([{"stray": {"pid_file": pid_file}}, {"print": "here"}, "hang"]);
+    let tmux = run(&project, &["-p", "do it"], &script).in_tmux();
+    tmux.wait_for_text(LONG, "here");
+    tmux.send_keys(["C-c"]);
+    tmux.wait_for_text(LONG, "Received signal, shutting down...");
+    tmux.send_keys(["C-c"]);
+    assert_eq!(tmux.wait_for_exit(LONG), 130);
+    assert_eq!(project.events().find("agent_ended")["ended_by"], "interrupt");
+    drop(tmux);
+    wait_until(LONG, || project.processes().is_empty());
+}
+
+#[test]
+fn no_color_is_honoured_on_a_terminal() {
+    let project = Project::new();
+    let script = json!([{"print": DONE}]);
+    let tmux = run(&project, &["-p", "do it"], &script).env("NO_COLOR", "1").in_tmux();
+    assert_eq!(tmux.wait_for_exit(LONG), 0);
+    assert!(!tmux.capture_with_colors().contains('\x1b'));
+    drop(tmux);
+    let project = Project::new();
+    let tmux = run(&project, &["-p", "do it"], &script).in_tmux();
+    assert_eq!(tmux.wait_for_exit(LONG), 0);
+    assert!(tmux.capture_with_colors().contains("\x1b[32m"), "{}", tmux.capture_with_colors());
+}
+
+#[test]
+fn a_signal_lets_a_guardrail_finish_and_nothing_after_it() {
+    let project = Project::new();
+    let go = project.beside("go");
+    let command =
+        format!("touch running; until test -e '{}'; do sleep 0.01; done; touch ran", go.display());
+    project.settings(&json!({"guardrails": [{"command": command}, {"command": "touch second"}]}));
+    let running = run(&project, &["-p", "do it"], &json!([{"print": DONE}])).start();
+    project.wait_for_file("running");
+    running.signal(Signal::TERM);
+    wait_until(LONG, || running.stderr().contains("Received signal, shutting down..."));
+    std::fs::write(go, "").unwrap();
+    running.wait().code(130);
+    assert!(project.has("ran") && !project.has("second"));
+}
+
+#[test]
+fn a_hang_up_ends_the_agent_at_once() {
+    let project = Project::new();
+    let running = run(&project, &["-p", "do it"], &json!([{"print": "here"}, "hang"])).start();
+    wait_until(LONG, || running.stdout().contains("here"));
+    running.signal(Signal::HUP);
+    running.wait().code(130);
+    assert_eq!(project.processes(), []);
+    assert_eq!(project.events().find("run_ended")["outcome"], "interrupted");
+}
+
+#[test]
+fn a_second_signal_ends_a_guardrail_with_all_that_it_started() {
+    let project = Project::new();
+    let command = "sleep 100 & touch running; wait";
+    project.settings(&json!({"guardrails": [{"command": command}]}));
+    let running = run(&project, &["-p", "do it"], &json!([{"print": DONE}])).start();
+    project.wait_for_file("running");
+    running.signal(Signal::INT);
+    wait_until(LONG, || running.stderr().contains("Received signal, shutting down..."));
+    running.signal(Signal::TERM);
+    running.wait().code(130);
+    assert_eq!(project.processes(), []);
+}
+
+#[test]
+fn ctrl_c_does_not_reach_a_guardrail() {
+    let project = Project::new();
+    let go = project.beside("go");
+    let command =
+        format!("echo checking; until test -e '{}'; do sleep 0.01; done; touch ran", go.display());
+    project.settings(&json!({"guardrails": [{"command": command}]}));
+    let tmux = run(&project, &["-p", "do it"], &json!([{"print": DONE}])).in_tmux();
+    tmux.wait_for_text(LONG, "Guardrail: echo checking");
+    tmux.send_keys(["C-c"]);
+    tmux.wait_for_text(LONG, "Received signal, shutting down...");
+    std::fs::write(go, "").unwrap();
+    assert_eq!(tmux.wait_for_exit(LONG), 130);
+    assert!(project.has("ran"));
+}
+
+#[test]
+fn a_wait_is_counted_down() {
+    let project = Project::new();
+    let now = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH);
+    let message = format!("Claude AI usage limit reached|{}", now.unwrap().as_secs() + 3000);
+    let script = json!([{"claude": {"result": {"is_error": true, "result": message}}}]);
+    let tmux = run_with("claude", &project, &["-p", "do it"], &script).in_tmux();
+    tmux.wait_for_text(LONG, "Rate limit: waiting until");
+    let status = || {
+        let screen = tmux.capture();
+        screen.trim_end().lines().last().unwrap_or_default().to_owned()
+    };
+    let first = status();
+    assert!(first.contains("rate limit"), "{first}");
+    wait_until(LONG, || status() != first);
+    tmux.send_keys(["C-c"]);
+    assert_eq!(tmux.wait_for_exit(LONG), 130);
+}
