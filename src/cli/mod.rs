@@ -383,7 +383,7 @@ fn exit_code(result: Result<u8, Error>) -> ExitCode {
     match result {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            let _ = io::stderr().write_all(error.to_string().as_bytes());
+            let _ = io::stderr().write_all(format!("{error}\n").as_bytes());
             ExitCode::from(error.exit_code())
         }
     }
