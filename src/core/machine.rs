@@ -144,7 +144,9 @@ enum Phase {
         started: u64,
         ending: bool,
     },
-    LookingAtScm,
+    LookingAtScm {
+        ending: bool,
+    },
     Scm {
         index: usize,
         ending: bool,
@@ -330,7 +332,7 @@ impl LoopMachine {
             Input::AgentEnded(report) => self.agent_ended(now, *report, &mut out),
             Input::GuardrailEnded { failed } => self.guardrail_ended(now, failed, &mut out),
             Input::ScmLooked { dirty } => {
-                if self.phase == Phase::LookingAtScm {
+                if let Phase::LookingAtScm { .. } = self.phase {
                     self.dirty = dirty;
                     if self.stop.is_some() {
                         self.stop_here(now, &mut out);
@@ -626,7 +628,7 @@ impl LoopMachine {
         } else if self.rules.scm.is_empty() {
             self.check_completion(now, out);
         } else {
-            self.phase = Phase::LookingAtScm;
+            self.phase = Phase::LookingAtScm { ending: false };
             out.push(Action::LookAtScm);
         }
     }
@@ -812,7 +814,8 @@ impl LoopMachine {
                 *ending = true;
                 out.push(Action::EndGuardrail { timed_out: false });
             }
-            Phase::Scm { ending: ending @ false, .. } => {
+            Phase::Scm { ending: ending @ false, .. }
+            | Phase::LookingAtScm { ending: ending @ false } => {
                 *ending = true;
                 out.push(Action::EndScmTask);
             }

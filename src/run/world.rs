@@ -2,11 +2,12 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, sync_channel};
 
 use crate::core::machine::Now;
 use crate::process::{ChildId, Launch, Occurrence, System};
+use crate::state::lock::{Holder, Lock};
 use crate::state::runs::RunFiles;
 
 /// A file that a run adds to.
@@ -36,6 +37,11 @@ pub trait World {
     /// Begins a new log.
     fn open_log(&mut self, path: &Path) -> io::Result<()>;
     fn append(&mut self, record: Record, bytes: &[u8]) -> io::Result<()>;
+    /// Puts back what is ours and was removed meanwhile, and says what that was.
+    ///
+    /// # Errors
+    /// The journal is lost for good.
+    fn restore(&mut self) -> io::Result<Vec<&'static str>>;
     /// Sees to it that the journal is safe from a power cut, soon.
     fn sync(&mut self);
 }
@@ -47,11 +53,32 @@ pub struct RealWorld {
     files: RunFiles,
     log: Option<File>,
     syncer: Option<SyncSender<()>>,
+    lock: Lock,
+    lock_path: PathBuf,
+    me: Holder,
 }
 
 impl RealWorld {
-    pub fn new(system: System, files: RunFiles) -> Self {
-        RealWorld { system, files, log: None, syncer: None }
+    /// `lock` is the project's, at `lock_path`, held by `me`.
+    pub fn new(
+        system: System,
+        files: RunFiles,
+        lock: Lock,
+        lock_path: PathBuf,
+        me: Holder,
+    ) -> Self {
+        RealWorld { system, files, log: None, syncer: None, lock, lock_path, me }
+    }
+
+    /// Ends what is still running and gives the project back.
+    ///
+    /// # Errors
+    /// The note in the lock's file cannot be wiped.
+    pub fn close(self) -> io::Result<()> {
+        let RealWorld { system, files, lock, .. } = self;
+        drop(system);
+        drop(files);
+        lock.give_back(None)
     }
 
     /// A disk takes milliseconds to sync, an instant agent less than one to run. So another thread
@@ -97,7 +124,7 @@ impl World for RealWorld {
     }
 
     fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        std::fs::write(path, bytes)
+        in_its_directory(path, || std::fs::write(path, bytes))
     }
 
     fn remove(&mut self, path: &Path) -> io::Result<()> {
@@ -109,8 +136,8 @@ impl World for RealWorld {
 
     fn open_log(&mut self, path: &Path) -> io::Result<()> {
         self.log = None;
-        let file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
-        self.log = Some(file);
+        let options = OpenOptions::new().write(true).create(true).truncate(true).clone();
+        self.log = Some(in_its_directory(path, || options.open(path))?);
         Ok(())
     }
 
@@ -122,6 +149,20 @@ impl World for RealWorld {
         }
     }
 
+    fn restore(&mut self) -> io::Result<Vec<&'static str>> {
+        let mut restored = Vec::new();
+        if self.files.restore()? {
+            restored.push("the run's journal");
+            // It holds on to the file that is gone.
+            self.syncer = None;
+        }
+        // A lock that cannot be had again is no reason to stop working.
+        if self.lock.restore(&self.lock_path, &self.me).unwrap_or(false) {
+            restored.push("the project's lock");
+        }
+        Ok(restored)
+    }
+
     fn sync(&mut self) {
         if self.syncer.is_none() {
             // Without a thread the journal is as safe as any other file.
@@ -131,5 +172,17 @@ impl World for RealWorld {
             // One that is under way is followed by one more; further ones add nothing.
             let _ = syncer.try_send(());
         }
+    }
+}
+
+/// Makes the directory of `path` if that is what is missing: an agent that cleans up may have taken
+/// it for rubbish.
+fn in_its_directory<T>(path: &Path, write: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    match (write(), path.parent()) {
+        (Err(err), Some(parent)) if err.kind() == io::ErrorKind::NotFound => {
+            std::fs::create_dir_all(parent)?;
+            write()
+        }
+        (written, _) => written,
     }
 }

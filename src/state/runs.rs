@@ -1,7 +1,8 @@
 //! The runs of a project: a directory each, under `.ralph/runs`.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Seek, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -84,6 +85,7 @@ pub fn prune(runs_dir: &Path, keep: usize) -> io::Result<()> {
 pub struct RunFiles {
     pub dir: RunDir,
     journal: File,
+    journal_size: u64,
     raw: Raw,
 }
 
@@ -92,16 +94,40 @@ impl RunFiles {
     pub fn create(runs_dir: &Path, id: &str, max_raw: u64) -> io::Result<RunFiles> {
         let dir = RunDir { id: id.to_owned(), path: runs_dir.join(id) };
         std::fs::create_dir_all(&dir.path)?;
-        let journal = OpenOptions::new().append(true).create_new(true).open(dir.journal())?;
-        // Others tell by this lock that the run is going on. A file system without locks is no
-        // reason not to run.
-        let _ = journal.try_lock();
+        let journal = new_journal(&dir.journal())?;
         let raw = Raw { path: dir.raw(), file: None, size: 0, max_file: max_raw / 2 };
-        Ok(RunFiles { dir, journal, raw })
+        Ok(RunFiles { dir, journal, journal_size: 0, raw })
     }
 
+    /// Puts the journal back where it was if an agent or a guardrail has removed it (`git clean -fdx`
+    /// does), and tells whether it had to.
+    ///
+    /// # Errors
+    /// It cannot be put back, or something else has its name.
+    pub fn restore(&mut self) -> io::Result<bool> {
+        if is_still_at(&self.journal, &self.dir.journal()) {
+            return Ok(false);
+        }
+        std::fs::create_dir_all(&self.dir.path)?;
+        let mut copy = new_journal(&self.dir.journal())?;
+        self.journal.rewind()?;
+        io::copy(&mut self.journal, &mut copy)?;
+        self.journal = copy;
+        // The newest of the agent's bytes go to a new file; the older ones are gone.
+        self.raw.file = None;
+        self.raw.size = 0;
+        Ok(true)
+    }
+
+    /// Adds whole lines. If they do not all fit, none of them is kept: what is written later, once
+    /// there is room again, must not become part of a torn line.
     pub fn append_journal(&mut self, lines: &[u8]) -> io::Result<()> {
-        self.journal.write_all(lines)
+        let written = self.journal.write_all(lines);
+        match &written {
+            Ok(()) => self.journal_size += lines.len() as u64,
+            Err(_) => self.journal.set_len(self.journal_size)?,
+        }
+        written
     }
 
     pub fn append_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -112,6 +138,23 @@ impl RunFiles {
     pub fn journal_handle(&self) -> io::Result<File> {
         self.journal.try_clone()
     }
+}
+
+/// Whether a file that is open still has this name.
+pub(super) fn is_still_at(file: &File, path: &Path) -> bool {
+    let identity = |meta: &std::fs::Metadata| (meta.dev(), meta.ino());
+    match (file.metadata(), path.symlink_metadata()) {
+        (Ok(ours), Ok(there)) => identity(&ours) == identity(&there),
+        _ => false,
+    }
+}
+
+fn new_journal(path: &Path) -> io::Result<File> {
+    let journal = OpenOptions::new().read(true).append(true).create_new(true).open(path)?;
+    // Others tell by this lock that the run is going on. A file system without locks is no reason
+    // not to run.
+    let _ = journal.try_lock();
+    Ok(journal)
 }
 
 /// The agent's bytes as they came, the newest of them: when one file is half of what is allowed, it is
@@ -169,6 +212,22 @@ mod tests {
         let left: Vec<String> = list(dir.path()).unwrap().into_iter().map(|run| run.id).collect();
         assert_eq!(left, [&ids[0], &ids[3], &ids[4]].map(Clone::clone));
         assert!(dir.path().join("mine").exists());
+    }
+
+    #[test]
+    fn a_journal_that_was_removed_is_put_back_with_all_that_it_held() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut files = RunFiles::create(dir.path(), &new_id(0), 100).unwrap();
+        files.append_journal(b"one\n").unwrap();
+        assert!(!files.restore().unwrap());
+        std::fs::remove_dir_all(&files.dir.path).unwrap();
+        files.append_journal(b"two\n").unwrap();
+        files.append_raw(b"raw").unwrap_err();
+        assert!(files.restore().unwrap());
+        files.append_journal(b"three\n").unwrap();
+        files.append_raw(b"raw").unwrap();
+        assert_eq!(std::fs::read(files.dir.journal()).unwrap(), b"one\ntwo\nthree\n");
+        assert!(files.dir.is_running(), "the lock moves along");
     }
 
     #[test]

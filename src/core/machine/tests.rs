@@ -531,7 +531,7 @@ impl World {
                     assert!(self.idle() && !self.stop_asked && !self.guardrail_failed);
                     self.scm = true;
                 }
-                Action::EndScmTask => assert!(self.scm),
+                Action::EndScmTask => assert!(self.scm || self.looking),
                 Action::CheckGates => {
                     assert!(self.idle() && !self.guardrail_failed);
                     self.gates = true;
