@@ -1,5 +1,6 @@
 //! `ralph run`: flags and settings become a [`RunSpec`].
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
@@ -34,6 +35,11 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Error> {
 /// The same with a project that is known, and with settings beyond what flags can say.
 pub(super) fn run_in(project: &Project, args: &RunArgs, extra: Vec<Flag>) -> Result<u8, Error> {
     let prompt = prompt_source(args.prompt.as_deref(), args.prompt_file.as_deref())?;
+    let ralph_dir = project.ralph_dir();
+    if ralph_dir.metadata().is_ok_and(|meta| !meta.is_dir()) {
+        return Err(Error::input(format!("not a directory: {}", ralph_dir.display()))
+            .hint("ralph keeps its settings, journal and logs there; move that file away"));
+    }
     let loaded = load(project, &args.common, args.completion_response.as_deref(), extra)?;
     let settings = &loaded.settings;
     refuse_what_is_missing(settings)?;
@@ -91,21 +97,22 @@ fn prompt_source(text: Option<&str>, file: Option<&Path>) -> Result<PromptSource
         (Some(text), None) => Ok(PromptSource::Text(text.to_owned())),
         (None, Some(path)) => {
             // A problem that is found now costs nothing.
-            match std::fs::metadata(path) {
-                Err(err) if err.kind() == std::io::ErrorKind::NotFound => {
-                    return Err(Error::input(format!("prompt file not found: {}", path.display())));
+            let unreadable = |err: &io::Error| match err.kind() {
+                io::ErrorKind::NotFound => {
+                    Error::input(format!("prompt file not found: {}", path.display()))
+                        .hint("write what the agent is to do into it, or use -p \"…\"")
                 }
-                Ok(meta) if meta.is_dir() => {
-                    return Err(Error::input(format!(
-                        "the prompt file is a directory: {}",
-                        path.display()
-                    )));
+                io::ErrorKind::IsADirectory => {
+                    Error::input(format!("the prompt file is a directory: {}", path.display()))
+                        .hint("name a file in it")
                 }
-                _ => {}
+                _ => Error::input(format!("cannot read prompt file: {}: {err}", path.display())),
+            };
+            let bytes = std::fs::read(path).map_err(|err| unreadable(&err))?;
+            if bytes.trim_ascii().is_empty() {
+                return Err(Error::input(format!("the prompt file is empty: {}", path.display()))
+                    .hint("write what the agent is to do into it"));
             }
-            std::fs::File::open(path).map_err(|err| {
-                Error::input(format!("cannot read prompt file: {}: {err}", path.display()))
-            })?;
             let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
             Ok(PromptSource::File(path))
         }
@@ -203,7 +210,7 @@ fn agent_spec(
     };
     let path = std::env::var_os("PATH");
     if process::find_program(program.as_ref(), path.as_deref(), project.root()).is_none() {
-        return Err(not_installed(&program, adapter));
+        return Err(not_installed(&program, adapter, project.root()));
     }
     // Words after `--` are arguments already; those of the settings may need splitting.
     let flags = match agent_command.split_first() {
@@ -250,10 +257,18 @@ fn no_agent() -> Error {
     }
 }
 
-fn not_installed(program: &str, adapter: &'static dyn Adapter) -> Error {
+fn not_installed(program: &str, adapter: &'static dyn Adapter, dir: &Path) -> Error {
     let error = Error::usage(format!("the agent was not found: {program}"));
     if program.contains('/') {
-        error.hint("no file of that name can be run; check the path")
+        match std::fs::metadata(dir.join(program)) {
+            Ok(meta) if meta.is_dir() => {
+                Error::usage(format!("the agent is a directory: {program}"))
+                    .hint("name the program in it")
+            }
+            Ok(_) => Error::usage(format!("the agent may not be executed: {program}"))
+                .hint(format!("chmod +x {}", shell_words::quote(program))),
+            Err(_) => error.hint("there is no file of that name; check the path"),
+        }
     } else if adapter.name() == "text" {
         error.hint("no program of that name is on the PATH; check its name, or give its whole path")
     } else {
