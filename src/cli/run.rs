@@ -1,6 +1,7 @@
 //! `ralph run`: flags and settings become a [`RunSpec`].
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
@@ -25,6 +26,9 @@ use crate::run::spec::{AgentSpec, GuardrailSpec, PromptSource, RunSpec, ScmSpec}
 use crate::state::project::Project;
 
 use super::{LoopArgs, OutputForm, RunArgs};
+
+/// What is read at most of a prompt that has no end, such as a device.
+const LARGEST_PIPED_PROMPT: u64 = 64 << 20;
 
 /// # Errors
 /// Whatever keeps the run from starting. What happens after that is an event, and an exit code.
@@ -108,10 +112,18 @@ fn prompt_source(text: Option<&str>, file: Option<&Path>) -> Result<PromptSource
                 }
                 _ => Error::input(format!("cannot read prompt file: {}: {err}", path.display())),
             };
-            let bytes = std::fs::read(path).map_err(|err| unreadable(&err))?;
+            let file = File::open(path).map_err(|err| unreadable(&err))?;
+            let is_file = file.metadata().is_ok_and(|meta| meta.is_file());
+            let mut bytes = Vec::new();
+            let limit = if is_file { u64::MAX } else { LARGEST_PIPED_PROMPT };
+            file.take(limit).read_to_end(&mut bytes).map_err(|err| unreadable(&err))?;
             if bytes.trim_ascii().is_empty() {
                 return Err(Error::input(format!("the prompt file is empty: {}", path.display()))
                     .hint("write what the agent is to do into it"));
+            }
+            if !is_file {
+                // What comes by a pipe (`-f <(…)`, `-f /dev/stdin`) cannot be read again.
+                return Ok(PromptSource::Text(String::from_utf8_lossy(&bytes).into_owned()));
             }
             let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
             Ok(PromptSource::File(path))

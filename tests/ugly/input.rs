@@ -110,6 +110,25 @@ fn a_prompt_file_that_goes_away_ends_the_run_and_says_so() {
 }
 
 #[test]
+fn a_prompt_by_a_pipe_is_good_for_all_iterations() {
+    let project = Project::new();
+    let agent = project.fake_agent(&json!([project.record(), {"print": "more"}]));
+    let output = project
+        .ralph(["run", "-n", "2", "-f", "/dev/stdin", "--"])
+        .args(agent)
+        .stdin("do it")
+        .run();
+    output.code(1);
+    // Standard input is a file in these tests, so it could be read twice; a pipe could not.
+    let agent = project.fake_agent(&json!([project.record(), {"print": "more"}])).join(" ");
+    let ralph = env!("CARGO_BIN_EXE_ralph");
+    let script = format!("echo do it | {ralph} run -n 2 -f /dev/stdin -- {agent}");
+    project.program("sh", ["-c", &script]).run().code(1);
+    let prompts: Vec<_> = project.recorded().iter().map(|start| start["prompt"].clone()).collect();
+    assert_eq!(prompts, ["do it", "do it", "do it\n", "do it\n"]);
+}
+
+#[test]
 fn without_an_agent_those_that_are_there_are_named() {
     let project = Project::new();
     project.agent_named("codex", &json!([]));

@@ -115,6 +115,26 @@ fn after_limits() {
 }
 
 #[test]
+fn the_time_of_a_run_ends_whatever_it_is_doing() {
+    let hangs = "trap '' TERM; sleep 100";
+    for settings in [
+        json!({"guardrails": [{"command": hangs}]}),
+        json!({"retry": {"backoffSeconds": 100}}),
+        json!({"scm": {"command": "sh", "tasks": [format!("-c \"{hangs}\"")]}}),
+    ] {
+        let project = Project::new();
+        let mut settings = settings;
+        settings["budget"] = json!({"duration": "500ms"});
+        project.settings(&settings);
+        let fails = settings.get("retry").is_some();
+        let agent = project.fake_agent(&json!([{"print": DONE}, {"exit": u8::from(fails)}]));
+        project.ralph(["run", "-p", "x", "--"]).args(agent).run().code(3);
+        assert_eq!(project.processes(), []);
+        assert_eq!(project.events().last("run_ended")["outcome"], "budget", "{settings}");
+    }
+}
+
+#[test]
 fn after_the_grace_of_a_final_result() {
     let project = Project::new();
     project.settings(&json!({"resultGraceSeconds": 0.3}));
