@@ -30,11 +30,14 @@ fn bytes_of_every_kind_end_up_in_the_journal_and_complete_the_run() {
 }
 
 #[test]
-fn a_line_of_fifty_megabytes_as_text_and_in_a_stream() {
+fn a_line_of_fifty_megabytes_of_text() {
     let project = Project::new();
     let agent = project.fake_agent(&json!([{"long_line_megabytes": 50}, {"print": DONE}]));
     project.ralph(["run", "-q", "-p", "x", "--"]).args(agent).run().code(0);
+}
 
+#[test]
+fn a_line_of_fifty_megabytes_in_a_stream() {
     let project = Project::new();
     project.agent_named(
         "claude",

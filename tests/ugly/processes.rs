@@ -62,21 +62,46 @@ fn hanging(project: &Project) -> Running {
     run
 }
 
-#[test]
-fn after_signals() {
-    let twice = |signal| vec![signal, signal];
-    for signals in [twice(Signal::INT), twice(Signal::TERM), vec![Signal::HUP]] {
-        let project = Project::new();
-        let run = hanging(&project);
-        for (sent, signal) in signals.iter().enumerate() {
-            run.signal(*signal);
-            wait_until(LONG, || project.events().all("stop_requested").len() == sent + 1);
-        }
-        run.wait().code(130).stderr_has("Received");
-        nothing_is_left(&project);
-        assert_eq!(project.events().last("agent_ended")["ended_by"], "interrupt");
-        assert_eq!(project.events().last("run_ended")["outcome"], "interrupted");
+#[track_caller]
+fn ended_by(signals: &[Signal]) {
+    let project = Project::new();
+    let run = hanging(&project);
+    for (sent, signal) in signals.iter().enumerate() {
+        run.signal(*signal);
+        wait_until(LONG, || project.events().all("stop_requested").len() == sent + 1);
     }
+    run.wait().code(130).stderr_has("Received");
+    nothing_is_left(&project);
+    assert_eq!(project.events().last("agent_ended")["ended_by"], "interrupt");
+    assert_eq!(project.events().last("run_ended")["outcome"], "interrupted");
+}
+
+#[test]
+fn after_two_interrupts() {
+    ended_by(&[Signal::INT, Signal::INT]);
+}
+
+#[test]
+fn after_two_terminations() {
+    ended_by(&[Signal::TERM, Signal::TERM]);
+}
+
+#[test]
+fn after_a_hang_up() {
+    ended_by(&[Signal::HUP]);
+}
+
+#[test]
+fn nohup_is_heeded() {
+    let project = Project::new();
+    let agent = project.fake_agent(&json!([{"wait_for": "go"}, {"print": DONE}]));
+    let ralph = env!("CARGO_BIN_EXE_ralph");
+    let run = project.program("nohup", [ralph, "run", "-p", "x", "--"]).args(agent).start();
+    wait_until(LONG, || project.has(".ralph/runs") && project.events().has("agent_started"));
+    run.signal(Signal::HUP);
+    project.write("go", "");
+    run.wait().code(0);
+    assert!(!project.events().has("stop_requested"));
 }
 
 #[test]
@@ -116,7 +141,7 @@ fn after_limits() {
 
 #[test]
 fn the_time_of_a_run_ends_whatever_it_is_doing() {
-    let hangs = "trap '' TERM; sleep 100";
+    let hangs = "sleep 100";
     for settings in [
         json!({"guardrails": [{"command": hangs}]}),
         json!({"retry": {"backoffSeconds": 100}}),
@@ -185,7 +210,7 @@ fn version_control_that_hangs_is_ended() {
         let project = Project::git();
         // git by another name would not be known for git.
         let git = format!(
-            "case $1 in {hangs_in}) trap '' TERM; : >'{}'; sleep 100;; *) exec /usr/bin/git \"$@\";; esac",
+            "case $1 in {hangs_in}) : >'{}'; sleep 100;; *) exec /usr/bin/git \"$@\";; esac",
             project.beside("reached").display()
         );
         let path = project.beside("bin").join("git");
