@@ -220,7 +220,12 @@ fn agent_spec(
                 .hint(format!("known are {}", names.join(", ")))
         })?,
     };
-    let path = std::env::var_os("PATH");
+    // The agent is looked for where it will be looked for when it is started.
+    let path = match agent.env.get("PATH") {
+        Some(path) => Some(path.into()),
+        None if agent.env_exclude.iter().any(|name| name == "PATH") => None,
+        None => std::env::var_os("PATH"),
+    };
     if process::find_program(program.as_ref(), path.as_deref(), project.root()).is_none() {
         return Err(not_installed(&program, adapter, project.root()));
     }
@@ -279,6 +284,9 @@ fn not_installed(program: &str, adapter: &'static dyn Adapter, dir: &Path) -> Er
             }
             Ok(_) => Error::usage(format!("the agent may not be executed: {program}"))
                 .hint(format!("chmod +x {}", shell_words::quote(program))),
+            Err(_) if program.starts_with("~/") => {
+                error.hint("no shell is involved, so ~ means nothing; write the whole path")
+            }
             Err(_) => error.hint("there is no file of that name; check the path"),
         }
     } else if adapter.name() == "text" {

@@ -179,10 +179,7 @@ impl<W: World> Driver<'_, W> {
         match self.world.restore() {
             Ok(restored) => {
                 self.raw_broken &= restored.is_empty();
-                for what in restored {
-                    let dir = self.spec.ralph_dir.display();
-                    let message =
-                        format!("{what} in {dir} had been removed or moved; it was put back");
+                for message in restored {
                     self.recorder.record(&Event::Warning { message: message.into() });
                 }
             }

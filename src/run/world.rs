@@ -37,11 +37,11 @@ pub trait World {
     /// Begins a new log.
     fn open_log(&mut self, path: &Path) -> io::Result<()>;
     fn append(&mut self, record: Record, bytes: &[u8]) -> io::Result<()>;
-    /// Puts back what is ours and was removed meanwhile, and says what that was.
+    /// Puts back what is ours and was removed meanwhile, and tells of it in words.
     ///
     /// # Errors
     /// The journal is lost for good.
-    fn restore(&mut self) -> io::Result<Vec<&'static str>>;
+    fn restore(&mut self) -> io::Result<Vec<String>>;
     /// Sees to it that the journal is safe from a power cut, soon.
     fn sync(&mut self);
 }
@@ -149,16 +149,26 @@ impl World for RealWorld {
         }
     }
 
-    fn restore(&mut self) -> io::Result<Vec<&'static str>> {
+    fn restore(&mut self) -> io::Result<Vec<String>> {
         let mut restored = Vec::new();
         if self.files.restore()? {
-            restored.push("the run's journal");
+            let path = self.files.dir.journal();
+            restored.push(format!(
+                "{} had been removed or moved; it was put back, with all that it held",
+                path.display()
+            ));
             // It holds on to the file that is gone.
             self.syncer = None;
         }
-        // A lock that cannot be had again is no reason to stop working.
-        if self.lock.restore(&self.lock_path, &self.me).unwrap_or(false) {
-            restored.push("the project's lock");
+        let path = self.lock_path.display();
+        match self.lock.restore(&self.lock_path, &self.me) {
+            Ok(false) => {}
+            Ok(true) => restored.push(format!("{path} had been removed; it was put back")),
+            // What is being worked on is worth more than the order of things.
+            Err(err) => restored.push(format!(
+                "{path} had been removed and could not be taken again ({err}): \
+                 another ralph may be at work here"
+            )),
         }
         Ok(restored)
     }

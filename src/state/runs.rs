@@ -74,7 +74,8 @@ pub fn prune(runs_dir: &Path, keep: usize) -> io::Result<()> {
     let runs = list(runs_dir)?;
     for run in &runs[..runs.len().saturating_sub(keep)] {
         if !run.is_running() {
-            std::fs::remove_dir_all(&run.path)?;
+            // One that cannot be removed must not keep the others.
+            let _ = std::fs::remove_dir_all(&run.path).or_else(|_| std::fs::remove_file(&run.path));
         }
     }
     Ok(())

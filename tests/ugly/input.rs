@@ -151,6 +151,7 @@ fn programs_that_cannot_be_agents() {
     std::fs::set_permissions(project.path().join("lost"), mode).unwrap();
     for (agent, expected) in [
         ("./missing", "there is no file of that name"),
+        ("~/bin/agent", "write the whole path"),
         ("./plain", "chmod +x ./plain"),
         ("/", "the agent is a directory: /"),
         ("no-such-agent", "no program of that name is on the PATH"),
@@ -170,6 +171,15 @@ fn a_script_without_a_first_line_is_run_by_the_shell() {
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     project.settings(&json!({"agent": {"command": path}}));
     project.ralph(["run", "-p", "x"]).run().code(0);
+}
+
+#[test]
+fn the_agents_own_path_is_where_it_is_looked_for() {
+    let project = Project::new();
+    project.agent_named("only-there", &json!([{"print": DONE}]));
+    let path = format!("{}:/usr/bin:/bin", project.beside("bin").display());
+    project.settings(&json!({"agent": {"command": "only-there", "env": {"PATH": path}}}));
+    project.ralph(["run", "-p", "x"]).env("PATH", "/usr/bin:/bin").run().code(0);
 }
 
 #[test]
