@@ -324,7 +324,8 @@ fn guardrails(settings: &Settings) -> Vec<GuardrailSpec> {
             timeout_seconds: guardrail
                 .timeout_seconds
                 .and_then(Duration::limit)
-                .map(|limit| limit.as_secs()),
+                // Part of a second counts as one: nobody is told of a limit of 0 s.
+                .map(|limit| millis(limit).div_ceil(1000)),
         })
         .collect()
 }
