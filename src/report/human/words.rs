@@ -108,14 +108,14 @@ pub(super) fn next_step(outcome: Outcome, run: &str) -> Option<String> {
         Outcome::LimitReached => {
             format!("run again, with more iterations (-n) if need be; {shows}")
         }
-        Outcome::Interrupted => "run again to go on: what was done is still there".to_owned(),
-        Outcome::Budget => "raise `budget` in the settings, then run again".to_owned(),
+        Outcome::Interrupted => "`ralph resume` goes on from here".to_owned(),
+        Outcome::Budget => "raise `budget` in the settings, then `ralph resume`".to_owned(),
         Outcome::Stalled => format!("{shows}; make the prompt clearer, then run again"),
-        Outcome::AgentFailed => format!("{shows}; then run again"),
+        Outcome::AgentFailed => format!("{shows}; then `ralph resume`"),
         Outcome::CredentialsRefused => {
-            "sign in with the agent's own program, then run again".to_owned()
+            "sign in with the agent's own program, then `ralph resume`".to_owned()
         }
-        Outcome::PromptLost => "put the prompt's file back, then run again".to_owned(),
-        Outcome::Broken => "see the message above, then run again".to_owned(),
+        Outcome::PromptLost => "put the prompt's file back, then `ralph resume`".to_owned(),
+        Outcome::Broken => "see the message above, then `ralph resume`".to_owned(),
     })
 }
