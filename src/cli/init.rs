@@ -17,6 +17,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::config::{self, FILE, LOCAL_FILE, Sources, schema, secret};
 use crate::error::{Error, Kind};
+use crate::state::project::Project;
 use crate::state::save::save_atomically;
 
 /// The schema's file, beside the settings that refer to it.
@@ -126,7 +127,8 @@ pub fn init_by(options: &InitOptions, ask: &mut dyn Ask) -> Result<u8, Error> {
     if !problems.is_empty() {
         return Err(Error::config(problems.join("\n")).hint("nothing was written"));
     }
-    write(&path, &document).map_err(|(path, error)| {
+    let project = Project::new(options.project_dir.clone());
+    write(&project, &path, &document).map_err(|(path, error)| {
         let name = config::display_name(&path);
         Error::config(format!("{name}: cannot be written: {error}"))
     })?;
@@ -277,7 +279,11 @@ fn list(answer: &str) -> Vec<String> {
 }
 
 /// Writes the settings and, before them, the schema that they refer to.
-fn write(path: &std::path::Path, document: &Value) -> Result<(), (PathBuf, io::Error)> {
+fn write(
+    project: &Project,
+    path: &std::path::Path,
+    document: &Value,
+) -> Result<(), (PathBuf, io::Error)> {
     let save = |path: PathBuf, text: &str| {
         save_atomically(&path, text.as_bytes()).map_err(|error| (path, error))
     };
@@ -285,6 +291,8 @@ fn write(path: &std::path::Path, document: &Value) -> Result<(), (PathBuf, io::E
         fs::create_dir_all(directory).map_err(|error| (directory.to_owned(), error))?;
     }
     save(path.with_file_name(SCHEMA_FILE), &schema::schema_text())?;
+    // What comes next may be a `git add`: local settings have no place in it.
+    project.prepare().map_err(|error| (project.ralph_dir(), error))?;
     save(path.with_file_name(FILE), &format!("{document:#}\n"))
 }
 

@@ -383,7 +383,6 @@ fn exit_code(result: Result<u8, Error>) -> ExitCode {
     match result {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            // In one write, so that it is not torn apart; a lost reader is no further error.
             let _ = io::stderr().write_all(format!("{error}\n").as_bytes());
             ExitCode::from(error.exit_code())
         }

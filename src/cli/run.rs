@@ -1,5 +1,7 @@
 //! `ralph run`: flags and settings become a [`RunSpec`].
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
@@ -25,6 +27,9 @@ use crate::state::project::Project;
 
 use super::{LoopArgs, OutputForm, RunArgs};
 
+/// What is read at most of a prompt that has no end, such as a device.
+const LARGEST_PIPED_PROMPT: u64 = 64 << 20;
+
 /// # Errors
 /// Whatever keeps the run from starting. What happens after that is an event, and an exit code.
 pub(super) fn run(args: &RunArgs) -> Result<u8, Error> {
@@ -34,6 +39,11 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Error> {
 /// The same with a project that is known, and with settings beyond what flags can say.
 pub(super) fn run_in(project: &Project, args: &RunArgs, extra: Vec<Flag>) -> Result<u8, Error> {
     let prompt = prompt_source(args.prompt.as_deref(), args.prompt_file.as_deref())?;
+    let ralph_dir = project.ralph_dir();
+    if ralph_dir.metadata().is_ok_and(|meta| !meta.is_dir()) {
+        return Err(Error::input(format!("not a directory: {}", ralph_dir.display()))
+            .hint("ralph keeps its settings, journal and logs there; move that file away"));
+    }
     let loaded = load(project, &args.common, args.completion_response.as_deref(), extra)?;
     let settings = &loaded.settings;
     refuse_what_is_missing(settings)?;
@@ -91,27 +101,29 @@ fn prompt_source(text: Option<&str>, file: Option<&Path>) -> Result<PromptSource
         (Some(text), None) => Ok(PromptSource::Text(text.to_owned())),
         (None, Some(path)) => {
             // A problem that is found now costs nothing.
-            match std::fs::metadata(path) {
-                Err(err) if err.kind() == std::io::ErrorKind::NotFound => {
-                    return Err(Error::input(format!("prompt file not found: {}", path.display())));
+            let unreadable = |err: &io::Error| match err.kind() {
+                io::ErrorKind::NotFound => {
+                    Error::input(format!("prompt file not found: {}", path.display()))
+                        .hint("write what the agent is to do into it, or use -p \"…\"")
                 }
-                Ok(meta) if meta.is_dir() => {
-                    return Err(Error::input(format!(
-                        "the prompt file is a directory: {}",
-                        path.display()
-                    )));
+                io::ErrorKind::IsADirectory => {
+                    Error::input(format!("the prompt file is a directory: {}", path.display()))
+                        .hint("name a file in it")
                 }
-                _ => {}
-            }
-            let unreadable =
-                |err| Error::input(format!("cannot read prompt file: {}: {err}", path.display()));
-            let file = std::fs::File::open(path).map_err(unreadable)?;
-            // What is not a file proper, such as a pipe, can be read only once.
-            if file.metadata().is_ok_and(|meta| meta.is_file())
-                && std::fs::read(path).map_err(unreadable)?.trim_ascii().is_empty()
-            {
+                _ => Error::input(format!("cannot read prompt file: {}: {err}", path.display())),
+            };
+            let file = File::open(path).map_err(|err| unreadable(&err))?;
+            let is_file = file.metadata().is_ok_and(|meta| meta.is_file());
+            let mut bytes = Vec::new();
+            let limit = if is_file { u64::MAX } else { LARGEST_PIPED_PROMPT };
+            file.take(limit).read_to_end(&mut bytes).map_err(|err| unreadable(&err))?;
+            if bytes.trim_ascii().is_empty() {
                 return Err(Error::input(format!("the prompt file is empty: {}", path.display()))
-                    .hint("write into it what the agent is to do"));
+                    .hint("write what the agent is to do into it"));
+            }
+            if !is_file {
+                // What comes by a pipe (`-f <(…)`, `-f /dev/stdin`) cannot be read again.
+                return Ok(PromptSource::Text(String::from_utf8_lossy(&bytes).into_owned()));
             }
             let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
             Ok(PromptSource::File(path))
@@ -208,9 +220,14 @@ fn agent_spec(
                 .hint(format!("known are {}", names.join(", ")))
         })?,
     };
-    let path = std::env::var_os("PATH");
+    // The agent is looked for where it will be looked for when it is started.
+    let path = match agent.env.get("PATH") {
+        Some(path) => Some(path.into()),
+        None if agent.env_exclude.iter().any(|name| name == "PATH") => None,
+        None => std::env::var_os("PATH"),
+    };
     if process::find_program(program.as_ref(), path.as_deref(), project.root()).is_none() {
-        return Err(not_installed(&program, adapter));
+        return Err(not_installed(&program, adapter, project.root()));
     }
     // Words after `--` are arguments already; those of the settings may need splitting.
     let flags = match agent_command.split_first() {
@@ -257,10 +274,21 @@ fn no_agent() -> Error {
     }
 }
 
-fn not_installed(program: &str, adapter: &'static dyn Adapter) -> Error {
+fn not_installed(program: &str, adapter: &'static dyn Adapter, dir: &Path) -> Error {
     let error = Error::usage(format!("the agent was not found: {program}"));
     if program.contains('/') {
-        error.hint("no file of that name can be run; check the path")
+        match std::fs::metadata(dir.join(program)) {
+            Ok(meta) if meta.is_dir() => {
+                Error::usage(format!("the agent is a directory: {program}"))
+                    .hint("name the program in it")
+            }
+            Ok(_) => Error::usage(format!("the agent may not be executed: {program}"))
+                .hint(format!("chmod +x {}", shell_words::quote(program))),
+            Err(_) if program.starts_with("~/") => {
+                error.hint("no shell is involved, so ~ means nothing; write the whole path")
+            }
+            Err(_) => error.hint("there is no file of that name; check the path"),
+        }
     } else if adapter.name() == "text" {
         error.hint("no program of that name is on the PATH; check its name, or give its whole path")
     } else {
@@ -296,7 +324,8 @@ fn guardrails(settings: &Settings) -> Vec<GuardrailSpec> {
             timeout_seconds: guardrail
                 .timeout_seconds
                 .and_then(Duration::limit)
-                .map(|limit| limit.as_secs()),
+                // Part of a second counts as one: nobody is told of a limit of 0 s.
+                .map(|limit| millis(limit).div_ceil(1000)),
         })
         .collect()
 }

@@ -69,12 +69,14 @@ pub struct Usage {
 impl Usage {
     /// Everything that went into the model, cached or not.
     pub fn total_input(&self) -> u64 {
-        self.input_tokens + self.cache_read_tokens + self.cache_write_tokens
+        self.input_tokens
+            .saturating_add(self.cache_read_tokens)
+            .saturating_add(self.cache_write_tokens)
     }
 
     /// Everything that a token budget counts.
     pub fn total_tokens(&self) -> u64 {
-        self.total_input() + self.output_tokens
+        self.total_input().saturating_add(self.output_tokens)
     }
 
     pub fn is_zero(&self) -> bool {
@@ -86,10 +88,15 @@ impl Usage {
         if let Some(cost) = other.cost_usd {
             *self.cost_usd.get_or_insert(0.0) += cost;
         }
-        self.input_tokens += other.input_tokens;
-        self.output_tokens += other.output_tokens;
-        self.cache_read_tokens += other.cache_read_tokens;
-        self.cache_write_tokens += other.cache_write_tokens;
+        // What an agent tells is not ours to trust: a count that is too large must stay too large.
+        for (own, more) in [
+            (&mut self.input_tokens, other.input_tokens),
+            (&mut self.output_tokens, other.output_tokens),
+            (&mut self.cache_read_tokens, other.cache_read_tokens),
+            (&mut self.cache_write_tokens, other.cache_write_tokens),
+        ] {
+            *own = own.saturating_add(more);
+        }
     }
 }
 

@@ -34,7 +34,9 @@ enum Phase {
         started: u64,
         ending: bool,
     },
-    LookingAtScm,
+    LookingAtScm {
+        ending: bool,
+    },
     Scm {
         index: usize,
         ending: bool,
@@ -151,21 +153,33 @@ impl LoopMachine {
                 after(last_output, rules.inactivity_ms),
                 after(started, rules.iteration_timeout_ms),
                 self.result_deadline(result_at),
-                after(self.run_started, rules.budget.duration_ms),
+                self.run_deadline(),
                 after(self.iteration_started, rules.iteration_budget.duration_ms),
             ]
             .into_iter()
             .flatten()
             .min(),
             Phase::Waiting { until_mono, .. } => {
-                let time_up = after(self.run_started, rules.budget.duration_ms);
-                Some(time_up.map_or(until_mono, |time_up| time_up.min(until_mono)))
+                [Some(until_mono), self.run_deadline()].into_iter().flatten().min()
             }
             Phase::Guardrail { index, started, ending: false } => {
-                after(started, rules.guardrails.get(index).copied().flatten())
+                let own = after(started, rules.guardrails.get(index).copied().flatten());
+                [own, self.run_deadline()].into_iter().flatten().min()
+            }
+            Phase::LookingAtScm { ending: false } | Phase::Scm { ending: false, .. } => {
+                self.run_deadline()
             }
             _ => None,
         }
+    }
+
+    /// When the run's time is up, whatever it is doing.
+    fn run_deadline(&self) -> Option<u64> {
+        after(self.run_started, self.rules.budget.duration_ms)
+    }
+
+    fn time_is_up(&self, now: Now) -> bool {
+        self.run_deadline().is_some_and(|at| now.mono_ms >= at)
     }
 
     fn result_deadline(&self, result_at: Option<u64>) -> Option<u64> {
@@ -223,10 +237,12 @@ impl LoopMachine {
             Input::AgentEnded(report) => self.agent_ended(now, *report, &mut out),
             Input::GuardrailEnded { failed } => self.guardrail_ended(now, failed, &mut out),
             Input::ScmLooked { dirty } => {
-                if self.phase == Phase::LookingAtScm {
+                if let Phase::LookingAtScm { ending } = self.phase {
                     self.dirty = dirty;
                     if self.stop.is_some() {
                         self.stop_here(now, &mut out);
+                    } else if ending && let Some(used_up) = self.run_budget_exceeded(now) {
+                        self.finish_by_budget(now, &used_up, &mut out);
                     } else if dirty && self.rules.scm.contains(&ScmTask::Commit) {
                         self.start_agent(now, Purpose::CommitMessage, &mut out);
                     } else {
@@ -235,10 +251,12 @@ impl LoopMachine {
                 }
             }
             Input::ScmTaskEnded { ok } => {
-                if let Phase::Scm { index, .. } = self.phase {
+                if let Phase::Scm { index, ending } = self.phase {
                     self.scm_failed = !ok;
                     if self.stop.is_some() {
                         self.stop_here(now, &mut out);
+                    } else if ending && let Some(used_up) = self.run_budget_exceeded(now) {
+                        self.finish_by_budget(now, &used_up, &mut out);
                     } else if ok {
                         self.scm_task(now, index + 1, &mut out);
                     } else {
@@ -523,18 +541,21 @@ impl LoopMachine {
         } else if self.rules.scm.is_empty() {
             self.check_completion(now, out);
         } else {
-            self.phase = Phase::LookingAtScm;
+            self.phase = Phase::LookingAtScm { ending: false };
             out.push(Action::LookAtScm);
         }
     }
 
     fn guardrail_ended(&mut self, now: Now, failed: Option<Feedback>, out: &mut Vec<Action>) {
-        let Phase::Guardrail { index, .. } = self.phase else {
+        let Phase::Guardrail { index, ending, .. } = self.phase else {
             return;
         };
         self.new_feedback.extend(failed);
         if self.stop.is_some() {
             return self.stop_here(now, out);
+        }
+        if ending && let Some(used_up) = self.run_budget_exceeded(now) {
+            return self.finish_by_budget(now, &used_up, out);
         }
         self.guardrail(now, index + 1, out);
     }
@@ -640,7 +661,6 @@ impl LoopMachine {
                 }
             }
             Phase::Waiting { reason, until_mono, until_wall } => {
-                // Nothing that could be waited for is of use once the run's own time is up.
                 if let Some(used_up) = self.run_budget_exceeded(now) {
                     return self.finish_by_budget(now, &used_up, out);
                 }
@@ -662,13 +682,16 @@ impl LoopMachine {
                     _ => self.try_again(now, out),
                 }
             }
-            Phase::Guardrail { ending: false, .. } => {
-                if self.deadline().is_some_and(|at| now.mono_ms >= at)
-                    && let Phase::Guardrail { ending, .. } = &mut self.phase
-                {
-                    *ending = true;
-                    out.push(Action::EndGuardrail { timed_out: true });
+            Phase::Guardrail { index, started, ending: false } => {
+                let limit = self.rules.guardrails.get(index).copied().flatten();
+                let timed_out = after(started, limit).is_some_and(|at| now.mono_ms >= at);
+                if timed_out || self.time_is_up(now) {
+                    self.phase = Phase::Guardrail { index, started, ending: true };
+                    out.push(Action::EndGuardrail { timed_out });
                 }
+            }
+            Phase::LookingAtScm { .. } | Phase::Scm { .. } if self.time_is_up(now) => {
+                self.end_scm(out);
             }
             _ => {}
         }
@@ -722,6 +745,14 @@ impl LoopMachine {
         }
     }
 
+    fn end_scm(&mut self, out: &mut Vec<Action>) {
+        if let Phase::LookingAtScm { ending } | Phase::Scm { ending, .. } = &mut self.phase
+            && !std::mem::replace(ending, true)
+        {
+            out.push(Action::EndScmTask);
+        }
+    }
+
     // Stopping.
 
     /// Ends what is running, if it may not finish. The end of it is still to be heard of.
@@ -737,10 +768,7 @@ impl LoopMachine {
                 *ending = true;
                 out.push(Action::EndGuardrail { timed_out: false });
             }
-            Phase::Scm { ending: ending @ false, .. } => {
-                *ending = true;
-                out.push(Action::EndScmTask);
-            }
+            Phase::LookingAtScm { .. } | Phase::Scm { .. } => self.end_scm(out),
             _ => {}
         }
     }

@@ -1,5 +1,7 @@
 //! What an agent is asked: the user's prompt, the feedback of failed checks, the iteration line.
 
+use std::collections::{HashMap, HashSet, VecDeque};
+
 use super::event::{Exit, FailAction, Feedback};
 use super::text;
 
@@ -8,14 +10,16 @@ use super::text;
 /// Feedback is folded in its order: each piece is put after, before, or in place of what is there, so
 /// that a `REPLACE` discards what came before it. The iteration line always comes first.
 pub fn compose(base: &str, feedback: &[Feedback], iteration: Option<(u32, u32)>) -> String {
-    let mut prompt = base.to_owned();
+    // Joined only at the end: there may be thousands of pieces, and each may be long.
+    let mut parts = VecDeque::from([base]);
     for piece in feedback {
-        prompt = match piece.action {
-            FailAction::Append => format!("{prompt}\n\n{}", piece.message),
-            FailAction::Prepend => format!("{}\n\n{prompt}", piece.message),
-            FailAction::Replace => piece.message.clone(),
-        };
+        match piece.action {
+            FailAction::Append => parts.push_back(&piece.message),
+            FailAction::Prepend => parts.push_front(&piece.message),
+            FailAction::Replace => parts = VecDeque::from([piece.message.as_str()]),
+        }
     }
+    let prompt = parts.make_contiguous().join("\n\n");
     match iteration {
         Some((n, max)) => {
             let left = max.saturating_sub(n);
@@ -79,21 +83,29 @@ pub fn slug(command: &str) -> String {
     if slug.is_empty() { "guardrail".to_owned() } else { slug.to_owned() }
 }
 
-/// The names of the logs of one iteration's guardrails, in order. Commands with the same slug are told
-/// apart by a number.
-pub fn log_names<'a>(iteration: u32, commands: impl IntoIterator<Item = &'a str>) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    for command in commands {
-        let stem = format!("guardrail_{iteration:03}_{}", slug(command));
-        let mut name = format!("{stem}.log");
-        let mut n = 0;
-        while names.contains(&name) {
-            n += 1;
-            name = format!("{stem}_{n}.log");
-        }
-        names.push(name);
-    }
-    names
+/// What tells the logs of guardrails apart, in their order. Commands with the same slug are told apart
+/// by a number.
+pub fn log_slugs<'a>(commands: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let mut taken = HashSet::new();
+    let mut numbers: HashMap<String, u32> = HashMap::new();
+    commands
+        .into_iter()
+        .map(|command| {
+            let stem = slug(command);
+            let mut name = stem.clone();
+            let n = numbers.entry(stem.clone()).or_default();
+            while !taken.insert(name.clone()) {
+                *n += 1;
+                name = format!("{stem}_{n}");
+            }
+            name
+        })
+        .collect()
+}
+
+/// The name of a guardrail's log in an iteration.
+pub fn log_name(iteration: u32, slug: &str) -> String {
+    format!("guardrail_{iteration:03}_{slug}.log")
 }
 
 /// The fixed prompt that asks for a commit message.
@@ -177,14 +189,18 @@ mod tests {
         assert_eq!(slug("[ ! ]"), "guardrail");
         assert_eq!(slug(&"x".repeat(80)).len(), 50);
         assert_eq!(
-            log_names(7, ["make test", "make  test", "make test", "lint"]),
-            [
-                "guardrail_007_make_test.log",
-                "guardrail_007_make_test_1.log",
-                "guardrail_007_make_test_2.log",
-                "guardrail_007_lint.log"
-            ]
+            log_slugs(["make test", "make  test", "make test 1", "make test", "lint"]),
+            ["make_test", "make_test_1", "make_test_1_1", "make_test_2", "lint"]
         );
+        assert_eq!(log_name(7, "make_test_1"), "guardrail_007_make_test_1.log");
+    }
+
+    #[test]
+    fn thousands_of_guardrails_take_no_time() {
+        let slugs = log_slugs(std::iter::repeat_n("make test", 10_000));
+        assert_eq!(slugs.last().map(String::as_str), Some("make_test_9999"));
+        let feedback = vec![piece(FailAction::Append, &"x".repeat(5_000)); 10_000];
+        assert_eq!(compose("do it", &feedback, None).len(), 5 + 10_000 * 5_002);
     }
 
     #[test]

@@ -43,7 +43,7 @@ impl Signals {
             }
         };
         for &signal in wanted {
-            if !listening.signals.contains(&signal) {
+            if !listening.signals.contains(&signal) && !is_ignored_on_purpose(signal) {
                 let writer = &pipe.1;
                 let byte = [u8::try_from(signal).unwrap_or_default()];
                 // A byte for each signal rather than a flag for each kind: two interrupts in a row
@@ -90,5 +90,22 @@ impl Signals {
             }
         }
         children
+    }
+}
+
+/// Whether whoever started this process wants it to outlive the terminal, as `nohup` does. Shells
+/// without job control do the same with Ctrl+C for what they run in the background, but there it is
+/// the only way to stop a script with all that it started.
+fn is_ignored_on_purpose(signal: c_int) -> bool {
+    if signal != SIGHUP {
+        return false;
+    }
+    let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    #[expect(unsafe_code, reason = "there is no safe way to ask for a signal's disposition")]
+    // SAFETY: a null new action changes nothing, and the old one is written to memory of its type,
+    // for which all zeroes are a valid value.
+    unsafe {
+        libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) == 0
+            && action.assume_init().sa_sigaction == libc::SIG_IGN
     }
 }

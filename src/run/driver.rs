@@ -41,12 +41,14 @@ pub fn run<W: World>(
     preface: &[Event<'static>],
 ) -> Finish {
     let machine = LoopMachine::new(spec.rules.clone());
+    let commands = spec.guardrails.iter().map(|guardrail| guardrail.command.as_str());
     let mut driver = Driver {
         spec,
         world,
         machine,
         recorder: Recorder::new(reporters),
         task: Task::None,
+        log_slugs: prompt::log_slugs(commands),
         queue: VecDeque::new(),
         commit_message: None,
         signals: 0,
@@ -73,6 +75,8 @@ struct Driver<'s, W> {
     machine: LoopMachine,
     recorder: Recorder,
     task: Task,
+    /// What tells the logs of the guardrails apart.
+    log_slugs: Vec<String>,
     queue: VecDeque<Input>,
     commit_message: Option<String>,
     signals: u32,
@@ -172,6 +176,19 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
+    /// What agents and guardrails do to the work tree must not lose the record of it.
+    fn restore(&mut self) {
+        match self.world.restore() {
+            Ok(restored) => {
+                self.raw_broken &= restored.is_empty();
+                for message in restored {
+                    self.recorder.record(&Event::Warning { message: message.into() });
+                }
+            }
+            Err(err) => self.broke("the journal", &err),
+        }
+    }
+
     fn broke(&mut self, what: &str, err: &io::Error) {
         if !std::mem::replace(&mut self.broken, true) {
             let message = format!(
@@ -266,7 +283,7 @@ impl<W: World> Driver<'_, W> {
 
     fn ended(&mut self, child: ChildId, ended: Ended) {
         let now = self.stamp();
-        self.mend();
+        self.restore();
         match std::mem::replace(&mut self.task, Task::None) {
             Task::Agent(task) if task.child == child => self.agent_ended(*task, ended, now),
             Task::Guardrail(task) if task.child == child => {
@@ -282,21 +299,6 @@ impl<W: World> Driver<'_, W> {
                 self.scm_ended(run, ended.exit, now);
             }
             other => self.task = other,
-        }
-    }
-
-    /// What ran a moment ago may have cleaned up more than its own files.
-    fn mend(&mut self) {
-        match self.world.mend() {
-            Ok(false) => {}
-            Ok(true) => {
-                let message = format!(
-                    "the files of this run in {} were removed while it was going on; its journal was put back",
-                    self.spec.ralph_dir.display()
-                );
-                self.recorder.record(&Event::Warning { message: message.into() });
-            }
-            Err(err) => self.broke("the journal", &err),
         }
     }
 
@@ -391,7 +393,7 @@ impl<W: World> Driver<'_, W> {
             keep_background: agent.keep_background,
         };
         let (child, pid) = self.world.start(&launch).map_err(|err| Input::AgentNotStarted {
-            message: not_started(&agent.program, &err, invocation.prompt_via, prompt.len()),
+            message: not_started(spec, &err, invocation.prompt_via, prompt.len()),
         })?;
         let argv = argv(&invocation.program, &invocation.args, &prompt);
         self.recorder.record(&Event::AgentStarted { purpose, pid, argv });
@@ -476,15 +478,12 @@ impl<W: World> Driver<'_, W> {
 
     fn run_guardrail(&mut self, index: usize) {
         let spec = &self.spec.guardrails[index];
-        let names = prompt::log_names(
-            self.machine.iteration(),
-            self.spec.guardrails.iter().map(|guardrail| guardrail.command.as_str()),
-        );
-        let log = format!(".ralph/{}", names[index]);
+        let name = prompt::log_name(self.machine.iteration(), &self.log_slugs[index]);
+        let log = format!(".ralph/{name}");
         let command = spec.command.as_str().into();
         self.recorder.record(&Event::GuardrailStarted { index: index as u32, command });
         self.commit();
-        if let Err(err) = self.world.open_log(&self.spec.ralph_dir.join(&names[index])) {
+        if let Err(err) = self.world.open_log(&self.spec.ralph_dir.join(name)) {
             self.broke(&log, &err);
         }
         let env = self.run_variables();
@@ -640,8 +639,16 @@ fn argv(program: &OsStr, args: &[OsString], prompt: &str) -> Vec<String> {
         .collect()
 }
 
-fn not_started(program: &str, err: &io::Error, via: PromptVia, prompt_len: usize) -> String {
+fn not_started(spec: &RunSpec, err: &io::Error, via: PromptVia, prompt_len: usize) -> String {
+    let program = &spec.agent.program;
     let hint = match err.kind() {
+        io::ErrorKind::NotFound if !spec.directory.exists() => String::new(),
+        io::ErrorKind::NotFound
+            if program.contains('/') && spec.directory.join(program).exists() =>
+        {
+            "; the file is there, so the interpreter that its first line names is missing"
+                .to_owned()
+        }
         io::ErrorKind::NotFound => "; is it installed and on the PATH?".to_owned(),
         io::ErrorKind::ArgumentListTooLong if via == PromptVia::Argument => format!(
             "; a prompt of {prompt_len} bytes does not fit into an argument: \
@@ -649,5 +656,5 @@ fn not_started(program: &str, err: &io::Error, via: PromptVia, prompt_len: usize
         ),
         _ => String::new(),
     };
-    format!("cannot start {program}: {err}{hint}")
+    format!("the agent: {err}{hint}")
 }

@@ -1,6 +1,7 @@
 //! Opening a project for a run: its lock, what became of the run before, and the new run's files.
 
 use std::io;
+use std::path::Path;
 
 use crate::core::event::Event;
 use crate::core::text;
@@ -40,37 +41,61 @@ impl Session {
     /// Another run has the lock, or the directory cannot be written.
     pub fn open(project: &Project, command: &str, keep: Keep) -> Result<Session, Error> {
         let dir = project.ralph_dir();
-        let unwritable = |err: io::Error| {
-            Error::input(format!("cannot write in {}: {err}", dir.display()))
-                .hint("ralph keeps its lock, journal and logs there; make it writable")
+        let unwritable = |path: &Path, err: &io::Error| {
+            Error::input(format!("cannot write {}: {err}", path.display())).hint(hint_for(err))
         };
-        project.prepare().map_err(unwritable)?;
+        project.prepare().map_err(|err| unwritable(&dir, &err))?;
         let run_id = runs::new_id(jiff::Timestamp::now().as_millisecond());
         let me =
             Holder { pid: std::process::id(), run: run_id.clone(), command: command.to_owned() };
-        let taken = Lock::take(&project.lock_path(), &me).map_err(unwritable)?;
+        let lock_path = project.lock_path();
+        let taken = Lock::take(&lock_path, &me).map_err(|err| unwritable(&lock_path, &err))?;
         let (lock, cut_off) = match taken {
             Taken::Free { lock, cut_off } => (lock, cut_off),
             Taken::Held(holder) => return Err(held(project, holder)),
         };
-        // The handlers of signals come before anything that would have to be cleaned up.
-        let system = System::new()
-            .map_err(|err| Error::failed(format!("cannot watch over processes: {err}")))?;
-        let preface = match cut_off {
-            Some(before) => tell_of(project, &before),
-            None => Vec::new(),
+        let open = || {
+            // The handlers of signals come before anything that would have to be cleaned up.
+            let system = System::new()
+                .map_err(|err| Error::failed(format!("cannot watch over processes: {err}")))?;
+            let runs_dir = project.runs_dir();
+            let files = RunFiles::create(&runs_dir, &run_id, keep.raw_bytes)
+                .map_err(|err| unwritable(&runs_dir, &err))?;
+            // Old runs that cannot be removed take up room and do no other harm.
+            let _ = runs::prune(&runs_dir, keep.runs.max(1));
+            Ok((system, files))
         };
-        let runs_dir = project.runs_dir();
-        let files = RunFiles::create(&runs_dir, &run_id, keep.raw_bytes).map_err(unwritable)?;
-        // Old runs that cannot be removed take up room and do no other harm.
-        let _ = runs::prune(&runs_dir, keep.runs.max(1));
-        let world = RealWorld::new(system, project.clone(), lock, me, files);
-        Ok(Session { run_id, world, preface })
+        match open() {
+            Ok((system, files)) => {
+                let preface = cut_off.map(|before| tell_of(project, &before)).unwrap_or_default();
+                let world = RealWorld::new(system, files, project.clone(), lock, me);
+                Ok(Session { run_id, world, preface })
+            }
+            Err(err) => {
+                // This run never was; the one that was cut off before it is still to be told of.
+                let _ = lock.give_back(cut_off.as_ref());
+                Err(err)
+            }
+        }
     }
 
     /// Gives the project back. What happens without this is what the next start tells of.
     pub fn close(self) {
-        self.world.close();
+        // If the note cannot be wiped, the next start says that this run was cut off: it ended with
+        // a disk that cannot be written, so that is not far from the truth.
+        let _ = self.world.close();
+    }
+}
+
+fn hint_for(err: &io::Error) -> &'static str {
+    match err.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "the disk is full: make room and run again; nothing was started"
+        }
+        io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory => {
+            "ralph needs that name for a file or directory of its own; move what is there away"
+        }
+        _ => "ralph keeps its lock, journal and logs there; make it writable",
     }
 }
 

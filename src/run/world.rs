@@ -7,7 +7,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 
 use crate::core::machine::Now;
 use crate::process::{ChildId, Launch, Occurrence, System};
-use crate::state::lock::{Holder, Lock, Taken};
+use crate::state::lock::{Holder, Lock};
 use crate::state::project::Project;
 use crate::state::runs::RunFiles;
 
@@ -38,44 +38,42 @@ pub trait World {
     /// Begins a new log.
     fn open_log(&mut self, path: &Path) -> io::Result<()>;
     fn append(&mut self, record: Record, bytes: &[u8]) -> io::Result<()>;
+    /// Puts back what is ours and was removed meanwhile, and tells of it in words.
+    ///
+    /// # Errors
+    /// The journal is lost for good.
+    fn restore(&mut self) -> io::Result<Vec<String>>;
     /// Sees to it that the journal is safe from a power cut, soon.
     fn sync(&mut self);
-    /// Puts back what others may have removed of the run's own files, and tells whether the journal
-    /// was among them.
-    fn mend(&mut self) -> io::Result<bool>;
 }
 
 /// The world as it is.
 #[derive(Debug)]
 pub struct RealWorld {
     system: System,
-    project: Project,
-    lock: Lock,
-    holder: Holder,
     files: RunFiles,
     log: Option<File>,
     syncer: Option<SyncSender<()>>,
+    project: Project,
+    lock: Lock,
+    me: Holder,
 }
 
 impl RealWorld {
-    /// `lock` is the project's, held by `holder`, which is this run.
-    pub fn new(
-        system: System,
-        project: Project,
-        lock: Lock,
-        holder: Holder,
-        files: RunFiles,
-    ) -> Self {
-        RealWorld { system, project, lock, holder, files, log: None, syncer: None }
+    /// `lock` is the project's, held by `me`.
+    pub fn new(system: System, files: RunFiles, project: Project, lock: Lock, me: Holder) -> Self {
+        RealWorld { system, files, log: None, syncer: None, project, lock, me }
     }
 
-    /// Gives the project back. What happens without this is what the next start tells of.
-    pub fn close(self) {
+    /// Ends what is still running and gives the project back.
+    ///
+    /// # Errors
+    /// The note in the lock's file cannot be wiped.
+    pub fn close(self) -> io::Result<()> {
         let RealWorld { system, files, lock, .. } = self;
-        drop((system, files));
-        // If the note cannot be wiped, the next start says that this run was cut off: it ended with
-        // a disk that cannot be written, so that is not far from the truth.
-        let _ = lock.release();
+        drop(system);
+        drop(files);
+        lock.give_back(None)
     }
 
     /// A disk takes milliseconds to sync, an instant agent less than one to run. So another thread
@@ -121,7 +119,7 @@ impl World for RealWorld {
     }
 
     fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        std::fs::write(path, bytes)
+        in_its_directory(path, || std::fs::write(path, bytes))
     }
 
     fn remove(&mut self, path: &Path) -> io::Result<()> {
@@ -133,8 +131,8 @@ impl World for RealWorld {
 
     fn open_log(&mut self, path: &Path) -> io::Result<()> {
         self.log = None;
-        let file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
-        self.log = Some(file);
+        let options = OpenOptions::new().write(true).create(true).truncate(true).clone();
+        self.log = Some(in_its_directory(path, || options.open(path))?);
         Ok(())
     }
 
@@ -144,6 +142,34 @@ impl World for RealWorld {
             Record::Raw => self.files.append_raw(bytes),
             Record::Log => self.log.as_mut().map_or(Ok(()), |log| log.write_all(bytes)),
         }
+    }
+
+    fn restore(&mut self) -> io::Result<Vec<String>> {
+        let mut restored = Vec::new();
+        if self.files.restore()? {
+            let path = self.files.dir.journal();
+            restored.push(format!(
+                "{} had been removed or moved; it was put back, with all that it held",
+                path.display()
+            ));
+            // It holds on to the file that is gone.
+            self.syncer = None;
+        }
+        // The next commit must not find run-time files that are not ignored any more.
+        self.project.prepare()?;
+        let path = self.project.lock_path();
+        let restore = self.lock.restore(&path, &self.me);
+        let path = path.display();
+        match restore {
+            Ok(false) => {}
+            Ok(true) => restored.push(format!("{path} had been removed; it was put back")),
+            // What is being worked on is worth more than the order of things.
+            Err(err) => restored.push(format!(
+                "{path} had been removed and could not be taken again ({err}): \
+                 another ralph may be at work here"
+            )),
+        }
+        Ok(restored)
     }
 
     fn sync(&mut self) {
@@ -156,21 +182,16 @@ impl World for RealWorld {
             let _ = syncer.try_send(());
         }
     }
+}
 
-    fn mend(&mut self) -> io::Result<bool> {
-        let gone = self.files.restore()?;
-        // The next commit must not find run-time files that are not ignored any more.
-        self.project.prepare()?;
-        if gone {
-            // It holds the file that was removed.
-            self.syncer = None;
-            // The lock was removed with it and is held by nobody who looks for it there. Whoever
-            // was quicker has it now, and two runs are no worse than one that stops half-way.
-            let path = self.project.lock_path();
-            if let Ok(Taken::Free { lock, .. }) = Lock::take(&path, &self.holder) {
-                self.lock = lock;
-            }
+/// Makes the directory of `path` if that is what is missing: an agent that cleans up may have taken
+/// it for rubbish.
+fn in_its_directory<T>(path: &Path, write: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    match (write(), path.parent()) {
+        (Err(err), Some(parent)) if err.kind() == io::ErrorKind::NotFound => {
+            std::fs::create_dir_all(parent)?;
+            write()
         }
-        Ok(gone)
+        (written, _) => written,
     }
 }

@@ -49,23 +49,45 @@ impl Lock {
         Ok(Taken::Free { lock, cut_off })
     }
 
-    /// Gives the lock back with a note that all is well.
-    pub fn release(mut self) -> io::Result<()> {
-        self.note(None)
+    /// Gives the lock back: with a note that all is well, or with the note of a run that was cut off
+    /// earlier and that nobody has been told of yet.
+    pub fn give_back(mut self, cut_off: Option<&Holder>) -> io::Result<()> {
+        self.note(cut_off)
+    }
+
+    /// Takes the lock again if its file was removed, so that nobody else can; tells whether it had to.
+    /// If somebody else was quicker, the lock is theirs, and the error says so.
+    ///
+    /// # Errors
+    /// The lock is somebody else's now, or its file cannot be made.
+    pub fn restore(&mut self, path: &Path, me: &Holder) -> io::Result<bool> {
+        if super::runs::is_still_at(&self.file, path) {
+            return Ok(false);
+        }
+        match Lock::take(path, me)? {
+            Taken::Free { lock, .. } => {
+                *self = lock;
+                Ok(true)
+            }
+            Taken::Held(_) => Err(io::ErrorKind::ResourceBusy.into()),
+        }
     }
 
     fn note(&mut self, holder: Option<&Holder>) -> io::Result<()> {
         let text = holder.map(serde_json::to_string).transpose()?.unwrap_or_default();
-        self.file.set_len(0)?;
+        // Overwritten first and cut to its length then: on a full disk the old note stays, rather
+        // than none.
         self.file.rewind()?;
-        self.file.write_all(text.as_bytes())
+        self.file.write_all(text.as_bytes())?;
+        self.file.set_len(text.len() as u64)
     }
 }
 
 fn read_note(file: &mut File) -> Option<Holder> {
     let mut text = String::new();
     file.take(64 * 1024).read_to_string(&mut text).ok()?;
-    serde_json::from_str(&text).ok()
+    // What follows the first value is the end of an older note.
+    serde_json::Deserializer::from_str(&text).into_iter().next()?.ok()
 }
 
 #[cfg(test)]
@@ -87,7 +109,7 @@ mod tests {
             Taken::Held(Some(who)) => assert_eq!(who, holder("a")),
             other => panic!("{other:?}"),
         }
-        lock.release().unwrap();
+        lock.give_back(None).unwrap();
         assert!(matches!(
             Lock::take(&path, &holder("b")).unwrap(),
             Taken::Free { cut_off: None, .. }

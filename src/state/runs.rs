@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -79,7 +80,8 @@ pub fn prune(runs_dir: &Path, keep: usize) -> io::Result<()> {
     let runs = list(runs_dir)?;
     for run in &runs[..runs.len().saturating_sub(keep)] {
         if !run.is_running() {
-            std::fs::remove_dir_all(&run.path)?;
+            // One that cannot be removed must not keep the others.
+            let _ = std::fs::remove_dir_all(&run.path).or_else(|_| std::fs::remove_file(&run.path));
         }
     }
     Ok(())
@@ -90,6 +92,7 @@ pub fn prune(runs_dir: &Path, keep: usize) -> io::Result<()> {
 pub struct RunFiles {
     pub dir: RunDir,
     journal: File,
+    journal_size: u64,
     raw: Raw,
 }
 
@@ -97,29 +100,41 @@ impl RunFiles {
     /// Makes the directory of a new run. `max_raw` is how many bytes of the agent's output are kept.
     pub fn create(runs_dir: &Path, id: &str, max_raw: u64) -> io::Result<RunFiles> {
         let dir = RunDir { id: id.to_owned(), path: runs_dir.join(id) };
-        let journal = new_journal(&dir)?;
+        std::fs::create_dir_all(&dir.path)?;
+        let journal = new_journal(&dir.journal())?;
         let raw = Raw { path: dir.raw(), file: None, size: 0, max_file: max_raw / 2 };
-        Ok(RunFiles { dir, journal, raw })
+        Ok(RunFiles { dir, journal, journal_size: 0, raw })
     }
 
-    /// Puts the journal back if it is gone, with all that it held, and tells whether it had to. An
-    /// agent that cleans up with `git clean -fdx` removes what git ignores, and so all of this.
+    /// Puts the journal back where it was if an agent or a guardrail has removed it (`git clean -fdx`
+    /// does), and tells whether it had to.
+    ///
+    /// # Errors
+    /// It cannot be put back, or something else has its name.
     pub fn restore(&mut self) -> io::Result<bool> {
-        match std::fs::symlink_metadata(self.dir.journal()) {
-            Err(err) if err.kind() == io::ErrorKind::NotFound => {}
-            other => return other.map(|_| false),
+        if is_still_at(&self.journal, &self.dir.journal()) {
+            return Ok(false);
         }
-        let mut journal = new_journal(&self.dir)?;
+        std::fs::create_dir_all(&self.dir.path)?;
+        let mut copy = new_journal(&self.dir.journal())?;
         self.journal.rewind()?;
-        io::copy(&mut self.journal, &mut journal)?;
-        self.journal = journal;
+        io::copy(&mut self.journal, &mut copy)?;
+        self.journal = copy;
+        // The newest of the agent's bytes go to a new file; the older ones are gone.
         self.raw.file = None;
         self.raw.size = 0;
         Ok(true)
     }
 
+    /// Adds whole lines. If they do not all fit, none of them is kept: what is written later, once
+    /// there is room again, must not become part of a torn line.
     pub fn append_journal(&mut self, lines: &[u8]) -> io::Result<()> {
-        self.journal.write_all(lines)
+        let written = self.journal.write_all(lines);
+        match &written {
+            Ok(()) => self.journal_size += lines.len() as u64,
+            Err(_) => self.journal.set_len(self.journal_size)?,
+        }
+        written
     }
 
     pub fn append_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -132,13 +147,19 @@ impl RunFiles {
     }
 }
 
-/// Begins the journal of a run, which must not be there yet, and makes the directory for it.
-fn new_journal(dir: &RunDir) -> io::Result<File> {
-    std::fs::create_dir_all(&dir.path)?;
-    let journal =
-        OpenOptions::new().read(true).append(true).create_new(true).open(dir.journal())?;
-    // Others tell by this lock that the run is going on. A file system without locks is no
-    // reason not to run.
+/// Whether a file that is open still has this name.
+pub(super) fn is_still_at(file: &File, path: &Path) -> bool {
+    let identity = |meta: &std::fs::Metadata| (meta.dev(), meta.ino());
+    match (file.metadata(), path.symlink_metadata()) {
+        (Ok(ours), Ok(there)) => identity(&ours) == identity(&there),
+        _ => false,
+    }
+}
+
+fn new_journal(path: &Path) -> io::Result<File> {
+    let journal = OpenOptions::new().read(true).append(true).create_new(true).open(path)?;
+    // Others tell by this lock that the run is going on. A file system without locks is no reason
+    // not to run.
     let _ = journal.try_lock();
     Ok(journal)
 }
@@ -195,23 +216,6 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_that_was_removed_comes_back_whole() {
-        let dir = tempfile::tempdir().unwrap();
-        let runs_dir = dir.path().join("runs");
-        let mut files = RunFiles::create(&runs_dir, "20261115-202752-0000", 1 << 20).unwrap();
-        files.append_journal(b"one\n").unwrap();
-        assert!(!files.restore().unwrap());
-        std::fs::remove_dir_all(&runs_dir).unwrap();
-        files.append_journal(b"two\n").unwrap();
-        assert!(files.restore().unwrap());
-        files.append_journal(b"three\n").unwrap();
-        files.append_raw(b"raw").unwrap();
-        assert_eq!(std::fs::read_to_string(files.dir.journal()).unwrap(), "one\ntwo\nthree\n");
-        assert!(files.dir.raw().exists());
-        assert!(files.dir.is_running(), "the lock is on the file that is there");
-    }
-
-    #[test]
     fn pruning_leaves_the_newest_and_the_running() {
         let dir = tempfile::tempdir().unwrap();
         let ids: Vec<String> = (0..5).map(|n| new_id(1_000_000 * n)).collect();
@@ -223,6 +227,22 @@ mod tests {
         let left: Vec<String> = list(dir.path()).unwrap().into_iter().map(|run| run.id).collect();
         assert_eq!(left, [&ids[0], &ids[3], &ids[4]].map(Clone::clone));
         assert!(dir.path().join("mine").exists());
+    }
+
+    #[test]
+    fn a_journal_that_was_removed_is_put_back_with_all_that_it_held() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut files = RunFiles::create(dir.path(), &new_id(0), 100).unwrap();
+        files.append_journal(b"one\n").unwrap();
+        assert!(!files.restore().unwrap());
+        std::fs::remove_dir_all(&files.dir.path).unwrap();
+        files.append_journal(b"two\n").unwrap();
+        files.append_raw(b"raw").unwrap_err();
+        assert!(files.restore().unwrap());
+        files.append_journal(b"three\n").unwrap();
+        files.append_raw(b"raw").unwrap();
+        assert_eq!(std::fs::read(files.dir.journal()).unwrap(), b"one\ntwo\nthree\n");
+        assert!(files.dir.is_running(), "the lock moves along");
     }
 
     #[test]

@@ -45,7 +45,7 @@ impl Tmux {
     /// Types keys, each as tmux names them: `C-c`, `Enter`, or text.
     #[track_caller]
     pub(crate) fn send_keys<S: AsRef<OsStr>>(&self, keys: impl IntoIterator<Item = S>) {
-        run(self.command().args(["send-keys", "-t", "main"]).args(keys));
+        run(self.command().args(["send-keys", "-t", "main", "--"]).args(keys));
     }
 
     /// What is on the screen.

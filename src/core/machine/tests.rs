@@ -411,6 +411,45 @@ fn time_is_a_budget_too() {
 }
 
 #[test]
+fn the_runs_time_ends_everything_else_too() {
+    let budget = Budget { duration_ms: Some(1_000), ..Budget::default() };
+    let used_up = Some((Outcome::Budget, 3));
+
+    let mut run = Loop::start(Rules { budget, guardrails: vec![None, None], ..rules() });
+    run.agent(done()).until_deadline();
+    assert_eq!(run.actions, [Action::EndGuardrail { timed_out: false }]);
+    run.give(Input::GuardrailEnded { failed: Some(feedback("x")) });
+    assert_eq!(run.outcome(), used_up);
+
+    let scm = vec![ScmTask::Other, ScmTask::Other];
+    let mut run = Loop::start(Rules { budget, scm: scm.clone(), ..rules() });
+    run.agent(done()).until_deadline();
+    assert_eq!(run.actions, [Action::EndScmTask], "a look may hang as well");
+    run.give(Input::ScmLooked { dirty: true });
+    assert_eq!(run.outcome(), used_up);
+
+    let mut run = Loop::start(Rules { budget, scm, ..rules() });
+    run.agent(done()).give(Input::ScmLooked { dirty: true }).until_deadline();
+    assert_eq!(run.actions, [Action::EndScmTask]);
+    run.give(Input::ScmTaskEnded { ok: false });
+    assert_eq!(run.outcome(), used_up);
+
+    let mut run = Loop::start(Rules { budget, ..rules() });
+    let until = run.now.wall_ms / 1000 + 600;
+    run.agent(limited(Some(until))).until_deadline();
+    assert_eq!(run.outcome(), used_up, "a limit is not waited for beyond it");
+}
+
+#[test]
+fn a_second_stop_ends_a_look_at_the_repository() {
+    let mut run = Loop::start(Rules { scm: vec![ScmTask::Other], ..rules() });
+    run.agent(done()).give(Input::Stop { signal: "SIGINT", now: true });
+    assert!(run.asked(&Action::EndScmTask));
+    run.give(Input::ScmLooked { dirty: true });
+    assert_eq!(run.outcome(), Some((Outcome::Interrupted, 130)));
+}
+
+#[test]
 fn a_first_stop_lets_the_agent_finish_and_a_second_ends_it() {
     let stop = |now| Input::Stop { signal: "SIGINT", now };
     let mut run = Loop::start(Rules { guardrails: vec![None], ..rules() });
@@ -568,7 +607,7 @@ impl World {
                     assert!(self.idle() && !self.stop_asked && !self.guardrail_failed);
                     self.scm = true;
                 }
-                Action::EndScmTask => assert!(self.scm),
+                Action::EndScmTask => assert!(self.scm || self.looking),
                 Action::CheckGates => {
                     assert!(self.idle() && !self.guardrail_failed);
                     self.gates = true;

@@ -1,0 +1,13 @@
+//! What goes wrong around ralph, and what ralph does then: says what happened, keeps what was done,
+//! leaves nothing running.
+
+mod support;
+
+mod ugly {
+    mod commands;
+    mod crash;
+    mod disk;
+    mod input;
+    mod output;
+    mod processes;
+}

@@ -1,0 +1,183 @@
+//! The other commands, on a real terminal where they need one.
+
+use serde_json::{Value, json};
+
+use crate::support::{LONG, Project, wait_until};
+
+/// The answers of the dialog, and the question that each is for.
+const DIALOG: [(&str, &str); 14] = [
+    ("Agent command (e.g., claude, codex, amp, or other LLM CLI): ", "claude"),
+    ("Agent flags (comma-separated, optional): ", "--model,opus"),
+    ("Maximum iterations [10]: ", ""),
+    ("Completion response [DONE]: ", ""),
+    ("Add guardrail command (leave blank to finish): ", "make lint"),
+    ("  Fail action (APPEND|PREPEND|REPLACE): ", "APPEND"),
+    (
+        "  Hint (optional, guidance for agent on failure): ",
+        "Fix lint errors only. Do not change behavior.",
+    ),
+    ("Add guardrail command (leave blank to finish): ", "make test"),
+    ("  Fail action (APPEND|PREPEND|REPLACE): ", "APPEND"),
+    ("  Hint (optional, guidance for agent on failure): ", ""),
+    ("Add guardrail command (leave blank to finish): ", ""),
+    ("Configure SCM? (y/N): ", "y"),
+    ("  SCM command (e.g., git): ", "git"),
+    ("  SCM tasks (comma-separated, e.g., commit,push): ", "commit"),
+];
+
+/// What the screen shows up to a question, without the spaces at line ends that a terminal drops.
+fn transcript(answered: usize) -> String {
+    let mut text = String::from("\n");
+    for (question, answer) in &DIALOG[..answered] {
+        text.push_str(format!("{question}{answer}").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[test]
+fn init_in_a_terminal() {
+    let project = Project::new();
+    let tmux = project.ralph(["init"]).in_tmux();
+    for (index, (question, answer)) in DIALOG.iter().enumerate() {
+        tmux.wait_for_text(LONG, &format!("{}{}", transcript(index), question.trim_end()));
+        tmux.send_keys([*answer, "Enter"].iter().filter(|key| !key.is_empty()));
+    }
+    assert_eq!(tmux.wait_for_exit(LONG), 0);
+    let end = format!("{}\nSettings written to .ralph/settings.json", transcript(DIALOG.len()));
+    // tmux scrolls by a line to say that the program has ended.
+    wait_until(LONG, || tmux.scrollback().contains("Settings written"));
+    let screen = tmux.scrollback();
+    let lines: Vec<&str> = screen.lines().map(str::trim_end).collect();
+    assert!(lines.join("\n").starts_with(&end), "{screen}");
+    let settings: Value = serde_json::from_str(&project.read(".ralph/settings.json")).unwrap();
+    assert_eq!(settings["agent"], json!({"command": "claude", "flags": ["--model", "opus"]}));
+    assert_eq!(settings["scm"], json!({"command": "git", "tasks": ["commit"]}));
+    assert_eq!(settings["outputTruncateChars"], 5000);
+    assert!(project.read(".ralph/.gitignore").contains("settings.local.json"));
+    project.ralph(["settings"]).run().code(0).stdout_has("agent.command = \"claude\"");
+}
+
+#[test]
+fn init_shows_what_is_there_and_keeps_it() {
+    let project = Project::new();
+    project.settings(&json!({"agent": {"command": "claude"}}));
+    let before = project.read(".ralph/settings.json");
+    let tmux = project.ralph(["init"]).in_tmux();
+    tmux.wait_for_text(LONG, "Overwrite? (y/N):");
+    assert!(tmux.scrollback().contains("Loaded from .ralph/settings.json\n"));
+    tmux.send_keys(["Enter"]);
+    assert_eq!(tmux.wait_for_exit(LONG), 0);
+    assert_eq!(project.read(".ralph/settings.json"), before);
+}
+
+#[test]
+fn init_that_is_left_at_any_question_writes_nothing() {
+    for key in ["C-c", "C-d"] {
+        for length in [0, 1, 4, 5, 6, 11, 12, 13] {
+            let project = Project::new();
+            let tmux = project.ralph(["init"]).in_tmux();
+            for (index, (question, answer)) in DIALOG[..length].iter().enumerate() {
+                let so_far = format!("{}{}", transcript(index), question.trim_end());
+                tmux.wait_for_text(LONG, &so_far);
+                tmux.send_keys([*answer, "Enter"].iter().filter(|key| !key.is_empty()));
+            }
+            let expected = format!("{}{}", transcript(length), DIALOG[length].0.trim_end());
+            tmux.wait_for_text(LONG, &expected);
+            tmux.send_keys([key]);
+            assert_eq!(tmux.wait_for_exit(LONG), 130, "{key} after {length}");
+            tmux.wait_for_text(LONG, "nothing was written");
+            assert!(!project.has(".ralph"), "{key} after {length}");
+        }
+    }
+}
+
+#[test]
+fn init_without_a_terminal() {
+    let project = Project::new();
+    let output = project.ralph(["init"]).stdin("claude\n\n\n\n\n\n").run();
+    output.code(2).stderr_has("not a terminal").stderr_has("hint:");
+    assert!(!project.has(".ralph"));
+}
+
+#[test]
+fn settings_tell_where_they_come_from() {
+    let project = Project::new();
+    project.settings(&json!({"agent": {"command": "claude"}, "maximumIterations": 3}));
+    project.write(".ralph/settings.local.json", r#"{"maximumIterations": 4}"#);
+    let output = project.ralph(["settings"]).env("RALPH_AGENT__MODEL", "opus").run();
+    output.code(0);
+    for (setting, origin) in [
+        ("agent.command = \"claude\"", ".ralph/settings.json"),
+        ("maximumIterations = 4", ".ralph/settings.local.json"),
+        ("agent.model = \"opus\"", "RALPH_AGENT__MODEL"),
+        ("completionResponse = \"DONE\"", "default"),
+    ] {
+        let line = output.stdout.lines().find(|line| line.starts_with(setting));
+        assert!(line.is_some_and(|line| line.contains(origin)), "{setting}: {}", output.stdout);
+    }
+    let json = project.ralph(["settings", "--json"]).run();
+    serde_json::from_str::<Value>(&json.stdout).unwrap();
+    let schema = project.ralph(["settings", "--schema"]).run();
+    serde_json::from_str::<Value>(&schema.stdout).unwrap();
+}
+
+#[test]
+fn doctor_tells_what_is_there_and_what_is_wrong() {
+    let project = Project::new();
+    project.agent_named("codex", &json!([{"print": "codex-cli 9.9"}]));
+    project.settings(&json!({"agnet": 1}));
+    let output = project.ralph(["doctor"]).run();
+    output
+        .code(0)
+        .stdout_has("codex-cli 9.9")
+        .stdout_has("agnet")
+        .stdout_has("did you mean agent?");
+    assert_eq!(project.processes(), []);
+}
+
+#[test]
+fn completions_and_man_pages_are_well_formed() {
+    let project = Project::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = project.ralph(["completions", shell]).run();
+        script.code(0).stdout_has("ralph");
+        let there = project.program("sh", ["-c", &format!("command -v {shell}")]).run();
+        if there.status.success() {
+            project.program(shell, ["-n"]).stdin(&script.stdout).run().code(0).stderr_is("");
+        }
+    }
+    project.ralph(["completions", "tcsh"]).run().code(2).stderr_has("bash");
+    project.ralph(["man", "pages"]).run().code(0);
+    for page in ["ralph.1", "ralph-run.1", "ralph-init.1"] {
+        assert!(project.read(&format!("pages/{page}")).contains("ralph"), "{page}");
+    }
+    let there = project.program("sh", ["-c", "command -v groff"]).run();
+    if there.status.success() {
+        let groff = ["-man", "-ww", "-Tutf8", "pages/ralph-run.1"];
+        project.program("groff", groff).run().code(0).stderr_is("").stdout_has("ralph run");
+    }
+    project.write("file", "");
+    project.ralph(["man", "file"]).run().code(2).stderr_has("cannot write to file");
+}
+
+#[test]
+fn help_is_there_at_every_turn() {
+    let project = Project::new();
+    let alone = project.ralph([""; 0]).run();
+    alone.code(2);
+    assert!(alone.stderr.contains("Usage: ralph"), "{alone:?}");
+    project.ralph(["--help"]).run().code(0).stdout_has("ralph demo");
+    for command in
+        ["run", "init", "settings", "runs", "replay", "demo", "doctor", "completions", "man"]
+    {
+        project.ralph([command, "--help"]).run().code(0).stdout_has("Examples:");
+    }
+    project.ralph(["rum"]).run().code(2).stderr_has("run");
+    project.ralph(["run", "--promtp", "x"]).run().code(2).stderr_has("--prompt");
+    project.ralph(["run", "--output", "xml"]).run().code(2).stderr_has("json");
+    project.ralph(["replay", "nonsense"]).run().code(2).stderr_has("`ralph runs` lists them");
+    project.ralph(["replay"]).run().code(2).stderr_has("there are no runs");
+    project.ralph(["runs"]).run().code(0).stdout_has("no runs yet");
+    assert!(!project.has(".ralph"), "looking leaves nothing behind");
+}

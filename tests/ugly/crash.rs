@@ -1,0 +1,203 @@
+//! Two ralphs at once, and what a killed one leaves for the next.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::support::{LONG, Project, is_alive, wait_until};
+
+const DONE: &str = "<response>DONE</response>";
+
+fn run_id(project: &Project) -> String {
+    project.newest_run().file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+#[test]
+fn a_second_start_is_refused_and_told_by_whom() {
+    let project = Project::new();
+    let agent = project.fake_agent(&json!([{"wait_for": "go"}, {"print": DONE}]));
+    let first = project.ralph(["run", "-p", "x", "--"]).args(agent.clone()).start();
+    wait_until(LONG, || project.has(".ralph/runs") && project.events().has("agent_started"));
+    let second = project.ralph(["run", "-p", "x", "--"]).args(agent).run();
+    second.code(2).stderr_has("is in use").stderr_has(&first.pid().to_string());
+    second.stderr_has(&run_id(&project));
+    project.ralph(["runs"]).run().code(0).stdout_has("running");
+    project.write("go", "");
+    first.wait().code(0);
+}
+
+#[test]
+fn of_many_starts_at_once_one_runs() {
+    for _ in 0..5 {
+        let project = Project::new();
+        let agent =
+            project.fake_agent(&json!([project.record(), {"wait_for": "go"}, {"print": DONE}]));
+        let starts: Vec<_> = (0..8)
+            .map(|_| project.ralph(["run", "-p", "x", "--"]).args(agent.clone()).start())
+            .collect();
+        wait_until(LONG, || starts.iter().filter(|run| !is_alive(run.pid())).count() == 7);
+        project.write("go", "");
+        let mut codes: Vec<_> = starts.into_iter().map(|run| run.wait().status.code()).collect();
+        codes.sort_unstable();
+        assert_eq!(codes[0], Some(0));
+        assert!(codes[1..].iter().all(|code| *code == Some(2)), "{codes:?}");
+        assert_eq!(project.recorded().len(), 1);
+    }
+}
+
+#[test]
+fn a_lock_with_nonsense_in_it_is_taken() {
+    for nonsense in [&b"\xff\xfe"[..], b"{\"pid\":", b"", b"7", &[b'x'; 100_000]] {
+        let project = Project::new();
+        project.write(".ralph/lock", nonsense);
+        let agent = project.fake_agent(&json!([{"print": DONE}]));
+        project.ralph(["run", "-p", "x", "--"]).args(agent).run().code(0);
+        assert_eq!(project.read(".ralph/lock"), "");
+    }
+}
+
+/// Kills ralph as soon as `marker` appears, and checks what the next start makes of it.
+fn killed_at(project: &Project, agent: &[String], marker: &str) {
+    let run = project.ralph(["run", "-p", "x", "--"]).args(agent).start();
+    project.wait_for_file(marker);
+    run.signal(Signal::KILL);
+    run.wait().ended_by(Signal::KILL);
+    let id = run_id(project);
+    project.ralph(["runs"]).run().code(0).stdout_has("interrupted");
+    std::fs::remove_file(project.path().join(marker)).expect("the marker");
+    let next = project.fake_agent(&json!({
+        "sessions": [[{"print": DONE}]], "commit_message": [{"print": "Do it"}],
+    }));
+    project.settings(&json!({}));
+    let output = project.ralph(["run", "-p", "x", "--"]).args(next).run();
+    output.code(0).stderr_has(&id).stderr_has("was cut off in iteration 1");
+    assert_eq!(project.processes(), []);
+}
+
+#[test]
+fn killed_while_an_agent_works_with_a_tool_in_a_session_of_its_own() {
+    let project = Project::new();
+    let pid_file = project.beside("stray.pid");
+    let agent = project.fake_agent(&json!([
+        {"stray": {"pid_file": pid_file}}, {"print": "half"}, {"write": {"path": "at", "text": ""}},
+        "hang",
+    ]));
+    killed_at(&project, &agent, "at");
+    let pid: i32 = std::fs::read_to_string(pid_file).unwrap().parse().unwrap();
+    assert!(!is_alive(pid));
+}
+
+#[test]
+fn killed_while_a_guardrail_runs() {
+    let project = Project::new();
+    project.settings(&json!({"guardrails": [{"command": ": >at; exec sleep 100"}]}));
+    let agent = project.fake_agent(&json!([{"print": DONE}]));
+    killed_at(&project, &agent, "at");
+}
+
+#[test]
+fn killed_while_a_commit_is_made() {
+    let project = Project::git();
+    project.write(".git/hooks/pre-commit", "#!/bin/sh\n: >at; exec sleep 100\n");
+    let hook = project.path().join(".git/hooks/pre-commit");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(hook, mode).unwrap();
+    project.settings(&json!({"scm": {"command": "git", "tasks": ["commit"]}}));
+    let agent = project.fake_agent(&json!({
+        "sessions": [[{"write": {"path": "work", "text": "kept"}}, {"print": DONE}]],
+        "commit_message": [{"print": "Do it"}],
+    }));
+    killed_at(&project, &agent, "at");
+    assert_eq!(project.read("work"), "kept");
+}
+
+#[test]
+fn a_torn_journal_is_read_up_to_its_last_whole_line() {
+    let project = Project::new();
+    let agent = project.fake_agent(&json!([{"print": "said"}, {"print": DONE}]));
+    project.ralph(["run", "-p", "x", "--"]).args(agent).run().code(0);
+    let journal = project.newest_run().join("events.jsonl");
+    let text = std::fs::read_to_string(&journal).unwrap();
+    for cut in [text.len() - 1, text.len() - 40, text.len() / 2, 10, 0] {
+        std::fs::write(&journal, &text[..cut]).unwrap();
+        project.ralph(["runs"]).run().code(0);
+        project.ralph(["runs", "--json"]).run().code(0);
+        project.ralph(["replay"]).run().code(0).stderr_lacks("panicked");
+    }
+}
+
+#[test]
+fn runs_that_never_came_to_write_anything_are_in_nobodys_way() {
+    let project = Project::new();
+    project.settings(&json!({"runs": {"keep": 2}}));
+    std::fs::create_dir_all(project.path().join(".ralph/runs/20200101-000000-aaaa")).unwrap();
+    project.write(".ralph/runs/20200102-000000-bbbb/events.jsonl", "");
+    project.write(".ralph/runs/20200103-000000-cccc", "a file");
+    project.ralph(["runs"]).run().code(0);
+    project.ralph(["replay", "20200101"]).run().code(2).stderr_has("cannot read");
+    project.ralph(["replay", "20200102"]).run().code(0);
+    let agent = project.fake_agent(&json!([{"print": DONE}]));
+    for _ in 0..3 {
+        project.ralph(["run", "-p", "x", "--"]).args(agent.clone()).run().code(0);
+    }
+    let left = std::fs::read_dir(project.path().join(".ralph/runs")).unwrap().count();
+    assert_eq!(left, 2, "the oldest go first, whatever they are");
+}
+
+#[test]
+fn killed_at_any_moment_and_in_the_end_complete() {
+    let project = Project::git();
+    project.settings(&json!({
+        "maximumIterations": 1000,
+        "guardrails": [{"command": "test -d .git"}],
+        "scm": {"command": "git", "tasks": ["commit"]},
+    }));
+    let agent = project.fake_agent(&json!({
+        "sessions": [[{"shell": "for i in 1 2 3; do echo x >>work; done"}, {"print": "more"}]],
+        "commit_message": [{"print": "Work"}],
+    }));
+    for moment in 0..30_u64 {
+        let run = project.ralph(["run", "-p", "x", "--"]).args(agent.clone()).start();
+        // Not for synchronisation: any moment is as good as any other, and they differ.
+        std::thread::sleep(Duration::from_millis((moment * 37) % 150));
+        run.signal(Signal::KILL);
+        run.wait();
+        // What is torn is never more than a line at the end.
+        for entry in std::fs::read_dir(project.path().join(".ralph/runs")).into_iter().flatten() {
+            let journal = entry.unwrap().path().join("events.jsonl");
+            let text = std::fs::read_to_string(journal).unwrap_or_default();
+            let whole = text.rfind('\n').map_or(0, |end| end + 1);
+            for line in text[..whole].lines() {
+                serde_json::from_str::<serde_json::Value>(line).unwrap();
+            }
+        }
+        // A git that is killed leaves its own locks behind, as it always does.
+        let script = "find .git -name '*.lock' -delete";
+        project.program("sh", ["-c", script]).run().success();
+    }
+    let agent = project.fake_agent(&json!({
+        "sessions": [[{"print": DONE}]], "commit_message": [{"print": "Work"}],
+    }));
+    project.ralph(["run", "-p", "x", "--"]).args(agent).run().code(0);
+    assert_eq!(project.processes(), []);
+    project.ralph(["runs"]).run().code(0).stdout_has("interrupted").stdout_has("complete");
+}
+
+#[test]
+fn a_journal_and_a_lock_that_an_agent_removes_are_put_back() {
+    let project = Project::git();
+    let agent = project.fake_agent(&json!({"sessions": [
+        [{"print": "before"}],
+        [{"shell": "git clean -fdxq"}, {"print": "cleaned"}],
+        [{"print": DONE}],
+    ]}));
+    project.settings(&json!({"guardrails": [{"command": "echo checked"}]}));
+    let output = project.ralph(["run", "-p", "x", "--"]).args(agent).run();
+    output.code(0).stderr_has("events.jsonl had been removed").stderr_has("lock had been removed");
+    let events = project.events();
+    let texts: Vec<_> = events.all("text").iter().map(|event| event["text"].clone()).collect();
+    assert_eq!(texts, ["before", "cleaned", DONE]);
+    assert!(events.has("run_started") && events.has("run_ended"));
+    assert!(project.has(".ralph/guardrail_003_echo_checked.log"));
+}

@@ -1,0 +1,88 @@
+//! A disk that is full or may not be written. Each test mounts a file system of its own that nobody
+//! else sees.
+
+use serde_json::json;
+
+use crate::support::{Output, Project};
+
+const DONE: &str = "<response>DONE</response>";
+
+/// Runs a shell script in a mount namespace of its own, after `mount`. `None` where that is not
+/// allowed, which is said.
+fn mounted(project: &Project, mount: &str, script: &str) -> Option<Output> {
+    let unshare = |script: &str| {
+        project.program("unshare", ["--map-root-user", "--mount", "sh", "-c", script]).run()
+    };
+    let possible = unshare(&format!("mkdir -p .ralph && {mount}"));
+    if possible.status.success() {
+        return Some(unshare(&format!("{mount}\n{script}")));
+    }
+    let why = possible.stderr.trim();
+    let message = format!("SKIPPED: no file system can be mounted here: {why}\n");
+    // Past the test's capture, so that somebody sees it.
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), message.as_bytes());
+    None
+}
+
+const SMALL: &str = "mount -t tmpfs -o size=256k none .ralph";
+
+fn ralph(project: &Project, agent: &[String]) -> String {
+    assert!(!project.path().to_string_lossy().contains(' '));
+    format!("{} run -p x -n 3 -- {}", env!("CARGO_BIN_EXE_ralph"), agent.join(" "))
+}
+
+#[test]
+fn a_disk_that_is_full_from_the_start() {
+    let project = Project::new();
+    let agent = project.fake_agent(&json!([project.record(), {"print": DONE}]));
+    let run = ralph(&project, &agent);
+    let script = format!(
+        "head -c 1M /dev/zero >.ralph/filler 2>/dev/null
+         {run}; echo code $?
+         rm .ralph/filler; {run} >/dev/null; echo code $?"
+    );
+    let Some(output) = mounted(&project, SMALL, &script) else { return };
+    output.stderr_has("No space left on device").stderr_has("make room").stderr_lacks("panicked");
+    output.stdout_is("code 2\ncode 0\n").stderr_lacks("cut off");
+    assert_eq!(project.recorded().len(), 1, "no agent without a journal");
+}
+
+#[test]
+fn a_disk_that_fills_up_while_the_agent_prints() {
+    let project = Project::new();
+    let pid_file = project.beside("stray.pid");
+    let agent = project.fake_agent(&json!([
+        {"stray": {"pid_file": pid_file}}, {"lines_megabytes": 5}, {"print": DONE}, "hang",
+    ]));
+    let next = project.fake_agent(&json!([{"print": DONE}]));
+    let (run, next) = (ralph(&project, &agent), ralph(&project, &next));
+    let ralph = env!("CARGO_BIN_EXE_ralph");
+    let script = format!(
+        "{run} >/dev/null; echo code $?
+         cat .ralph/runs/*/events.jsonl >journal
+         rm .ralph/runs/*/raw*; {ralph} runs
+         rm -r .ralph/runs; {next} >/dev/null; echo code $?"
+    );
+    let Some(output) = mounted(&project, SMALL, &script) else { return };
+    output.stderr_has("No space left on device").stderr_lacks("panicked");
+    output.stdout_has("code 2\n").stdout_has("code 0\n");
+    assert_eq!(project.processes(), []);
+    // Lines that did not fit were taken back, so that the end could be recorded.
+    let journal = project.read("journal");
+    let events: Vec<serde_json::Value> =
+        journal.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(events.last().unwrap()["outcome"], "broken");
+}
+
+#[test]
+fn a_directory_that_may_not_be_written() {
+    let project = Project::new();
+    let agent = project.fake_agent(&json!([project.record(), {"print": DONE}]));
+    let run = ralph(&project, &agent);
+    let mount = "mount --bind . . && mount -o remount,ro,bind . && cd \"$PWD\"";
+    let script = format!("{run}; echo code $?; {} runs; echo code $?", env!("CARGO_BIN_EXE_ralph"));
+    let Some(output) = mounted(&project, mount, &script) else { return };
+    output.stdout_has("code 2\n").stdout_has("code 0\n");
+    output.stderr_has("Read-only file system").stderr_has("make it writable");
+    assert!(project.recorded().is_empty());
+}

@@ -1,0 +1,332 @@
+//! Bad input: what is wrong, where, and what to do; exit code 2; nothing started, nothing written.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::{Value, json};
+
+use crate::support::{Output, Project};
+
+const DONE: &str = "<response>DONE</response>";
+
+/// An error as everybody should meet it.
+#[track_caller]
+fn refused(output: &Output) -> &Output {
+    output.code(2).stderr_has("ralph: error: ").stderr_lacks("panicked");
+    assert!(output.stderr.ends_with('\n'), "the shell's prompt must not follow: {output:?}");
+    output
+}
+
+#[test]
+fn settings_that_are_wrong_are_named_and_nothing_is_started() {
+    let cases: [(&str, &[&str]); 16] = [
+        (r#"{"agnet": {}}"#, &["settings.json: agnet", "did you mean agent?"]),
+        (r#"{"agent": {"comand": "x"}}"#, &["agent.comand", "did you mean agent.command?"]),
+        (r#"{"maximumIterations": "ten"}"#, &["maximumIterations", "\"ten\""]),
+        (r#"{"maximumIterations": 0}"#, &["maximumIterations", "at least 1"]),
+        (r#"{"maximumIterations": 4294967296}"#, &["maximumIterations", "at most 4294967295"]),
+        (r#"{"guardrails": [{"failAction": "APPEND"}]}"#, &["guardrails[0].command", "missing"]),
+        (
+            r#"{"guardrails": [{"command": "x", "failAction": "EXPLODE"}]}"#,
+            &["guardrails[0].failAction"],
+        ),
+        (r#"{"guardrails": {"command": "x"}}"#, &["guardrails", "expected"]),
+        (r#"{"inactivityTimeoutSeconds": 1e18}"#, &["inactivityTimeoutSeconds", "a duration"]),
+        (r#"{"budget": {"costUsd": -1}}"#, &["budget.costUsd", "more than 0"]),
+        (r#"{"agent": {"flags": ["a\u0000b"]}}"#, &["agent.flags[0]", "NUL"]),
+        (r#"{"agent": {"flags": ["'unclosed"]}}"#, &["agent.flags"]),
+        (r#"{"a": 1, }"#, &["settings.json:1:", "not valid JSON", "comma"]),
+        ("{", &["settings.json:1:1", "not valid JSON"]),
+        ("", &["settings.json: is empty"]),
+        ("[]", &["expected an object"]),
+    ];
+    for (text, expected) in cases {
+        for file in ["settings.json", "settings.local.json"] {
+            let project = Project::new();
+            project.write(&format!(".ralph/{file}"), text);
+            let agent = project.fake_agent(&json!([project.record()]));
+            let output = project.ralph(["run", "-p", "x", "--"]).args(agent).run();
+            // Words after `--` take the place of the flags in the settings.
+            if text.contains("unclosed") {
+                continue;
+            }
+            refused(&output);
+            for part in expected {
+                output.stderr_has(&part.replace("settings.json", file));
+            }
+            assert!(project.recorded().is_empty(), "{text}");
+            assert!(!project.has(".ralph/runs"), "{text}");
+            assert_eq!(project.read(&format!(".ralph/{file}")), text);
+        }
+    }
+}
+
+#[test]
+fn prompts_that_are_none_are_found_before_anything_is_spent() {
+    let project = Project::new();
+    project.write("blank.md", " \n\t\n").write("PROMPT.md", "do it");
+    let agent = project.fake_agent(&json!([project.record()]));
+    let cases: [(&[&str], &str); 8] = [
+        (&["-f", "missing.md"], "prompt file not found: missing.md"),
+        (&["-f", "."], "the prompt file is a directory: ."),
+        (&["-f", "blank.md"], "the prompt file is empty: blank.md"),
+        (&["-p", " "], "the prompt is empty"),
+        (&[], "exactly one of --prompt and --prompt-file"),
+        (&["-p", "x", "-n", "0"], "0 is not in 1..=4294967295"),
+        (&["-p", "x", "-C", "missing"], "cannot work in missing"),
+        (&["-p", "x", "-C", "PROMPT.md"], "not a directory: PROMPT.md"),
+    ];
+    for (args, expected) in cases {
+        let output = project.ralph(["run"]).args(args).arg("--").args(agent.clone()).run();
+        output.code(2).stderr_has(expected);
+        assert!(output.stderr.ends_with('\n'));
+    }
+    project
+        .ralph(["run", "-p", "x", "-f", "PROMPT.md", "--"])
+        .args(agent)
+        .run()
+        .code(2)
+        .stderr_has("--prompt-file");
+    assert!(project.recorded().is_empty());
+}
+
+#[test]
+fn a_prompt_file_that_goes_away_ends_the_run_and_says_so() {
+    for (how, expected) in [
+        ("rm PROMPT.md", "prompt file not found"),
+        ("rm PROMPT.md; mkdir PROMPT.md", "cannot read prompt file"),
+        (": > PROMPT.md", "the prompt file is empty"),
+    ] {
+        let project = Project::new();
+        project.write("PROMPT.md", "do it");
+        let agent = project.fake_agent(&json!([{"print": "on it"}, {"shell": how}]));
+        let output = project.ralph(["run", "-f", "PROMPT.md", "--"]).args(agent).run();
+        output.code(2).stdout_has(expected).stdout_has("PROMPT.md");
+        let events = project.events();
+        assert_eq!(events.last("run_ended")["outcome"], "prompt_lost");
+        assert_eq!(events.last("run_ended")["iterations"], 2);
+    }
+}
+
+#[test]
+fn a_prompt_by_a_pipe_is_good_for_all_iterations() {
+    let project = Project::new();
+    let agent = project.fake_agent(&json!([project.record(), {"print": "more"}]));
+    let output = project
+        .ralph(["run", "-n", "2", "-f", "/dev/stdin", "--"])
+        .args(agent)
+        .stdin("do it")
+        .run();
+    output.code(1);
+    // Standard input is a file in these tests, so it could be read twice; a pipe could not.
+    let agent = project.fake_agent(&json!([project.record(), {"print": "more"}])).join(" ");
+    let ralph = env!("CARGO_BIN_EXE_ralph");
+    let script = format!("echo do it | {ralph} run -n 2 -f /dev/stdin -- {agent}");
+    project.program("sh", ["-c", &script]).run().code(1);
+    let prompts: Vec<_> = project.recorded().iter().map(|start| start["prompt"].clone()).collect();
+    assert_eq!(prompts, ["do it", "do it", "do it\n", "do it\n"]);
+}
+
+#[test]
+fn without_an_agent_those_that_are_there_are_named() {
+    let project = Project::new();
+    project.agent_named("codex", &json!([]));
+    refused(&project.ralph(["run", "-p", "x"]).run())
+        .stderr_has("no agent is configured")
+        .stderr_has("found on the PATH")
+        .stderr_has("codex");
+    // A directory of the project must not lend its programs to this test.
+    let project = Project::new();
+    refused(&project.ralph(["run", "-p", "x", "--", "claude"]).env("PATH", "/nowhere").run())
+        .stderr_has("the agent was not found: claude")
+        .stderr_has("install it: npm install -g @anthropic-ai/claude-code");
+}
+
+#[test]
+fn programs_that_cannot_be_agents() {
+    let project = Project::new();
+    project.write("plain", "#!/bin/sh\n").write("lost", "#!/no/such/interpreter\n");
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(project.path().join("lost"), mode).unwrap();
+    for (agent, expected) in [
+        ("./missing", "there is no file of that name"),
+        ("~/bin/agent", "write the whole path"),
+        ("./plain", "chmod +x ./plain"),
+        ("/", "the agent is a directory: /"),
+        ("no-such-agent", "no program of that name is on the PATH"),
+    ] {
+        refused(&project.ralph(["run", "-p", "x", "--", agent]).run()).stderr_has(expected);
+    }
+    project.settings(&json!({"retry": {"max": 0}}));
+    let output = project.ralph(["run", "-p", "x", "--", "./lost"]).run();
+    output.code(4).stdout_has("interpreter").stdout_has("./lost");
+}
+
+#[test]
+fn a_script_without_a_first_line_is_run_by_the_shell() {
+    let project = Project::new();
+    project.write("my agent", format!("cat >/dev/null; echo '{DONE}'"));
+    let path = project.path().join("my agent");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    project.settings(&json!({"agent": {"command": path}}));
+    project.ralph(["run", "-p", "x"]).run().code(0);
+}
+
+#[test]
+fn the_agents_own_path_is_where_it_is_looked_for() {
+    let project = Project::new();
+    project.agent_named("only-there", &json!([{"print": DONE}]));
+    let path = format!("{}:/usr/bin:/bin", project.beside("bin").display());
+    project.settings(&json!({"agent": {"command": "only-there", "env": {"PATH": path}}}));
+    project.ralph(["run", "-p", "x"]).env("PATH", "/usr/bin:/bin").run().code(0);
+}
+
+#[test]
+fn version_control_that_cannot_work_is_found_first() {
+    let project = Project::new();
+    let agent = project.fake_agent(&json!([project.record()]));
+    project.settings(&json!({"scm": {"command": "git", "tasks": ["commit"]}}));
+    let run = || project.ralph(["run", "-p", "x", "--"]).args(agent.clone());
+    refused(&run().run()).stderr_has("not a git repository").stderr_has("git init");
+    refused(&run().env("PATH", "/nowhere").run()).stderr_has("scm.command was not found: git");
+    assert!(project.recorded().is_empty());
+}
+
+#[test]
+fn something_else_has_the_name_of_what_ralph_needs() {
+    for (setup, path) in [
+        ("touch .ralph", "/.ralph"),
+        ("mkdir -p .ralph/lock", ".ralph/lock"),
+        ("mkdir .ralph; touch .ralph/runs", ".ralph/runs"),
+        ("mkdir -p .ralph/settings.json", ".ralph/settings.json"),
+    ] {
+        let project = Project::new();
+        project.program("sh", ["-c", setup]).run().success();
+        let agent = project.fake_agent(&json!([project.record()]));
+        let output = project.ralph(["run", "-p", "x", "--"]).args(agent).run();
+        refused(&output).stderr_has(path);
+        assert!(project.recorded().is_empty());
+    }
+    // A start that failed was no run: the next one has nothing to tell of it.
+    let project = Project::new();
+    project.program("sh", ["-c", "mkdir .ralph; touch .ralph/runs"]).run().success();
+    let agent = project.fake_agent(&json!([{"print": DONE}]));
+    let run = || project.ralph(["run", "-p", "x", "--"]).args(agent.clone()).run();
+    refused(&run());
+    std::fs::remove_file(project.path().join(".ralph/runs")).unwrap();
+    run().code(0).stderr_lacks("cut off");
+}
+
+#[test]
+fn the_current_directory_is_gone() {
+    let project = Project::new();
+    let ralph = env!("CARGO_BIN_EXE_ralph");
+    for command in ["run -p x -- cat", "runs", "doctor", "settings", "init", "replay"] {
+        project.write("gone/x", "");
+        let script = format!("cd gone; rm -r ../gone; {ralph} {command}");
+        let output = project.program("sh", ["-c", &script]).run();
+        output.code(2).stderr_has("the current directory is gone").stderr_lacks("panicked");
+    }
+}
+
+#[test]
+fn odd_directories_are_like_any_other() {
+    let names: [&[u8]; 4] = [b"with space", b"quo'te\"s", b"new\nline", b"not utf-8 \xff\xfe"];
+    for name in names {
+        let project = Project::git();
+        let dir = project.path().join(OsStr::from_bytes(name));
+        std::fs::create_dir_all(dir.join(".ralph")).unwrap();
+        let settings = json!({
+            "guardrails": [{"command": "test -e made"}],
+            "scm": {"command": "git", "tasks": ["commit"]},
+        });
+        std::fs::write(dir.join(".ralph/settings.json"), settings.to_string()).unwrap();
+        let agent = project.fake_agent(&json!({
+            "sessions": [[{"write": {"path": "made", "text": ""}}, {"print": DONE}]],
+            "commit_message": [{"print": "Make it"}],
+        }));
+        let output = project.ralph(["run", "-p", "x", "-C"]).arg(&dir).arg("--").args(agent).run();
+        output.code(0);
+        assert!(dir.join("made").exists());
+        assert_eq!(project.git_command(["log", "--format=%s"]), "Make it\n");
+        project.ralph(["runs", "-C"]).arg(&dir).run().code(0).stdout_has("complete");
+    }
+}
+
+#[test]
+fn any_environment_will_do() {
+    let project = Project::new();
+    let agent = project.fake_agent(&json!([{"print": DONE}])).join(" ");
+    let ralph = env!("CARGO_BIN_EXE_ralph");
+    for environment in ["-i", "-u HOME", "-u TERM", "-u PATH", "-i LANG=C", "-i TERM=dumb HOME="] {
+        let env = "/usr/bin/env";
+        let script = format!("exec {env} {environment} {ralph} run -p x -- {agent}");
+        project.program("sh", ["-c", &script]).run().code(0).stdout_has("complete");
+        let script = format!("exec {env} {environment} {ralph} doctor");
+        project.program("sh", ["-c", &script]).run().code(0);
+    }
+    for closed in ["<&-", ">&-", "2>&-", "<&- >&- 2>&-", ">/dev/full", "2>/dev/full"] {
+        let script = format!("exec {ralph} run -p x -- {agent} {closed}");
+        project.program("sh", ["-c", &script]).run().code(0);
+        assert_eq!(project.events().last("run_ended")["outcome"], "complete");
+    }
+    assert_eq!(project.processes(), []);
+}
+
+#[test]
+fn variables_of_all_kinds() {
+    let project = Project::new();
+    let agent = project
+        .fake_agent(&json!([project.record(), {"print": "FINISHED <response>ok</response>"}]));
+    let run = || project.ralph(["run", "-p", "x", "--"]).args(agent.clone());
+    run()
+        .env("RALPH_COMPLETION_RESPONSE", "OK")
+        .env("RALPH_MAXIMUM_ITERATIONS", "1")
+        .env("RALPH_BOGUS", "1")
+        .env("RALPH_HOME", "/nowhere")
+        .env("RALPH_RUN_ID", "not-ours")
+        .run()
+        .code(0)
+        .stderr_has("RALPH_BOGUS");
+    let env = project.recorded()[0]["env"].clone();
+    assert_ne!(env["RALPH_RUN_ID"], "not-ours");
+    assert_eq!(env["RALPH_ITERATION"], "1");
+    for (name, value) in [
+        ("RALPH_MAXIMUM_ITERATIONS", "many"),
+        ("RALPH_AGENT", "7"),
+        ("RALPH_RETRY__MAX", "-1"),
+        ("RALPH_STREAM_AGENT_OUTPUT", "perhaps"),
+    ] {
+        refused(&run().env(name, value).run()).stderr_has(name);
+    }
+    let odd = OsStr::from_bytes(b"\xff");
+    refused(&run().env("RALPH_COMPLETION_RESPONSE", odd).run())
+        .stderr_has("RALPH_COMPLETION_RESPONSE");
+}
+
+#[test]
+fn thousands_of_guardrails() {
+    let project = Project::new();
+    let guardrails: Vec<Value> = (0..10_000).map(|_| json!({"command": "true"})).collect();
+    project.settings(&json!({"guardrails": guardrails}));
+    let shown = project.ralph(["run", "-p", "x", "--dry-run", "--", "cat"]).run();
+    shown.code(0);
+    // All of them for real would take half a minute; some hundred show that each has its log.
+    project.settings(&json!({"guardrails": guardrails[..300].to_vec()}));
+    let agent = project.fake_agent(&json!([{"print": DONE}]));
+    project.ralph(["run", "-p", "x", "--"]).args(agent).run().code(0);
+    assert!(project.has(".ralph/guardrail_001_true_299.log"));
+}
+
+#[test]
+fn an_absurd_limit_is_only_a_number() {
+    let project = Project::new();
+    let agent = project.fake_agent(&json!([project.record(), {"print": DONE}]));
+    project.settings(&json!({"includeIterationCountInPrompt": true}));
+    project.ralph(["run", "-p", "x", "-n", "4294967295", "--"]).args(agent).run().code(0);
+    let prompt = project.recorded()[0]["prompt"].clone();
+    assert!(
+        prompt.as_str().unwrap().starts_with("Iteration 1 of 4294967295, 4294967294 remaining.")
+    );
+}

@@ -1,0 +1,149 @@
+//! Whatever an agent or a guardrail prints, and however large the prompt is.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::support::Project;
+
+const DONE: &str = "<response>DONE</response>";
+
+#[test]
+fn bytes_of_every_kind_end_up_in_the_journal_and_complete_the_run() {
+    let project = Project::new();
+    let agent = project.fake_agent(&json!([
+        {"hex": "ff fe 80 41 0a"},
+        {"hex": "00 01 1b 5b 33 31 6d 72 65 64 1b 5b 30 6d 0d 0a"},
+        {"shell": "printf '\\377\\000err' >&2"},
+        {"split": "größer 🦀\n"},
+        {"print": "\u{1b}]0;title\u{7}\u{1b}[2J\u{1b}[Hgone"},
+        {"raw": DONE},
+    ]));
+    let output = project.ralph(["run", "-p", "x", "-n", "1", "--"]).args(agent).run();
+    output.code(0).stdout_has("größer 🦀").stdout_lacks("\u{1b}").stdout_lacks("\0");
+    let raw = project.raw();
+    assert!(raw.starts_with(b"\xff\xfe\x80A\n\0\x01\x1b[31mred"), "{raw:?}");
+    assert!(raw.ends_with(DONE.as_bytes()));
+    let texts = project.events();
+    assert!(texts.all("text").iter().any(|event| event["text"] == "größer 🦀"));
+    project.ralph(["replay"]).run().code(0).stdout_has("größer 🦀").stdout_lacks("\u{1b}");
+}
+
+#[test]
+fn a_line_of_fifty_megabytes_of_text() {
+    let project = Project::new();
+    let agent = project.fake_agent(&json!([{"long_line_megabytes": 50}, {"print": DONE}]));
+    project.ralph(["run", "-q", "-p", "x", "--"]).args(agent).run().code(0);
+}
+
+#[test]
+fn a_line_of_fifty_megabytes_in_a_stream() {
+    let project = Project::new();
+    project.agent_named(
+        "claude",
+        &json!([
+            {"claude": "init"}, {"claude": {"long_text": 50}}, {"claude": {"text": DONE}},
+            {"claude": {"result": {}}},
+        ]),
+    );
+    project.ralph(["run", "-q", "-p", "x", "--", "claude"]).run().code(0);
+    assert_eq!(project.processes(), []);
+}
+
+#[test]
+fn a_hundred_megabytes_of_lines() {
+    let project = Project::new();
+    project.settings(&json!({"runs": {"maxRawMegabytes": 20}}));
+    let agent = project.fake_agent(&json!([{"lines_megabytes": 100}, {"print": DONE}]));
+    let started = std::time::Instant::now();
+    project
+        .ralph(["run", "-q", "-p", "x", "--"])
+        .args(agent)
+        .deadline(Duration::from_secs(120))
+        .run()
+        .code(0);
+    let raw = project.newest_run().join("raw.ndjson").metadata().unwrap().len();
+    assert!(raw <= 21 << 20, "{raw} bytes are kept after {:?}", started.elapsed());
+}
+
+#[test]
+fn a_stream_that_is_no_stream() {
+    let project = Project::new();
+    let script = json!([
+        {"print": "{\"type\":\"assistant\",\"message\":"},
+        {"print": "[1,2,3]"},
+        {"print": "{\"type\":7}"},
+        {"print": "null"},
+        {"hex": "7b22ff227d0a"},
+        {"json": {"type": "assistant", "message": {"content": [{"type": "text", "text": 9}]}}},
+        {"json": {"type": "result", "result": [], "usage": "none", "total_cost_usd": "free"}},
+        {"json": {"type": "result", "subtype": "success", "is_error": false, "result": "",
+            "usage": {"input_tokens": u64::MAX, "output_tokens": u64::MAX,
+                "cache_read_input_tokens": u64::MAX}}},
+        {"print": "last words without an end"},
+    ]);
+    project.agent_named("claude", &script);
+    let output = project.ralph(["run", "-p", "x", "-n", "2", "--", "claude"]).run();
+    output.code(1).stderr_lacks("panicked");
+    assert_eq!(project.events().last("run_ended")["iterations"], 2);
+    project.ralph(["runs"]).run().code(0);
+}
+
+#[test]
+fn a_prompt_of_ten_megabytes_whether_it_is_read_or_not() {
+    let project = Project::new();
+    let prompt = "x".repeat(10 << 20);
+    project.write("PROMPT.md", &prompt);
+    let agent = project.fake_agent(&json!([{"shell": ""}, project.record(), {"print": DONE}]));
+    project.ralph(["run", "-f", "PROMPT.md", "--"]).args(agent).run().code(0);
+    assert_eq!(project.recorded()[0]["prompt"].as_str().map(str::len), Some(prompt.len()));
+    assert_eq!(project.recorded()[0]["stdin_eof"], true);
+
+    let ignoring = project.fake_agent(&json!({"stdin": "ignore", "sessions": [[{"print": DONE}]]}));
+    project.ralph(["run", "-f", "PROMPT.md", "--"]).args(ignoring).run().code(0);
+
+    // As much as an argument holds.
+    let agent = project.fake_agent(&json!([project.record(), {"print": DONE}]));
+    project.ralph(["run", "-p", &prompt[..120 << 10], "--"]).args(agent.clone()).run().code(0);
+    assert_eq!(project.recorded()[1]["prompt"].as_str().map(str::len), Some(120 << 10));
+
+    project.settings(&json!({"agent": {"command": agent[0], "flags": agent[1..],
+        "promptVia": "argument"}, "retry": {"max": 0}}));
+    let output = project.ralph(["run", "-f", "PROMPT.md"]).run();
+    output.code(4).stdout_has("does not fit into an argument").stdout_has("promptVia");
+}
+
+#[test]
+fn guardrails_that_misbehave() {
+    let project = Project::new();
+    let guardrail =
+        |command: &str, seconds: u64| json!({"command": command, "timeoutSeconds": seconds});
+    project.settings(&json!({"guardrails": [
+        guardrail("head -c 104857600 /dev/zero | tr '\\0' x; false", 0),
+        guardrail("trap '' TERM; sleep 100 & sleep 100; wait", 1),
+        guardrail("kill -9 $$", 0),
+        guardrail("setsid sleep 100 & exit 0", 0),
+        guardrail("exec >&- 2>&-; sleep 0.1; exit 3", 0),
+        guardrail("printf '\\377\\376no newline'; exit 1", 0),
+        guardrail("no-such-command-here", 0),
+        guardrail("cat", 0),
+    ]}));
+    let agent = project.fake_agent(&json!([project.record(), {"print": DONE}]));
+    let output = project.ralph(["run", "-p", "x", "-n", "2", "--"]).args(agent).run();
+    output.code(1);
+    let events = project.events();
+    let ended: Vec<_> = events.all("guardrail_ended").into_iter().take(8).cloned().collect();
+    let passed: Vec<_> = ended.iter().map(|event| event["passed"] == true).collect();
+    assert_eq!(passed, [false, false, false, true, false, false, false, true]);
+    assert_eq!(ended[1]["timed_out"], true);
+    assert_eq!(ended[2]["exit"]["signal"], 9);
+    assert_eq!(ended[4]["exit"]["code"], 3);
+    assert_eq!(ended[6]["exit"]["code"], 127);
+    let log = project.path().join(ended[0]["log"].as_str().unwrap());
+    assert_eq!(log.metadata().unwrap().len(), 100 << 20);
+    let leftovers = events.find("leftovers");
+    assert!(leftovers["processes"][0]["command"].as_str().unwrap().contains("sleep 100"));
+    let prompt = project.recorded()[1]["prompt"].as_str().unwrap().to_owned();
+    assert!(prompt.contains("... [truncated]") && prompt.contains("exit code 137"), "{prompt}");
+    assert_eq!(project.processes(), []);
+}

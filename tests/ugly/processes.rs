@@ -1,0 +1,248 @@
+//! No process is left behind, whichever way an agent or ralph ends, and ralph never hangs.
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::support::{LONG, Project, Running, is_alive, wait_until};
+
+const DONE: &str = "<response>DONE</response>";
+
+/// A tool in a session of its own that ignores TERM and holds standard output open.
+fn stray(project: &Project) -> Value {
+    json!({"stray": {"pid_file": project.beside("stray.pid")}})
+}
+
+fn stray_pid(project: &Project) -> i32 {
+    project.wait_for_file(project.beside("stray.pid")).parse().expect("a process id")
+}
+
+fn wait_for_event(project: &Project, kind: &str) {
+    wait_until(LONG, || project.has(".ralph/runs") && project.events().has(kind));
+}
+
+#[track_caller]
+fn nothing_is_left(project: &Project) {
+    assert_eq!(project.processes(), []);
+    let pid = stray_pid(project);
+    assert!(!is_alive(pid), "{pid}");
+}
+
+#[test]
+fn after_the_normal_end_of_an_agent() {
+    let project = Project::new();
+    let agent = project.fake_agent(&json!([stray(&project), {"print": DONE}]));
+    project.ralph(["run", "-p", "x", "--"]).args(agent).run().code(0);
+    nothing_is_left(&project);
+    let leftovers = project.events();
+    let leftovers = leftovers.find("leftovers");
+    assert_eq!(leftovers["kept"], false);
+    assert_eq!(leftovers["processes"][0]["pid"], stray_pid(&project));
+}
+
+#[test]
+fn what_is_to_be_kept_is_kept_and_named() {
+    let project = Project::new();
+    project.settings(&json!({"agent": {"keepBackground": true}}));
+    let agent = project.fake_agent(&json!([stray(&project), {"print": DONE}]));
+    let output = project.ralph(["run", "-p", "x", "--"]).args(agent).run();
+    let pid = stray_pid(&project);
+    output.code(0);
+    assert!(is_alive(pid));
+    assert_eq!(project.events().find("leftovers")["kept"], true);
+    let said = format!("{}{}", output.stdout, output.stderr);
+    assert!(said.contains(&pid.to_string()), "{said}");
+}
+
+/// Starts an agent that hangs with a stray tool, and waits until both are there.
+fn hanging(project: &Project) -> Running {
+    let agent =
+        project.fake_agent(&json!([stray(project), "ignore_signals", {"print": "set"}, "hang"]));
+    let run = project.ralph(["run", "-p", "x", "--"]).args(agent).start();
+    wait_until(LONG, || project.has(".ralph/runs") && project.events().has("text"));
+    run
+}
+
+#[track_caller]
+fn ended_by(signals: &[Signal]) {
+    let project = Project::new();
+    let run = hanging(&project);
+    for (sent, signal) in signals.iter().enumerate() {
+        run.signal(*signal);
+        wait_until(LONG, || project.events().all("stop_requested").len() == sent + 1);
+    }
+    run.wait().code(130).stderr_has("Received");
+    nothing_is_left(&project);
+    assert_eq!(project.events().last("agent_ended")["ended_by"], "interrupt");
+    assert_eq!(project.events().last("run_ended")["outcome"], "interrupted");
+}
+
+#[test]
+fn after_two_interrupts() {
+    ended_by(&[Signal::INT, Signal::INT]);
+}
+
+#[test]
+fn after_two_terminations() {
+    ended_by(&[Signal::TERM, Signal::TERM]);
+}
+
+#[test]
+fn after_a_hang_up() {
+    ended_by(&[Signal::HUP]);
+}
+
+#[test]
+fn nohup_is_heeded() {
+    let project = Project::new();
+    let agent = project.fake_agent(&json!([{"wait_for": "go"}, {"print": DONE}]));
+    let ralph = env!("CARGO_BIN_EXE_ralph");
+    let run = project.program("nohup", [ralph, "run", "-p", "x", "--"]).args(agent).start();
+    wait_until(LONG, || project.has(".ralph/runs") && project.events().has("agent_started"));
+    run.signal(Signal::HUP);
+    project.write("go", "");
+    run.wait().code(0);
+    assert!(!project.events().has("stop_requested"));
+}
+
+#[test]
+fn a_third_signal_waits_for_nobody() {
+    let project = Project::new();
+    let run = hanging(&project);
+    let before = std::time::Instant::now();
+    for sent in 0..3 {
+        run.signal(Signal::INT);
+        if sent < 2 {
+            wait_until(LONG, || project.events().all("stop_requested").len() == sent + 1);
+        }
+    }
+    run.wait().code(130);
+    // Those who ignore TERM would have had five seconds.
+    assert!(before.elapsed().as_secs() < 4, "{:?}", before.elapsed());
+    nothing_is_left(&project);
+}
+
+#[test]
+fn after_limits() {
+    for (settings, cause, code) in [
+        (json!({"inactivityTimeoutSeconds": 0.3}), "inactivity", 4),
+        (json!({"iterationTimeoutSeconds": 0.3}), "iteration_timeout", 4),
+        (json!({"budget": {"duration": "1s"}}), "budget", 3),
+    ] {
+        let project = Project::new();
+        let mut settings = settings;
+        settings["retry"] = json!({"max": 0});
+        project.settings(&settings);
+        let agent = project.fake_agent(&json!([stray(&project), {"print": DONE}, "hang"]));
+        project.ralph(["run", "-p", "x", "--"]).args(agent).run().code(code);
+        nothing_is_left(&project);
+        assert_eq!(project.events().last("agent_ended")["ended_by"], cause);
+    }
+}
+
+#[test]
+fn the_time_of_a_run_ends_whatever_it_is_doing() {
+    let hangs = "sleep 100";
+    for settings in [
+        json!({"guardrails": [{"command": hangs}]}),
+        json!({"retry": {"backoffSeconds": 100}}),
+        json!({"scm": {"command": "sh", "tasks": [format!("-c \"{hangs}\"")]}}),
+    ] {
+        let project = Project::new();
+        let mut settings = settings;
+        settings["budget"] = json!({"duration": "500ms"});
+        project.settings(&settings);
+        let fails = settings.get("retry").is_some();
+        let agent = project.fake_agent(&json!([{"print": DONE}, {"exit": u8::from(fails)}]));
+        project.ralph(["run", "-p", "x", "--"]).args(agent).run().code(3);
+        assert_eq!(project.processes(), []);
+        assert_eq!(project.events().last("run_ended")["outcome"], "budget", "{settings}");
+    }
+}
+
+#[test]
+fn after_the_grace_of_a_final_result() {
+    let project = Project::new();
+    project.settings(&json!({"resultGraceSeconds": 0.3}));
+    project.agent_named(
+        "claude",
+        &json!([
+            {"claude": "init"}, stray(&project), {"claude": {"text": DONE}},
+            {"claude": {"result": {}}}, "hang",
+        ]),
+    );
+    project.ralph(["run", "-p", "x", "--", "claude"]).run().code(0);
+    nothing_is_left(&project);
+    assert_eq!(project.events().find("agent_ended")["ended_by"], "result_grace");
+}
+
+#[test]
+fn a_stopped_agent_is_ended_all_the_same() {
+    let project = Project::new();
+    project.settings(&json!({"inactivityTimeoutSeconds": 1, "retry": {"max": 0}}));
+    let agent = project.fake_agent(&json!([{"print": "x"}, {"signal": 19}, {"print": DONE}]));
+    project.ralph(["run", "-p", "x", "--"]).args(agent).run().code(4);
+    assert_eq!(project.processes(), []);
+}
+
+#[test]
+fn an_agent_that_multiplies() {
+    let project = Project::new();
+    // Each starts a successor in a session of its own and leaves, a thousand times at most.
+    let fork = r#"cat >/dev/null; echo started
+        n=0; f() { n=$((n+1)); [ $n -gt 1000 ] || (setsid sh -c ': ' & sleep 0.01; f) & }; f; f; f
+        echo '<response>DONE</response>'"#;
+    project.ralph(["run", "-p", "x", "--", "sh", "-c", fork]).run().code(0);
+    assert_eq!(project.processes(), []);
+}
+
+#[test]
+fn a_wrapper_whose_child_holds_the_output() {
+    let project = Project::new();
+    let wrapper = format!("cat >/dev/null; (sleep 100) & echo '{DONE}'");
+    project.ralph(["run", "-p", "x", "--", "sh", "-c", &wrapper]).run().code(0);
+    assert_eq!(project.processes(), []);
+    assert!(project.events().has("leftovers"));
+}
+
+#[test]
+fn version_control_that_hangs_is_ended() {
+    for hangs_in in ["status", "commit"] {
+        let project = Project::git();
+        // git by another name would not be known for git.
+        let git = format!(
+            "case $1 in {hangs_in}) : >'{}'; sleep 100;; *) exec /usr/bin/git \"$@\";; esac",
+            project.beside("reached").display()
+        );
+        let path = project.beside("bin").join("git");
+        project.write("../bin/git", format!("#!/bin/sh\n{git}\n"));
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(path, mode).unwrap();
+        project.settings(&json!({"scm": {"command": "git", "tasks": ["commit"]}}));
+        let agent = project.fake_agent(&json!({
+            "sessions": [[{"write": {"path": "a", "text": ""}}, {"print": DONE}]],
+            "commit_message": [{"print": "m"}],
+        }));
+        let run = project.ralph(["run", "-p", "x", "--"]).args(agent).start();
+        project.wait_for_file(project.beside("reached"));
+        run.signal(Signal::INT);
+        wait_for_event(&project, "stop_requested");
+        run.signal(Signal::INT);
+        run.wait().code(130);
+        assert_eq!(project.processes(), []);
+    }
+}
+
+#[test]
+fn the_terminals_interrupt_is_ralphs_alone() {
+    let project = Project::new();
+    let agent = r#"trap 'echo INT >>signals; exit 9' INT; cat >/dev/null; : >ready
+        while [ ! -e go ]; do sleep 0.02; done; echo '<response>DONE</response>'"#;
+    let tmux = project.ralph(["run", "-p", "x", "--", "sh", "-c", agent]).in_tmux();
+    project.wait_for_file("ready");
+    tmux.send_keys(["C-c"]);
+    tmux.wait_for_text(LONG, "Received signal, shutting down...");
+    project.write("go", "");
+    assert_eq!(tmux.wait_for_exit(LONG), 130);
+    assert!(!project.has("signals"), "the agent was to finish its work");
+    assert_eq!(project.events().find("agent_ended")["exit"]["code"], 0);
+}
