@@ -147,11 +147,10 @@ fn iteration(place: &Place, table: &mut Table, _: Option<u64>) -> io::Result<()>
 /// Events from a fast stream, beside nothing but lines from it.
 fn stream(place: &Place, table: &mut Table, megabytes: Option<u64>) -> io::Result<()> {
     let bytes = megabytes.unwrap_or(500) * 1_000_000;
-    let total = writer::rounds(bytes) as f64 * writer::round().len() as f64;
     let claude = place.path("claude");
     let quiet = || driven(&claude, bytes, Vec::new());
     let (floor, ralph) = compare(3, || split_only(&claude, bytes), quiet)?;
-    let speeds = (total / floor, total / ralph);
+    let speeds = (bytes as f64 / floor, bytes as f64 / ralph);
     table.ratio(
         "claude stream to events, beside read and split",
         speeds,
@@ -163,7 +162,7 @@ fn stream(place: &Place, table: &mut Table, megabytes: Option<u64>) -> io::Resul
         driven(&claude, bytes, vec![Box::new(Json::new(Output::new(nowhere)))])
     };
     let json = timed(json)?;
-    table.value("the same with --output json", total / json, speed, Target::None);
+    table.value("the same with --output json", bytes as f64 / json, speed, Target::None);
     Ok(())
 }
 
@@ -275,7 +274,7 @@ fn memory(place: &Place, table: &mut Table, megabytes: Option<u64>) -> io::Resul
             journal::read(&run.journal()?)?.filter(|entry| of_agent(&entry.event)).count();
         table.ratio(
             "  events in the journal, beside those in the stream",
-            (events_in(bytes) as f64, arrived as f64),
+            (events_in(bytes)? as f64, arrived as f64),
             count,
             Target::AtLeast(1.0),
         );
@@ -301,15 +300,15 @@ fn of_agent(event: &Event<'_>) -> bool {
 }
 
 /// The events that the adapter makes of the same stream, without a process or a pipe.
-fn events_in(bytes: u64) -> u64 {
-    let round = writer::round();
+fn events_in(bytes: u64) -> io::Result<u64> {
     let mut reader = agent::for_command("claude").reader(true);
     let mut splitter = LineSplitter::new(reader.max_line());
     let mut events = 0;
-    for _ in 0..writer::rounds(bytes) {
-        splitter.push(round.as_bytes(), |line| reader.stdout(line, &mut |_| events += 1));
-    }
-    events
+    writer::stream(bytes, |piece| {
+        splitter.push(piece, |line| reader.stdout(line, &mut |_| events += 1));
+        Ok(())
+    })?;
+    Ok(events)
 }
 
 /// An agent that says nothing gives ralph nothing to do.
