@@ -20,7 +20,10 @@ use crate::place::{Place, busy, figure, ralph, silent};
 use crate::table::{Table, Target, count, size, speed, time};
 use crate::writer;
 
-const SECTIONS: [(&str, fn(&Place, &mut Table, Option<u64>) -> io::Result<()>); 6] = [
+/// A part of the whole. The number is what was given for it on the command line.
+type Section = fn(&Place, &mut Table, Option<u64>) -> io::Result<()>;
+
+const SECTIONS: [(&str, Section); 6] = [
     ("start", start),
     ("iteration", iteration),
     ("stream", stream),
@@ -149,7 +152,7 @@ fn stream(place: &Place, table: &mut Table, megabytes: Option<u64>) -> io::Resul
     let bytes = megabytes.unwrap_or(500) * 1_000_000;
     let claude = place.path("claude");
     let quiet = || driven(&claude, bytes, Vec::new());
-    let (floor, ralph) = compare(3, || split_only(&claude, bytes), quiet)?;
+    let (floor, ralph) = compare(9, || split_only(&claude, bytes), quiet)?;
     let speeds = (bytes as f64 / floor, bytes as f64 / ralph);
     table.ratio(
         "claude stream to events, beside read and split",
@@ -173,9 +176,9 @@ fn split_only(claude: &Path, bytes: u64) -> io::Result<()> {
         .stdout(Stdio::piped())
         .spawn()?;
     let mut stdout = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
-    // As large as ralph's own.
+    // A pipe as large as ralph's own, and the buffer that was found to be the fastest.
     rustix::pipe::fcntl_setpipe_size(&stdout, 256 * 1024)?;
-    let mut buffer = vec![0; 256 * 1024];
+    let mut buffer = vec![0; 64 * 1024];
     let mut lines = 0_u64;
     loop {
         match stdout.read(&mut buffer)? {
