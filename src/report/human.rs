@@ -76,7 +76,9 @@ struct Block {
 pub struct Human {
     style: Style,
     marks: &'static Marks,
-    zone: TimeZone,
+    /// Asked only when a time is to be shown: to find out, the whole time zone database is walked
+    /// over, which takes longer than everything else before the first agent starts.
+    zone: fn() -> TimeZone,
     screen: Screen,
     status: Option<Status>,
     last: Option<Paragraph>,
@@ -147,12 +149,12 @@ impl Human {
     pub fn stdio(style: Style) -> Self {
         let (status, color) = (style.status && !style.quiet, style.color_errors);
         let screen = Screen::new(Output::stdout(), Output::stderr(), status, color);
-        Human::new(style, TimeZone::system(), screen)
+        Human::new(style, TimeZone::system, screen)
     }
 
-    pub fn new(style: Style, zone: TimeZone, screen: Screen) -> Self {
+    pub fn new(style: Style, zone: fn() -> TimeZone, screen: Screen) -> Self {
         let marks = Marks::of(style.emoji);
-        let status = screen.has_status().then(|| Status::new(marks, zone.clone()));
+        let status = screen.has_status().then(|| Status::new(marks, zone));
         Human {
             style,
             marks,
@@ -215,7 +217,7 @@ impl Human {
         if self.style.timestamps
             && let Ok(time) = jiff::Timestamp::from_millisecond(at.time_ms)
         {
-            let time = self.zone.to_datetime(time);
+            let time = (self.zone)().to_datetime(time);
             let (hour, minute, second) = (time.hour(), time.minute(), time.second());
             let out = self.screen.to(target);
             let _ = write!(out, "[{hour:02}:{minute:02}:{second:02}] ");

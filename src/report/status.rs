@@ -40,7 +40,7 @@ const MAX_DETAIL: usize = 200;
 #[derive(Debug)]
 pub struct Status {
     marks: &'static Marks,
-    zone: TimeZone,
+    zone: fn() -> TimeZone,
     /// `None` before the run and after it: then there is nothing to show.
     started_ms: Option<i64>,
     now_ms: i64,
@@ -59,7 +59,7 @@ pub struct Status {
 }
 
 impl Status {
-    pub(crate) fn new(marks: &'static Marks, zone: TimeZone) -> Self {
+    pub(crate) fn new(marks: &'static Marks, zone: fn() -> TimeZone) -> Self {
         Status {
             marks,
             zone,
@@ -254,7 +254,7 @@ impl Status {
                         String::new(),
                         format!(
                             "rate limit until {} ({} left)",
-                            clock(until_ms, &self.zone),
+                            clock(until_ms, &(self.zone)()),
                             countdown(left)
                         ),
                     ),
@@ -329,7 +329,7 @@ mod tests {
     }
 
     fn started() -> Status {
-        let mut status = Status::new(&EMOJI, TimeZone::UTC);
+        let mut status = Status::new(&EMOJI, || TimeZone::UTC);
         status.event(at(0), &Event::IterationStarted { max_iterations: 10 });
         status
     }
@@ -422,7 +422,7 @@ mod tests {
 
     #[test]
     fn it_wants_to_be_redrawn_only_while_there_is_something_to_show() {
-        let mut status = Status::new(&ASCII, TimeZone::UTC);
+        let mut status = Status::new(&ASCII, || TimeZone::UTC);
         assert_eq!(status.next_tick(), None);
         assert_eq!(status.render(79), "");
         status.event(at(5_000), &Event::IterationStarted { max_iterations: 0 });

@@ -210,7 +210,7 @@ impl Human {
         }
         let local = |ms| {
             let time = jiff::Timestamp::from_millisecond(ms).ok()?;
-            Some(self.zone.to_datetime(time))
+            Some((self.zone)().to_datetime(time))
         };
         let until = match (local(at.time_ms), local(until_ms)) {
             (Some(now), Some(until)) if now.date() == until.date() => {

@@ -20,7 +20,7 @@ fn emoji() -> Style {
 fn render(style: Style, events: &[Event<'_>]) -> (String, String) {
     let (out, err) = (Sink::default(), Sink::default());
     let screen = Screen::fake(out.output(), err.output(), false, None);
-    let mut human = Human::new(style, TimeZone::UTC, screen);
+    let mut human = Human::new(style, || TimeZone::UTC, screen);
     for event in events {
         human.event(at(START), event);
     }
@@ -336,7 +336,7 @@ fn every_end_says_what_to_do_next() {
 fn the_status_line_stays_beneath_the_text_and_leaves_nothing_behind() {
     let sink = Sink::default();
     let screen = Screen::fake(sink.output(), Sink::default().output(), true, Some(60));
-    let mut human = Human::new(Style::default(), TimeZone::UTC, screen);
+    let mut human = Human::new(Style::default(), || TimeZone::UTC, screen);
     assert_eq!(human.next_tick(), None);
     human.event(at(START), &Event::IterationStarted { max_iterations: 3 });
     human.flush();
@@ -362,7 +362,7 @@ fn the_status_line_stays_beneath_the_text_and_leaves_nothing_behind() {
 #[test]
 fn a_face_without_a_status_line_asks_for_no_wake_up() {
     let screen = Screen::fake(Sink::default().output(), Sink::default().output(), false, None);
-    let mut human = Human::new(emoji(), TimeZone::UTC, screen);
+    let mut human = Human::new(emoji(), || TimeZone::UTC, screen);
     human.event(at(START), &Event::IterationStarted { max_iterations: 3 });
     human.flush();
     assert_eq!(human.next_tick(), None);
@@ -386,7 +386,7 @@ fn golden_runs() {
         let sink = Sink::default();
         // Both outputs into one, as in a terminal.
         let screen = Screen::fake(sink.output(), sink.output(), false, None);
-        let mut human = Human::new(style, TimeZone::UTC, screen);
+        let mut human = Human::new(style, || TimeZone::UTC, screen);
         let entries =
             journal.lines().map(|line| serde_json::from_str::<Entry<'static>>(line).unwrap());
         replay(entries, &mut human);

@@ -1,0 +1,135 @@
+//! Where the measured programs run, and what the kernel says of them.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+const PROGRAMS: [(&str, &str); 3] = [
+    ("true", include_str!("true.c")),
+    ("ticker", include_str!("ticker.c")),
+    ("reader", include_str!("reader.c")),
+];
+
+pub(super) fn called_as(name: &str) -> bool {
+    let program = std::env::args_os().next().unwrap_or_default();
+    Path::new(&program).file_name() == Some(OsStr::new(name))
+}
+
+/// A directory with the programs to measure with.
+pub(super) struct Place {
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    pub(super) fn new() -> io::Result<Self> {
+        let place = Place { dir: tempfile::tempdir()? };
+        for (name, source) in PROGRAMS {
+            let file = place.path(&format!("{name}.c"));
+            fs::write(&file, source)?;
+            let status = Command::new("cc")
+                .args(["-O2", "-static", "-o"])
+                .args([&place.path(name), &file])
+                .status()?;
+            if !status.success() {
+                return Err(io::Error::other(format!("cc could not make {name}")));
+            }
+        }
+        std::os::unix::fs::symlink(std::env::current_exe()?, place.path("claude"))?;
+        Ok(place)
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// `ralph run` in a project of its own, saying nothing.
+    pub(super) fn ralph_run(&self, project: &str, iterations: u64, agent: &[&str]) -> Ralph {
+        let project = self.path(project);
+        let mut command = ralph();
+        command
+            .args(["run", "--quiet", "--prompt", "Do it.", "-n", &iterations.to_string(), "-C"])
+            .arg(&project)
+            .arg("--")
+            .arg(self.path(agent[0]))
+            .args(&agent[1..]);
+        Ralph { project, command }
+    }
+}
+
+/// A `ralph run` to come.
+pub(super) struct Ralph {
+    project: PathBuf,
+    pub(super) command: Command,
+}
+
+impl Ralph {
+    /// In a fresh project.
+    pub(super) fn spawn(&mut self) -> io::Result<Child> {
+        if self.project.exists() {
+            fs::remove_dir_all(&self.project)?;
+        }
+        fs::create_dir(&self.project)?;
+        self.command.spawn()
+    }
+
+    /// To its end, which has to be the limit of iterations.
+    pub(super) fn run(&mut self) -> io::Result<()> {
+        let status = self.spawn()?.wait()?;
+        if status.code() == Some(1) { Ok(()) } else { Err(io::Error::other(status.to_string())) }
+    }
+
+    /// The journal of the only run.
+    pub(super) fn journal(&self) -> io::Result<PathBuf> {
+        let mut runs = fs::read_dir(self.project.join(".ralph/runs"))?;
+        let run = runs.next().ok_or(io::ErrorKind::NotFound)??;
+        Ok(run.path().join("events.jsonl"))
+    }
+
+    /// The bytes of all that the run left behind.
+    pub(super) fn on_disk(&self) -> io::Result<u64> {
+        let mut bytes = 0;
+        for file in fs::read_dir(self.journal()?.with_file_name(""))? {
+            bytes += file?.metadata()?.len();
+        }
+        Ok(bytes)
+    }
+}
+
+/// The product, untouched by the environment's own settings.
+pub(super) fn ralph() -> Command {
+    let mut command = silent(Command::new(env!("CARGO_BIN_EXE_ralph")));
+    for (name, _) in std::env::vars_os() {
+        if name.as_encoded_bytes().starts_with(b"RALPH_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+pub(super) fn silent(mut command: Command) -> Command {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+/// A figure in `/proc/PID/FILE`, such as `VmHWM:` in `status`; kilobytes are told as bytes.
+pub(super) fn figure(pid: u32, file: &str, name: &str) -> io::Result<f64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/{file}"))?;
+    let line =
+        text.lines().find_map(|line| line.strip_prefix(name)).ok_or(io::ErrorKind::NotFound)?;
+    let number: f64 =
+        line.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(f64::NAN);
+    Ok(if line.ends_with("kB") { number * 1024.0 } else { number })
+}
+
+/// The seconds that all threads of a process have been running.
+pub(super) fn busy(pid: u32) -> io::Result<f64> {
+    let mut seconds = 0.0;
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let text = fs::read_to_string(thread?.path().join("schedstat"))?;
+        let nanoseconds = text.split(' ').next().and_then(|word| word.parse::<f64>().ok());
+        seconds += nanoseconds.unwrap_or(f64::NAN) / 1e9;
+    }
+    Ok(seconds)
+}

@@ -1,0 +1,388 @@
+//! The measurements.
+
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ralph::agent;
+use ralph::core::completion::Rule;
+use ralph::core::event::Event;
+use ralph::core::lines::LineSplitter;
+use ralph::core::rules::{Budget, RateLimit, Retry, RetryScope, Rules};
+use ralph::report::{Reporter, json::Json, screen::Output};
+use ralph::run::driver;
+use ralph::run::spec::{AgentSpec, PromptSource, RunSpec};
+use ralph::state::journal;
+
+use crate::null_world::NullWorld;
+use crate::place::{Place, busy, figure, ralph, silent};
+use crate::table::{Table, Target, count, size, speed, time};
+use crate::writer;
+
+/// A part of the whole. The number is what was given for it on the command line.
+type Section = fn(&Place, &mut Table, Option<u64>) -> io::Result<()>;
+
+const SECTIONS: [(&str, Section); 6] = [
+    ("start", start),
+    ("iteration", iteration),
+    ("stream", stream),
+    ("memory", memory),
+    ("silent", silence),
+    ("loops", loops),
+];
+
+pub(super) fn main() -> io::Result<()> {
+    // Cargo adds flags for a harness that is not there.
+    let chosen: Vec<String> =
+        std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    let place = Place::new()?;
+    let mut table = Table::default();
+    let mut out = io::stdout();
+    for (name, section) in SECTIONS {
+        let choice = chosen.iter().find(|arg| arg.split('=').next() == Some(name));
+        if chosen.is_empty() || choice.is_some() {
+            write!(out, "{name} ")?;
+            out.flush()?;
+            let number = choice.and_then(|arg| arg.split_once('=')?.1.parse().ok());
+            section(&place, &mut table, number)?;
+        }
+    }
+    table.print(&mut out)
+}
+
+/// The medians of what two things take, done in turn so that both meet the same disturbances.
+fn compare(
+    rounds: usize,
+    mut floor: impl FnMut() -> io::Result<()>,
+    mut ralph: impl FnMut() -> io::Result<()>,
+) -> io::Result<(f64, f64)> {
+    let mut times = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        times.0.push(timed(&mut floor)?);
+        times.1.push(timed(&mut ralph)?);
+    }
+    Ok((median(times.0), median(times.1)))
+}
+
+fn timed(task: impl FnOnce() -> io::Result<()>) -> io::Result<f64> {
+    let start = Instant::now();
+    task()?;
+    Ok(start.elapsed().as_secs_f64())
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// How long the shortest call takes, and what a run costs beside its iterations.
+fn start(place: &Place, table: &mut Table, _: Option<u64>) -> io::Result<()> {
+    let mut floor = silent(Command::new(place.path("true")));
+    let mut version = ralph();
+    version.arg("--version");
+    let times = compare(400, || floor.status().map(drop), || version.status().map(drop))?;
+    table.ratio("ralph --version, beside a static `true`", times, time, Target::AtMost(1.5));
+
+    let mut run = place.ralph_run("start", 1, &["true"]);
+    let mut firsts = Vec::new();
+    for _ in 0..50 {
+        let began = jiff::Timestamp::now();
+        run.run()?;
+        let first = journal::read(&run.journal()?)?
+            .find(|entry| matches!(entry.event, Event::AgentStarted { .. }));
+        let first = first.map_or(i64::MAX, |entry| entry.at.time_ms);
+        // The journal knows whole milliseconds.
+        firsts.push((first as f64 + 0.5) / 1e3 - began.as_nanosecond() as f64 / 1e9);
+    }
+    table.value("ralph run, until its first agent has started", median(firsts), time, Target::None);
+    Ok(())
+}
+
+/// What the loop adds to an agent that does nothing.
+fn iteration(place: &Place, table: &mut Table, _: Option<u64>) -> io::Result<()> {
+    const ITERATIONS: u64 = 500;
+    const MANY: usize = 10_000;
+    let mut bare = silent(Command::new(place.path("true")));
+    let mut run = place.ralph_run("iteration", ITERATIONS, &["true"]);
+    let (floor, ralph) = compare(
+        7,
+        || {
+            for _ in 0..ITERATIONS {
+                bare.status()?;
+            }
+            Ok(())
+        },
+        || run.run(),
+    )?;
+    let each = (floor / ITERATIONS as f64, ralph / ITERATIONS as f64);
+    table.ratio(
+        "iteration of an instant agent, beside spawn and wait",
+        each,
+        time,
+        Target::AtMost(1.5),
+    );
+
+    let mut run = place.ralph_run("many", MANY as u64, &["true"]);
+    run.run()?;
+    let starts: Vec<f64> = journal::read(&run.journal()?)?
+        .filter(|entry| matches!(entry.event, Event::AgentStarted { .. }))
+        .map(|entry| entry.at.time_ms as f64 / 1e3)
+        .collect();
+    if starts.len() != MANY {
+        return Err(io::Error::other(format!("{} iterations of {MANY}", starts.len())));
+    }
+    // Medians of stretches, so that a disturbance in one of them does not count.
+    let stretch = |from: usize| {
+        let steps = starts[from..from + 1000].chunks(100);
+        median(steps.map(|step| (step[99] - step[0]) / 99.0).collect())
+    };
+    let ends = (stretch(0), stretch(MANY - 1000));
+    table.ratio(
+        "10,000 iterations: the last 1000, beside the first 1000",
+        ends,
+        time,
+        Target::AtMost(1.1),
+    );
+    Ok(())
+}
+
+/// Events from a fast stream, beside nothing but lines from it.
+fn stream(place: &Place, table: &mut Table, megabytes: Option<u64>) -> io::Result<()> {
+    let bytes = megabytes.unwrap_or(500) * 1_000_000;
+    let claude = place.path("claude");
+    let quiet = || driven(&claude, bytes, Vec::new());
+    let (floor, ralph) = compare(9, || split_only(&claude, bytes), quiet)?;
+    let speeds = (bytes as f64 / floor, bytes as f64 / ralph);
+    table.ratio(
+        "claude stream to events, beside read and split",
+        speeds,
+        speed,
+        Target::AtLeast(1.0 / 3.0),
+    );
+    let json = || -> io::Result<()> {
+        let nowhere = std::fs::File::options().write(true).open("/dev/null")?;
+        driven(&claude, bytes, vec![Box::new(Json::new(Output::new(nowhere)))])
+    };
+    let json = timed(json)?;
+    table.value("the same with --output json", bytes as f64 / json, speed, Target::None);
+    Ok(())
+}
+
+/// The floor: what the writer writes, read and split at newlines.
+fn split_only(claude: &Path, bytes: u64) -> io::Result<()> {
+    let mut child = silent(Command::new(claude))
+        .env(writer::SIZE_VARIABLE, bytes.to_string())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut stdout = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+    // A pipe as large as ralph's own, and the buffer that was found to be the fastest.
+    rustix::pipe::fcntl_setpipe_size(&stdout, 256 * 1024)?;
+    let mut buffer = vec![0; 64 * 1024];
+    let mut lines = 0_u64;
+    loop {
+        match stdout.read(&mut buffer)? {
+            0 => break,
+            length => lines += memchr::memchr_iter(b'\n', &buffer[..length]).count() as u64,
+        }
+    }
+    std::hint::black_box(lines);
+    child.wait().map(drop)
+}
+
+/// The whole engine with the writer as its agent. Only what is recorded goes nowhere.
+fn driven(claude: &Path, bytes: u64, reporters: Vec<Box<dyn Reporter>>) -> io::Result<()> {
+    let spec = RunSpec {
+        command: "run",
+        run_id: "bench".to_owned(),
+        directory: std::env::temp_dir(),
+        ralph_dir: std::env::temp_dir(),
+        agent: AgentSpec {
+            adapter: agent::for_command("claude"),
+            program: claude.to_string_lossy().into_owned(),
+            flags: Vec::new(),
+            model: None,
+            autonomous: true,
+            stream: true,
+            prompt_via: None,
+            keep_background: false,
+            env: vec![(writer::SIZE_VARIABLE.into(), Some(bytes.to_string().into()))],
+        },
+        prompt: PromptSource::Text("Do it.".to_owned()),
+        iteration_line: true,
+        completion: Rule::Response("DONE".to_owned()),
+        guardrails: Vec::new(),
+        output_truncate_chars: 5000,
+        scm: None,
+        rules: rules(),
+    };
+    let finish = driver::run(&spec, &mut NullWorld::new()?, reporters, &[]);
+    if finish.exit_code == 1 { Ok(()) } else { Err(io::Error::other(format!("{finish:?}"))) }
+}
+
+/// One iteration without limits.
+fn rules() -> Rules {
+    Rules {
+        max_iterations: 1,
+        exit_at_limit: 1,
+        retry: Retry {
+            scope: RetryScope::SameIteration { retries: 0 },
+            backoff_ms: 0,
+            backoff_cap_ms: 0,
+            exit_code: 4,
+        },
+        retry_empty: false,
+        inactivity_ms: None,
+        inactivity_fails: true,
+        iteration_timeout_ms: None,
+        result_grace_ms: None,
+        rate_limit: RateLimit { wait: false, max_wait_ms: 0 },
+        budget: Budget::default(),
+        iteration_budget: Budget::default(),
+        guardrails: Vec::new(),
+        scm: Vec::new(),
+        gates: false,
+    }
+}
+
+/// How much memory a stream needs, whatever its length, and whether all of it arrives.
+fn memory(place: &Place, table: &mut Table, megabytes: Option<u64>) -> io::Result<()> {
+    for megabytes in [50, megabytes.unwrap_or(500)] {
+        let bytes = megabytes * 1_000_000;
+        let mut run = place.ralph_run("memory", 1, &["claude"]);
+        run.command.env(writer::SIZE_VARIABLE, bytes.to_string());
+        let began = Instant::now();
+        let mut child = run.spawn()?;
+        let mut peak = 0.0;
+        while child.try_wait()?.is_none() {
+            // Gone between the two questions, it tells no more than it has told.
+            peak = figure(child.id(), "status", "VmHWM:").unwrap_or(peak);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let seconds = began.elapsed().as_secs_f64();
+        table.value(
+            &format!("peak memory at {megabytes} MB of output"),
+            peak,
+            size,
+            Target::AtMost(16e6),
+        );
+        table.value(
+            "  its speed, with journal and raw log on this disk",
+            bytes as f64 / seconds,
+            speed,
+            Target::None,
+        );
+        table.value("  what it left on disk", run.on_disk()? as f64, size, Target::None);
+        let arrived =
+            journal::read(&run.journal()?)?.filter(|entry| of_agent(&entry.event)).count();
+        table.ratio(
+            "  events in the journal, beside those in the stream",
+            (events_in(bytes)? as f64, arrived as f64),
+            count,
+            Target::AtLeast(1.0),
+        );
+    }
+    Ok(())
+}
+
+fn of_agent(event: &Event<'_>) -> bool {
+    matches!(
+        event,
+        Event::Session { .. }
+            | Event::Text { .. }
+            | Event::Thinking { .. }
+            | Event::ToolStarted { .. }
+            | Event::ToolEnded { .. }
+            | Event::Todo { .. }
+            | Event::Usage(_)
+            | Event::Notice { .. }
+            | Event::BackgroundTasks { .. }
+            | Event::Result { .. }
+            | Event::Output { .. }
+    )
+}
+
+/// The events that the adapter makes of the same stream, without a process or a pipe.
+fn events_in(bytes: u64) -> io::Result<u64> {
+    let mut reader = agent::for_command("claude").reader(true);
+    let mut splitter = LineSplitter::new(reader.max_line());
+    let mut events = 0;
+    writer::stream(bytes, |piece| {
+        splitter.push(piece, |line| reader.stdout(line, &mut |_| events += 1));
+        Ok(())
+    })?;
+    Ok(events)
+}
+
+/// An agent that says nothing gives ralph nothing to do.
+fn silence(place: &Place, table: &mut Table, _: Option<u64>) -> io::Result<()> {
+    const SECONDS: u64 = 5;
+    let mut child = place.ralph_run("silent", 1, &["ticker", "silent"]).spawn()?;
+    std::thread::sleep(Duration::from_secs(1));
+    let wakes = || figure(child.id(), "status", "voluntary_ctxt_switches:");
+    let before = wakes()?;
+    std::thread::sleep(Duration::from_secs(SECONDS));
+    let wakes = wakes()? - before;
+    end(vec![&mut child])?;
+    table.value(
+        &format!("wake-ups in {SECONDS} s beside a silent agent"),
+        wakes,
+        count,
+        Target::AtMost(0.0),
+    );
+    Ok(())
+}
+
+/// Many loops at once, each with an agent that prints a line a second.
+fn loops(place: &Place, table: &mut Table, number: Option<u64>) -> io::Result<()> {
+    let number = number.unwrap_or(50);
+    let (floor, _) = watch(number, |nth| {
+        silent(Command::new(place.path("reader")))
+            .args([place.path("ticker"), place.path(&format!("reader-{nth}.log"))])
+            .spawn()
+    })?;
+    let (ralph, memory) =
+        watch(number, |nth| place.ralph_run(&format!("loop-{nth}"), 1, &["ticker"]).spawn())?;
+    table.value(
+        &format!("memory of each of {number} loops (PSS)"),
+        memory,
+        size,
+        Target::AtMost(1e6),
+    );
+    table.ratio(
+        "processor time of a loop for a line, beside poll, read, write in C",
+        (floor, ralph),
+        time,
+        Target::AtMost(4.0),
+    );
+    Ok(())
+}
+
+/// The processor time that each process uses in a second, and its share of the memory.
+fn watch(number: u64, spawn: impl FnMut(u64) -> io::Result<Child>) -> io::Result<(f64, f64)> {
+    const SECONDS: u64 = 10;
+    let mut children = (0..number).map(spawn).collect::<io::Result<Vec<_>>>()?;
+    let pids: Vec<u32> = children.iter().map(Child::id).collect();
+    std::thread::sleep(Duration::from_secs(2));
+    let all_busy = || pids.iter().map(|&pid| busy(pid)).sum::<io::Result<f64>>();
+    let before = all_busy()?;
+    std::thread::sleep(Duration::from_secs(SECONDS));
+    let used = all_busy()? - before;
+    let memory =
+        pids.iter().map(|&pid| figure(pid, "smaps_rollup", "Pss:")).sum::<io::Result<f64>>()?;
+    end(children.iter_mut().collect())?;
+    Ok((used / (SECONDS * number) as f64, memory / number as f64))
+}
+
+/// Ends processes and with them, as each sees to it itself, their agents.
+fn end(children: Vec<&mut Child>) -> io::Result<()> {
+    for child in &children {
+        if let Some(pid) = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw) {
+            rustix::process::kill_process(pid, rustix::process::Signal::HUP)?;
+        }
+    }
+    for child in children {
+        child.wait()?;
+    }
+    Ok(())
+}
