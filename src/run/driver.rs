@@ -274,7 +274,12 @@ impl<W: World> Driver<'_, W> {
     }
 
     fn keep_raw(&mut self, bytes: &[u8]) {
-        if let Err(err) = self.world.append(Record::Raw, bytes) {
+        let mut kept = self.world.append(Record::Raw, bytes);
+        if kept.as_ref().is_err_and(|err| err.kind() == io::ErrorKind::NotFound) {
+            self.restore();
+            kept = self.world.append(Record::Raw, bytes);
+        }
+        if let Err(err) = kept {
             self.raw_broken = true;
             let message = format!("the agent's raw output is not kept any more: {err}").into();
             self.recorder.record(&Event::Warning { message });

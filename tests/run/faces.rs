@@ -255,13 +255,14 @@ fn an_agent_that_cleans_up_too_much_does_not_take_the_run_with_it() {
     }));
     let script = json!({
         "sessions": [
-            [{"print": "before"}, {"shell": "rm -rf .ralph; touch new"}, {"print": "after"}],
+            [{"shell": "rm -rf .ralph; touch new"}, {"print": "one"}, {"print": "two"}],
             [{"print": DONE}],
         ],
         "commit_message": [{"print": "Add it"}],
     });
     let output = run(&project, &["-p", "do it"], &script).run();
-    output.code(0).stderr_has("its journal was put back");
+    output.code(0).stderr_has("it was put back, with all that it held").stderr_lacks("raw output");
+    assert!(String::from_utf8_lossy(&project.raw()).contains("two"));
     let events = project.events();
     assert_eq!(events.kinds()[0], "run_started");
     assert_eq!(events.all("text").len(), 4, "{:?}", events.kinds());
