@@ -393,15 +393,20 @@ fn resolve(raw: &[u8], max: usize) -> Cow<'_, str> {
             Cow::Owned(text) => Cow::Owned(head(&text, max).to_owned()),
         };
     };
-    // No character takes more than four bytes, so that this is enough whatever they are.
-    let enough = max.saturating_mul(4);
-    let mut out = Vec::with_capacity(raw.len().min(enough));
+    let mut out = Vec::with_capacity(raw.len().min(max.saturating_mul(2)));
     let mut rest = raw;
     let mut plain = first;
+    // What has been counted of `out`, and how many characters may still come.
+    let (mut counted, mut left) = (0, max);
     loop {
         out.extend_from_slice(&rest[..plain]);
         rest = &rest[plain..];
-        if rest.is_empty() || out.len() >= enough {
+        if out.len() - counted >= left {
+            // There may be enough of them by now; a character has at least one byte.
+            left = left.saturating_sub(characters(&out[counted..]));
+            counted = out.len();
+        }
+        if rest.is_empty() || left == 0 {
             break;
         }
         let (character, length) = escape(rest);
@@ -419,6 +424,12 @@ fn resolve(raw: &[u8], max: usize) -> Cow<'_, str> {
     };
     text.truncate(head(&text, max).len());
     Cow::Owned(text)
+}
+
+/// How many characters begin in these bytes. Of bytes that are no text it may be fewer than are made
+/// of them.
+fn characters(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|byte| **byte & 0b1100_0000 != 0b1000_0000).count()
 }
 
 /// The same as `String::from_utf8_lossy`, which takes a multiple of the time where nothing is wrong.
