@@ -86,6 +86,7 @@ impl Script {
                 stdin: &self.stdin,
                 merge_stderr: self.merge_stderr,
                 keep_background: self.keep_background,
+                spare: false,
             })
             .unwrap()
     }
@@ -491,6 +492,7 @@ cases! {
                 stdin: b"prompt",
                 merge_stderr: false,
                 keep_background: false,
+                spare: false,
             })
         };
         for (program, directory, kind, says) in [
@@ -535,6 +537,7 @@ cases! {
                     stdin: b"prompt",
                     merge_stderr: false,
                     keep_background: false,
+                    spare: false,
                 };
                 system.start(&missing).unwrap_err();
             }
@@ -776,6 +779,7 @@ cases! {
                     stdin: b"prompt",
                     merge_stderr: false,
                     keep_background: false,
+                    spare: false,
                 };
                 system.start(&launch).unwrap();
                 while !matches!(system.wait(None, &mut buf), Occurrence::Ended(..)) {}

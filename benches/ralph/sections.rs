@@ -215,6 +215,7 @@ fn driven(claude: &Path, bytes: u64, reporters: Vec<Box<dyn Reporter>>) -> io::R
         output_truncate_chars: 5000,
         scm: None,
         rules: rules(),
+        notify: None,
     };
     let finish = driver::run(&spec, &mut NullWorld::new()?, reporters, &[]);
     if finish.exit_code == 1 { Ok(()) } else { Err(io::Error::other(format!("{finish:?}"))) }

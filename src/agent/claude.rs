@@ -53,6 +53,10 @@ impl Adapter for Claude {
             Box::new(PlainReader::new(explain))
         }
     }
+
+    fn tells_cost(&self) -> bool {
+        true
+    }
 }
 
 /// A flag of older versions, which the program refuses by now; a variable does the same.

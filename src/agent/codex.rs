@@ -79,6 +79,10 @@ impl Adapter for Codex {
             Box::new(PlainReader::with_answer_file(explain))
         }
     }
+
+    fn confines_itself(&self) -> bool {
+        true
+    }
 }
 
 /// Flags by which a user chooses a sandbox of codex, or none.

@@ -205,6 +205,18 @@ pub trait Adapter: std::fmt::Debug + Sync {
     fn invocation(&self, request: &Request<'_>) -> Invocation;
     /// `structured` is what the invocation said.
     fn reader(&self, structured: bool) -> Box<dyn Reader>;
+    /// Its stream tells what it cost, in dollars.
+    fn tells_cost(&self) -> bool {
+        false
+    }
+    /// Its stream tells how many tokens it used.
+    fn tells_tokens(&self) -> bool {
+        true
+    }
+    /// It keeps itself to the project when it is not inside a sandbox of ours.
+    fn confines_itself(&self) -> bool {
+        false
+    }
 }
 
 #[cfg(test)]

@@ -37,6 +37,10 @@ impl Adapter for Text {
     fn reader(&self, _structured: bool) -> Box<dyn Reader> {
         Box::new(PlainReader::new(|_| None))
     }
+
+    fn tells_tokens(&self) -> bool {
+        false
+    }
 }
 
 /// Reads plain text, which is also what the known agents print when they are not asked for a stream.

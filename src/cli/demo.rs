@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::run::scm::git;
 use crate::state::project::Project;
 
-use super::{DemoArgs, LoopArgs, OutputForm, Place, RunArgs};
+use super::{DemoArgs, LoopArgs, OutputForm, RunArgs};
 
 /// # Errors
 /// The scratch repository could not be made.
@@ -57,7 +57,6 @@ pub(super) fn demo(args: &DemoArgs) -> Result<u8, Error> {
         completion_promise: None,
         done_pattern: None,
         common: LoopArgs {
-            place: Place { project_dir: Some(dir.clone()) },
             max_iterations: None,
             agent: None,
             model: None,
@@ -72,7 +71,7 @@ pub(super) fn demo(args: &DemoArgs) -> Result<u8, Error> {
             agent_command: Vec::new(),
         },
     };
-    let code = super::run::run_in(&project, &run, flags)?;
+    let code = super::run::run(&project, &run, flags)?;
     let log = git(&["log", "--oneline", "--stat", "-1"], &dir)?;
     super::print(&format!("\nWhat it left in git:\n\n{log}"))?;
     if args.keep {

@@ -9,15 +9,14 @@ use crate::core::text;
 use crate::error::Error;
 use crate::process::{self, find_program};
 
-use super::DoctorArgs;
+use crate::state::project::Project;
 
 /// How long a program may take to tell its version.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// # Errors
 /// The project's directory is none.
-pub(super) fn doctor(args: &DoctorArgs) -> Result<u8, Error> {
-    let project = super::project(&args.place)?;
+pub(super) fn doctor(project: &Project) -> Result<u8, Error> {
     let dir = project.root();
     let mut out = String::from("Agents\n");
     let mut found = 0;

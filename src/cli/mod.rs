@@ -46,6 +46,9 @@ pub struct Cli {
     #[arg(short = 'v', long, action = clap::ArgAction::Version)]
     version: Option<bool>,
 
+    #[command(flatten)]
+    pub place: Place,
+
     #[command(subcommand)]
     pub command: Command,
 }
@@ -58,7 +61,7 @@ pub enum Command {
 
     /// Ask a few questions and write `.ralph/settings.json`.
     #[command(after_help = INIT_EXAMPLES)]
-    Init(InitArgs),
+    Init,
 
     /// Show the effective settings and where each value came from.
     #[command(after_help = SETTINGS_EXAMPLES)]
@@ -78,7 +81,7 @@ pub enum Command {
 
     /// Check what is installed, and say what to do about what is not.
     #[command(after_help = DOCTOR_EXAMPLES)]
-    Doctor(DoctorArgs),
+    Doctor,
 
     /// Print a script that completes ralph's commands in your shell.
     #[command(after_help = COMPLETIONS_EXAMPLES)]
@@ -126,20 +129,17 @@ Examples:
   ralph completions fish > ~/.config/fish/completions/ralph.fish";
 const MAN_EXAMPLES: &str = "Examples:\n  ralph man ~/.local/share/man/man1";
 
-/// Where to work, and how much to say. The same for every command.
+/// Where to work. It may be said before or after the command.
 #[derive(Debug, Args)]
 pub struct Place {
     /// Work in this directory instead of the current one.
-    #[arg(short = 'C', long, value_name = "PATH", short_alias = 'd')]
+    #[arg(short = 'C', long, value_name = "PATH", short_alias = 'd', global = true)]
     pub project_dir: Option<PathBuf>,
 }
 
 /// What every loop takes.
 #[derive(Debug, Args)]
 pub struct LoopArgs {
-    #[command(flatten)]
-    pub place: Place,
-
     /// Stop after this many iterations.
     #[arg(
         short = 'n',
@@ -237,16 +237,7 @@ pub struct RunArgs {
 }
 
 #[derive(Debug, Args)]
-pub struct InitArgs {
-    #[command(flatten)]
-    pub place: Place,
-}
-
-#[derive(Debug, Args)]
 pub struct SettingsArgs {
-    #[command(flatten)]
-    pub place: Place,
-
     /// Read settings from this file instead of `.ralph/settings.json`.
     #[arg(long, value_name = "PATH")]
     pub settings: Option<PathBuf>,
@@ -262,9 +253,6 @@ pub struct SettingsArgs {
 
 #[derive(Debug, Args)]
 pub struct RunsArgs {
-    #[command(flatten)]
-    pub place: Place,
-
     /// Print one JSON object a line.
     #[arg(long)]
     pub json: bool,
@@ -274,9 +262,6 @@ pub struct RunsArgs {
 pub struct ReplayArgs {
     /// The run, or the beginning of its name; the last run if none is given.
     pub run: Option<String>,
-
-    #[command(flatten)]
-    pub place: Place,
 
     /// Tell what ralph itself did, too.
     #[arg(short = 'V', long)]
@@ -296,12 +281,6 @@ pub struct DemoArgs {
     /// Keep the scratch repository.
     #[arg(long)]
     pub keep: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct DoctorArgs {
-    #[command(flatten)]
-    pub place: Place,
 }
 
 #[derive(Debug, Args)]
@@ -338,19 +317,20 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
             return ExitCode::from(u8::try_from(err.exit_code()).unwrap_or(2));
         }
     };
-    exit_code(dispatch(cli.command))
+    exit_code(dispatch(cli))
 }
 
-fn dispatch(command: Command) -> Result<u8, Error> {
-    match command {
-        Command::Run(args) => run::run(&args),
-        Command::Init(args) => {
-            let project_dir = project(&args.place)?.root().to_owned();
+fn dispatch(cli: Cli) -> Result<u8, Error> {
+    let project = || project(&cli.place);
+    match cli.command {
+        Command::Run(args) => run::run(&project()?, &args, Vec::new()),
+        Command::Init => {
+            let project_dir = project()?.root().to_owned();
             init::init(&init::InitOptions { project_dir })
         }
         Command::Settings(args) => {
             let sources = Sources {
-                project_dir: project(&args.place)?.root().to_owned(),
+                project_dir: project()?.root().to_owned(),
                 settings_path: args.settings,
                 env: std::env::vars_os().collect(),
                 flags: Vec::new(),
@@ -359,10 +339,10 @@ fn dispatch(command: Command) -> Result<u8, Error> {
             let options = settings::SettingsOptions { schema, json, sources };
             settings::settings(&options, &mut io::stdout().lock(), &mut io::stderr().lock())
         }
-        Command::Runs(args) => runs::runs(&args),
-        Command::Replay(args) => runs::replay(&args),
+        Command::Runs(args) => runs::runs(&project()?, &args),
+        Command::Replay(args) => runs::replay(&project()?, &args),
         Command::Demo(args) => demo::demo(&args),
-        Command::Doctor(args) => doctor::doctor(&args),
+        Command::Doctor => doctor::doctor(&project()?),
         Command::Completions(args) => {
             let mut script = Vec::new();
             clap_complete::generate(args.shell, &mut definition(), "ralph", &mut script);

@@ -30,14 +30,11 @@ use super::{LoopArgs, OutputForm, RunArgs};
 /// What is read at most of a prompt that has no end, such as a device.
 const LARGEST_PIPED_PROMPT: u64 = 64 << 20;
 
+/// Runs the loop. `extra` is for settings that no flag can say.
+///
 /// # Errors
 /// Whatever keeps the run from starting. What happens after that is an event, and an exit code.
-pub(super) fn run(args: &RunArgs) -> Result<u8, Error> {
-    run_in(&super::project(&args.common.place)?, args, Vec::new())
-}
-
-/// The same with a project that is known, and with settings beyond what flags can say.
-pub(super) fn run_in(project: &Project, args: &RunArgs, extra: Vec<Flag>) -> Result<u8, Error> {
+pub(super) fn run(project: &Project, args: &RunArgs, extra: Vec<Flag>) -> Result<u8, Error> {
     let prompt = prompt_source(args.prompt.as_deref(), args.prompt_file.as_deref())?;
     let ralph_dir = project.ralph_dir();
     if ralph_dir.metadata().is_ok_and(|meta| !meta.is_dir()) {
@@ -60,11 +57,13 @@ pub(super) fn run_in(project: &Project, args: &RunArgs, extra: Vec<Flag>) -> Res
         output_truncate_chars: settings.output_truncate_chars as usize,
         scm: scm_spec(settings)?,
         rules: rules(settings),
+        notify: settings.notify.command.clone(),
     };
     spec.rules.scm = spec.scm.as_ref().map(ScmSpec::kinds).unwrap_or_default();
     if let Some(scm) = &spec.scm {
         scm.check(project.root())?;
     }
+    refuse_unkeepable_budgets(&spec)?;
     if args.common.dry_run {
         return dry_run(&spec, &loaded);
     }
@@ -194,13 +193,43 @@ fn refuse_what_is_missing(settings: &Settings) -> Result<(), Error> {
         (settings.agent.response_filter.is_some(), "agent.responseFilter"),
         (settings.agent.display_filter.is_some(), "agent.displayFilter"),
         (settings.stall.iterations > 0, "stall.iterations"),
-        (settings.notify.command.is_some(), "notify.command"),
     ];
     match missing.into_iter().find(|(set, _)| *set) {
         Some((_, key)) => Err(Error::config(format!("{key} is not available in this version"))
             .hint("take it out of the settings")),
         None => Ok(()),
     }
+}
+
+/// Whoever sets a budget goes to bed trusting it, so one that nothing would ever be counted against is
+/// an error and not a decoration.
+fn refuse_unkeepable_budgets(spec: &RunSpec) -> Result<(), Error> {
+    let adapter = spec.agent.adapter;
+    let (run, iteration) = (&spec.rules.budget, &spec.rules.iteration_budget);
+    let cost = run.cost_usd.or(iteration.cost_usd).is_some();
+    let tokens = run.tokens.or(iteration.tokens).is_some();
+    let streams = spec.agent.stream;
+    let (key, what) = if cost && !(streams && adapter.tells_cost()) {
+        ("costUsd", "costs")
+    } else if tokens && !(streams && adapter.tells_tokens()) {
+        ("tokens", "tokens")
+    } else {
+        return Ok(());
+    };
+    let error = Error::config(format!(
+        "budget: {key} cannot be kept, because {} does not tell its {what}{}",
+        if adapter.name() == "text" { &spec.agent.program } else { adapter.name() },
+        if streams { "" } else { " in plain mode" }
+    ));
+    let others = match (key, streams && adapter.tells_tokens()) {
+        ("costUsd", true) => "set tokens or duration instead",
+        _ => "set duration instead",
+    };
+    Err(if streams {
+        error.hint(others)
+    } else {
+        error.hint("leave streamAgentOutput on, or set duration instead")
+    })
 }
 
 fn agent_spec(
@@ -418,10 +447,11 @@ fn preface(spec: &RunSpec, loaded: &Loaded) -> Vec<Event<'static>> {
         .collect();
     events.extend(loaded.warnings.iter().cloned().map(warning));
     events.push(note(format!("Settings: {}", merged(loaded))));
-    if spec.agent.autonomous && spec.agent.adapter.name() != "text" {
-        let name = spec.agent.adapter.name();
+    let adapter = spec.agent.adapter;
+    if spec.agent.autonomous && adapter.name() != "text" && !adapter.confines_itself() {
         events.push(warning(format!(
-            "{name} runs with its own approval prompts switched off and without a sandbox"
+            "{} runs with its own approval prompts switched off and without a sandbox",
+            adapter.name()
         )));
     }
     events

@@ -13,9 +13,8 @@ use super::{OutputForm, ReplayArgs, RunsArgs};
 
 /// # Errors
 /// The directory of runs cannot be read.
-pub(super) fn runs(args: &RunsArgs) -> Result<u8, Error> {
-    let project = super::project(&args.place)?;
-    let rows: Vec<Row> = all(&project)?.iter().map(row).collect();
+pub(super) fn runs(project: &Project, args: &RunsArgs) -> Result<u8, Error> {
+    let rows: Vec<Row> = all(project)?.iter().map(row).collect();
     let now_ms = jiff::Timestamp::now().as_millisecond();
     if args.json {
         return super::print(&json(&rows, now_ms));
@@ -43,9 +42,8 @@ fn row(dir: &RunDir) -> Row {
 
 /// # Errors
 /// There is no such run.
-pub(super) fn replay(args: &ReplayArgs) -> Result<u8, Error> {
-    let project = super::project(&args.place)?;
-    let dir = find(all(&project)?, args.run.as_deref())?;
+pub(super) fn replay(project: &Project, args: &ReplayArgs) -> Result<u8, Error> {
+    let dir = find(all(project)?, args.run.as_deref())?;
     let entries = journal::read(&dir.journal())
         .map_err(|err| Error::input(format!("cannot read {}: {err}", dir.journal().display())))?;
     let capable = Capabilities::of_this_process();

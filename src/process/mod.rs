@@ -37,6 +37,8 @@ pub struct Launch<'a> {
     pub merge_stderr: bool,
     /// Leave alone what it started and did not end.
     pub keep_background: bool,
+    /// If ralph dies, it is asked to leave rather than killed: git then removes its lock files.
+    pub spare: bool,
 }
 
 /// A child that [`System`] started, for as long as it has not been reported as ended.

@@ -55,6 +55,7 @@ impl System {
             stdin: b"",
             merge_stderr: false,
             keep_background: true,
+            spare: true,
         })?;
         let timeout = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         let mut deadline = Some(self.now_ms().saturating_add(timeout));

@@ -166,8 +166,9 @@ mod linux {
         let directory = c_string(launch.directory.as_os_str())?;
         let stdio = [above_stdio(stdin)?, above_stdio(stdout)?, above_stdio(stderr)?];
 
+        let death_signal = if launch.spare { libc::SIGTERM } else { libc::SIGKILL };
         let exec = |program: &CString, args: &[CString]| {
-            vfork_exec(program, args, &env, &directory, &stdio)
+            vfork_exec(program, args, &env, &directory, &stdio, death_signal)
         };
         let result = match exec(&program, &args) {
             // A script without `#!`: the shell runs it, as it does for everyone's `execvp`.
@@ -214,6 +215,7 @@ mod linux {
         directory: *const c_char,
         stdio: [c_int; 3],
         parent: libc::pid_t,
+        death_signal: c_int,
         failed_step: AtomicI32,
         failed_errno: AtomicI32,
     }
@@ -235,6 +237,7 @@ mod linux {
         env: &[CString],
         directory: &CString,
         stdio: &[OwnedFd; 3],
+        death_signal: c_int,
     ) -> Result<Pid, (Step, io::Error)> {
         let args = pointers(args);
         let env = pointers(env);
@@ -245,6 +248,7 @@ mod linux {
             directory: directory.as_ptr(),
             stdio: [stdio[0].as_raw_fd(), stdio[1].as_raw_fd(), stdio[2].as_raw_fd()],
             parent: rustix::process::getpid().as_raw_pid(),
+            death_signal,
             failed_step: AtomicI32::new(0),
             failed_errno: AtomicI32::new(0),
         };
@@ -325,7 +329,7 @@ mod linux {
             }
             // If we are killed, the agent goes too. If we were killed before this call, there is
             // nobody left to send the signal, and the parent is another one already.
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong);
+            libc::prctl(libc::PR_SET_PDEATHSIG, plan.death_signal as libc::c_ulong);
             if libc::getppid() != plan.parent {
                 libc::_exit(127);
             }

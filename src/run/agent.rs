@@ -188,6 +188,8 @@ impl Gathered {
                 self.working();
             }
             Event::ToolStarted { .. } => {
+                // What it says while it looks around is not yet the message.
+                self.answer.clear();
                 self.tools += 1;
                 self.working();
             }

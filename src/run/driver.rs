@@ -12,12 +12,13 @@ use std::path::Path;
 
 use crate::agent::{PromptVia, Request};
 use crate::core::completion::{Detector, Rule};
-use crate::core::event::{EndCause, Event, Exit, Outcome, Purpose, Stream};
+use crate::core::event::{EndCause, Event, Exit, Outcome, Purpose, Stream, WaitReason};
 use crate::core::machine::{Action, Input, LoopMachine, Now};
 use crate::core::prompt::{self, GuardrailFailure};
 use crate::core::text;
 use crate::process::{ChildId, Ended, Launch, Occurrence, Signal};
 use crate::report::Reporter;
+use crate::state::journal::Lines;
 
 use super::agent::AgentTask;
 use super::guardrail::{self, GuardrailTask};
@@ -25,6 +26,9 @@ use super::record::Recorder;
 use super::scm::ScmRun;
 use super::spec::{PromptSource, RunSpec};
 use super::world::{Record, World};
+
+/// How long a run that has ended waits for the command that tells of it.
+const NOTIFY_MS: u64 = 10_000;
 
 /// How a run came out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +60,7 @@ pub fn run<W: World>(
         raw_broken: false,
         prompt_warned: false,
         finish: None,
+        notifiers: Vec::new(),
     };
     driver.begin(preface);
     driver.drive()
@@ -85,6 +90,8 @@ struct Driver<'s, W> {
     raw_broken: bool,
     prompt_warned: bool,
     finish: Option<Finish>,
+    /// Commands that tell the user of something, beside the loop.
+    notifiers: Vec<ChildId>,
 }
 
 impl<W: World> Driver<'_, W> {
@@ -119,6 +126,7 @@ impl<W: World> Driver<'_, W> {
         loop {
             self.take_inputs();
             if let Some(finish) = self.finish {
+                self.await_notifiers(&mut buf);
                 self.world.sync();
                 self.recorder.finish();
                 return finish;
@@ -207,6 +215,7 @@ impl<W: World> Driver<'_, W> {
                     self.recorder.at.attempt = 0;
                 }
                 self.recorder.record(&event);
+                self.notify(&event);
             }
             Action::Save => {
                 self.commit();
@@ -288,6 +297,9 @@ impl<W: World> Driver<'_, W> {
 
     fn ended(&mut self, child: ChildId, ended: Ended) {
         let now = self.stamp();
+        if self.notifier_ended(child, ended.exit) {
+            return;
+        }
         self.restore();
         match std::mem::replace(&mut self.task, Task::None) {
             Task::Agent(task) if task.child == child => self.agent_ended(*task, ended, now),
@@ -367,7 +379,7 @@ impl<W: World> Driver<'_, W> {
             flags: &agent.flags,
             model: agent.model.as_deref(),
             purpose,
-            stream: agent.stream && purpose == Purpose::Work,
+            stream: agent.stream,
             autonomous: agent.autonomous,
             sandboxed: false,
             prompt_via: agent.prompt_via,
@@ -396,6 +408,7 @@ impl<W: World> Driver<'_, W> {
             stdin,
             merge_stderr: false,
             keep_background: agent.keep_background,
+            spare: false,
         };
         let (child, pid) = self.world.start(&launch).map_err(|err| Input::AgentNotStarted {
             message: not_started(spec, &err, invocation.prompt_via, prompt.len()),
@@ -577,6 +590,7 @@ impl<W: World> Driver<'_, W> {
         env.push(("GIT_TERMINAL_PROMPT".into(), Some("0".into())));
         let args: Vec<OsString> = command.iter().map(OsString::from).collect();
         let launch = plain_launch(&self.spec.directory, OsStr::new(&scm.program), &args, &env);
+        let launch = Launch { spare: true, ..launch };
         self.world.start(&launch).map(|(child, _)| child)
     }
 
@@ -606,6 +620,67 @@ impl<W: World> Driver<'_, W> {
         words.map(|words| words.join(" ")).unwrap_or_default().into()
     }
 
+    // Telling the user.
+
+    /// Runs the user's own command for what should not wait until somebody looks.
+    fn notify(&mut self, event: &Event<'_>) {
+        let Some(command) = &self.spec.notify else { return };
+        let worth_it = matches!(
+            event,
+            Event::RunEnded { .. } | Event::Waiting { reason: WaitReason::RateLimit, .. }
+        );
+        if !worth_it {
+            return;
+        }
+        let mut lines = Lines::default();
+        let line = lines.push(self.recorder.at, event);
+        let env = self.run_variables();
+        let args = [OsString::from("-c"), OsString::from(command)];
+        let launch = plain_launch(&self.spec.directory, OsStr::new("sh"), &args, &env);
+        match self.world.start(&Launch { stdin: line, ..launch }) {
+            Ok((child, _)) => self.notifiers.push(child),
+            Err(err) => self.notifier_failed(&err.to_string()),
+        }
+    }
+
+    fn notifier_failed(&mut self, how: &str) {
+        let message = format!("notify.command failed: {how}").into();
+        self.recorder.record(&Event::Warning { message });
+    }
+
+    fn notifier_ended(&mut self, child: ChildId, exit: Option<Exit>) -> bool {
+        let Some(index) = self.notifiers.iter().position(|other| *other == child) else {
+            return false;
+        };
+        self.notifiers.swap_remove(index);
+        match exit {
+            Some(exit) if !exit.success() => self.notifier_failed(&exit.to_string()),
+            _ => {}
+        }
+        true
+    }
+
+    /// Gives the last message a moment to get out. Nothing is left behind for it, and a signal means
+    /// that nobody wants to wait.
+    fn await_notifiers(&mut self, buf: &mut Vec<u8>) {
+        let mut until = Some(self.world.now().mono_ms.saturating_add(NOTIFY_MS));
+        while !self.notifiers.is_empty() {
+            match self.world.wait(until, buf) {
+                Occurrence::Ended(child, ended) => {
+                    self.notifier_ended(child, ended.exit);
+                }
+                Occurrence::Deadline | Occurrence::Signal(_) => {
+                    until = None;
+                    for child in self.notifiers.clone() {
+                        self.world.end(child, true);
+                    }
+                }
+                Occurrence::Output(..) => {}
+            }
+        }
+        self.commit();
+    }
+
     // Both.
 
     /// What agents, guardrails and SCM tasks are told of the run they belong to.
@@ -627,7 +702,16 @@ fn plain_launch<'a>(
     args: &'a [OsString],
     env: &'a [(OsString, Option<OsString>)],
 ) -> Launch<'a> {
-    Launch { program, args, directory, env, stdin: b"", merge_stderr: true, keep_background: false }
+    Launch {
+        program,
+        args,
+        directory,
+        env,
+        stdin: b"",
+        merge_stderr: true,
+        keep_background: false,
+        spare: false,
+    }
 }
 
 /// The command line as it is recorded: a prompt in it is named, not repeated.

@@ -28,6 +28,8 @@ pub struct RunSpec {
     pub output_truncate_chars: usize,
     pub scm: Option<ScmSpec>,
     pub rules: Rules,
+    /// A shell command that is told of waits for a limit and of the end.
+    pub notify: Option<String>,
 }
 
 /// The agent of a run.

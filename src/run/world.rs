@@ -72,6 +72,8 @@ impl RealWorld {
     pub fn close(self) -> io::Result<()> {
         let RealWorld { system, files, lock, .. } = self;
         drop(system);
+        // The last word of a run is worth waiting for the disk.
+        let _ = files.sync();
         drop(files);
         lock.give_back(None)
     }

@@ -141,6 +141,11 @@ impl RunFiles {
         self.raw.append(bytes)
     }
 
+    /// Waits until the journal is safe from a power cut.
+    pub fn sync(&self) -> io::Result<()> {
+        self.journal.sync_data()
+    }
+
     /// A second handle of the journal, for a thread that syncs it.
     pub fn journal_handle(&self) -> io::Result<File> {
         self.journal.try_clone()

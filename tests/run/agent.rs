@@ -213,6 +213,9 @@ fn the_agent_works_in_the_project_wherever_ralph_was_started() {
         let dir = project.path().to_str().unwrap();
         let ralph = project.ralph(["run", flag, dir, "-f", "PROMPT.md", "--", "robot"]);
         ralph.current_dir(project.beside("")).run().code(0);
+        // As git has it, the place may come first.
+        let ralph = project.ralph([flag, dir, "run", "-f", "PROMPT.md", "--", "robot"]);
+        ralph.current_dir(project.beside("")).run().code(0);
     }
     for record in project.recorded() {
         assert_eq!(record["cwd"], project.path().to_str().unwrap());

@@ -36,7 +36,7 @@ fn plain_output_tells_the_whole_story() {
         .stdout_has("[TODO] Todo List\n  [x] Read the file\n  [>] Edit the code <- ACTIVE\n  [ ] Run tests\n  Progress: 1/3 (33%)\n")
         .stdout_has("[OK] Complete (cost: $5.76, tokens: 134 in (30 cached) / 20 out, tools: 2, errors: 1, time: ")
         .stdout_has("[OK] Guardrail passed: true (exit code 0, ")
-        .stdout_has("complete after 1 iteration");
+        .stdout_has("Run complete (iterations: 1, ");
     assert!(output.stdout.is_ascii(), "{}", output.stdout);
     assert!(!output.stdout.contains('\x1b'));
 }
@@ -321,4 +321,23 @@ fn the_command_line_explains_itself() {
     project.ralph(["run", "-p", "x", "-q", "-V"]).run().code(2);
     project.ralph([""; 0]).run().code(2).stderr_has("Usage: ralph");
     project.ralph(["run", "-C", "nowhere", "-p", "x"]).run().code(2).stderr_has("nowhere");
+}
+
+#[test]
+fn a_command_of_the_users_own_is_told_of_the_end() {
+    let project = Project::new();
+    project.settings(&json!({"notify": {"command": "cat > told.json; echo $RALPH_RUN_ID > run"}}));
+    run(&project, &["-p", "do it"], &json!([{"print": DONE}])).run().code(0);
+    let told: serde_json::Value = serde_json::from_str(&project.read("told.json")).unwrap();
+    assert_eq!((&told["event"], &told["outcome"]), (&json!("run_ended"), &json!("complete")));
+    let run = project.newest_run();
+    assert_eq!(project.read("run").trim(), run.file_name().unwrap().to_str().unwrap());
+}
+
+#[test]
+fn a_command_that_cannot_tell_changes_nothing_but_a_warning() {
+    let project = Project::new();
+    project.settings(&json!({"notify": {"command": "exit 3"}}));
+    let output = run(&project, &["-p", "do it"], &json!([{"print": DONE}])).run();
+    output.code(0).stderr_has("notify.command failed: exit code 3");
 }

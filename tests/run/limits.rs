@@ -14,7 +14,7 @@ fn ten_iterations_unless_told_otherwise() {
     output
         .code(1)
         .stdout_has("Iteration 10/10")
-        .stdout_has("the limit of 10 iterations was reached");
+        .stdout_has("not complete, iteration limit reached");
     assert_eq!(project.events().all("iteration_started").len(), 10);
     let ended = project.events();
     let ended = ended.find("run_ended");
@@ -191,4 +191,23 @@ fn an_agent_with_background_tasks_may_stay() {
     ]);
     run_with("claude", &project, &["-p", "do it"], &script).run().code(0);
     assert_eq!(project.events().find("agent_ended")["ended_by"], json!(null));
+}
+
+#[test]
+fn a_budget_that_could_not_be_kept_is_refused() {
+    let project = Project::new();
+    let agent = json!([{"print": DONE}]);
+    project.settings(&json!({"budget": {"costUsd": 5}}));
+    run_with("codex", &project, &["-p", "do it"], &agent)
+        .run()
+        .code(2)
+        .stderr_has("costUsd cannot be kept, because codex does not tell its costs")
+        .stderr_has("set tokens or duration instead");
+    run_with("claude", &project, &["-p", "do it", "--no-stream-agent-output"], &agent)
+        .run()
+        .code(2)
+        .stderr_has("claude does not tell its costs in plain mode");
+    project.settings(&json!({"budget": {"perIteration": {"tokens": 5}}}));
+    run(&project, &["-p", "do it"], &agent).run().code(2).stderr_has("set duration instead");
+    assert!(!project.has(".ralph/runs"), "nothing was started");
 }

@@ -69,28 +69,47 @@ fn no_shell_ever_sees_the_message() {
 }
 
 #[test]
-fn known_agents_are_asked_for_the_message_in_plain_mode() {
+fn the_message_is_asked_for_in_the_mode_of_the_run() {
+    let work =
+        json!([{"shell": "touch new"}, {"claude": {"text": DONE}}, {"claude": {"result": {}}}]);
+    let ask = "Provide a short imperative commit message for the changes. Output only the message, no explanation.";
+    for (mode, answer, flag) in [
+        (
+            &[][..],
+            json!([{"claude": {"text": "Add the thing"}}, {"claude": {"result": {}}}]),
+            "stream-json",
+        ),
+        (&["--no-stream-agent-output"], json!([{"print": "Add the thing"}]), "text"),
+    ] {
+        let project = project(&["commit"]);
+        let mut steps = answer.as_array().unwrap().clone();
+        steps.insert(0, project.record());
+        let work = if mode.is_empty() {
+            work.clone()
+        } else {
+            json!([{"shell": "touch new"}, {"print": DONE}])
+        };
+        let script = json!({"sessions": [work], "commit_message": steps});
+        let args = [&["-p", "do it"][..], mode].concat();
+        run_with("claude", &project, &args, &script).run().code(0);
+        assert_eq!(subjects(&project)[0], "Add the thing");
+        let record = &project.recorded()[0];
+        assert_eq!(record["prompt"], ask);
+        let argv = record["argv"].to_string();
+        assert!(argv.contains(&format!(r#""--output-format","{flag}""#)), "{argv}");
+    }
+}
+
+#[test]
+fn codex_leaves_its_message_in_a_file_in_plain_mode() {
     let project = project(&["commit"]);
     let script = json!({
-        "sessions": [[{"shell": "touch new"}, {"claude": {"text": DONE}}, {"claude": {"result": {}}}]],
-        "commit_message": [project.record(), {"print": "Add the thing"}],
-    });
-    run_with("claude", &project, &["-p", "do it"], &script).run().code(0);
-    assert_eq!(subjects(&project)[0], "Add the thing");
-    let record = &project.recorded()[0];
-    assert_eq!(
-        record["prompt"],
-        "Provide a short imperative commit message for the changes. Output only the message, no explanation."
-    );
-    let argv = record["argv"].to_string();
-    assert!(argv.contains(r#""--output-format","text""#), "{argv}");
-
-    let project = self::project(&["commit"]);
-    let script = json!({
-        "sessions": [[{"shell": "touch new"}, {"codex": {"text": DONE}}, {"codex": {"result": {}}}]],
+        "sessions": [[{"shell": "touch new"}, {"answer": DONE}]],
         "commit_message": [{"print": "a log of its own"}, {"answer": "Add the thing"}],
     });
-    run_with("codex", &project, &["-p", "do it"], &script).run().code(0);
+    run_with("codex", &project, &["-p", "do it", "--no-stream-agent-output"], &script)
+        .run()
+        .code(0);
     assert_eq!(subjects(&project)[0], "Add the thing");
 }
 
@@ -158,7 +177,7 @@ fn a_failed_push_is_told_and_tried_again_after_the_next_iteration() {
     let output = run(&project, &["-p", "do it"], &script).run();
     output
         .code(0)
-        .stdout_has("SCM failed: push")
+        .stdout_has("SCM task failed: push")
         .stdout_has("does not appear to be a git repository");
     assert_eq!(pushed(&project), "Add it");
 }
@@ -262,4 +281,23 @@ fn what_the_agent_committed_itself_is_pushed() {
     let output = run(&project, &["-p", "do it"], &works(&steps, "not asked for")).run();
     output.code(0).stdout_has("nothing to commit");
     assert_eq!(pushed(&project), "By the agent");
+}
+
+#[test]
+fn what_a_message_costs_is_counted_and_what_leads_to_it_is_no_message() {
+    let project = project(&["commit"]);
+    let script = json!({
+        "sessions": [[
+            {"shell": "touch new"}, {"claude": {"text": DONE}},
+            {"claude": {"result": {"total_cost_usd": 0.5, "modelUsage": null}}},
+        ]],
+        "commit_message": [
+            {"claude": {"text": "I will look at the changes."}}, {"claude": {"bash": "git status"}},
+            {"claude": {"text": "Add the thing"}},
+            {"claude": {"result": {"total_cost_usd": 0.25, "modelUsage": null}}},
+        ],
+    });
+    run_with("claude", &project, &["-p", "do it"], &script).run().code(0);
+    assert_eq!(subjects(&project)[0], "Add the thing");
+    assert_eq!(project.events().find("run_ended")["usage"]["cost_usd"], 0.75);
 }
