@@ -84,7 +84,7 @@ fn stop_reason<'a>(answer: &Answer<'a>) -> &'a str {
 fn blocks(answer: &Answer<'_>) -> Vec<Value> {
     let thinking = answer
         .thinking
-        .map(|text| json!({"type": "thinking", "thinking": text, "signature": "c2lnbmF0dXJl"}));
+        .map(|text| json!({"type": "thinking", "thinking": text, "signature": "c2ln"}));
     let text = answer.text.map(|text| json!({"type": "text", "text": text}));
     let calls = answer.calls.iter().enumerate().map(|(nth, call)| {
         json!({

@@ -16,6 +16,10 @@ use super::http::{Connection, Request};
 use super::protocol::{Protocol, Wanted};
 use super::script::{Fail, Midway, Position, Script, Turn};
 
+/// How long a client has to read what was sent before its connection is reset, which throws away
+/// everything that it has not read.
+const READING_TIME: Duration = Duration::from_millis(200);
+
 /// A model service that is listening.
 #[derive(Debug)]
 pub(crate) struct Server {
@@ -213,13 +217,17 @@ fn send(
             && sent == *after
         {
             return match how {
-                Midway::Cut => Ok(Next::Break),
+                Midway::Cut => {
+                    thread::sleep(READING_TIME);
+                    Ok(Next::Break)
+                }
                 Midway::Hang => {
                     connection.wait_for_end();
                     Ok(Next::Close)
                 }
                 Midway::Garbage => {
                     events.send("event: what\ndata: {no JSON\n\n")?;
+                    thread::sleep(READING_TIME);
                     Ok(Next::Break)
                 }
                 Midway::Error(words) => {

@@ -180,12 +180,12 @@ fn plan_input(tool: &str, steps: &[Step]) -> Value {
             json!({"plan": list(&|_, Step(text, status)| json!({"step": text, "status": status}))})
         }
         "TodoWrite" => json!({"todos": list(&|_, Step(text, status)| {
-            json!({"content": text, "status": status, "activeForm": format!("Doing {text}")})
+            json!({"content": text, "status": status, "activeForm": text})
         })}),
         "TaskCreate" => {
             // It takes one task at a time.
             let text = steps.first().map_or("", |Step(text, _)| text);
-            json!({"subject": text, "description": text, "activeForm": format!("Doing {text}")})
+            json!({"subject": text, "description": text, "activeForm": text})
         }
         "todowrite" => json!({"todos": list(&|nth, Step(text, status)| {
             json!({"id": nth.to_string(), "content": text, "status": status, "priority": "high"})
@@ -209,19 +209,19 @@ fn plan_input(tool: &str, steps: &[Step]) -> Value {
 mod tests {
     use super::*;
 
-    fn tool(name: &str, properties: Value) -> Tool {
+    fn tool(name: &str, properties: &Value) -> Tool {
         let required: Vec<&String> = properties.as_object().unwrap().keys().collect();
         let schema = json!({"properties": properties, "required": required});
         Tool { name: name.to_owned(), schema, freeform: false, namespace: None }
     }
 
     fn freeform(name: &str) -> Tool {
-        Tool { freeform: true, ..tool(name, json!({})) }
+        Tool { freeform: true, ..tool(name, &json!({})) }
     }
 
     fn input(call: &Call, offered: Tool) -> Value {
         let name = offered.name.clone();
-        let call = concrete(call, &[tool("Other", json!({})), offered]);
+        let call = concrete(call, &[tool("Other", &json!({})), offered]);
         assert_eq!(call.name, name);
         call.input
     }
@@ -233,14 +233,17 @@ mod tests {
         let call = Call::Shell { command: "ls".to_owned(), extra: Map::new() };
         for (offered, expected) in [
             (
-                tool("Bash", json!({"command": text, "description": text})),
+                tool("Bash", &json!({"command": text, "description": text})),
                 json!({"command": "ls", "description": "run a command"}),
             ),
-            (tool("exec_command", json!({"cmd": text})), json!({"cmd": "ls"})),
-            (tool("shell", json!({"command": list})), json!({"command": ["bash", "-lc", "ls"]})),
-            (tool("run_commands", json!({"commands": list})), json!({"commands": ["ls"]})),
+            (tool("exec_command", &json!({"cmd": text})), json!({"cmd": "ls"})),
+            (tool("shell", &json!({"command": list})), json!({"command": ["bash", "-lc", "ls"]})),
+            (tool("run_commands", &json!({"commands": list})), json!({"commands": ["ls"]})),
             (
-                tool("bash", json!({"command": text, "sessionId": text, "n": {"type": "integer"}})),
+                tool(
+                    "bash",
+                    &json!({"command": text, "sessionId": text, "n": {"type": "integer"}}),
+                ),
                 json!({"command": "ls", "sessionId": "main", "n": 60}),
             ),
         ] {
@@ -257,19 +260,19 @@ mod tests {
         let patch = "*** Begin Patch\n*** Add File: a\n+b\n+c\n*** End Patch\n";
         for (offered, expected) in [
             (
-                tool("Write", json!({"file_path": {}, "content": {}})),
+                tool("Write", &json!({"file_path": {}, "content": {}})),
                 json!({"file_path": "a", "content": "b\nc\n"}),
             ),
             (
-                tool("create", json!({"path": {}, "file_text": {}})),
+                tool("create", &json!({"path": {}, "file_text": {}})),
                 json!({"path": "a", "file_text": "b\nc\n"}),
             ),
             (
-                tool("editor", json!({"command": {}, "path": {}, "file_text": {}})),
+                tool("editor", &json!({"command": {}, "path": {}, "file_text": {}})),
                 json!({"command": "create", "path": "a", "file_text": "b\nc\n"}),
             ),
             (freeform("apply_patch"), json!(patch)),
-            (tool("apply_patch", json!({"input": {}})), json!({"input": patch})),
+            (tool("apply_patch", &json!({"input": {}})), json!({"input": patch})),
         ] {
             assert_eq!(input(&call, offered), expected);
         }
@@ -287,20 +290,20 @@ mod tests {
             (
                 "TodoWrite",
                 json!({"todos": [
-                    {"content": "a", "status": "completed", "activeForm": "Doing a"},
-                    {"content": "b", "status": "pending", "activeForm": "Doing b"},
+                    {"content": "a", "status": "completed", "activeForm": "a"},
+                    {"content": "b", "status": "pending", "activeForm": "b"},
                 ]}),
             ),
-            ("TaskCreate", json!({"subject": "a", "description": "a", "activeForm": "Doing a"})),
+            ("TaskCreate", json!({"subject": "a", "description": "a", "activeForm": "a"})),
             ("update_todo_list", json!({"todos": "- [x] a\n- [ ] b\n"})),
         ] {
-            assert_eq!(input(&call, tool(name, json!({}))), expected);
+            assert_eq!(input(&call, tool(name, &json!({}))), expected);
         }
     }
 
     #[test]
     fn an_exact_call_is_not_changed() {
         let call = Call::Exact { tool: "Bash".to_owned(), input: json!({"command": 7}) };
-        assert_eq!(input(&call, tool("Bash", json!({"other": {}}))), json!({"command": 7}));
+        assert_eq!(input(&call, tool("Bash", &json!({"other": {}}))), json!({"command": 7}));
     }
 }
