@@ -316,20 +316,29 @@ pub(crate) fn is_alive(pid: i32) -> bool {
     !matches!(state, None | Some('Z' | 'X'))
 }
 
-/// The scripted agent. `cargo test` builds it, but `cargo test --test NAME` does not, and an old one
-/// would make tests fail in puzzling ways.
+/// The scripted agent.
 #[track_caller]
 fn fake_agent_program() -> PathBuf {
+    example("fake-agent", "testing/fake_agent.rs")
+}
+
+/// A program that tests run against, by its name and where its source is. `cargo test` builds it, but
+/// `cargo test --test NAME` does not, and an old one would make tests fail in puzzling ways.
+#[track_caller]
+pub(crate) fn example(name: &str, source: &str) -> PathBuf {
     let ralph = Path::new(env!("CARGO_BIN_EXE_ralph"));
-    let agent = ralph.with_file_name("examples").join("fake-agent");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("testing/fake_agent.rs");
+    let program = ralph.with_file_name("examples").join(name);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
     let changed = |path: &Path| path.metadata().and_then(|metadata| metadata.modified()).ok();
+    let files = fs::read_dir(&source).into_iter().flatten().flatten();
+    let last_change =
+        files.map(|file| file.path()).chain([source]).filter_map(|file| changed(&file));
     assert!(
-        changed(&agent).is_some_and(|built| Some(built) >= changed(&source)),
-        "{} is not built from its source of today: cargo build --example fake-agent",
-        agent.display()
+        changed(&program) >= last_change.max(),
+        "{} is not built from its source of today: cargo build --example {name}",
+        program.display()
     );
-    agent
+    program
 }
 
 /// A program with its arguments, to be run in a project.

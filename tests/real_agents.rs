@@ -1,0 +1,123 @@
+//! Loops with real agents, as npm installs them, against a model that answers by a script.
+//!
+//! `scripts/install-agents` installs them. A new agent is an entry in `testing/agents.json` and a line
+//! at the end of this file.
+
+#[path = "../testing/agents.rs"]
+mod agents;
+#[path = "support/real.rs"]
+mod real;
+mod support;
+
+use real::RealAgent;
+use serde_json::{Value, json};
+
+/// Dollars for a million tokens.
+struct Price {
+    input: f64,
+    cache_read: f64,
+    cache_write: f64,
+    output: f64,
+}
+
+/// What a test must know of an agent.
+struct Facts {
+    name: &'static str,
+    /// Arguments of ralph that this agent needs.
+    args: &'static [&'static str],
+    /// What it takes a token to cost, if it tells.
+    price: Option<Price>,
+    /// Its protocol tells what was written to the cache.
+    tells_cache_write: bool,
+}
+
+const CLAUDE: Facts = Facts {
+    name: "claude",
+    args: &["--model", "claude-opus-5-5"],
+    price: Some(Price { input: 4.0, cache_read: 0.2, cache_write: 5.0, output: 20.0 }),
+    tells_cache_write: true,
+};
+
+const CODEX: Facts = Facts { name: "codex", args: &[], price: None, tells_cache_write: false };
+
+/// Each turn has numbers of its own, so that no sum is right by accident.
+fn usage(turn: u64) -> Value {
+    let at = 10_u64.pow(u32::try_from(turn).expect("a small number"));
+    json!({"in": 4 * at, "out": 3 * at, "cache_read": 2 * at, "cache_write": at})
+}
+
+/// It writes a file with its own tool, a guardrail rejects that, the next prompt says so, it mends and
+/// commits, and only its own word, not the prompt's, ends the run.
+fn three_iterations(facts: &Facts) {
+    let script = |project: &support::Project| {
+        let path = project.path().join("greeting.txt");
+        json!({"sessions": [
+            [
+                {"text": "I write it.", "write": {"path": path, "content": "helo\n"}, "usage": usage(0)},
+                {"text": "Somebody should look at it.", "usage": usage(1)},
+            ],
+            [
+                {"sh": "echo hello >greeting.txt && git add greeting.txt && git commit -qm 'Say hello'",
+                 "usage": usage(2)},
+                {"text": "I mended and committed it.", "usage": usage(3)},
+            ],
+            [{"text": "It is all there.\n<response>DONE</response>", "usage": usage(4)}],
+        ]})
+    };
+    let Some(real) = RealAgent::new(facts.name, script) else { return };
+    let project = &real.project;
+    let check = "grep -qx hello greeting.txt || { echo \"It says $(cat greeting.txt).\"; exit 1; }";
+    project.settings(&json!({"guardrails": [{"command": check, "failAction": "APPEND"}]}));
+    let prompt = "Write greeting.txt. When all is done, say <response>DONE</response>.";
+    let output = real.run(&[&["-p", prompt, "--max-iterations", "5"], facts.args].concat()).run();
+    output.code(0);
+
+    let events = project.events();
+    assert_eq!(events.all("iteration_started").len(), 3, "{:?}", events.kinds());
+    assert_eq!(events.last("run_ended")["outcome"], "complete");
+    let guardrails: Vec<&Value> =
+        events.all("guardrail_ended").iter().map(|event| &event["passed"]).collect();
+    assert_eq!(guardrails, [false, true, true]);
+
+    let prompts: Vec<String> =
+        real.first_requests().iter().map(|r| r["body"].to_string()).collect();
+    assert_eq!(prompts.len(), 3, "a conversation for each iteration");
+    for (prompt, has_feedback) in prompts.iter().zip([false, true, false]) {
+        assert!(prompt.contains("Write greeting.txt."), "{prompt}");
+        assert_eq!(prompt.contains("It says helo."), has_feedback, "{prompt}");
+    }
+
+    assert_eq!(project.read("greeting.txt"), "hello\n");
+    assert_eq!(project.git_command(["log", "--format=%s"]), "Say hello\nBegin\n");
+
+    let used = &events.last("run_ended")["usage"];
+    let (input, output, cache_read) = (44_444, 33_333, 22_222);
+    let cache_write = if facts.tells_cache_write { 11_111 } else { 0 };
+    assert_eq!(used["input_tokens"], input, "{used}");
+    assert_eq!(used["output_tokens"], output, "{used}");
+    assert_eq!(used["cache_read_tokens"], cache_read, "{used}");
+    assert_eq!(used["cache_write_tokens"], cache_write, "{used}");
+    match &facts.price {
+        None => assert!(used.get("cost_usd").is_none(), "{used}"),
+        Some(price) => {
+            let cost = f64::from(input) * price.input
+                + f64::from(output) * price.output
+                + f64::from(cache_read) * price.cache_read
+                + f64::from(cache_write) * price.cache_write;
+            let cost = cost / 1e6;
+            let told = used["cost_usd"].as_f64().expect("a cost");
+            assert!((told - cost).abs() < 1e-9, "{told} is not {cost}");
+        }
+    }
+    assert_eq!(project.processes(), []);
+}
+
+#[test]
+fn claude_works_checks_and_completes() {
+    three_iterations(&CLAUDE);
+}
+
+#[test]
+fn codex_works_checks_and_completes() {
+    three_iterations(&CODEX);
+}

@@ -1,0 +1,195 @@
+//! A real agent in a project of its own, with a model service that answers by a script.
+//!
+//! The agent gets a home of its own and no variable that is not named in `testing/agents.json`. The
+//! service, ralph and the agent are in a network of their own wherever the system allows that, so that
+//! no agent can reach anything but the service.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+use super::agents::{self, Agent};
+use super::support::{Project, Ralph, example};
+
+pub(crate) struct RealAgent {
+    pub(crate) project: Project,
+    agent: Agent,
+    server: ModelServer,
+    env: Vec<(String, String)>,
+}
+
+impl RealAgent {
+    /// An agent in a git repository with one commit, and what the model says to it. `None`, counted
+    /// and said aloud, if the agent is not installed.
+    pub(crate) fn new(name: &str, script: impl FnOnce(&Project) -> Value) -> Option<RealAgent> {
+        let agent = Agent::named(name).unwrap_or_else(|| panic!("no {name} in agents.json"));
+        if !agent.program().exists() {
+            skip(name);
+            return None;
+        }
+        let project = Project::git();
+        project.write("README.md", "A project.\n");
+        project.git_command(["add", "."]);
+        project.git_command(["commit", "--quiet", "-m", "Begin"]);
+        let server = ModelServer::start(&script(&project), &project.beside("model"));
+        let mut env = agent.set_up(&project.home(), &server.url).expect("the agent's files");
+        // Agents leave files behind, and stumble over those of other users.
+        let temporary = project.beside("tmp");
+        fs::create_dir(&temporary).expect("a directory for temporary files");
+        env.insert("TMPDIR".to_owned(), temporary.to_str().expect("UTF-8").to_owned());
+        let real = RealAgent { project, env: env.into_iter().collect(), agent, server };
+        for args in real.agent.preparations(&real.project.home(), &real.server.url) {
+            real.inside(&real.agent.program(), &args).run().success();
+        }
+        Some(real)
+    }
+
+    /// `ralph run` with these arguments and this agent.
+    pub(crate) fn run(&self, args: &[&str]) -> Ralph {
+        let mut all = vec!["run".to_owned(), "--agent".to_owned()];
+        all.push(self.agent.program().to_str().expect("UTF-8").to_owned());
+        all.extend(args.iter().map(|arg| (*arg).to_owned()));
+        self.inside(Path::new(env!("CARGO_BIN_EXE_ralph")), &all)
+    }
+
+    /// What the agent sent to the model, in order.
+    pub(crate) fn requests(&self) -> Vec<Value> {
+        let text = fs::read_to_string(&self.server.log).unwrap_or_default();
+        text.lines().map(|line| serde_json::from_str(line).expect("a request")).collect()
+    }
+
+    /// The request that began each conversation.
+    pub(crate) fn first_requests(&self) -> Vec<Value> {
+        let begins = |request: &Value| request["kind"] == "main" && request["fresh"] == true;
+        self.requests().into_iter().filter(begins).collect()
+    }
+
+    /// A program in the agent's environment and the service's network.
+    fn inside(&self, program: &Path, args: &[String]) -> Ralph {
+        let mut line = self.server.enter();
+        line.push(program.to_str().expect("UTF-8").to_owned());
+        line.extend_from_slice(args);
+        let mut ralph = self.project.program(&line[0], &line[1..]);
+        for (name, value) in &self.env {
+            ralph = ralph.env(name, value);
+        }
+        ralph
+    }
+}
+
+/// A test that cannot be run fails where it could have been: by CI, with npm at hand.
+fn skip(agent: &str) {
+    let reason = format!("agent {agent} not installed");
+    skipped(&reason);
+    let is_ci = std::env::var_os("CI").is_some_and(|value| value == "true");
+    assert!(
+        !is_ci || agents::cache().join("npm-unreachable").exists(),
+        "{reason}, though npm can be reached: scripts/install-agents {agent}"
+    );
+}
+
+/// Says aloud what could not be done. `scripts/test` counts it at its end, because what a test prints
+/// is not shown when it passes.
+#[expect(clippy::print_stderr, reason = "what the test runner shows of a test")]
+fn skipped(reason: &str) {
+    eprintln!("SKIPPED: {reason}");
+    if let Some(path) = std::env::var_os("RALPH_TESTS_SKIPPED") {
+        let file = fs::OpenOptions::new().create(true).append(true).open(path);
+        let written = file.and_then(|mut file| file.write_all(format!("{reason}\n").as_bytes()));
+        written.expect("the list of what was skipped");
+    }
+}
+
+/// The model service, until this is dropped.
+struct ModelServer {
+    url: String,
+    log: PathBuf,
+    child: Child,
+}
+
+impl ModelServer {
+    /// `files` is the beginning of the names of its files.
+    fn start(script: &Value, files: &Path) -> ModelServer {
+        let script_file = files.with_extension("script.json");
+        let log = files.with_extension("requests.jsonl");
+        fs::write(&script_file, script.to_string()).expect("the script");
+        let mut line: Vec<&str> = Vec::new();
+        if let Some(network) = network() {
+            line.extend(network.make);
+            line.extend(["sh", "-c", r#"ip link set lo up && exec "$@""#, "sh"]);
+        }
+        let program = example("model-server", "testing/model_server");
+        line.push(program.to_str().expect("UTF-8"));
+        let mut child = Command::new(line[0])
+            .args(&line[1..])
+            .arg("--until-stdin-closes")
+            .arg("--script")
+            .arg(script_file)
+            .arg("--log")
+            .arg(&log)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{line:?}: {error}"));
+        let mut url = String::new();
+        let stdout = child.stdout.take().expect("a pipe");
+        BufReader::new(stdout).read_line(&mut url).expect("the address of the service");
+        assert!(url.starts_with("http://"), "the model service did not start: {url:?}");
+        ModelServer { url: url.trim().to_owned(), log, child }
+    }
+
+    /// The command line that runs another one in the network of the service.
+    fn enter(&self) -> Vec<String> {
+        let Some(network) = network() else { return Vec::new() };
+        let pid = self.child.id().to_string();
+        let words = ["nsenter", "--target", &pid].into_iter().chain(network.enter.iter().copied());
+        words.map(str::to_owned).collect()
+    }
+}
+
+impl Drop for ModelServer {
+    fn drop(&mut self) {
+        // Fails if it has ended, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A way to have a network of one's own.
+struct Network {
+    make: &'static [&'static str],
+    enter: &'static [&'static str],
+}
+
+const NETWORKS: [Network; 2] = [
+    // Without a user namespace where that is allowed: the less of the system is unusual, the better.
+    Network { make: &["unshare", "--net", "--"], enter: &["--net", "--"] },
+    Network {
+        make: &["unshare", "--map-current-user", "--keep-caps", "--net", "--"],
+        enter: &["--user", "--preserve-credentials", "--net", "--"],
+    },
+];
+
+/// The way that works here, said aloud if there is none.
+fn network() -> Option<&'static Network> {
+    static NETWORK: OnceLock<Option<&'static Network>> = OnceLock::new();
+    *NETWORK.get_or_init(|| {
+        let works = |network: &&Network| {
+            Command::new(network.make[0])
+                .args(&network.make[1..])
+                .args(["ip", "link", "set", "lo", "up"])
+                .stderr(Stdio::null())
+                .status()
+                .is_ok_and(|status| status.success())
+        };
+        let found = NETWORKS.iter().find(works);
+        if found.is_none() {
+            skipped("a network of its own for an agent, which could reach the real one");
+        }
+        found
+    })
+}
