@@ -221,20 +221,26 @@ impl Project {
         parse_lines(&text)
     }
 
-    /// The newest directory in `.ralph/runs`.
+    /// The newest directory in `.ralph/runs` that has a journal.
     #[track_caller]
     pub(crate) fn newest_run(&self) -> PathBuf {
-        let runs = self.directory.join(".ralph/runs");
-        let entries = fs::read_dir(&runs).unwrap_or_else(|e| panic!("{}: {e}", runs.display()));
-        entries
-            .filter_map(|entry| {
-                let path = entry.expect("an entry").path();
-                let journal = path.join("events.jsonl").metadata().ok()?;
-                Some((journal.modified().expect("a time"), path))
-            })
-            .max()
-            .unwrap_or_else(|| panic!("no run in {}", runs.display()))
-            .1
+        self.find_newest_run().unwrap_or_else(|| panic!("no run in {}", self.directory.display()))
+    }
+
+    fn find_newest_run(&self) -> Option<PathBuf> {
+        let entries = fs::read_dir(self.directory.join(".ralph/runs")).ok()?;
+        let runs = entries.filter_map(|entry| {
+            let path = entry.expect("an entry").path();
+            let journal = path.join("events.jsonl").metadata().ok()?;
+            Some((journal.modified().expect("a time"), path))
+        });
+        runs.max().map(|(_, path)| path)
+    }
+
+    /// Waits until the newest run, if there is one yet, has told of this.
+    #[track_caller]
+    pub(crate) fn wait_for_event(&self, kind: &str) {
+        wait_until(LONG, || self.find_newest_run().is_some() && self.events().has(kind));
     }
 
     /// The journal of the newest run. A line that is still being written is left out.

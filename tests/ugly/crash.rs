@@ -18,7 +18,7 @@ fn a_second_start_is_refused_and_told_by_whom() {
     let project = Project::new();
     let agent = project.fake_agent(&json!([{"wait_for": "go"}, {"print": DONE}]));
     let first = project.ralph(["run", "-p", "x", "--"]).args(agent.clone()).start();
-    wait_until(LONG, || project.has(".ralph/runs") && project.events().has("agent_started"));
+    project.wait_for_event("agent_started");
     let second = project.ralph(["run", "-p", "x", "--"]).args(agent).run();
     second.code(2).stderr_has("is in use").stderr_has(&first.pid().to_string());
     second.stderr_has(&run_id(&project));

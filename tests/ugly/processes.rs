@@ -17,7 +17,7 @@ fn stray_pid(project: &Project) -> i32 {
 }
 
 fn wait_for_event(project: &Project, kind: &str) {
-    wait_until(LONG, || project.has(".ralph/runs") && project.events().has(kind));
+    project.wait_for_event(kind);
 }
 
 #[track_caller]
@@ -58,7 +58,7 @@ fn hanging(project: &Project) -> Running {
     let agent =
         project.fake_agent(&json!([stray(project), "ignore_signals", {"print": "set"}, "hang"]));
     let run = project.ralph(["run", "-p", "x", "--"]).args(agent).start();
-    wait_until(LONG, || project.has(".ralph/runs") && project.events().has("text"));
+    project.wait_for_event("text");
     run
 }
 
@@ -97,7 +97,7 @@ fn nohup_is_heeded() {
     let agent = project.fake_agent(&json!([{"wait_for": "go"}, {"print": DONE}]));
     let ralph = env!("CARGO_BIN_EXE_ralph");
     let run = project.program("nohup", [ralph, "run", "-p", "x", "--"]).args(agent).start();
-    wait_until(LONG, || project.has(".ralph/runs") && project.events().has("agent_started"));
+    project.wait_for_event("agent_started");
     run.signal(Signal::HUP);
     project.write("go", "");
     run.wait().code(0);
