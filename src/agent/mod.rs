@@ -5,14 +5,22 @@
 //! order: lines of both streams, then the end.
 
 mod amp;
+mod api;
 mod claude;
+mod cline;
 mod codex;
+mod copilot;
+mod gemini;
 mod json;
 mod messages;
+mod opencode;
+mod qwen;
 mod reset;
 mod structured;
 mod text;
+mod tools;
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
@@ -20,7 +28,17 @@ use crate::core::event::{Event, Exit, Failure, FailureKind, Purpose};
 use crate::core::lines::Line;
 
 /// Every adapter. A new agent is a new file and a line here; the last one takes whatever is left.
-static ADAPTERS: [&dyn Adapter; 4] = [&claude::Claude, &codex::Codex, &amp::Amp, &text::Text];
+static ADAPTERS: [&dyn Adapter; 9] = [
+    &claude::Claude,
+    &codex::Codex,
+    &opencode::Opencode,
+    &gemini::Gemini,
+    &copilot::Copilot,
+    &cline::Cline,
+    &qwen::Qwen,
+    &amp::Amp,
+    &text::Text,
+];
 
 /// The adapters in the order in which people are told of them.
 pub fn all() -> &'static [&'static dyn Adapter] {
@@ -56,8 +74,8 @@ pub struct Request<'a> {
     pub prompt: &'a str,
     /// Where the prompt is written when it goes by file.
     pub prompt_file: &'a Path,
-    /// Where an agent may be told to leave its answer.
-    pub answer_file: &'a Path,
+    /// Where an agent may be told to leave what it does not print: its answer, its account.
+    pub side_file: &'a Path,
 }
 
 /// How a prompt reaches the agent.
@@ -80,8 +98,8 @@ pub struct Invocation {
     pub prompt_via: PromptVia,
     /// The output is a machine-readable stream.
     pub structured: bool,
-    /// The answer is in this file when the process has ended.
-    pub answer_file: Option<PathBuf>,
+    /// A file that the agent leaves for its reader; see [`Reader::side_file`].
+    pub side_file: Option<PathBuf>,
     /// Variables that the agent needs beyond the user's own.
     pub env: Vec<(&'static str, String)>,
 }
@@ -95,7 +113,7 @@ impl Invocation {
             args: Vec::new(),
             prompt_via: request.prompt_via.unwrap_or(usual),
             structured: request.stream,
-            answer_file: None,
+            side_file: None,
             env: Vec::new(),
         }
     }
@@ -106,6 +124,26 @@ impl Invocation {
 
     fn args<T: Into<OsString>>(&mut self, args: impl IntoIterator<Item = T>) {
         self.args.extend(args.into_iter().map(Into::into));
+    }
+
+    /// The prompt as an argument, if it goes that way. None of the agents that this is for reads a
+    /// prompt from a file by itself, so that it is told to.
+    fn prompt_words<'a>(&self, request: &Request<'a>) -> Option<Cow<'a, str>> {
+        match self.prompt_via {
+            PromptVia::Stdin => None,
+            PromptVia::Argument => Some(request.prompt.into()),
+            PromptVia::File => {
+                let file = request.prompt_file.display();
+                Some(format!("Read the file {file} and follow the instructions in it.").into())
+            }
+        }
+    }
+
+    /// The same as one option, for programs that take a prompt beginning with a dash in no other way.
+    fn prompt_as_option(&mut self, request: &Request<'_>) {
+        if let Some(prompt) = self.prompt_words(request) {
+            self.arg(format!("--prompt={prompt}"));
+        }
     }
 
     /// Ends the arguments with the prompt, if it goes that way. After `--`, a prompt may begin with
@@ -156,6 +194,18 @@ impl Tail {
     }
 }
 
+/// A text without the colours that some programs put into it even where nobody sees them.
+fn plain(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut pieces = text.split("\u{1b}[");
+    out.push_str(pieces.next().unwrap_or_default());
+    for piece in pieces {
+        let rest = piece.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';');
+        out.push_str(rest.strip_prefix('m').unwrap_or(rest));
+    }
+    out
+}
+
 fn failure(kind: FailureKind, message: impl Into<String>) -> Failure {
     Failure { kind, message: message.into(), resets_at: None }
 }
@@ -190,8 +240,8 @@ pub trait Reader {
     fn max_line(&self) -> usize;
     fn stdout(&mut self, line: Line<'_>, emit: &mut Emit<'_>);
     fn stderr(&mut self, line: Line<'_>, emit: &mut Emit<'_>);
-    /// The content of the answer file, if the invocation named one.
-    fn answer(&mut self, text: &str, emit: &mut Emit<'_>);
+    /// The content of the side file, if the invocation named one and the agent wrote it.
+    fn side_file(&mut self, text: &str, emit: &mut Emit<'_>);
     /// The process is gone. The last chance to say what its output meant.
     fn finish(&mut self, exit: Option<Exit>, emit: &mut Emit<'_>);
 }
@@ -223,7 +273,7 @@ mod tests {
             prompt_via: None,
             prompt: "-do it",
             prompt_file: Path::new(".ralph/prompt.txt"),
-            answer_file: Path::new("answer.txt"),
+            side_file: Path::new("side.txt"),
         }
     }
 
@@ -278,7 +328,7 @@ mod tests {
             (
                 "codex",
                 &plain,
-                "exec -o answer.txt --skip-git-repo-check -s workspace-write --add-dir .git --model opus --allowedTools Bash -",
+                "exec -o side.txt --skip-git-repo-check -s workspace-write --add-dir .git --model opus --allowedTools Bash -",
             ),
             ("codex", &careful, "exec --json --skip-git-repo-check -"),
             (
@@ -298,7 +348,7 @@ mod tests {
             assert_eq!(argv(agent, request), expected, "{agent}");
         }
         let invocation = codex::Codex.invocation(&plain);
-        assert_eq!(invocation.answer_file.as_deref(), Some(plain.answer_file));
+        assert_eq!(invocation.side_file.as_deref(), Some(plain.side_file));
         assert!(!invocation.structured);
         assert_eq!(invocation.prompt_via, PromptVia::Stdin);
         assert!(!text::Text.invocation(&usual).structured);
