@@ -64,6 +64,7 @@ static DIALECT: Dialect = Dialect {
     explain,
     api_error: None,
     denial: None,
+    remedy: None,
     input_includes_cache: false,
 };
 

@@ -19,7 +19,7 @@ use super::text::{PlainReader, Words};
 use super::tools::{End, Tools};
 use super::{
     Adapter, Emit, Invocation, PREVIEW_CHARS, PromptVia, Reader, Request, api, failure, one_line,
-    plain, sets,
+    plain, sets, with_remedy,
 };
 use crate::core::event::{Event, Failure, FailureKind, Usage};
 
@@ -243,9 +243,12 @@ impl AgentEvents {
         }
         let mut failure = api::failure(0, text);
         failure.kind = self.error_class.unwrap_or(failure.kind);
-        failure
+        with_remedy(failure, REMEDY)
     }
 }
+
+/// What to do about credentials.
+const REMEDY: &str = "run `cline auth`, or check the key that it was given";
 
 /// What cline's last words mean when there was no result. In a stream they are JSON.
 fn explain(words: &Words<'_>) -> Option<Failure> {
@@ -257,8 +260,8 @@ fn explain(words: &Words<'_>) -> Option<Failure> {
             Err(_) => line.strip_prefix("error:").map(|said| said.trim().to_owned()),
         }
     });
-    let said = said.filter(|said| !said.starts_with("hook dispatch failed")).last()?;
-    let failed = api::failure(0, &said);
+    let said = said.filter(|said| !said.starts_with("hook dispatch failed")).next_back()?;
+    let failed = with_remedy(api::failure(0, &said), REMEDY);
     if failed.kind != FailureKind::Other {
         return Some(failed);
     }

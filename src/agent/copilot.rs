@@ -85,6 +85,8 @@ struct SessionEvents {
     tools: Tools,
     /// The latest message came with its reasoning, which is told once more after it.
     reasoned: bool,
+    /// The status of the API's last answer that was an error.
+    status: u64,
     /// The error that the result will refer to.
     error: Option<Failure>,
 }
@@ -109,7 +111,6 @@ impl LineParser for SessionEvents {
             | "assistant.usage"
             | "model.call_start"
             | "model.call_finished"
-            | "model.call_failure"
             | "model.call_final_result"
             | "tool.shell_output"
             | "tool.execution_partial_result"
@@ -164,10 +165,18 @@ impl LineParser for SessionEvents {
                 self.tools.started(id, name, summary, plan, subagent, emit);
             }
             "tool.execution_complete" => self.tool_ended(line.data, subagent, emit),
+            "model.call_failure" => {
+                let data: ErrorData<'_> = lenient(line.data);
+                self.status = data.status.0;
+            }
             "assistant.turn_retry" => {
                 let data: RetryData<'_> = lenient(line.data);
                 let reason = data.reason.as_deref().unwrap_or("unknown").replace('_', " ");
-                emit(Event::Notice { text: format!("API error: {reason}, trying again").into() });
+                let text = match std::mem::take(&mut self.status) {
+                    0 => format!("a call of the API failed ({reason}), trying again"),
+                    status => format!("API error {status} ({reason}), trying again"),
+                };
+                emit(Event::Notice { text: text.into() });
             }
             "session.info" | "session.warning" => {
                 let data: NoticeData<'_> = lenient(line.data);

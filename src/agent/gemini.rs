@@ -13,7 +13,7 @@ use super::text::{PlainReader, Words};
 use super::tools::{End, Tools};
 use super::{
     Adapter, Emit, Invocation, PREVIEW_CHARS, PromptVia, Reader, Request, api, failure, one_line,
-    plain, sets,
+    plain, sets, with_remedy,
 };
 use crate::core::event::{Event, Exit, Failure, FailureKind, Usage};
 
@@ -120,7 +120,8 @@ impl LineParser for Messages {
                 let stats: Stats = lenient(line.stats);
                 self.failure = match line.status.as_deref() {
                     Some("success") => None,
-                    _ => Some(self.verdict(line.error)),
+                    Some(_) => Some(self.verdict(line.error)),
+                    None => return Read::Malformed,
                 };
                 emit(Event::Result {
                     failure: self.failure.clone(),
@@ -165,8 +166,11 @@ impl Messages {
         if message.is_empty() {
             return failure(FailureKind::Other, "gemini failed and did not say why");
         }
-        let words = message.trim_start_matches("[API Error: ");
-        let mut failure = api::failure(status(words), words);
+        let (status, words) = match message.strip_prefix("[API Error: ") {
+            Some(words) => answer(words),
+            None => (0, message.clone()),
+        };
+        let mut failure = api::failure(status, &words);
         failure.kind = match (error.kind.as_deref().unwrap_or_default(), failure.kind) {
             ("FatalAuthenticationError", _) => FailureKind::Credentials,
             ("FatalTurnLimitedError", _) => FailureKind::TurnLimit,
@@ -176,15 +180,19 @@ impl Messages {
             }
             (_, kind) => kind,
         };
-        Failure { message, ..failure }
+        with_remedy(failure, REMEDY)
     }
 }
 
 /// Words of an answer that was withheld.
 const BLOCKED: [&str; 3] = ["safety", "recitation", "blocked"];
 
-/// The status in an error that the API gave as JSON; 0 if it is not one.
-fn status(message: &str) -> u64 {
+/// What to do about credentials.
+const REMEDY: &str = "check GEMINI_API_KEY, or run `gemini` once and log in";
+
+/// Status and words of an error, which may be the API's answer as it came: JSON, with what gemini
+/// added after it.
+fn answer(message: &str) -> (u64, String) {
     #[derive(Deserialize)]
     struct Answer {
         error: AnswerError,
@@ -193,15 +201,19 @@ fn status(message: &str) -> u64 {
     struct AnswerError {
         #[serde(default)]
         code: Count,
+        message: String,
     }
-    let Some(json) = message.find('{') else {
-        return api::leading_status(message);
-    };
-    let mut values = serde_json::Deserializer::from_str(&message[json..]).into_iter();
-    match values.next() {
-        Some(Ok(Answer { error })) => error.code.0,
-        _ => 0,
+    if message.starts_with('{') {
+        let mut values = serde_json::Deserializer::from_str(message).into_iter();
+        if let Some(Ok(Answer { error })) = values.next() {
+            let status = error.code.0;
+            return (status, format!("API error {status}: {}", error.message));
+        }
     }
+    // The bracket that is closed was opened before this.
+    let words = message.replacen("]\n", "\n", 1);
+    let words = words.trim_end_matches(']');
+    (api::leading_status(message), format!("API error: {words}"))
 }
 
 /// What an exit code means that is the status of the API's answer modulo 256, or one of gemini's own.

@@ -21,7 +21,7 @@ use serde::de::IgnoredAny;
 use super::json::{Count, Raw, RawText, Size, Str, Walk, lenient, utf8};
 use super::structured::{LineParser, Read};
 use super::text::Words;
-use super::{Emit, PREVIEW_CHARS, SUMMARY_CHARS, api, one_line, reset};
+use super::{Emit, PREVIEW_CHARS, SUMMARY_CHARS, api, one_line, reset, with_remedy};
 use crate::core::event::{Event, Failure, FailureKind, TodoItem, TodoStatus, Usage};
 use crate::core::text::{duration, first_line};
 
@@ -37,6 +37,8 @@ pub(super) struct Dialect {
     pub(super) api_error: Option<fn(&str, bool) -> Option<usize>>,
     /// How the result of a tool begins that was not run for want of permission.
     pub(super) denial: Option<&'static str>,
+    /// What to do about credentials that were refused, where the program itself does not say.
+    pub(super) remedy: Option<&'static str>,
     /// The count of input tokens includes the ones that were read from a cache.
     pub(super) input_includes_cache: bool,
 }
@@ -360,7 +362,10 @@ impl Messages {
         let usage = self.account.settle(&line, self.dialect);
         let turns: Count = lenient(line.num_turns);
         emit(Event::Result {
-            failure: self.verdict(&line),
+            failure: self.verdict(&line).map(|failure| match self.dialect.remedy {
+                Some(remedy) => with_remedy(failure, remedy),
+                None => failure,
+            }),
             usage: (line.usage.is_some() || line.model_usage.is_some() || !usage.is_zero())
                 .then_some(usage),
             turns: line.num_turns.map(|_| u32::try_from(turns.0).unwrap_or(u32::MAX)),
@@ -374,10 +379,8 @@ impl Messages {
         if !line.is_error.unwrap_or(false) && !subtype.starts_with("error") {
             let told = self.api_error.as_deref()?;
             let words = told.trim_start_matches("[API Error: ");
-            return Some(Failure {
-                message: told.to_owned(),
-                ..api::failure(api::leading_status(words), words)
-            });
+            let failure = api::failure(api::leading_status(words), words);
+            return Some(Failure { message: told.to_owned(), ..failure });
         }
         let mut message = line.message().unwrap_or_else(|| subtype.replace('_', " "));
         if subtype == "error_during_execution"

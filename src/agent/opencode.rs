@@ -14,6 +14,7 @@ use super::text::{PlainReader, Words};
 use super::tools::{End, Tools};
 use super::{
     Adapter, Emit, Invocation, PromptVia, Reader, Request, api, failure, one_line, plain, sets,
+    with_remedy,
 };
 use crate::core::event::{Event, Failure, FailureKind, Usage};
 
@@ -184,6 +185,10 @@ impl Parts {
     }
 }
 
+/// What to do about credentials.
+const REMEDY: &str =
+    "run `opencode auth login`, or check the provider's key in opencode's settings";
+
 /// Words in the error of a tool that the user's permissions, or the user, refused.
 const DENIALS: [&str; 2] = ["rejected permission", "prevents you from using this specific tool"];
 
@@ -201,7 +206,7 @@ fn explain(words: &Words<'_>) -> Option<Failure> {
         ));
     }
     let failure = api::failure(0, said);
-    (failure.kind != FailureKind::Other).then_some(failure)
+    (failure.kind != FailureKind::Other).then(|| with_remedy(failure, REMEDY))
 }
 
 #[derive(Deserialize)]
@@ -309,7 +314,7 @@ impl ErrorObject<'_> {
         if failure.kind == FailureKind::RateLimit {
             failure.resets_at = failure.resets_at.or_else(|| data.retry_at(said_at));
         }
-        failure
+        with_remedy(failure, REMEDY)
     }
 }
 

@@ -56,6 +56,7 @@ static DIALECT: Dialect = Dialect {
     explain,
     api_error: Some(api_error),
     denial: Some("Qwen Code requires permission to use "),
+    remedy: Some("see `qwen auth`, or check OPENAI_API_KEY"),
     input_includes_cache: true,
 };
 
