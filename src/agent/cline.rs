@@ -253,14 +253,14 @@ const REMEDY: &str = "run `cline auth`, or check the key that it was given";
 /// What cline's last words mean when there was no result. In a stream they are JSON.
 fn explain(words: &Words<'_>) -> Option<Failure> {
     let stderr = plain(words.stderr);
-    let said = stderr.lines().map(str::trim).filter_map(|line| {
+    let mut said = stderr.lines().map(str::trim).filter_map(|line| {
         match serde_json::from_str::<Line<'_>>(line) {
             Ok(Line { message: Some(message), .. }) => Some(message.text().into_owned()),
             Ok(_) => None,
             Err(_) => line.strip_prefix("error:").map(|said| said.trim().to_owned()),
         }
     });
-    let said = said.filter(|said| !said.starts_with("hook dispatch failed")).next_back()?;
+    let said = said.rfind(|said| !said.starts_with("hook dispatch failed"))?;
     let failed = with_remedy(api::failure(0, &said), REMEDY);
     if failed.kind != FailureKind::Other {
         return Some(failed);
