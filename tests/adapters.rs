@@ -15,13 +15,15 @@ struct Case {
     path: PathBuf,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
+    /// What the agent left in its side file.
+    side: Option<String>,
     exit: Exit,
 }
 
 fn fixtures() -> Vec<Case> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     let mut cases = Vec::new();
-    for agent in ["amp", "claude", "codex"] {
+    for agent in agent::all().iter().map(|adapter| adapter.name()).filter(|name| *name != "text") {
         for entry in std::fs::read_dir(root.join(agent)).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().is_none_or(|extension| extension != "ndjson") {
@@ -34,14 +36,22 @@ fn fixtures() -> Vec<Case> {
                 name: path.file_stem().unwrap().to_str().unwrap().to_owned(),
                 stdout: std::fs::read(&path).unwrap(),
                 stderr: std::fs::read(path.with_extension("stderr")).unwrap_or_default(),
+                side: std::fs::read_to_string(path.with_extension("side")).ok(),
                 exit: if code < 0 { Exit::Signal(-code) } else { Exit::Code(code) },
                 path,
             });
         }
     }
-    assert!(cases.len() > 50, "only {} fixtures were found", cases.len());
+    assert!(cases.len() > 100, "only {} fixtures were found", cases.len());
     cases.sort_by(|a, b| (&a.agent, &a.name).cmp(&(&b.agent, &b.name)));
     cases
+}
+
+impl Case {
+    fn events(&self) -> Vec<Event<'static>> {
+        let side = self.side.as_deref();
+        events(&self.agent, [&self.stdout[..]], &self.stderr, side, self.exit)
+    }
 }
 
 /// All events of a process that printed these chunks.
@@ -49,6 +59,7 @@ fn events<'c>(
     agent: &str,
     stdout: impl IntoIterator<Item = &'c [u8]>,
     stderr: &[u8],
+    side: Option<&str>,
     exit: Exit,
 ) -> Vec<Event<'static>> {
     let mut events = Vec::new();
@@ -62,6 +73,9 @@ fn events<'c>(
     let mut lines = LineSplitter::new(reader.max_line());
     lines.push(stderr, |line| reader.stderr(line, &mut emit));
     lines.finish(|line| reader.stderr(line, &mut emit));
+    if let Some(side) = side {
+        reader.side_file(side, &mut emit);
+    }
     reader.finish(Some(exit), &mut emit);
     events
 }
@@ -76,11 +90,11 @@ fn render(agent: &str, events: &[Event<'_>]) -> String {
     for event in events {
         match event {
             Event::Session { id, model } => writeln!(out, "session {id:?} model {model:?}"),
-            Event::Text { text, subagent, .. } => {
-                writeln!(out, "{}text {text:?}", mark(*subagent))
+            Event::Text { text, subagent, joined } => {
+                writeln!(out, "{}{}text {text:?}", mark(*subagent), more(*joined))
             }
-            Event::Thinking { text, subagent, .. } => {
-                writeln!(out, "{}thinking {text:?}", mark(*subagent))
+            Event::Thinking { text, subagent, joined } => {
+                writeln!(out, "{}{}thinking {text:?}", mark(*subagent), more(*joined))
             }
             Event::ToolStarted { name, summary, subagent, .. } => {
                 writeln!(out, "{}tool {name}({summary})", mark(*subagent))
@@ -128,6 +142,10 @@ fn render(agent: &str, events: &[Event<'_>]) -> String {
     out
 }
 
+fn more(joined: bool) -> &'static str {
+    if joined { "more " } else { "" }
+}
+
 fn mark(subagent: bool) -> &'static str {
     if subagent { "subagent " } else { "" }
 }
@@ -159,8 +177,7 @@ fn recorded_streams_become_the_reviewed_events() {
     let bless = std::env::var_os("RALPH_BLESS").is_some();
     let mut wrong = Vec::new();
     for case in fixtures() {
-        let actual =
-            render(&case.agent, &events(&case.agent, [&case.stdout[..]], &case.stderr, case.exit));
+        let actual = render(&case.agent, &case.events());
         let path = case.path.with_extension("events");
         if bless {
             std::fs::write(&path, &actual).unwrap();
@@ -181,7 +198,7 @@ fn a_stream_cut_anywhere_never_succeeds() {
         let mut start = 0;
         for line in case.stdout.split_inclusive(|byte| *byte == b'\n') {
             // Between two lines: what was reported so far, and nothing more.
-            let whole = events(&case.agent, [&case.stdout[..start]], b"", Exit::Code(0));
+            let whole = events(&case.agent, [&case.stdout[..start]], b"", None, Exit::Code(0));
             start += line.len();
             assert!(
                 matches!(whole.last(), Some(Event::Result { .. })) || successes(&whole) > 0,
@@ -192,7 +209,7 @@ fn a_stream_cut_anywhere_never_succeeds() {
             // Inside of a line. The middle of a long one is much of the same.
             let text = line.strip_suffix(b"\n").unwrap_or(line).len();
             for cut in (0..text).filter(|cut| *cut < 150 || text - cut < 150 || cut % 29 == 0) {
-                let events = events(&case.agent, [&line[..cut]], b"", Exit::Code(0));
+                let events = events(&case.agent, [&line[..cut]], b"", None, Exit::Code(0));
                 assert_eq!(
                     successes(&events),
                     0,
@@ -228,8 +245,8 @@ proptest! {
             chunk
         }).collect();
         prop_assert_eq!(
-            events(&case.agent, chunks, &case.stderr, case.exit),
-            events(&case.agent, [&case.stdout[..]], &case.stderr, case.exit)
+            events(&case.agent, chunks, &case.stderr, case.side.as_deref(), case.exit),
+            case.events()
         );
     }
 
@@ -240,6 +257,6 @@ proptest! {
         let mut stdout = case.stdout.clone();
         let at = at.index(stdout.len() + 1);
         stdout.splice(at..(at + bytes.len()).min(case.stdout.len()), bytes);
-        events(&case.agent, [&stdout[..]], &case.stderr, case.exit);
+        events(&case.agent, [&stdout[..]], &case.stderr, None, case.exit);
     }
 }

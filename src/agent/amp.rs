@@ -59,7 +59,14 @@ impl Adapter for Amp {
     }
 }
 
-static DIALECT: Dialect = Dialect { echoes_prompt: true, explain };
+static DIALECT: Dialect = Dialect {
+    echoes_prompt: true,
+    explain,
+    api_error: None,
+    denial: None,
+    remedy: None,
+    input_includes_cache: false,
+};
 
 /// What amp's last words mean when there was no result.
 fn explain(words: &Words<'_>) -> Option<Failure> {

@@ -62,7 +62,14 @@ impl Adapter for Claude {
 /// A flag of older versions, which the program refuses by now; a variable does the same.
 const NO_AUTO_COMPACT: &str = "--no-auto-compact";
 
-static DIALECT: Dialect = Dialect { echoes_prompt: false, explain };
+static DIALECT: Dialect = Dialect {
+    echoes_prompt: false,
+    explain,
+    api_error: None,
+    denial: None,
+    remedy: None,
+    input_includes_cache: false,
+};
 
 /// What claude's last words mean when there was no result.
 fn explain(words: &Words<'_>) -> Option<Failure> {

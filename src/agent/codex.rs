@@ -44,8 +44,8 @@ impl Adapter for Codex {
             }
         } else {
             invocation.arg("-o");
-            invocation.arg(request.answer_file);
-            invocation.answer_file = Some(request.answer_file.to_owned());
+            invocation.arg(request.side_file);
+            invocation.side_file = Some(request.side_file.to_owned());
         }
         // Outside of a git repository it would not start; whether that is wise is for ralph to say.
         if !sets(&flags, &["--skip-git-repo-check"]) {

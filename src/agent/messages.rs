@@ -21,7 +21,7 @@ use serde::de::IgnoredAny;
 use super::json::{Count, Raw, RawText, Size, Str, Walk, lenient, utf8};
 use super::structured::{LineParser, Read};
 use super::text::Words;
-use super::{Emit, PREVIEW_CHARS, SUMMARY_CHARS, one_line, reset};
+use super::{Emit, PREVIEW_CHARS, SUMMARY_CHARS, api, one_line, reset, with_remedy};
 use crate::core::event::{Event, Failure, FailureKind, TodoItem, TodoStatus, Usage};
 use crate::core::text::{duration, first_line};
 
@@ -32,6 +32,26 @@ pub(super) struct Dialect {
     pub(super) echoes_prompt: bool,
     /// What the last words mean when there was no result.
     pub(super) explain: fn(&Words<'_>) -> Option<Failure>,
+    /// Where in the text of a message the program's own words about a failed API call begin, if it
+    /// puts them there. The second argument says that the message has no usage.
+    pub(super) api_error: Option<fn(&str, bool) -> Option<usize>>,
+    /// How the result of a tool begins that was not run for want of permission.
+    pub(super) denial: Option<&'static str>,
+    /// What to do about credentials that were refused, where the program itself does not say.
+    pub(super) remedy: Option<&'static str>,
+    /// The count of input tokens includes the ones that were read from a cache.
+    pub(super) input_includes_cache: bool,
+}
+
+impl Dialect {
+    fn tokens(&self, told: Tokens) -> Tokens {
+        if !self.input_includes_cache {
+            return told;
+        }
+        let cached =
+            told.cache_read_input_tokens.0.saturating_add(told.cache_creation_input_tokens.0);
+        Tokens { input_tokens: Count(told.input_tokens.0.saturating_sub(cached)), ..told }
+    }
 }
 
 /// Makes events of the lines of one agent process.
@@ -47,6 +67,8 @@ pub(super) struct Messages {
     account: Account,
     /// When the limit ends that the agent said it ran into.
     resets_at: Option<i64>,
+    /// The failed API call that the latest message ended with.
+    api_error: Option<String>,
 }
 
 impl Messages {
@@ -60,6 +82,7 @@ impl Messages {
             todo: Todo::default(),
             account: Account::default(),
             resets_at: None,
+            api_error: None,
         }
     }
 
@@ -68,6 +91,9 @@ impl Messages {
             return Read::Unknown;
         };
         let subagent = line.from_subagent;
+        let tokens = message.usage.map(|usage| self.dialect.tokens(Tokens::read(usage)));
+        let unused = tokens.is_none_or(|tokens| tokens == Tokens::default());
+        self.api_error = None;
         // Words that the program put into the model's mouth, such as an API error.
         let synthetic =
             line.api_error || message.model.is_some_and(|model| model.bytes() == b"<synthetic>");
@@ -76,7 +102,7 @@ impl Messages {
             match block.kind.bytes() {
                 b"text" | b"thinking" if block.text.is_empty() => {}
                 b"text" if synthetic => self.synthetic(&block.text.text(), line.timestamp, emit),
-                b"text" => emit(Event::Text { text: block.text.text(), joined: false, subagent }),
+                b"text" => self.said(block.text.text(), unused, subagent, emit),
                 b"thinking" => {
                     emit(Event::Thinking { text: block.text.text(), joined: false, subagent })
                 }
@@ -88,12 +114,28 @@ impl Messages {
                 _ => understood = false,
             }
         }
-        if let (Some(id), Some(usage)) = (message.id, message.usage)
-            && self.account.message(&id.text(), Tokens::read(usage))
+        if let (Some(id), Some(tokens)) = (message.id, tokens)
+            && self.account.message(&id.text(), tokens)
         {
             emit(Event::Usage(self.account.total));
         }
         Read::understood(understood)
+    }
+
+    /// Tells what the model said, and apart from it what the program added.
+    fn said(&mut self, text: Cow<'_, str>, unused: bool, subagent: bool, emit: &mut Emit<'_>) {
+        let error = self.dialect.api_error.and_then(|find| find(&text, unused));
+        let Some(at) = error else {
+            return emit(Event::Text { text, joined: false, subagent });
+        };
+        let (said, error) = text.split_at(at);
+        if !said.trim().is_empty() {
+            emit(Event::Text { text: said.into(), joined: false, subagent });
+        }
+        emit(Event::Notice { text: one_line(error).into() });
+        if !subagent {
+            self.api_error = Some(error.to_owned());
+        }
     }
 
     /// Tells what the program itself said, and keeps the end of a limit if it named one.
@@ -114,13 +156,21 @@ impl Messages {
             return Read::Unknown;
         };
         let subagent = line.from_subagent;
+        if !subagent {
+            self.api_error = None;
+        }
         // What a person or ralph asked is known; what the program added by itself is news.
         let news = !self.dialect.echoes_prompt && !subagent && !line.replay;
         let mut understood = true;
         for block in &message.blocks {
             match block.kind.bytes() {
                 kind if kind.ends_with(b"tool_result") => {
-                    let denied = block.is_error && refused(line.tool_result_meta, block);
+                    let denied = block.is_error
+                        && (refused(line.tool_result_meta, block)
+                            || self
+                                .dialect
+                                .denial
+                                .is_some_and(|words| begins(block.content, words)));
                     self.tool_ended(block, denied, subagent, emit);
                 }
                 b"text" => {
@@ -194,7 +244,7 @@ impl Messages {
         };
         if let (Some(id), Some(usage)) = (line.api_message_id, line.event.usage) {
             // Told with the next whole message, or with the result.
-            self.account.message(&id, usage);
+            self.account.message(&id, self.dialect.tokens(usage));
         }
         Read::Understood
     }
@@ -309,10 +359,13 @@ impl Messages {
         let Ok(line) = serde_json::from_slice::<Outcome<'_>>(bytes) else {
             return Read::Malformed;
         };
-        let usage = self.account.settle(&line);
+        let usage = self.account.settle(&line, self.dialect);
         let turns: Count = lenient(line.num_turns);
         emit(Event::Result {
-            failure: self.verdict(&line),
+            failure: self.verdict(&line).map(|failure| match self.dialect.remedy {
+                Some(remedy) => with_remedy(failure, remedy),
+                None => failure,
+            }),
             usage: (line.usage.is_some() || line.model_usage.is_some() || !usage.is_zero())
                 .then_some(usage),
             turns: line.num_turns.map(|_| u32::try_from(turns.0).unwrap_or(u32::MAX)),
@@ -324,7 +377,10 @@ impl Messages {
         let subtype = line.subtype.as_deref().unwrap_or("success");
         // `"subtype":"success"` says only that the program itself did not fail.
         if !line.is_error.unwrap_or(false) && !subtype.starts_with("error") {
-            return None;
+            let told = self.api_error.as_deref()?;
+            let words = told.trim_start_matches("[API Error: ");
+            let failure = api::failure(api::leading_status(words), words);
+            return Some(Failure { message: told.to_owned(), ..failure });
         }
         let mut message = line.message().unwrap_or_else(|| subtype.replace('_', " "));
         if subtype == "error_during_execution"
@@ -383,7 +439,7 @@ impl LineParser for Messages {
 /// What kind of failure a sentence tells that the program itself said as its verdict. Never to be
 /// asked about anything that a model or a tool said.
 pub(super) fn failure_in_words(text: &str) -> Option<Failure> {
-    const PHRASES: [(&str, FailureKind); 14] = [
+    const PHRASES: [(&str, FailureKind); 15] = [
         ("You've hit your", FailureKind::RateLimit),
         ("usage limit reached", FailureKind::RateLimit),
         ("Request rejected (429)", FailureKind::RateLimit),
@@ -394,6 +450,7 @@ pub(super) fn failure_in_words(text: &str) -> Option<Failure> {
         ("overloaded_error", FailureKind::Overloaded),
         ("Invalid API key", FailureKind::Credentials),
         ("Please run /login", FailureKind::Credentials),
+        ("No auth type is selected", FailureKind::Credentials),
         ("OAuth token has expired", FailureKind::Credentials),
         ("Failed to authenticate", FailureKind::Credentials),
         ("API Error: 401", FailureKind::Credentials),
@@ -419,7 +476,7 @@ struct Started {
 /// What is known by an id, for the latest hundred or so: an agent that never ends what it starts
 /// must not fill the memory.
 #[derive(Debug)]
-struct Recent<T>(Vec<(String, T)>);
+pub(super) struct Recent<T>(Vec<(String, T)>);
 
 impl<T> Default for Recent<T> {
     fn default() -> Self {
@@ -430,7 +487,7 @@ impl<T> Default for Recent<T> {
 impl<T> Recent<T> {
     const MAX: usize = 128;
 
-    fn put(&mut self, id: &str, value: T) {
+    pub(super) fn put(&mut self, id: &str, value: T) {
         if self.0.len() >= Self::MAX {
             self.0.remove(0);
         }
@@ -442,10 +499,15 @@ impl<T> Recent<T> {
         latest_first.find(|(known, _)| known == id).map(|(_, value)| value)
     }
 
-    fn take(&mut self, id: &str) -> Option<T> {
+    pub(super) fn take(&mut self, id: &str) -> Option<T> {
         let at = self.0.iter().rposition(|(known, _)| known == id)?;
         Some(self.0.remove(at).1)
     }
+}
+
+/// Whether what a tool gave back begins with these words.
+fn begins(content: Option<Raw<'_>>, words: &str) -> bool {
+    tool_output(content).1.starts_with(words)
 }
 
 /// Whether the program says that it refused to run the tool that `block` is the result of.
@@ -527,16 +589,17 @@ fn written_size(raw: Raw<'_>) -> Size {
 }
 
 /// What a tool works on, in one line.
-fn summary(name: &str, input: Option<Raw<'_>>) -> String {
+pub(super) fn summary(name: &str, input: Option<Raw<'_>>) -> String {
     let wanted: &[&str] = match name {
-        "Read" | "Edit" | "MultiEdit" | "Write" | "NotebookEdit" => {
-            &["file_path", "notebook_path", "path"]
+        "Read" | "Edit" | "MultiEdit" | "Write" | "NotebookEdit" | "read" | "edit" | "write"
+        | "view" | "create" | "read_file" | "write_file" | "replace" | "editor" => {
+            &["file_path", "filePath", "notebook_path", "absolute_path", "path"]
         }
-        "Bash" => &["command", "cmd"],
-        "Grep" | "Glob" => &["pattern"],
-        "Task" | "Agent" => &["description"],
-        "WebFetch" => &["url"],
-        "WebSearch" => &["query"],
+        "Bash" | "bash" | "run_shell_command" => &["command", "cmd"],
+        "Grep" | "Glob" | "grep" | "glob" | "grep_search" | "search_file_content" => &["pattern"],
+        "Task" | "Agent" | "task" | "agent" => &["description"],
+        "WebFetch" | "webfetch" | "web_fetch" => &["url", "prompt"],
+        "WebSearch" | "websearch" | "google_web_search" => &["query"],
         "TaskCreate" => &["subject"],
         _ => &[],
     };
@@ -593,42 +656,21 @@ enum PlanChange {
 impl PlanChange {
     fn of(tool: &str, input: Option<Raw<'_>>) -> Option<Self> {
         #[derive(Deserialize)]
-        struct Write<'a> {
-            #[serde(borrow)]
-            todos: Vec<Entry<'a>>,
-        }
-        #[derive(Deserialize)]
-        struct Entry<'a> {
-            #[serde(borrow)]
-            content: RawText<'a>,
-            status: Option<Str<'a>>,
-        }
-        #[derive(Deserialize)]
         struct Task<'a> {
             #[serde(borrow, rename = "taskId")]
             id: Option<Raw<'a>>,
             subject: Option<RawText<'a>>,
             status: Option<Str<'a>>,
         }
-        let input = input?.bytes();
+        let input = input?;
         match tool {
-            "TodoWrite" | "todo_write" => {
-                let write: Write<'_> = serde_json::from_slice(input).ok()?;
-                let item = |entry: Entry<'_>| TodoItem {
-                    text: entry.content.text().into_owned(),
-                    status: status(entry.status.as_deref().unwrap_or_default())
-                        .unwrap_or(TodoStatus::Pending),
-                };
-                Some(PlanChange::Replace(
-                    write.todos.into_iter().take(Todo::MAX).map(item).collect(),
-                ))
-            }
+            "TodoWrite" | "todo_write" => todo_items(input).map(PlanChange::Replace),
             "TaskCreate" => {
-                let task: Task<'_> = serde_json::from_slice(input).ok()?;
+                let task: Task<'_> = serde_json::from_slice(input.bytes()).ok()?;
                 Some(PlanChange::Add(task.subject?.text().into_owned()))
             }
             "TaskUpdate" => {
-                let task: Task<'_> = serde_json::from_slice(input).ok()?;
+                let task: Task<'_> = serde_json::from_slice(input.bytes()).ok()?;
                 Some(PlanChange::Change {
                     id: task.id.map(plain)?,
                     subject: task.subject.map(|subject| subject.text().into_owned()),
@@ -638,6 +680,29 @@ impl PlanChange {
             _ => None,
         }
     }
+}
+
+/// The list that a tool for keeping one was given: `{"todos": [{"content": …, "status": …}]}`.
+pub(super) fn todo_items(input: Raw<'_>) -> Option<Vec<TodoItem>> {
+    #[derive(Deserialize)]
+    struct Write<'a> {
+        #[serde(borrow)]
+        todos: Vec<Entry<'a>>,
+    }
+    #[derive(Deserialize)]
+    struct Entry<'a> {
+        #[serde(borrow, alias = "description")]
+        content: RawText<'a>,
+        status: Option<Str<'a>>,
+    }
+    let write: Write<'_> = serde_json::from_slice(input.bytes()).ok()?;
+    // What was given up is no work that is left.
+    let kept = write.todos.into_iter().filter(|entry| entry.status.as_deref() != Some("cancelled"));
+    let item = |entry: Entry<'_>| TodoItem {
+        text: entry.content.text().into_owned(),
+        status: status(entry.status.as_deref().unwrap_or_default()).unwrap_or(TodoStatus::Pending),
+    };
+    Some(kept.take(Todo::MAX).map(item).collect())
 }
 
 /// An id may be a string or a number.
@@ -739,8 +804,8 @@ impl Account {
         self.total != before
     }
 
-    fn settle(&mut self, line: &Outcome<'_>) -> Usage {
-        let since_last: Tokens = lenient(line.usage);
+    fn settle(&mut self, line: &Outcome<'_>, dialect: &Dialect) -> Usage {
+        let since_last = dialect.tokens(lenient(line.usage));
         self.results = self.results.plus(&since_last);
         let models: BTreeMap<Str<'_>, ModelTokens> = lenient(line.model_usage);
         let seen = Tokens::of(&self.total);

@@ -5,14 +5,22 @@
 //! order: lines of both streams, then the end.
 
 mod amp;
+mod api;
 mod claude;
+mod cline;
 mod codex;
+mod copilot;
+mod gemini;
 mod json;
 mod messages;
+mod opencode;
+mod qwen;
 mod reset;
 mod structured;
 mod text;
+mod tools;
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
@@ -20,7 +28,17 @@ use crate::core::event::{Event, Exit, Failure, FailureKind, Purpose};
 use crate::core::lines::Line;
 
 /// Every adapter. A new agent is a new file and a line here; the last one takes whatever is left.
-static ADAPTERS: [&dyn Adapter; 4] = [&claude::Claude, &codex::Codex, &amp::Amp, &text::Text];
+static ADAPTERS: [&dyn Adapter; 9] = [
+    &claude::Claude,
+    &codex::Codex,
+    &opencode::Opencode,
+    &gemini::Gemini,
+    &copilot::Copilot,
+    &cline::Cline,
+    &qwen::Qwen,
+    &amp::Amp,
+    &text::Text,
+];
 
 /// The adapters in the order in which people are told of them.
 pub fn all() -> &'static [&'static dyn Adapter] {
@@ -56,8 +74,8 @@ pub struct Request<'a> {
     pub prompt: &'a str,
     /// Where the prompt is written when it goes by file.
     pub prompt_file: &'a Path,
-    /// Where an agent may be told to leave its answer.
-    pub answer_file: &'a Path,
+    /// Where an agent may be told to leave what it does not print: its answer, its account.
+    pub side_file: &'a Path,
 }
 
 /// How a prompt reaches the agent.
@@ -80,8 +98,8 @@ pub struct Invocation {
     pub prompt_via: PromptVia,
     /// The output is a machine-readable stream.
     pub structured: bool,
-    /// The answer is in this file when the process has ended.
-    pub answer_file: Option<PathBuf>,
+    /// A file that the agent leaves for its reader; see [`Reader::side_file`].
+    pub side_file: Option<PathBuf>,
     /// Variables that the agent needs beyond the user's own.
     pub env: Vec<(&'static str, String)>,
 }
@@ -95,7 +113,7 @@ impl Invocation {
             args: Vec::new(),
             prompt_via: request.prompt_via.unwrap_or(usual),
             structured: request.stream,
-            answer_file: None,
+            side_file: None,
             env: Vec::new(),
         }
     }
@@ -106,6 +124,26 @@ impl Invocation {
 
     fn args<T: Into<OsString>>(&mut self, args: impl IntoIterator<Item = T>) {
         self.args.extend(args.into_iter().map(Into::into));
+    }
+
+    /// The prompt as an argument, if it goes that way. None of the agents that this is for reads a
+    /// prompt from a file by itself, so that it is told to.
+    fn prompt_words<'a>(&self, request: &Request<'a>) -> Option<Cow<'a, str>> {
+        match self.prompt_via {
+            PromptVia::Stdin => None,
+            PromptVia::Argument => Some(request.prompt.into()),
+            PromptVia::File => {
+                let file = request.prompt_file.display();
+                Some(format!("Read the file {file} and follow the instructions in it.").into())
+            }
+        }
+    }
+
+    /// The same as one option, for programs that take a prompt beginning with a dash in no other way.
+    fn prompt_as_option(&mut self, request: &Request<'_>) {
+        if let Some(prompt) = self.prompt_words(request) {
+            self.arg(format!("--prompt={prompt}"));
+        }
     }
 
     /// Ends the arguments with the prompt, if it goes that way. After `--`, a prompt may begin with
@@ -156,8 +194,28 @@ impl Tail {
     }
 }
 
+/// A text without the colours that some programs put into it even where nobody sees them.
+fn plain(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut pieces = text.split("\u{1b}[");
+    out.push_str(pieces.next().unwrap_or_default());
+    for piece in pieces {
+        let rest = piece.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';');
+        out.push_str(rest.strip_prefix('m').unwrap_or(rest));
+    }
+    out
+}
+
 fn failure(kind: FailureKind, message: impl Into<String>) -> Failure {
     Failure { kind, message: message.into(), resets_at: None }
+}
+
+/// Says what to do about credentials that were refused; waiting does not mend them.
+fn with_remedy(mut failure: Failure, remedy: &str) -> Failure {
+    if failure.kind == FailureKind::Credentials {
+        failure.message = format!("{} ({remedy})", failure.message.trim_end());
+    }
+    failure
 }
 
 /// How much of a tool's output an event carries.
@@ -190,8 +248,8 @@ pub trait Reader {
     fn max_line(&self) -> usize;
     fn stdout(&mut self, line: Line<'_>, emit: &mut Emit<'_>);
     fn stderr(&mut self, line: Line<'_>, emit: &mut Emit<'_>);
-    /// The content of the answer file, if the invocation named one.
-    fn answer(&mut self, text: &str, emit: &mut Emit<'_>);
+    /// The content of the side file, if the invocation named one and the agent wrote it.
+    fn side_file(&mut self, text: &str, emit: &mut Emit<'_>);
     /// The process is gone. The last chance to say what its output meant.
     fn finish(&mut self, exit: Option<Exit>, emit: &mut Emit<'_>);
 }
@@ -235,7 +293,7 @@ mod tests {
             prompt_via: None,
             prompt: "-do it",
             prompt_file: Path::new(".ralph/prompt.txt"),
-            answer_file: Path::new("answer.txt"),
+            side_file: Path::new("side.txt"),
         }
     }
 
@@ -251,6 +309,11 @@ mod tests {
             ("claude", "claude"),
             ("/opt/my tools/codex", "codex"),
             ("./amp", "amp"),
+            ("opencode", "opencode"),
+            ("/usr/local/bin/gemini", "gemini"),
+            ("copilot", "copilot"),
+            ("cline", "cline"),
+            ("qwen", "qwen"),
             ("claude-wrapper", "text"),
             ("", "text"),
             ("/", "text"),
@@ -290,7 +353,7 @@ mod tests {
             (
                 "codex",
                 &plain,
-                "exec -o answer.txt --skip-git-repo-check -s workspace-write --add-dir .git --model opus --allowedTools Bash -",
+                "exec -o side.txt --skip-git-repo-check -s workspace-write --add-dir .git --model opus --allowedTools Bash -",
             ),
             ("codex", &careful, "exec --json --skip-git-repo-check -"),
             (
@@ -305,12 +368,52 @@ mod tests {
             ),
             ("amp", &plain, "--allowedTools Bash --model opus --dangerously-allow-all -x"),
             ("amp", &careful, "--stream-json -x"),
+            ("opencode", &usual, "run --format json --auto --model opus --allowedTools Bash"),
+            ("opencode", &plain, "run --auto --model opus --allowedTools Bash"),
+            ("opencode", &careful, "run --format json"),
+            (
+                "gemini",
+                &usual,
+                "-o stream-json --approval-mode yolo --model opus --allowedTools Bash",
+            ),
+            ("gemini", &plain, "-o text --approval-mode yolo --model opus --allowedTools Bash"),
+            ("gemini", &careful, "-o stream-json"),
+            (
+                "copilot",
+                &usual,
+                "--output-format json --allow-all-tools --no-ask-user --model opus --usage-output-file side.txt --allowedTools Bash",
+            ),
+            (
+                "copilot",
+                &plain,
+                "-s --allow-all-tools --no-ask-user --model opus --allowedTools Bash",
+            ),
+            (
+                "copilot",
+                &careful,
+                "--output-format json --no-ask-user --usage-output-file side.txt",
+            ),
+            (
+                "copilot",
+                &sandboxed,
+                "--output-format json --allow-all --no-ask-user --usage-output-file side.txt",
+            ),
+            (
+                "cline",
+                &usual,
+                "--json --auto-approve true --model opus --allowedTools Bash -- -do it",
+            ),
+            ("cline", &plain, "--auto-approve true --model opus --allowedTools Bash -- -do it"),
+            ("cline", &careful, "--json --auto-approve false -- -do it"),
+            ("qwen", &usual, "-o stream-json --yolo --model opus --allowedTools Bash"),
+            ("qwen", &plain, "-o text --yolo --model opus --allowedTools Bash"),
+            ("qwen", &careful, "-o stream-json"),
             ("text", &usual, "--allowedTools Bash"),
         ] {
             assert_eq!(argv(agent, request), expected, "{agent}");
         }
         let invocation = codex::Codex.invocation(&plain);
-        assert_eq!(invocation.answer_file.as_deref(), Some(plain.answer_file));
+        assert_eq!(invocation.side_file.as_deref(), Some(plain.side_file));
         assert!(!invocation.structured);
         assert_eq!(invocation.prompt_via, PromptVia::Stdin);
         assert!(!text::Text.invocation(&usual).structured);
@@ -325,14 +428,222 @@ mod tests {
             ("claude", &argument, "--allowedTools X -- -do it"),
             ("codex", &argument, "--allowedTools X -- -do it"),
             ("amp", &argument, "-x  -do it"),
+            ("opencode", &argument, "--allowedTools X -- -do it"),
+            ("gemini", &argument, "--allowedTools X --prompt=-do it"),
+            ("copilot", &argument, "--allowedTools X --prompt=-do it"),
+            ("cline", &argument, "--allowedTools X -- -do it"),
+            ("qwen", &argument, "--allowedTools X --prompt=-do it"),
             ("text", &argument, "--allowedTools X -do it"),
             ("claude", &file, "-- .ralph/prompt.txt"),
             ("codex", &file, ".git -- .ralph/prompt.txt"),
             ("amp", &file, "-x .ralph/prompt.txt"),
+            (
+                "opencode",
+                &file,
+                "-- Read the file .ralph/prompt.txt and follow the instructions in it.",
+            ),
+            (
+                "gemini",
+                &file,
+                "--prompt=Read the file .ralph/prompt.txt and follow the instructions in it.",
+            ),
+            (
+                "cline",
+                &file,
+                "-- Read the file .ralph/prompt.txt and follow the instructions in it.",
+            ),
             ("text", &file, ".ralph/prompt.txt"),
         ] {
             assert!(argv(agent, request).ends_with(end), "{agent}: {}", argv(agent, request));
         }
+    }
+
+    #[test]
+    fn a_prompt_that_is_no_good_argument_reaches_cline_all_the_same() {
+        let long = "word ".repeat(30_000);
+        let invocation = cline::Cline.invocation(&Request { prompt: &long, ..request(&[]) });
+        assert_eq!(invocation.prompt_via, PromptVia::Stdin);
+        assert_eq!(invocation.args.last().unwrap(), "Follow the instructions below.");
+        // A single word would be a command.
+        let invocation = cline::Cline.invocation(&Request { prompt: "history", ..request(&[]) });
+        assert_eq!(invocation.prompt_via, PromptVia::Argument);
+        assert_eq!(invocation.args.last().unwrap(), "history\n");
+    }
+
+    #[test]
+    fn what_the_user_sets_is_not_set_twice() {
+        for (agent, flags, expected) in [
+            ("gemini", "--yolo -m x", "-o stream-json --yolo -m x"),
+            ("qwen", "--approval-mode=plan", "-o stream-json --model m --approval-mode=plan"),
+            ("opencode", "--model x/y", "run --format json --auto --model x/y"),
+            (
+                "copilot",
+                "--allow-all --usage-output-file u",
+                "--output-format json --no-ask-user --model m --allow-all --usage-output-file u",
+            ),
+            ("cline", "--auto-approve false", "--json --model m --auto-approve false -- -do it"),
+        ] {
+            let flags: Vec<String> = flags.split(' ').map(str::to_owned).collect();
+            let request = Request { model: Some("m"), ..request(&flags) };
+            assert_eq!(argv(agent, &request), expected, "{agent}");
+        }
+        let trusting = gemini::Gemini.invocation(&request(&[])).env;
+        assert_eq!(trusting, [("GEMINI_CLI_TRUST_WORKSPACE", "true".to_owned())]);
+        let careful = Request { autonomous: false, ..request(&[]) };
+        assert!(gemini::Gemini.invocation(&careful).env.is_empty());
+    }
+
+    /// What an agent itself said, with `|` where one text ends and the next begins.
+    fn said(events: &[Event<'_>]) -> String {
+        let mut out = String::new();
+        for event in events {
+            if let Event::Text { text, joined, subagent: false } = event {
+                if !joined && !out.is_empty() {
+                    out.push('|');
+                }
+                out.push_str(text);
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn an_echoed_prompt_is_nothing_that_the_agent_said() {
+        let prompt = "say <promise>COMPLETE</promise>";
+        for (agent, echo) in [
+            ("gemini", format!(r#"{{"type":"message","role":"user","content":"{prompt}"}}"#)),
+            (
+                "copilot",
+                format!(
+                    r#"{{"type":"user.message","data":{{"content":"{prompt}","transformedContent":"{prompt}"}}}}"#
+                ),
+            ),
+            ("qwen", format!(r#"{{"type":"user","message":{{"content":"{prompt}"}}}}"#)),
+        ] {
+            let events = read(agent, true, &[&echo], &[], 1);
+            assert!(events.is_empty(), "{agent}: {events:?}");
+        }
+    }
+
+    #[test]
+    fn pieces_of_geminis_words_belong_together_until_something_else_comes() {
+        let piece = |text: &str| {
+            format!(r#"{{"type":"message","role":"assistant","content":"{text}","delta":true}}"#)
+        };
+        let lines = [
+            piece("<prom"),
+            piece("ise>"),
+            r#"{"type":"tool_use","tool_name":"x","tool_id":"1","parameters":{}}"#.to_owned(),
+            r#"{"type":"tool_result","tool_id":"1","status":"success","output":""}"#.to_owned(),
+            piece("COM"),
+            piece("PLETE"),
+        ];
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        assert_eq!(said(&read("gemini", true, &lines, &[], 1)), "<promise>|COMPLETE");
+    }
+
+    #[test]
+    fn geminis_exit_code_is_the_status_of_the_api_where_its_words_say_nothing() {
+        let result = r#"{"type":"result","status":"error","error":{"type":"unknown","message":"[API Error: hm]"}}"#;
+        for (code, kind) in [
+            (173, FailureKind::RateLimit),
+            (145, FailureKind::Credentials),
+            (147, FailureKind::Credentials),
+            (247, FailureKind::Overloaded),
+            (17, FailureKind::Overloaded),
+            (53, FailureKind::TurnLimit),
+            (1, FailureKind::Other),
+        ] {
+            let events = read("gemini", true, &[result], &[], code);
+            assert_eq!(failure_of(&events), Some(kind), "{code}");
+        }
+        // Without any result, too.
+        assert_eq!(failure_of(&read("gemini", true, &[], &[], 173)), Some(FailureKind::RateLimit));
+        assert_eq!(failure_of(&read("gemini", false, &[], &[], 55)), Some(FailureKind::Usage));
+    }
+
+    #[test]
+    fn qwens_api_errors_are_failures_and_a_model_that_quotes_one_is_none() {
+        let message = |text: &str, tokens: u32| {
+            format!(
+                r#"{{"type":"assistant","message":{{"id":"{text}","content":[{{"type":"text","text":"{text}"}}],"usage":{{"input_tokens":{tokens},"output_tokens":{tokens}}}}}}}"#
+            )
+        };
+        let result = r#"{"type":"result","subtype":"success","is_error":false,"result":"x"}"#;
+        for (lines, kind, text) in [
+            (
+                vec![message("[API Error: 429 slow down]\\nwait", 0)],
+                Some(FailureKind::RateLimit),
+                "",
+            ),
+            (vec![message("half [API Error: terminated]", 0)], Some(FailureKind::Other), "half "),
+            (vec![message("it said [API Error: 401 no]", 7)], None, "it said [API Error: 401 no]"),
+            (vec![message("[API Error: x]", 0), message("done", 7)], None, "done"),
+        ] {
+            let lines: Vec<&str> = lines.iter().map(String::as_str).chain([result]).collect();
+            let events = read("qwen", true, &lines, &[], 0);
+            assert_eq!(failure_of(&events), kind, "{lines:?}");
+            assert_eq!(said(&events), text, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn cline_says_nothing_twice_and_its_subagents_say_nothing_for_it() {
+        let event = |json: &str| format!(r#"{{"type":"agent_event","event":{{{json}}}}}"#);
+        let text = |text: &str| {
+            event(&format!(r#""type":"content_end","contentType":"text","text":"{text}""#))
+        };
+        let tool = |kind: &str| {
+            event(&format!(
+                r#""type":"content_{kind}","contentType":"tool","toolName":"spawn_agent","toolCallId":"1""#
+            ))
+        };
+        let result = |text: &str| {
+            format!(r#"{{"type":"run_result","finishReason":"completed","text":"{text}"}}"#)
+        };
+        let piece = event(
+            r#""type":"content_start","contentType":"text","text":"lo","accumulated":"hello""#,
+        );
+        for (lines, expected) in [
+            (vec![piece, text("hello"), result("hello")], "hello"),
+            (vec![tool("start"), text("sub"), tool("end"), text("main"), result("main")], "main"),
+            // An end that was never told must not keep the last words from being the agent's.
+            (vec![tool("start"), text("main"), result("main")], "main"),
+        ] {
+            let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+            let events = read("cline", true, &lines, &[], 0);
+            assert_eq!(said(&events), expected, "{lines:?}");
+            assert!(matches!(events.last(), Some(Event::Result { failure: None, .. })));
+        }
+    }
+
+    #[test]
+    fn opencode_is_done_when_a_step_ends_without_a_call() {
+        let step = |reason: &str| {
+            format!(
+                r#"{{"type":"step_finish","sessionID":"s","part":{{"reason":"{reason}","cost":0.1,"tokens":{{"input":1,"output":2,"reasoning":3,"cache":{{"read":4,"write":5}}}}}}}}"#
+            )
+        };
+        for (reason, kind, done) in [
+            ("stop", None, true),
+            ("length", None, true),
+            ("content-filter", Some(FailureKind::Refusal), false),
+            // It would have gone on.
+            ("tool-calls", Some(FailureKind::Other), false),
+        ] {
+            let events = read("opencode", true, &[&step(reason)], &[], 0);
+            assert_eq!(failure_of(&events), kind, "{reason}");
+            let success = matches!(events.last(), Some(Event::Result { failure: None, .. }));
+            assert_eq!(success, done, "{reason}");
+        }
+        let two = [step("tool-calls"), step("stop")];
+        let Some(Event::Result { usage: Some(usage), turns, .. }) =
+            read("opencode", true, &[&two[0], &two[1]], &[], 0).pop()
+        else {
+            panic!("no result");
+        };
+        assert_eq!((usage.output_tokens, usage.total_tokens(), turns), (10, 30, Some(2)));
+        assert_eq!(usage.cost_usd, Some(0.2));
     }
 
     #[test]
@@ -502,7 +813,7 @@ mod tests {
             r#"{"type":"system","subtype":"of tomorrow"}"#,
             r#"{"type":"result","is_error":"maybe"}"#,
         ] {
-            for agent in ["claude", "codex", "amp"] {
+            for agent in all().iter().map(|adapter| adapter.name()).filter(|name| *name != "text") {
                 let events = read(agent, true, &[line], &[], 1);
                 assert!(
                     matches!(&events[..], [Event::Output { text, .. }] if text == line),

@@ -4,7 +4,7 @@
 
 use jiff::civil::{Date, Time};
 use jiff::tz::TimeZone;
-use jiff::{ToSpan, Zoned};
+use jiff::{Span, SpanRelativeTo, ToSpan, Unit, Zoned};
 
 /// From claude's `You've hit your limit · resets 8:27pm (UTC)`, or the older
 /// `Claude AI usage limit reached|1794774472`.
@@ -37,6 +37,23 @@ pub(super) fn codex(text: &str, now: &Zoned) -> Option<i64> {
             _ => return None,
         })?;
     }
+    (seconds > 0).then(|| now.timestamp().as_second().saturating_add(seconds))
+}
+
+/// From how long it takes: gemini's `Suggested retry after 40s.` or `Your quota will reset after
+/// 18h20m51s.`, and what APIs say, as `Please retry in 12.5s` or `try again in 2 hours`.
+pub(super) fn within(text: &str, now: &Zoned) -> Option<i64> {
+    const PHRASES: [&str; 4] = ["reset after ", "retry after ", "retry in ", "try again in "];
+    let rest = PHRASES.iter().find_map(|phrase| text.split_once(phrase))?.1;
+    let words: Vec<&str> = rest.split_whitespace().take(6).collect();
+    // As much of it as is a length of time, and the sentence goes on.
+    let span = (1..=words.len()).rev().find_map(|count| {
+        let text = words[..count].join(" ");
+        text.trim_end_matches(|c: char| !c.is_alphanumeric()).parse::<Span>().ok()
+    })?;
+    let seconds = span.total((Unit::Second, SpanRelativeTo::days_are_24_hours())).ok()?;
+    // A moment too early is a limit again. A cast from a float saturates.
+    let seconds = seconds.ceil() as i64;
     (seconds > 0).then(|| now.timestamp().as_second().saturating_add(seconds))
 }
 
@@ -153,6 +170,18 @@ mod tests {
             ("or try again in 2 days 3 hours 5 minutes.", "2026-11-17T20:32:57Z"),
         ] {
             assert_eq!(at(codex(text, &now)).as_deref(), Some(expected), "{text}");
+        }
+        for (text, expected) in [
+            ("Suggested retry after 40s.", "2026-11-15T17:28:37Z"),
+            ("no capacity. Your quota will reset after 18h20m51s.", "2026-11-16T11:48:48Z"),
+            ("Please retry in 12.5s, or not", "2026-11-15T17:28:10Z"),
+            ("try again in 2 hours 5 minutes and then some", "2026-11-15T19:32:57Z"),
+            ("try again in 1 day.", "2026-11-16T17:27:57Z"),
+        ] {
+            assert_eq!(at(within(text, &now)).as_deref(), Some(expected), "{text}");
+        }
+        for text in ["", "retry after ", "retry after a while", "retry in 0s", "retry in -5s"] {
+            assert_eq!(within(text, &now), None, "{text}");
         }
         for text in [
             "",

@@ -33,6 +33,14 @@ pub(super) trait LineParser {
     fn read(&mut self, line: &[u8], emit: &mut Emit<'_>) -> Read;
     /// What the last words mean when there was no verdict.
     fn explain(&self, words: &Words<'_>) -> Option<Failure>;
+    /// Takes what the agent left in its side file, if it is understood.
+    fn side_file(&mut self, _text: &str, _emit: &mut Emit<'_>) -> bool {
+        false
+    }
+    /// A better word on the failure that the verdict told, now that the exit code is known.
+    fn reconsider(&self, _exit: Option<Exit>) -> Option<Failure> {
+        None
+    }
 }
 
 /// Reads such a stream with a parser for its lines.
@@ -99,18 +107,20 @@ impl<P: LineParser> Reader for Structured<P> {
         emit(output(Stream::Stderr, text, line.joined));
     }
 
-    fn answer(&mut self, text: &str, emit: &mut Emit<'_>) {
-        emit(output(Stream::Stdout, text.into(), false));
+    fn side_file(&mut self, text: &str, emit: &mut Emit<'_>) {
+        if !self.parser.side_file(text, emit) {
+            emit(output(Stream::Stdout, text.into(), false));
+        }
     }
 
     fn finish(&mut self, exit: Option<Exit>, emit: &mut Emit<'_>) {
-        if self.verdict {
-            return;
-        }
-        let failure = if exit.is_some_and(Exit::success) {
+        let failure = if self.verdict {
+            self.parser.reconsider(exit)
+        } else if exit.is_some_and(Exit::success) {
             Some(failure(FailureKind::Other, "the stream ended without a result"))
         } else {
-            self.parser.explain(&Words { stdout: self.stdout.text(), stderr: self.stderr.text() })
+            let (stdout, stderr) = (self.stdout.text(), self.stderr.text());
+            self.parser.explain(&Words { stdout, stderr, exit })
         };
         if failure.is_some() {
             emit(Event::Result { failure, usage: None, turns: None });

@@ -58,6 +58,7 @@ pub(super) struct PlainReader {
 pub(super) struct Words<'a> {
     pub(super) stdout: &'a str,
     pub(super) stderr: &'a str,
+    pub(super) exit: Option<Exit>,
 }
 
 impl PlainReader {
@@ -98,7 +99,7 @@ impl Reader for PlainReader {
         emit(output(Stream::Stderr, text, line.joined));
     }
 
-    fn answer(&mut self, text: &str, emit: &mut Emit<'_>) {
+    fn side_file(&mut self, text: &str, emit: &mut Emit<'_>) {
         emit(Event::Text { text: text.into(), joined: false, subagent: false });
     }
 
@@ -106,7 +107,7 @@ impl Reader for PlainReader {
         if !matches!(exit, Some(Exit::Code(code)) if code != 0) {
             return;
         }
-        let words = Words { stdout: self.stdout.text(), stderr: self.stderr.text() };
+        let words = Words { stdout: self.stdout.text(), stderr: self.stderr.text(), exit };
         if let Some(failure) = (self.explain)(&words) {
             emit(Event::Result { failure: Some(failure), usage: None, turns: None });
         }

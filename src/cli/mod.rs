@@ -209,7 +209,13 @@ pub enum OutputForm {
 #[derive(Debug, Args)]
 pub struct RunArgs {
     /// What to ask the agent.
-    #[arg(short, long, value_name = "TEXT", conflicts_with = "prompt_file")]
+    #[arg(
+        short,
+        long,
+        value_name = "TEXT",
+        conflicts_with = "prompt_file",
+        allow_hyphen_values = true
+    )]
     pub prompt: Option<String>,
 
     /// A file with what to ask the agent. It is read again for each iteration.

@@ -506,7 +506,7 @@ fn dry_run(spec: &RunSpec, loaded: &Loaded) -> Result<u8, Error> {
         prompt_via: agent.prompt_via,
         prompt: "<prompt>",
         prompt_file: Path::new(".ralph/prompt_001.txt"),
-        answer_file: Path::new(".ralph/answer_001.txt"),
+        side_file: Path::new(".ralph/side_001.txt"),
     });
     let argv = std::iter::once(&invocation.program)
         .chain(&invocation.args)

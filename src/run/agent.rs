@@ -23,11 +23,20 @@ pub(super) struct AgentTask {
     pub(super) child: ChildId,
     pub(super) started_ms: u64,
     pub(super) ended_by: Option<EndCause>,
-    pub(super) answer_file: Option<PathBuf>,
+    pub(super) files: Files,
     reader: Box<dyn Reader>,
     out: LineSplitter,
     err: LineSplitter,
     facts: Gathered,
+}
+
+/// Files that are there for one process and go with it.
+#[derive(Debug, Default)]
+pub(super) struct Files {
+    /// What the agent leaves for its reader.
+    pub(super) side: Option<PathBuf>,
+    /// The prompt, if it went by file.
+    pub(super) prompt: Option<PathBuf>,
 }
 
 /// What the events of one process add up to.
@@ -60,7 +69,7 @@ impl AgentTask {
         started_ms: u64,
         reader: Box<dyn Reader>,
         detector: Detector,
-        answer_file: Option<PathBuf>,
+        files: Files,
     ) -> Self {
         let facts = Gathered {
             purpose,
@@ -75,7 +84,7 @@ impl AgentTask {
         };
         let out = LineSplitter::new(reader.max_line());
         let err = LineSplitter::new(MAX_STDERR_LINE);
-        AgentTask { child, started_ms, ended_by: None, answer_file, reader, out, err, facts }
+        AgentTask { child, started_ms, ended_by: None, files, reader, out, err, facts }
     }
 
     pub(super) fn purpose(&self) -> Purpose {
@@ -100,11 +109,11 @@ impl AgentTask {
         self.facts.news.drain(..)
     }
 
-    /// The process is gone. `answer` is what it left in its answer file.
+    /// The process is gone. `side_file` is what it left in that file.
     pub(super) fn finish(
         mut self,
         exit: Option<Exit>,
-        answer: Option<&str>,
+        side_file: Option<&str>,
         duration_ms: u64,
         recorder: &mut Recorder,
     ) -> Finished {
@@ -115,8 +124,8 @@ impl AgentTask {
         };
         out.finish(|line| reader.stdout(line, &mut emit));
         err.finish(|line| reader.stderr(line, &mut emit));
-        if let Some(answer) = answer {
-            reader.answer(answer, &mut emit);
+        if let Some(text) = side_file {
+            reader.side_file(text, &mut emit);
         }
         reader.finish(exit, &mut emit);
         self.judge(exit, duration_ms)

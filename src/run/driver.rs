@@ -20,7 +20,7 @@ use crate::process::{ChildId, Ended, Launch, Occurrence, Signal};
 use crate::report::Reporter;
 use crate::state::journal::Lines;
 
-use super::agent::AgentTask;
+use super::agent::{AgentTask, Files};
 use super::guardrail::{self, GuardrailTask};
 use super::record::Recorder;
 use super::scm::ScmRun;
@@ -373,7 +373,7 @@ impl<W: World> Driver<'_, W> {
         };
         let iteration = self.machine.iteration();
         let prompt_file = spec.ralph_dir.join(format!("prompt_{iteration:03}.txt"));
-        let answer_file = spec.ralph_dir.join(format!("answer_{iteration:03}.txt"));
+        let side_file = spec.ralph_dir.join(format!("side_{iteration:03}.txt"));
         let invocation = agent.adapter.invocation(&Request {
             program: &agent.program,
             flags: &agent.flags,
@@ -385,7 +385,7 @@ impl<W: World> Driver<'_, W> {
             prompt_via: agent.prompt_via,
             prompt: &prompt,
             prompt_file: &prompt_file,
-            answer_file: &answer_file,
+            side_file: &side_file,
         });
         if invocation.prompt_via == PromptVia::File {
             self.world.write(&prompt_file, prompt.as_bytes()).map_err(|err| {
@@ -393,6 +393,14 @@ impl<W: World> Driver<'_, W> {
                     message: format!("cannot write {}: {err}", prompt_file.display()),
                 }
             })?;
+        }
+        let files = Files {
+            prompt: (invocation.prompt_via == PromptVia::File).then(|| prompt_file.clone()),
+            side: invocation.side_file.clone(),
+        };
+        if let Some(path) = &files.side {
+            // One that a run before this left behind tells nothing of this attempt.
+            let _ = self.world.remove(path);
         }
         let mut env = agent.env.clone();
         env.extend(self.run_variables());
@@ -426,12 +434,7 @@ impl<W: World> Driver<'_, W> {
         let reader = agent.adapter.reader(invocation.structured);
         let started_ms = self.world.now().mono_ms;
         self.task = Task::Agent(Box::new(AgentTask::new(
-            child,
-            purpose,
-            started_ms,
-            reader,
-            detector,
-            invocation.answer_file,
+            child, purpose, started_ms, reader, detector, files,
         )));
         Ok(())
     }
@@ -475,17 +478,18 @@ impl<W: World> Driver<'_, W> {
     }
 
     fn agent_ended(&mut self, mut task: AgentTask, ended: Ended, now: Now) {
-        let answer = task.answer_file.take().and_then(|path| {
-            let answer = self.world.read(&path).ok();
+        let files = std::mem::take(&mut task.files);
+        let side_file = files.side.and_then(|path| {
+            let content = self.world.read(&path).ok();
             let _ = self.world.remove(&path);
-            answer.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            content.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
         });
-        if self.spec.agent.prompt_via == Some(PromptVia::File) {
-            let name = format!("prompt_{:03}.txt", self.machine.iteration());
-            let _ = self.world.remove(&self.spec.ralph_dir.join(name));
+        if let Some(path) = files.prompt {
+            let _ = self.world.remove(&path);
         }
         let duration_ms = now.mono_ms.saturating_sub(task.started_ms);
-        let finished = task.finish(ended.exit, answer.as_deref(), duration_ms, &mut self.recorder);
+        let finished =
+            task.finish(ended.exit, side_file.as_deref(), duration_ms, &mut self.recorder);
         self.leftovers(ended.leftovers, self.spec.agent.keep_background);
         self.recorder.record(&finished.ended);
         self.commit_message = finished.commit_message;

@@ -1,0 +1,113 @@
+//! What it means that a call of a model's API failed, whichever program made it.
+//!
+//! Only for what a program tells as its own verdict: the same words in a file, in the output of a
+//! tool or in the mouth of a model mean nothing.
+
+use jiff::Zoned;
+
+use super::reset;
+use crate::core::event::{Failure, FailureKind};
+
+/// A failure of which a status is known (0 if not) and what the API or the program said.
+pub(super) fn failure(status: u64, message: &str) -> Failure {
+    let kind = kind(status, message);
+    let resets_at =
+        (kind == FailureKind::RateLimit).then(|| reset::within(message, &Zoned::now())).flatten();
+    Failure { kind, message: message.trim().to_owned(), resets_at }
+}
+
+/// The kind of a failure, by the status of the answer or else by its words.
+pub(super) fn kind(status: u64, message: &str) -> FailureKind {
+    let words = by_words(message);
+    match status {
+        // A request that is too large is a bad request like any other, but for its words.
+        400 | 413 | 422 if words == Some(FailureKind::Context) => FailureKind::Context,
+        413 => FailureKind::Context,
+        401 | 403 => FailureKind::Credentials,
+        402 | 429 => FailureKind::RateLimit,
+        503 | 529 => FailureKind::Overloaded,
+        0 => words.unwrap_or(FailureKind::Other),
+        // Gateways tell a limit as an error of their own.
+        500.. => words.unwrap_or(FailureKind::Other),
+        _ => match words {
+            Some(FailureKind::Credentials) if status == 400 => FailureKind::Credentials,
+            _ => FailureKind::Other,
+        },
+    }
+}
+
+fn by_words(message: &str) -> Option<FailureKind> {
+    // The first that fits: quotas of tokens speak of a context too.
+    const PHRASES: [(&str, FailureKind); 26] = [
+        ("context length", FailureKind::Context),
+        ("context window", FailureKind::Context),
+        ("context_length", FailureKind::Context),
+        ("context limit", FailureKind::Context),
+        ("prompt is too long", FailureKind::Context),
+        ("input token count", FailureKind::Context),
+        ("rate limit", FailureKind::RateLimit),
+        ("rate_limit", FailureKind::RateLimit),
+        ("too many requests", FailureKind::RateLimit),
+        ("quota", FailureKind::RateLimit),
+        ("resource_exhausted", FailureKind::RateLimit),
+        ("usage limit", FailureKind::RateLimit),
+        ("insufficient balance", FailureKind::RateLimit),
+        ("overloaded", FailureKind::Overloaded),
+        ("service unavailable", FailureKind::Overloaded),
+        ("at capacity", FailureKind::Overloaded),
+        ("invalid api key", FailureKind::Credentials),
+        ("invalid x-api-key", FailureKind::Credentials),
+        ("incorrect api key", FailureKind::Credentials),
+        ("api key not valid", FailureKind::Credentials),
+        ("api key is missing", FailureKind::Credentials),
+        ("unauthorized", FailureKind::Credentials),
+        ("unauthenticated", FailureKind::Credentials),
+        ("permission_denied", FailureKind::Credentials),
+        ("authentication", FailureKind::Credentials),
+        ("not logged in", FailureKind::Credentials),
+    ];
+    let lower = message.to_lowercase();
+    PHRASES.iter().find(|(phrase, _)| lower.contains(phrase)).map(|(_, kind)| *kind)
+}
+
+/// The status at the beginning of a message such as `401 invalid x-api-key`; 0 if there is none.
+pub(super) fn leading_status(message: &str) -> u64 {
+    let digits = message.trim_start().split(|c: char| !c.is_ascii_digit()).next();
+    match digits {
+        Some(digits) if digits.len() == 3 => digits.parse().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_better_than_words_and_words_are_better_than_nothing() {
+        for (status, message, expected) in [
+            (401, "the rate limit of your quota", FailureKind::Credentials),
+            (429, "slow down", FailureKind::RateLimit),
+            (529, "Overloaded", FailureKind::Overloaded),
+            (400, "This model's maximum context length is 8192 tokens.", FailureKind::Context),
+            (400, "API key not valid. Please pass a valid API key.", FailureKind::Credentials),
+            (400, "mock bad request: rate limit", FailureKind::Other),
+            (500, "upstream: quota exceeded", FailureKind::RateLimit),
+            (500, "internal", FailureKind::Other),
+            (0, "This request would exceed your organization's rate limit", FailureKind::RateLimit),
+            (0, "invalid x-api-key", FailureKind::Credentials),
+            (0, "The socket connection was closed unexpectedly.", FailureKind::Other),
+        ] {
+            assert_eq!(kind(status, message), expected, "{status} {message}");
+        }
+    }
+
+    #[test]
+    fn a_status_leads_a_message_or_is_none() {
+        for (message, status) in
+            [("429 slow down", 429), ("401", 401), ("40 days", 0), ("4290 x", 0), ("", 0), ("x", 0)]
+        {
+            assert_eq!(leading_status(message), status, "{message}");
+        }
+    }
+}
