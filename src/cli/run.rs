@@ -44,7 +44,7 @@ pub(super) fn run(project: &Project, args: &RunArgs, extra: Vec<Flag>) -> Result
     let loaded = load(project, &args.common, args.completion_response.as_deref(), extra)?;
     let settings = &loaded.settings;
     refuse_what_is_missing(settings)?;
-    let mut spec = RunSpec {
+    let spec = RunSpec {
         command: "run",
         run_id: String::new(),
         directory: project.root().to_owned(),
@@ -59,7 +59,6 @@ pub(super) fn run(project: &Project, args: &RunArgs, extra: Vec<Flag>) -> Result
         rules: rules(settings),
         notify: settings.notify.command.clone(),
     };
-    spec.rules.scm = spec.scm.as_ref().map(ScmSpec::kinds).unwrap_or_default();
     if let Some(scm) = &spec.scm {
         scm.check(project.root())?;
     }
@@ -326,13 +325,23 @@ fn not_installed(program: &str, adapter: &'static dyn Adapter, dir: &Path) -> Er
 }
 
 fn completion_rule(args: &RunArgs, settings: &Settings) -> Result<Rule, Error> {
+    let says_nothing = |flag: &str| {
+        Error::usage(format!("{flag} is satisfied by an agent that says nothing"))
+            .hint("choose something that the agent says only when it is done")
+    };
     if let Some(text) = &args.completion_promise {
-        return Ok(Rule::Promise(text.clone()));
+        return match text.trim() {
+            "" => Err(says_nothing("--completion-promise")),
+            _ => Ok(Rule::Promise(text.clone())),
+        };
     }
     if let Some(pattern) = &args.done_pattern {
         let regex = fancy_regex::Regex::new(pattern).map_err(|err| {
             Error::usage(format!("--done-pattern: {err}")).hint(format!("in {pattern:?}"))
         })?;
+        if regex.is_match("").unwrap_or(false) {
+            return Err(says_nothing("--done-pattern"));
+        }
         return Ok(Rule::Pattern(regex));
     }
     if settings.completion_response.trim().is_empty() {
@@ -350,11 +359,7 @@ fn guardrails(settings: &Settings) -> Vec<GuardrailSpec> {
             command: guardrail.command.clone(),
             fail_action: guardrail.fail_action,
             hint: guardrail.hint.clone(),
-            timeout_seconds: guardrail
-                .timeout_seconds
-                .and_then(Duration::limit)
-                // Part of a second counts as one: nobody is told of a limit of 0 s.
-                .map(|limit| millis(limit).div_ceil(1000)),
+            timeout_ms: guardrail.timeout_seconds.and_then(Duration::limit).map(millis),
         })
         .collect()
 }
@@ -414,11 +419,7 @@ fn rules(settings: &Settings) -> Rules {
             tokens: per_iteration.tokens,
             duration_ms: per_iteration.duration.and_then(limit),
         },
-        guardrails: settings
-            .guardrails
-            .iter()
-            .map(|guardrail| guardrail.timeout_seconds.and_then(limit))
-            .collect(),
+        guardrails: Vec::new(),
         scm: Vec::new(),
         gates: false,
     }

@@ -7,10 +7,11 @@
 
 mod exchange;
 
-pub use exchange::{Action, Input, Now, Report};
+pub use exchange::{Action, GateVerdict, Input, Now, Report};
 
-use super::event::{Class, EndCause, Event, Feedback, Outcome, Purpose, Usage, WaitReason};
+use super::event::{Class, EndCause, Event, Feedback, Outcome, Purpose, WaitReason};
 use super::rules::{RetryScope, Rules, ScmTask};
+use super::spending::Spending;
 use super::text;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -28,6 +29,8 @@ enum Phase {
         reason: WaitReason,
         until_mono: u64,
         until_wall: Option<i64>,
+        /// The end of the wait if the wall clock never comes there.
+        latest_mono: u64,
     },
     Guardrail {
         index: usize,
@@ -85,10 +88,11 @@ pub struct LoopMachine {
     /// The state of the last SCM tasks; a failed one is tried again after the next passing iteration.
     scm_failed: bool,
     dirty: bool,
-    /// Of this attempt so far, of this iteration's ended attempts, of all ended attempts.
-    current: Usage,
-    iteration_used: Usage,
-    total: Usage,
+    spending: Spending,
+    /// How long agents have worked at this iteration before the one that is running.
+    worked_ms: u64,
+    /// That the price of an attempt is unknown has been said.
+    price_warned: bool,
     tools: u32,
     tool_errors: u32,
 }
@@ -116,9 +120,9 @@ impl LoopMachine {
             background: 0,
             scm_failed: false,
             dirty: false,
-            current: Usage::default(),
-            iteration_used: Usage::default(),
-            total: Usage::default(),
+            spending: Spending::default(),
+            worked_ms: 0,
+            price_warned: false,
             tools: 0,
             tool_errors: 0,
         }
@@ -149,12 +153,12 @@ impl LoopMachine {
     pub fn deadline(&self) -> Option<u64> {
         let rules = &self.rules;
         match self.phase {
-            Phase::Agent { ending: false, started, last_output, result_at, .. } => [
+            Phase::Agent { ending: false, purpose, started, last_output, result_at } => [
                 after(last_output, rules.inactivity_ms),
                 after(started, rules.iteration_timeout_ms),
                 self.result_deadline(result_at),
                 self.run_deadline(),
-                after(self.iteration_started, rules.iteration_budget.duration_ms),
+                self.iteration_deadline(purpose, started),
             ]
             .into_iter()
             .flatten()
@@ -176,6 +180,14 @@ impl LoopMachine {
     /// When the run's time is up, whatever it is doing.
     fn run_deadline(&self) -> Option<u64> {
         after(self.run_started, self.rules.budget.duration_ms)
+    }
+
+    /// When agents have worked at this iteration for as long as they may. Waiting is no work, and
+    /// neither is a commit message: what was done within the budget is to be kept.
+    fn iteration_deadline(&self, purpose: Purpose, started: u64) -> Option<u64> {
+        let limit = self.rules.iteration_budget.duration_ms?;
+        (purpose == Purpose::Work)
+            .then(|| started.saturating_add(limit.saturating_sub(self.worked_ms)))
     }
 
     fn time_is_up(&self, now: Now) -> bool {
@@ -220,7 +232,7 @@ impl LoopMachine {
                 }
             }
             Input::Used(usage) => {
-                self.current = usage;
+                self.spending.running(usage);
                 self.check_budgets(now, &mut out);
             }
             Input::ResultSeen => {
@@ -243,10 +255,8 @@ impl LoopMachine {
                         self.stop_here(now, &mut out);
                     } else if ending && let Some(used_up) = self.run_budget_exceeded(now) {
                         self.finish_by_budget(now, &used_up, &mut out);
-                    } else if dirty && self.rules.scm.contains(&ScmTask::Commit) {
-                        self.start_agent(now, Purpose::CommitMessage, &mut out);
                     } else {
-                        self.scm_task(now, 0, &mut out);
+                        self.commit_message(now, &mut out);
                     }
                 }
             }
@@ -264,12 +274,16 @@ impl LoopMachine {
                     }
                 }
             }
-            Input::GatesChecked { veto } => {
+            Input::GatesChecked(verdict) => {
                 if self.phase == Phase::Gates {
-                    if let Some((reason, feedback)) = veto {
-                        out.push(Action::Emit(Event::Vetoed { reason: reason.into() }));
-                        self.complete = false;
-                        self.set_feedback(feedback, &mut out);
+                    match verdict {
+                        GateVerdict::Stands => {}
+                        GateVerdict::Complete => self.complete = true,
+                        GateVerdict::Veto { reason, feedback } => {
+                            out.push(Action::Emit(Event::Vetoed { reason: reason.into() }));
+                            self.complete = false;
+                            self.set_feedback(feedback, &mut out);
+                        }
                     }
                     self.iteration_done(now, &mut out);
                 }
@@ -325,7 +339,8 @@ impl LoopMachine {
         self.iteration += 1;
         self.attempt = 0;
         self.iteration_started = now.mono_ms;
-        self.iteration_used = Usage::default();
+        self.worked_ms = 0;
+        self.spending.iteration_starts();
         self.iteration_open = true;
         self.complete = false;
         self.found = None;
@@ -344,12 +359,17 @@ impl LoopMachine {
         if let Some(used_up) = self.run_budget_exceeded(now) {
             return self.finish_by_budget(now, &used_up, out);
         }
+        if self.iteration_budget_exceeded(self.worked_ms) {
+            // What was done so far stands and is checked; the next iteration has a budget of its own.
+            self.class = Class::Limited;
+            return self.check_work(now, out);
+        }
         self.attempt += 1;
         self.start_agent(now, Purpose::Work, out);
     }
 
     fn start_agent(&mut self, now: Now, purpose: Purpose, out: &mut Vec<Action>) {
-        self.current = Usage::default();
+        self.spending.attempt_starts();
         self.background = 0;
         let at = now.mono_ms;
         self.phase =
@@ -375,14 +395,18 @@ impl LoopMachine {
     }
 
     fn agent_ended(&mut self, now: Now, report: Report, out: &mut Vec<Action>) {
-        let Some(purpose) = self.agent_purpose() else {
+        let Phase::Agent { purpose, started, .. } = self.phase else {
             return;
         };
-        self.current = Usage::default();
-        self.total.add(&report.usage);
-        self.iteration_used.add(&report.usage);
-        self.tools += report.tools;
-        self.tool_errors += report.tool_errors;
+        let price_unknown = self.spending.attempt_ends(&report.usage);
+        if price_unknown && self.rules.has_cost_budget() && !self.price_warned {
+            self.price_warned = true;
+            let message = "the agent was ended before it told its cost, and nothing is known to guess \
+                           it from: the budget in dollars does not count it";
+            out.push(Action::Emit(Event::Warning { message: message.into() }));
+        }
+        self.tools = self.tools.saturating_add(report.tools);
+        self.tool_errors = self.tool_errors.saturating_add(report.tool_errors);
         if purpose == Purpose::CommitMessage {
             if self.stop.is_some() {
                 self.stop_here(now, out);
@@ -393,8 +417,10 @@ impl LoopMachine {
             }
             return;
         }
+        self.worked_ms = self.worked_ms.saturating_add(now.mono_ms.saturating_sub(started));
         self.class = report.class;
-        self.complete = report.complete;
+        // Whatever it said: one that failed, was ended or said nothing has not completed anything.
+        self.complete = report.complete && report.class == Class::Answered;
         self.found = report.found;
         if self.stop.is_some() {
             return self.stop_here(now, out);
@@ -411,14 +437,9 @@ impl LoopMachine {
                 if let Some(used_up) = self.run_budget_exceeded(now) {
                     return self.finish_by_budget(now, &used_up, out);
                 }
-                // What it did so far stands and is checked, but it was not done with it.
-                self.complete = false;
                 self.answered(now, out);
             }
-            Class::TimedOut if !self.rules.inactivity_fails => {
-                self.complete = false;
-                self.answered(now, out);
-            }
+            Class::TimedOut if !self.rules.inactivity_fails => self.answered(now, out),
             Class::Credentials => {
                 let message =
                     told.unwrap_or_else(|| "the agent's credentials were refused".to_owned());
@@ -443,6 +464,10 @@ impl LoopMachine {
 
     fn answered(&mut self, now: Now, out: &mut Vec<Action>) {
         self.failures = 0;
+        self.check_work(now, out);
+    }
+
+    fn check_work(&mut self, now: Now, out: &mut Vec<Action>) {
         self.new_feedback.clear();
         self.guardrail(now, 0, out);
     }
@@ -474,6 +499,10 @@ impl LoopMachine {
         }));
         if let RetryScope::NextIteration { .. } = self.rules.retry.scope {
             self.end_iteration(now, out);
+            if self.iteration >= self.rules.max_iterations {
+                // There is nothing left to wait for.
+                return self.next_iteration(now, out);
+            }
         }
         self.wait(now, WaitReason::Backoff, delay_ms, None, out);
     }
@@ -520,8 +549,12 @@ impl LoopMachine {
         let until_ms = now.wall_ms.saturating_add_unsigned(delay_ms);
         out.push(Action::Emit(Event::Waiting { reason, until_ms }));
         let first = if until_wall.is_some() { delay_ms.min(WALL_CHECK_MS) } else { delay_ms };
-        self.phase =
-            Phase::Waiting { reason, until_mono: now.mono_ms.saturating_add(first), until_wall };
+        self.phase = Phase::Waiting {
+            reason,
+            until_mono: now.mono_ms.saturating_add(first),
+            until_wall,
+            latest_mono: now.mono_ms.saturating_add(delay_ms),
+        };
     }
 
     // Guardrails.
@@ -568,6 +601,19 @@ impl LoopMachine {
     }
 
     // SCM.
+
+    /// Asks the agent for a commit message if one is needed and can still be paid for.
+    fn commit_message(&mut self, now: Now, out: &mut Vec<Action>) {
+        if !self.dirty || !self.rules.scm.contains(&ScmTask::Commit) {
+            return self.scm_task(now, 0, out);
+        }
+        if self.run_budget_exceeded(now).is_none() {
+            return self.start_agent(now, Purpose::CommitMessage, out);
+        }
+        let message = "the budget is used up, so the commit gets a message of ralph's own";
+        out.push(Action::Emit(Event::Warning { message: message.into() }));
+        self.scm_task(now, 0, out);
+    }
 
     fn scm_task(&mut self, now: Now, index: usize, out: &mut Vec<Action>) {
         match self.rules.scm.get(index) {
@@ -632,7 +678,7 @@ impl LoopMachine {
             guardrails_passed: self.guardrails_passed,
             complete: self.complete && self.guardrails_passed,
             duration_ms: now.mono_ms.saturating_sub(self.iteration_started),
-            usage: self.iteration_used,
+            usage: self.spending.iteration(),
         }));
         out.push(Action::Save);
     }
@@ -660,19 +706,21 @@ impl LoopMachine {
                     None => self.check_budgets(now, out),
                 }
             }
-            Phase::Waiting { reason, until_mono, until_wall } => {
+            Phase::Waiting { reason, until_mono, until_wall, latest_mono } => {
                 if let Some(used_up) = self.run_budget_exceeded(now) {
                     return self.finish_by_budget(now, &used_up, out);
                 }
                 if now.mono_ms < until_mono {
                     return;
                 }
+                // A clock that was set back must not make the wait longer than it was to be.
                 if let Some(left) = until_wall.map(|until| until.saturating_sub(now.wall_ms))
                     && left > 0
+                    && now.mono_ms < latest_mono
                 {
                     let next = left.unsigned_abs().min(WALL_CHECK_MS);
-                    let until_mono = now.mono_ms.saturating_add(next);
-                    self.phase = Phase::Waiting { reason, until_mono, until_wall };
+                    let until_mono = now.mono_ms.saturating_add(next).min(latest_mono);
+                    self.phase = Phase::Waiting { reason, until_mono, until_wall, latest_mono };
                     return;
                 }
                 match (reason, self.rules.retry.scope) {
@@ -709,32 +757,35 @@ impl LoopMachine {
         if self.run_budget_exceeded(now).is_some() {
             return self.end_agent(EndCause::Budget, out);
         }
-        let mut used = self.iteration_used;
-        used.add(&self.current);
-        let elapsed = now.mono_ms.saturating_sub(self.iteration_started);
-        if self.rules.iteration_budget.exceeded(&used, elapsed).is_some() {
-            self.end_agent(EndCause::IterationBudget, out);
+        if let Phase::Agent { purpose: Purpose::Work, started, .. } = self.phase {
+            let worked = self.worked_ms.saturating_add(now.mono_ms.saturating_sub(started));
+            if self.iteration_budget_exceeded(worked) {
+                self.end_agent(EndCause::IterationBudget, out);
+            }
         }
+    }
+
+    fn iteration_budget_exceeded(&self, worked_ms: u64) -> bool {
+        let budget = &self.rules.iteration_budget;
+        budget.exceeded(&self.spending.of_iteration(), worked_ms).is_some()
     }
 
     /// An agent that has given its result has used up what it used up: ending it for that would save
     /// nothing and throw its answer away. The next control point heeds the budget. Only time still
     /// passes, and an agent that has answered need not stay for it.
     fn check_time_after_result(&mut self, now: Now, out: &mut Vec<Action>) {
-        let over = |start: u64, limit: Option<u64>| {
-            after(start, limit).is_some_and(|deadline| now.mono_ms >= deadline)
+        let Phase::Agent { purpose, started, .. } = self.phase else {
+            return;
         };
-        if over(self.run_started, self.rules.budget.duration_ms)
-            || over(self.iteration_started, self.rules.iteration_budget.duration_ms)
-        {
+        let over = self.iteration_deadline(purpose, started).is_some_and(|at| now.mono_ms >= at);
+        if over || self.time_is_up(now) {
             self.end_agent(EndCause::ResultGrace, out);
         }
     }
 
     fn run_budget_exceeded(&self, now: Now) -> Option<String> {
-        let mut used = self.total;
-        used.add(&self.current);
-        self.rules.budget.exceeded(&used, now.mono_ms.saturating_sub(self.run_started))
+        let elapsed = now.mono_ms.saturating_sub(self.run_started);
+        self.rules.budget.exceeded(&self.spending.of_run(), elapsed)
     }
 
     fn end_agent(&mut self, cause: EndCause, out: &mut Vec<Action>) {
@@ -813,7 +864,7 @@ impl LoopMachine {
             message: message.into(),
             iterations: self.iteration,
             duration_ms: now.mono_ms.saturating_sub(self.run_started),
-            usage: self.total,
+            usage: self.spending.total(),
             tools: self.tools,
             tool_errors: self.tool_errors,
         }));

@@ -10,4 +10,5 @@ pub mod lines;
 pub mod machine;
 pub mod prompt;
 pub mod rules;
+pub mod spending;
 pub mod text;

@@ -33,7 +33,7 @@ pub fn compose(base: &str, feedback: &[Feedback], iteration: Option<(u32, u32)>)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuardrailFailure {
     Exit(Option<Exit>),
-    TimedOut { seconds: u64 },
+    TimedOut { limit_ms: u64 },
 }
 
 /// What the agent is told of a failed guardrail. Only the output is ever cut.
@@ -52,8 +52,8 @@ pub fn guardrail_message(
             format!("failed with exit code {} (signal {signal})", 128 + signal)
         }
         GuardrailFailure::Exit(None) => "could not be run".to_owned(),
-        GuardrailFailure::TimedOut { seconds } => {
-            format!("failed: it was ended after its time limit of {seconds} s")
+        GuardrailFailure::TimedOut { limit_ms } => {
+            format!("failed: it was ended after its time limit of {} s", limit_ms as f64 / 1000.0)
         }
     };
     let hint = hint.map(|hint| format!("Hint: {hint}\n")).unwrap_or_default();
@@ -178,8 +178,15 @@ mod tests {
              Output (truncated):\nhé... [truncated]"
         );
         assert!(
-            guardrail_message("t", GuardrailFailure::TimedOut { seconds: 3 }, None, "l", "", 9)
-                .contains("time limit of 3 s")
+            guardrail_message(
+                "t",
+                GuardrailFailure::TimedOut { limit_ms: 3_000 },
+                None,
+                "l",
+                "",
+                9
+            )
+            .contains("time limit of 3 s")
         );
     }
 

@@ -44,7 +44,7 @@ pub fn run<W: World>(
     reporters: Vec<Box<dyn Reporter>>,
     preface: &[Event<'static>],
 ) -> Finish {
-    let machine = LoopMachine::new(spec.rules.clone());
+    let machine = LoopMachine::new(spec.all_rules());
     let commands = spec.guardrails.iter().map(|guardrail| guardrail.command.as_str());
     let mut driver = Driver {
         spec,
@@ -143,7 +143,7 @@ impl<W: World> Driver<'_, W> {
             if self.machine.deadline().is_some_and(|at| now.mono_ms >= at) {
                 self.queue.push_back(Input::Deadline);
             }
-            if self.recorder.next_tick().is_some_and(|at| now.wall_ms >= at) {
+            if self.recorder.next_tick().is_some_and(|at| until_tick(at, now) == 0) {
                 self.recorder.tick(now.wall_ms);
             }
         }
@@ -170,10 +170,8 @@ impl<W: World> Driver<'_, W> {
 
     fn next_wake(&self) -> Option<u64> {
         let now = self.world.now();
-        let tick = self.recorder.next_tick().map(|at| {
-            let left = at.saturating_sub(now.wall_ms).max(0).unsigned_abs();
-            now.mono_ms.saturating_add(left)
-        });
+        let tick =
+            self.recorder.next_tick().map(|at| now.mono_ms.saturating_add(until_tick(at, now)));
         self.machine.deadline().into_iter().chain(tick).min()
     }
 
@@ -211,7 +209,8 @@ impl<W: World> Driver<'_, W> {
         match action {
             Action::Emit(event) => {
                 if let Event::IterationStarted { .. } = event {
-                    self.recorder.at.iteration += 1;
+                    // One step of the machine begins one iteration at most, so that it is this one.
+                    self.recorder.at.iteration = self.machine.iteration();
                     self.recorder.at.attempt = 0;
                 }
                 self.recorder.record(&event);
@@ -247,13 +246,31 @@ impl<W: World> Driver<'_, W> {
                     self.world.end(run.child, false);
                 }
             }
-            // No command has a gate yet.
-            Action::CheckGates => self.queue.push_back(Input::GatesChecked { veto: None }),
-            Action::Finish { outcome, exit_code } => {
-                self.commit();
-                self.finish = Some(Finish { outcome, exit_code });
+            // No command has a gate yet, and one that cannot be asked must not let anything pass.
+            Action::CheckGates => {
+                self.queue
+                    .push_back(Input::Broken { message: "there is no gate to ask".to_owned() });
             }
+            Action::Finish { outcome, exit_code } => self.finish(outcome, exit_code),
         }
+    }
+
+    fn finish(&mut self, outcome: Outcome, exit_code: u8) {
+        self.commit();
+        let mut finish = Finish { outcome, exit_code };
+        // The machine has had its last word, and it is not in the journal: whoever looks there in the
+        // morning must not be the only one who does not know.
+        if self.broken && outcome != Outcome::Broken {
+            finish = Finish { outcome: Outcome::Broken, exit_code: 2 };
+            let message = format!(
+                "the end of this run could not be written to its journal in {}; \
+                 free space or permissions are needed",
+                self.spec.ralph_dir.display()
+            );
+            self.recorder.record(&Event::Warning { message: message.into() });
+            self.commit();
+        }
+        self.finish = Some(finish);
     }
 
     // What happened.
@@ -366,7 +383,7 @@ impl<W: World> Driver<'_, W> {
         let agent = &spec.agent;
         let prompt = match purpose {
             Purpose::Work => {
-                self.recorder.at.attempt += 1;
+                self.recorder.at.attempt = self.machine.attempt();
                 self.compose_prompt().map_err(|message| Input::PromptFailed { message })?
             }
             Purpose::CommitMessage => prompt::COMMIT_MESSAGE_PROMPT.to_owned(),
@@ -540,6 +557,7 @@ impl<W: World> Driver<'_, W> {
     // SCM.
 
     fn look_at_scm(&mut self) {
+        self.commit_message = None;
         let Some(look) = self.spec.scm.as_ref().and_then(super::spec::ScmSpec::look) else {
             return self.queue.push_back(Input::ScmLooked { dirty: true });
         };
@@ -555,7 +573,9 @@ impl<W: World> Driver<'_, W> {
 
     fn run_scm_task(&mut self, index: usize) {
         let Some(scm) = &self.spec.scm else { return };
-        let mut rest = scm.commands(index, self.commit_message.as_deref()).into_iter();
+        let own = format!("ralph: iteration {}", self.machine.iteration());
+        let message = self.commit_message.as_deref().unwrap_or(&own);
+        let mut rest = scm.commands(index, message).into_iter();
         let Some(first) = rest.next() else {
             return self.queue.push_back(Input::ScmTaskEnded { ok: true });
         };
@@ -636,6 +656,8 @@ impl<W: World> Driver<'_, W> {
         if !worth_it {
             return;
         }
+        // Whoever is told may look the journal up at once.
+        self.commit();
         let mut lines = Lines::default();
         let line = lines.push(self.recorder.at, event);
         let env = self.run_variables();
@@ -673,6 +695,7 @@ impl<W: World> Driver<'_, W> {
                 Occurrence::Ended(child, ended) => {
                     self.notifier_ended(child, ended.exit);
                 }
+                Occurrence::Signal(Signal::Resize) => self.recorder.resized(),
                 Occurrence::Deadline | Occurrence::Signal(_) => {
                     until = None;
                     for child in self.notifiers.clone() {
@@ -696,6 +719,15 @@ impl<W: World> Driver<'_, W> {
         ]
         .map(|(name, value)| (name.into(), Some(value.into())))
         .to_vec()
+    }
+}
+
+/// Milliseconds until somebody is to be redrawn. Nobody waits longer than a second for that: a moment
+/// that is further away was told by a clock that has been set back since.
+fn until_tick(at_ms: i64, now: Now) -> u64 {
+    match at_ms.saturating_sub(now.wall_ms) {
+        left @ 0..=1_000 => left.unsigned_abs(),
+        _ => 0,
     }
 }
 

@@ -56,8 +56,8 @@ impl GuardrailTask {
             duration_ms: now_ms.saturating_sub(self.started_ms),
         };
         let feedback = (!passed).then(|| {
-            let failure = match spec.timeout_seconds {
-                Some(seconds) if self.timed_out => GuardrailFailure::TimedOut { seconds },
+            let failure = match spec.timeout_ms {
+                Some(ms) if self.timed_out => GuardrailFailure::TimedOut { limit_ms: ms },
                 _ => GuardrailFailure::Exit(exit),
             };
             let output = String::from_utf8_lossy(&self.head);

@@ -78,16 +78,16 @@ impl ScmSpec {
     }
 
     /// The commands of one task, in order.
-    pub(super) fn commands(&self, task: usize, message: Option<&str>) -> Vec<Vec<String>> {
+    pub(super) fn commands(&self, task: usize, message: &str) -> Vec<Vec<String>> {
         let Some(task) = self.tasks.get(task) else { return Vec::new() };
-        match (task.first().map(String::as_str), message) {
-            (Some("commit"), Some(message)) if self.is_git() => {
+        match task.first().map(String::as_str) {
+            Some("commit") if self.is_git() => {
                 // New files are part of the work, and `commit -a` would leave them out.
                 let mut commit = task.clone();
                 commit.extend(words(&["-m", message]));
                 vec![words(&["add", "-A"]), commit]
             }
-            (Some("commit"), Some(message)) => {
+            Some("commit") => {
                 let mut commit = task.clone();
                 commit.extend(words(&["-am", message]));
                 vec![commit]
@@ -147,16 +147,16 @@ mod tests {
         let git = spec("/usr/bin/git", &[&["commit", "--signoff"], &["push", "origin"]]);
         assert_eq!(git.kinds(), [ScmTask::Commit, ScmTask::Other]);
         assert_eq!(
-            git.commands(0, Some("Fix `x` $(y)")),
+            git.commands(0, "Fix `x` $(y)"),
             [words(&["add", "-A"]), words(&["commit", "--signoff", "-m", "Fix `x` $(y)"])]
         );
-        assert_eq!(git.commands(1, Some("m")), [words(&["push", "origin"])]);
+        assert_eq!(git.commands(1, "m"), [words(&["push", "origin"])]);
     }
 
     #[test]
     fn another_scm_gets_the_documented_flags() {
         let hg = spec("hg", &[&["commit"]]);
         assert_eq!(hg.look(), None);
-        assert_eq!(hg.commands(0, Some("m")), [words(&["commit", "-am", "m"])]);
+        assert_eq!(hg.commands(0, "m"), [words(&["commit", "-am", "m"])]);
     }
 }

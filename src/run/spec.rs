@@ -27,9 +27,21 @@ pub struct RunSpec {
     /// How many characters of a guardrail's output the agent is told.
     pub output_truncate_chars: usize,
     pub scm: Option<ScmSpec>,
+    /// All but what follows from `guardrails` and `scm`: see [`RunSpec::all_rules`].
     pub rules: Rules,
     /// A shell command that is told of waits for a limit and of the end.
     pub notify: Option<String>,
+}
+
+impl RunSpec {
+    /// The rules with what they have to know of guardrails and SCM tasks.
+    pub fn all_rules(&self) -> Rules {
+        Rules {
+            guardrails: self.guardrails.iter().map(|guardrail| guardrail.timeout_ms).collect(),
+            scm: self.scm.as_ref().map(ScmSpec::kinds).unwrap_or_default(),
+            ..self.rules.clone()
+        }
+    }
 }
 
 /// The agent of a run.
@@ -62,7 +74,7 @@ pub struct GuardrailSpec {
     pub command: String,
     pub fail_action: FailAction,
     pub hint: Option<String>,
-    pub timeout_seconds: Option<u64>,
+    pub timeout_ms: Option<u64>,
 }
 
 /// Version control after a passing iteration.

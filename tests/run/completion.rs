@@ -216,3 +216,26 @@ fn what_an_earlier_iteration_said_is_forgotten() {
     let script = sessions([json!([{"print": DONE}]), json!([{"print": "not yet"}])]);
     run(&project, &["-p", "do it", "-n", "2"], &script).run().code(1);
 }
+
+#[test]
+fn a_rule_that_silence_satisfies_is_refused() {
+    let project = Project::new();
+    for (flag, value) in
+        [("--done-pattern", ""), ("--done-pattern", "a*"), ("--completion-promise", " ")]
+    {
+        run(&project, &["-p", "do it", flag, value], &json!([]))
+            .run()
+            .code(2)
+            .stderr_has(&format!("{flag} is satisfied by an agent that says nothing"));
+    }
+}
+
+#[test]
+fn an_answer_that_was_left_behind_is_nobodys() {
+    let project = Project::new();
+    for name in ["side_001.txt", "answer_001.txt"] {
+        project.write(&format!(".ralph/{name}"), DONE);
+    }
+    let args = ["-p", "do it", "-n", "1", "--no-stream-agent-output"];
+    run_with("codex", &project, &args, &json!([{"print": "a log"}])).run().code(1);
+}

@@ -326,8 +326,11 @@ fn the_command_line_explains_itself() {
 #[test]
 fn a_command_of_the_users_own_is_told_of_the_end() {
     let project = Project::new();
-    project.settings(&json!({"notify": {"command": "cat > told.json; echo $RALPH_RUN_ID > run"}}));
+    let command =
+        "cat > told.json; echo $RALPH_RUN_ID > run; tail -n 1 .ralph/runs/*/events.jsonl > last";
+    project.settings(&json!({"notify": {"command": command}}));
     run(&project, &["-p", "do it"], &json!([{"print": DONE}])).run().code(0);
+    assert_eq!(project.read("last").trim(), project.read("told.json"), "the journal knows already");
     let told: serde_json::Value = serde_json::from_str(&project.read("told.json")).unwrap();
     assert_eq!((&told["event"], &told["outcome"]), (&json!("run_ended"), &json!("complete")));
     let run = project.newest_run();

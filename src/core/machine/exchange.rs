@@ -47,10 +47,7 @@ pub enum Input {
     ScmTaskEnded {
         ok: bool,
     },
-    /// `veto` says why the run is not complete after all, and what to tell the agent.
-    GatesChecked {
-        veto: Option<(String, Vec<Feedback>)>,
-    },
+    GatesChecked(GateVerdict),
     /// The time that [`LoopMachine::deadline`] named has come.
     Deadline,
     /// Somebody asked to stop: after what is running now, or at once.
@@ -62,6 +59,17 @@ pub enum Input {
     Broken {
         message: String,
     },
+}
+
+/// What the gates say to what the agent claims.
+#[derive(Debug, Clone, PartialEq)]
+pub enum GateVerdict {
+    /// What the completion rule found stands.
+    Stands,
+    /// The work is complete, whether or not the agent said so.
+    Complete,
+    /// It is not complete, for this reason, and the agent is to be told this.
+    Veto { reason: String, feedback: Vec<Feedback> },
 }
 
 /// How an agent process ended.
