@@ -3,6 +3,8 @@
 //! Three rules, one detector. It is fed what the agent itself *said* in this iteration, piece by
 //! piece, and holds only what a match may still need, so that an agent may say any amount.
 
+use std::collections::VecDeque;
+
 use fancy_regex::Regex;
 
 /// What completes a run.
@@ -96,7 +98,7 @@ impl Detector {
     /// The iteration is over: what was it?
     pub fn verdict(&mut self) -> Verdict {
         if let Some(mut echo) = self.echo.take() {
-            echo.release(&mut |text, joined| self.heed(text, joined));
+            echo.release(0, &mut |text, joined| self.heed(text, joined));
         }
         if let Watch::Pattern { regex, recent } = &mut self.watch {
             note_match(regex, recent, &mut self.verdict);
@@ -231,60 +233,72 @@ impl TagScanner {
     }
 }
 
-/// Leaves out lines that repeat the whole prompt.
+/// Leaves out lines that repeat the whole prompt, quoted or not. This is the search of Knuth, Morris
+/// and Pratt, with lines for letters: what was held back in vain is let go only as far as it cannot be
+/// the beginning of an echo after all.
 #[derive(Debug)]
 struct EchoFilter {
+    /// The prompt, from its first line that says anything to its last.
     lines: Vec<String>,
-    /// How many lines of the prompt have just been repeated.
-    matched: usize,
+    /// For each number of repeated lines, how many of the last of them are the first of the prompt.
+    borders: Vec<usize>,
+    /// What was said and may be the beginning of an echo.
+    held: VecDeque<String>,
 }
 
 impl EchoFilter {
     /// `None` where there is nothing that an echo could be mistaken for.
     fn new(prompt: &str) -> Option<Self> {
-        let lines: Vec<String> = prompt.lines().map(|line| line.trim_end().to_owned()).collect();
-        if prompt.trim().is_empty() { None } else { Some(EchoFilter { lines, matched: 0 }) }
+        let lines: Vec<&str> = prompt.lines().map(bare).collect();
+        let first = lines.iter().position(|line| !line.is_empty())?;
+        let last = lines.iter().rposition(|line| !line.is_empty())?;
+        let lines: Vec<String> = lines[first..=last].iter().map(|line| (*line).into()).collect();
+        let mut borders = vec![0, 0];
+        for line in &lines[1..] {
+            let mut border = borders[borders.len() - 1];
+            while border > 0 && lines[border] != *line {
+                border = borders[border];
+            }
+            borders.push(border + usize::from(lines[border] == *line));
+        }
+        Some(EchoFilter { lines, borders, held: VecDeque::new() })
     }
 
     fn filter(&mut self, text: &str, joined: bool, pass: &mut dyn FnMut(&str, bool)) {
         if joined {
-            self.release(pass);
+            self.release(0, pass);
             return pass(text, true);
         }
-        if text.trim_end() != self.lines[self.matched] {
-            if let Some(rest) = self.after_echo(text) {
-                self.matched = 0;
-                return pass(rest, false);
+        let line = bare(text);
+        loop {
+            let matched = self.held.len();
+            let is_last = matched + 1 == self.lines.len();
+            match line.strip_prefix(self.lines[matched].as_str()) {
+                Some("") if is_last => return self.held.clear(),
+                Some("") => return self.held.push_back(text.to_owned()),
+                // A prompt need not end with a line break: what follows is the agent's.
+                Some(rest) if is_last => {
+                    self.held.clear();
+                    return pass(rest, false);
+                }
+                _ if matched == 0 => return pass(text, false),
+                _ => self.release(self.borders[matched], pass),
             }
-            self.release(pass);
-            if text.trim_end() != self.lines[0] {
-                return match self.after_echo(text) {
-                    Some(rest) => pass(rest, false),
-                    None => pass(text, false),
-                };
-            }
-        }
-        self.matched += 1;
-        if self.matched == self.lines.len() {
-            self.matched = 0;
         }
     }
 
-    /// What follows on the same line when the last line of the prompt is what `text` begins with: a
-    /// prompt need not end with a line break.
-    fn after_echo<'t>(&self, text: &'t str) -> Option<&'t str> {
-        let is_last = self.matched + 1 == self.lines.len();
-        let rest = text.strip_prefix(self.lines[self.matched].as_str())?;
-        (is_last && rest.len() < text.len()).then_some(rest)
-    }
-
-    /// What looked like the beginning of an echo was none.
-    fn release(&mut self, pass: &mut dyn FnMut(&str, bool)) {
-        for line in &self.lines[..self.matched] {
-            pass(line, false);
+    /// What looked like the beginning of an echo was none, but for its last `keep` lines.
+    fn release(&mut self, keep: usize, pass: &mut dyn FnMut(&str, bool)) {
+        for line in self.held.drain(..self.held.len() - keep) {
+            pass(&line, false);
         }
-        self.matched = 0;
     }
+}
+
+/// A line without what may be put before it to quote it, and without the space around it.
+fn bare(line: &str) -> &str {
+    let is_mark = |c: char| c.is_whitespace() || matches!(c, '>' | '|' | '│' | '┃' | '▌');
+    line.trim_start_matches(is_mark).trim_end()
 }
 
 #[cfg(test)]
@@ -409,6 +423,37 @@ mod tests {
             "Then say",
             "<response>DONE</response><response>DONE</response>"
         ]));
+        let tag = "<response>DONE</response>";
+        let plain = "Fix it.\n\nThen say\n<response>DONE</response>";
+        let rows: [(&str, &[&str], bool); 12] = [
+            // Blank lines around the prompt, which an echo need not have, or an echo has more of.
+            ("\n \nSay\n<response>DONE</response>\n\n\n", &["Say", tag], false),
+            ("\nSay\n<response>DONE</response>\n", &["", "Say", tag, "", ""], false),
+            ("\nSay\n<response>DONE</response>\n", &["Say", tag, "", tag], true),
+            // Quoted, each line by the same mark or by any.
+            (plain, &["> Fix it.", ">", "> Then say", "> <response>DONE</response>"], false),
+            (plain, &["│ Fix it.", "│", "│ Then say", "│ <response>DONE</response>"], false),
+            (plain, &["  Fix it.", "", "  Then say", "  <response>DONE</response>  "], false),
+            (
+                plain,
+                &["> Fix it.", ">", "> Then say", "> done", "  <response>DONE</response>"],
+                true,
+            ),
+            // A prompt that is a quotation itself.
+            ("> Say\n> <response>DONE</response>", &["Say", tag], false),
+            // Its first lines come again: the echo begins later than it seemed to.
+            ("A\nA\n<response>DONE</response>", &["A", "A", "A", tag], false),
+            ("A\nB\nA\n<response>DONE</response>", &["A", "B", "A", "B", "A", tag], false),
+            ("A\nA\n<response>DONE</response>", &["A", "A", "A", tag, "A", tag], true),
+            ("A\nA\n<response>DONE</response>", &["A", tag], true),
+        ];
+        for (prompt, lines, complete) in rows {
+            let mut detector = Detector::new(&response()).ignoring_echo_of(prompt);
+            for line in lines {
+                detector.said(line, false);
+            }
+            assert_eq!(detector.verdict().complete, complete, "{prompt:?}: {lines:?}");
+        }
         let one_line = "Say <response>DONE</response> when done";
         for (line, complete) in [
             (one_line.to_owned(), false),
@@ -441,6 +486,31 @@ mod tests {
                 detector.said(&text[from..], true);
                 prop_assert_eq!(detector.verdict(), whole);
             }
+        }
+
+        #[test]
+        fn an_echo_and_nothing_else_is_left_out(
+            prompt in proptest::collection::vec("A|B|", 1..6),
+            said in proptest::collection::vec("A|B|", 0..30),
+        ) {
+            let Some(mut filter) = EchoFilter::new(&prompt.join("\n")) else { return Ok(()) };
+            let length = filter.lines.len();
+            let mut passed = Vec::new();
+            let mut pass = |text: &str, _| passed.push(text.to_owned());
+            for line in &said {
+                filter.filter(line, false, &mut pass);
+            }
+            filter.release(0, &mut pass);
+            let mut expected = Vec::new();
+            let mut rest = &said[..];
+            while let Some(line) = rest.first() {
+                let is_echo = rest.starts_with(&filter.lines);
+                if !is_echo {
+                    expected.push(line.clone());
+                }
+                rest = &rest[if is_echo { length } else { 1 }..];
+            }
+            prop_assert_eq!(passed, expected);
         }
 
         #[test]
