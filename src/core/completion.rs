@@ -14,7 +14,9 @@ pub enum Rule {
     Response(String),
     /// Some `<promise>…</promise>` holds exactly this text.
     Promise(String),
-    /// This expression matches.
+    /// This expression matches. `^` and `$` are the beginning and the end of all that was said, or
+    /// of a line with `(?m)`. Of an agent that says more than 512 KiB only the latest part is kept,
+    /// so that a match of more than 128 KiB may be missed there; none is ever made up.
     Pattern(Regex),
 }
 
@@ -50,11 +52,14 @@ pub struct Detector {
 enum Watch {
     Response { expected: String, scanner: TagScanner },
     Promise { expected: String, scanner: TagScanner },
-    Pattern { regex: Regex, recent: String },
+    Pattern { regex: Regex, recent: String, is_cut: bool },
 }
 
 /// How much of what was said a pattern can look back over.
 const PATTERN_WINDOW: usize = 256 * 1024;
+/// How much must follow a match before it counts, until the end is known: what is at the end of what
+/// was said so far need not be at the end of it all.
+const PATTERN_MARGIN: usize = PATTERN_WINDOW / 2;
 /// A tag's content longer than this is no completion text.
 const MAX_TAG_CONTENT: usize = 64 * 1024;
 
@@ -68,7 +73,9 @@ impl Detector {
                 expected: text.trim().to_owned(),
                 scanner: TagScanner::new("promise"),
             },
-            Rule::Pattern(regex) => Watch::Pattern { regex: regex.clone(), recent: String::new() },
+            Rule::Pattern(regex) => {
+                Watch::Pattern { regex: regex.clone(), recent: String::new(), is_cut: false }
+            }
         };
         Detector { watch, verdict: Verdict::default(), echo: None, said_anything: false }
     }
@@ -100,8 +107,8 @@ impl Detector {
         if let Some(mut echo) = self.echo.take() {
             echo.release(0, &mut |text, joined| self.heed(text, joined));
         }
-        if let Watch::Pattern { regex, recent } = &mut self.watch {
-            note_match(regex, recent, &mut self.verdict);
+        if let Watch::Pattern { regex, recent, is_cut } = &self.watch {
+            note_match(regex, recent, *is_cut, recent.len(), &mut self.verdict);
         }
         self.verdict.clone()
     }
@@ -129,13 +136,14 @@ impl Detector {
                     verdict.found = Some(content.trim().to_owned());
                 }
             }),
-            Watch::Pattern { regex, recent } => {
+            Watch::Pattern { regex, recent, is_cut } => {
                 if !joined && !recent.is_empty() {
                     recent.push('\n');
                 }
                 recent.push_str(text);
                 if recent.len() > 2 * PATTERN_WINDOW {
-                    note_match(regex, recent, verdict);
+                    note_match(regex, recent, *is_cut, recent.len() - PATTERN_MARGIN, verdict);
+                    *is_cut = true;
                     let cut = recent.ceil_char_boundary(recent.len() - PATTERN_WINDOW);
                     recent.drain(..cut);
                 }
@@ -144,9 +152,17 @@ impl Detector {
     }
 }
 
-fn note_match(regex: &Regex, recent: &str, verdict: &mut Verdict) {
+/// Takes a match that ends at `until` at the latest. What was cut at its beginning is searched from
+/// its second character on, because its first is not the beginning of what was said.
+fn note_match(regex: &Regex, recent: &str, is_cut: bool, until: usize, verdict: &mut Verdict) {
+    if verdict.complete {
+        return;
+    }
+    let from = if is_cut { recent.ceil_char_boundary(1) } else { 0 };
     // An expression that gives up on its own backtracking has not matched.
-    if let (false, Ok(Some(found))) = (verdict.complete, regex.find(recent)) {
+    if let Ok(Some(found)) = regex.find_from_pos(recent, from)
+        && found.end() <= until
+    {
         verdict.complete = true;
         verdict.found = Some(super::text::head(found.as_str(), 200).to_owned());
     }
@@ -378,6 +394,48 @@ mod tests {
             detector.said("and more, and é more", false);
         }
         assert!(detector.verdict().complete);
+    }
+
+    #[test]
+    fn the_beginning_and_the_end_stay_where_they_are_however_much_is_said() {
+        // Lines of 16 bytes, of which each is the first or the last of what is looked at once.
+        let line = "line number XXX";
+        for (pattern, last, complete) in [
+            (r"^line number", "", true),
+            // That would be everything, which is not kept.
+            (r"\A(?s).*number XXX\nEND", "END", false),
+            (r"^(?:END|number XXX|XXX)", "END", false),
+            (r"XXX$", "END", false),
+            (r"XXX\z", "END", false),
+            (r"XXX(?!\n)", "END", false),
+            (r"(?m)^XXX$", "END", false),
+            (r"END$", "END", true),
+            (r"(?m)^END$", "END", true),
+            (r"(?m)^line number XXX$", "END", true),
+        ] {
+            let mut detector = Detector::new(&Rule::Pattern(Regex::new(pattern).unwrap()));
+            for _ in 0..100_000 {
+                detector.said(line, false);
+            }
+            detector.said(last, false);
+            assert_eq!(detector.verdict().complete, complete, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn a_match_is_found_wherever_the_window_is_cut() {
+        let rule = Rule::Pattern(Regex::new("All tasks complete").unwrap());
+        for before in (2 * PATTERN_WINDOW - 40)..(2 * PATTERN_WINDOW + 4) {
+            for before in [before, before - PATTERN_WINDOW, before - PATTERN_MARGIN] {
+                let mut detector = Detector::new(&rule);
+                detector.said(&"x".repeat(before), true);
+                detector.said("All tasks complete", true);
+                for _ in 0..6 {
+                    detector.said(&"x".repeat(PATTERN_MARGIN - 7), true);
+                }
+                assert!(detector.verdict().complete, "{before}");
+            }
+        }
     }
 
     #[test]
