@@ -75,8 +75,18 @@ fn codex_is_started_as_it_wants_to_be() {
     );
     let plain = arguments(&settings, PLAIN, &json!([{"answer": DONE}]));
     let at = plain.iter().position(|arg| arg == "-o").expect("an answer file");
-    assert!(plain[at + 1].ends_with(".ralph/answer_001.txt"), "{plain:?}");
+    assert!(plain[at + 1].ends_with(".ralph/side_001.txt"), "{plain:?}");
     assert!(!plain.contains(&"--json".to_owned()));
+}
+
+#[test]
+fn files_for_the_agent_are_nothing_to_commit() {
+    let project = Project::git();
+    let files = ".ralph/side_001.txt .ralph/prompt_001.txt";
+    let look = format!("git check-ignore {files} >../ignored");
+    let agent = project.fake_agent(&json!([{"shell": look}, {"print": DONE}]));
+    project.ralph(["run", "-p", "x", "--"]).args(agent).run().code(0);
+    assert_eq!(project.read("../ignored"), files.replace(' ', "\n") + "\n");
 }
 
 #[test]

@@ -61,7 +61,8 @@ fn new_files_are_committed_even_if_git_is_told_not_to_show_them() {
 #[test]
 fn what_only_a_submodule_could_commit_is_nothing_to_commit() {
     let project = project(&["commit"]);
-    let part = "git init -q part && cd part && echo a >a && git add a && git commit -qm Part && cd ..
+    let part =
+        "git init -q part && cd part && echo a >a && git add a && git commit -qm Part && cd ..
         git -c protocol.file.allow=always submodule --quiet add ./part part
         git commit -qm 'Add the part'";
     project.program("sh", ["-c", part]).run().success();
