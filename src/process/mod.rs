@@ -51,6 +51,8 @@ pub enum Signal {
     Interrupt,
     Terminate,
     HangUp,
+    /// Ctrl+\, which is pressed to be rid of a program.
+    Quit,
     /// The terminal's size changed.
     Resize,
 }

@@ -324,6 +324,7 @@ impl<W: World> Driver<'_, W> {
             Signal::Interrupt => ("SIGINT", false),
             Signal::Terminate => ("SIGTERM", false),
             Signal::HangUp => ("SIGHUP", true),
+            Signal::Quit => ("SIGQUIT", true),
             Signal::Resize => return self.recorder.resized(),
         };
         self.signals += 1;
