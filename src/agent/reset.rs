@@ -22,20 +22,21 @@ pub(super) fn codex(text: &str, now: &Zoned) -> Option<i64> {
     if let Some((_, rest)) = text.split_once("try again at ") {
         return moment(rest, now);
     }
-    let mut seconds = 0;
+    let mut seconds = 0_i64;
     let mut words = text.split_once("try again in ")?.1.split_whitespace();
     while let (Some(number), Some(unit)) = (words.next(), words.next()) {
         let Ok(number) = number.parse::<i64>() else {
             break;
         };
         let unit = unit.trim_end_matches(['.', ',']).trim_end_matches('s');
-        seconds += number.checked_mul(match unit {
+        let part = number.checked_mul(match unit {
             "day" => 86_400,
             "hour" => 3_600,
             "minute" => 60,
             "second" => 1,
             _ => return None,
         })?;
+        seconds = seconds.checked_add(part)?;
     }
     (seconds > 0).then(|| now.timestamp().as_second().saturating_add(seconds))
 }
@@ -57,8 +58,13 @@ pub(super) fn within(text: &str, now: &Zoned) -> Option<i64> {
     (seconds > 0).then(|| now.timestamp().as_second().saturating_add(seconds))
 }
 
+/// A moment that was told without its day or its year may be so many hours ago. The minute of a reset
+/// is often over when its words are read: the next one would be a day later.
+const OVER_HOURS: i64 = 12;
+
 /// A moment at the beginning of `text`: a clock time, perhaps a date before it and a zone in
-/// parentheses after it. Without a date, or without a year, the next such moment.
+/// parentheses after it. Without a date, or without a year, the next such moment, or the last one if
+/// it has only just passed.
 fn moment(text: &str, now: &Zoned) -> Option<i64> {
     let mut month = None;
     let mut day = None;
@@ -94,19 +100,17 @@ fn moment(text: &str, now: &Zoned) -> Option<i64> {
     let zone = zone.unwrap_or_else(|| now.time_zone().clone());
     let here = now.with_time_zone(zone.clone());
     let at = |date: Date| date.to_datetime(time).to_zoned(zone.clone()).ok();
-    let when = match (month, day) {
-        (Some(month), Some(day)) => {
-            let when = at(Date::new(year.unwrap_or(here.year()), month, day).ok()?)?;
-            if year.is_none() && when < here {
-                at(Date::new(here.year() + 1, month, day).ok()?)?
-            } else {
-                when
-            }
+    let date = |year: i16, month, day| Date::new(year, month, day).ok();
+    let over = here.checked_sub(OVER_HOURS.hours()).ok()?;
+    let nearest = |dates: [Option<Date>; 3]| {
+        dates.into_iter().flatten().filter_map(at).find(|when| *when > over)
+    };
+    let when = match (month, day, year) {
+        (Some(month), Some(day), Some(year)) => at(date(year, month, day)?)?,
+        (Some(month), Some(day), None) => {
+            nearest([-1, 0, 1].map(|years| date(here.year() + years, month, day)))?
         }
-        _ => {
-            let when = at(here.date())?;
-            if when < here { at(here.date().checked_add(1.day()).ok()?)? } else { when }
-        }
+        _ => nearest([-1, 0, 1].map(|days| here.date().checked_add(days.days()).ok()))?,
     };
     Some(when.timestamp().as_second())
 }
@@ -157,7 +161,10 @@ mod tests {
             ("You've hit your limit · resets 8:27pm (UTC)", "2026-11-15T20:27:00Z"),
             ("You've hit your limit · resets 8pm (America/New_York)", "2026-11-16T01:00:00Z"),
             ("You've hit your limit · resets 8pm", "2026-11-15T19:00:00Z"),
-            ("limit · resets 5pm", "2026-11-16T16:00:00Z"),
+            ("limit · resets 6am", "2026-11-16T05:00:00Z"),
+            ("limit · resets 6:27pm", "2026-11-15T17:27:00Z"),
+            ("limit · resets Nov 15, 6:27pm", "2026-11-15T17:27:00Z"),
+            ("limit · resets Nov 14, 6pm", "2027-11-14T17:00:00Z"),
             ("limit · resets Jan 2, 12am", "2027-01-01T23:00:00Z"),
             ("limit · resets Nov 20 at 12:30pm (UTC)", "2026-11-20T12:30:00Z"),
             ("Claude AI usage limit reached|1794774472", "2026-11-15T20:27:52Z"),
@@ -167,6 +174,7 @@ mod tests {
         for (text, expected) in [
             ("or try again at Nov 16th, 2026 12:46 AM.", "2026-11-15T23:46:00Z"),
             ("or try again at 7:05 PM.", "2026-11-15T18:05:00Z"),
+            ("or try again at 6:27 PM.", "2026-11-15T17:27:00Z"),
             ("or try again in 2 days 3 hours 5 minutes.", "2026-11-17T20:32:57Z"),
         ] {
             assert_eq!(at(codex(text, &now)).as_deref(), Some(expected), "{text}");
@@ -179,6 +187,10 @@ mod tests {
             ("try again in 1 day.", "2026-11-16T17:27:57Z"),
         ] {
             assert_eq!(at(within(text, &now)).as_deref(), Some(expected), "{text}");
+        }
+        let midnight: Zoned = "2027-01-01T00:00:02+01:00[Europe/Vienna]".parse().unwrap();
+        for text in ["resets 11:59pm", "resets Dec 31, 11:59pm"] {
+            assert_eq!(at(claude(text, &midnight)).as_deref(), Some("2026-12-31T22:59:00Z"));
         }
         for text in ["", "retry after ", "retry after a while", "retry in 0s", "retry in -5s"] {
             assert_eq!(within(text, &now), None, "{text}");
@@ -195,6 +207,7 @@ mod tests {
             "try again in a while",
             "try again in 9999999999999999999 days",
             "try again in 99999999999999999 days",
+            "try again in 9223372036854775807 seconds 1 second",
             "resets 99:99",
             "resets (Nowhere/Land)",
         ] {

@@ -24,11 +24,91 @@ pub fn redact(document: &mut Value) {
             *value = REDACTED.into();
         }
     }
+    let command = document.pointer("/agent/command").and_then(Value::as_str);
+    let mut line = vec![command.unwrap_or_default().to_owned()];
+    let flags = document.pointer_mut("/agent/flags").and_then(Value::as_array_mut);
+    let Some(flags) = flags else { return };
+    line.extend(flags.iter().map(|flag| flag.as_str().unwrap_or_default().to_owned()));
+    redact_args(&mut line);
+    for (flag, shown) in flags.iter_mut().zip(line.drain(1..)) {
+        if flag.is_string() {
+            *flag = shown.into();
+        }
+    }
+}
+
+/// Replaces the secrets in a command line: `--api-key X`, `--token=X`, `env API_KEY=X …`. An element
+/// may also hold a flag with its value, as in the settings. Of one-letter flags only those are known
+/// that an agent takes a secret by.
+pub fn redact_args(line: &mut [String]) {
+    let program = line.first().and_then(|program| program.rsplit('/').next());
+    let short: &[&str] = if program == Some("cline") { &["-k"] } else { &[] };
+    // A number of tokens is none.
+    let is_secret = |name: &str| {
+        short.contains(&name)
+            || looks_secret(name) && !name.to_ascii_lowercase().ends_with("tokens")
+    };
+    let mut is_value = false;
+    for arg in line {
+        let is_flag = arg.starts_with("--") || arg.starts_with('-') && arg.len() <= 2;
+        if std::mem::take(&mut is_value) && !is_flag {
+            REDACTED.clone_into(arg);
+            continue;
+        }
+        let end = arg.find(|c: char| c == '=' || c.is_whitespace());
+        let name = &arg[..end.unwrap_or(arg.len())];
+        if !is_secret(name) {
+            continue;
+        }
+        match end {
+            Some(end) if arg[end..].starts_with('=') || arg.starts_with('-') => {
+                arg.replace_range(end + 1.., REDACTED);
+            }
+            Some(_) => {}
+            None => is_value = is_flag,
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn secrets_in_a_command_line() {
+        for (line, expected) in [
+            ("cline -k abc --json", "cline -k (redacted) --json"),
+            ("/opt/bin/cline -k=abc", "/opt/bin/cline -k=(redacted)"),
+            ("claude -k abc", "claude -k abc"),
+            ("x --api-key abc y", "x --api-key (redacted) y"),
+            ("x --api-key=abc y", "x --api-key=(redacted) y"),
+            ("x --token -abc -p", "x --token (redacted) -p"),
+            ("x --no-auth --model opus", "x --no-auth --model opus"),
+            ("x --auth -p opus", "x --auth -p opus"),
+            ("x --max-tokens 100 --max-tokens=100", "x --max-tokens 100 --max-tokens=100"),
+            ("env OPENAI_API_KEY=abc codex", "env OPENAI_API_KEY=(redacted) codex"),
+            ("codex -c providers.x.api_key=abc", "codex -c providers.x.api_key=(redacted)"),
+            ("x tell me the token please", "x tell me the token please"),
+            ("x --api-key", "x --api-key"),
+            ("", ""),
+        ] {
+            let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            redact_args(&mut words);
+            assert_eq!(words.join(" "), expected);
+        }
+        let mut elements =
+            ["x", "--api-key abc def", "--token\tä", "token of thanks"].map(str::to_owned);
+        redact_args(&mut elements);
+        let expected = ["x", "--api-key (redacted)", "--token\t(redacted)", "token of thanks"];
+        assert_eq!(elements, expected);
+        let mut document = serde_json::json!({"agent": {
+            "command": "cline", "flags": ["-k", "abc", "--api-key abc", 7, "--json"],
+            "env": {"A_TOKEN": "abc"},
+        }});
+        redact(&mut document);
+        assert!(!document.to_string().contains("abc"), "{document}");
+        assert_eq!(document["agent"]["flags"][4], "--json");
+    }
 
     #[test]
     fn names_of_secrets() {

@@ -3,6 +3,8 @@
 //! Three rules, one detector. It is fed what the agent itself *said* in this iteration, piece by
 //! piece, and holds only what a match may still need, so that an agent may say any amount.
 
+use std::collections::VecDeque;
+
 use fancy_regex::Regex;
 
 /// What completes a run.
@@ -12,7 +14,9 @@ pub enum Rule {
     Response(String),
     /// Some `<promise>…</promise>` holds exactly this text.
     Promise(String),
-    /// This expression matches.
+    /// This expression matches. `^` and `$` are the beginning and the end of all that was said, or
+    /// of a line with `(?m)`. Of an agent that says more than 512 KiB only the latest part is kept,
+    /// so that a match of more than 128 KiB may be missed there; none is ever made up.
     Pattern(Regex),
 }
 
@@ -48,11 +52,14 @@ pub struct Detector {
 enum Watch {
     Response { expected: String, scanner: TagScanner },
     Promise { expected: String, scanner: TagScanner },
-    Pattern { regex: Regex, recent: String },
+    Pattern { regex: Regex, recent: String, is_cut: bool },
 }
 
 /// How much of what was said a pattern can look back over.
 const PATTERN_WINDOW: usize = 256 * 1024;
+/// How much must follow a match before it counts, until the end is known: what is at the end of what
+/// was said so far need not be at the end of it all.
+const PATTERN_MARGIN: usize = PATTERN_WINDOW / 2;
 /// A tag's content longer than this is no completion text.
 const MAX_TAG_CONTENT: usize = 64 * 1024;
 
@@ -66,7 +73,9 @@ impl Detector {
                 expected: text.trim().to_owned(),
                 scanner: TagScanner::new("promise"),
             },
-            Rule::Pattern(regex) => Watch::Pattern { regex: regex.clone(), recent: String::new() },
+            Rule::Pattern(regex) => {
+                Watch::Pattern { regex: regex.clone(), recent: String::new(), is_cut: false }
+            }
         };
         Detector { watch, verdict: Verdict::default(), echo: None, said_anything: false }
     }
@@ -96,10 +105,10 @@ impl Detector {
     /// The iteration is over: what was it?
     pub fn verdict(&mut self) -> Verdict {
         if let Some(mut echo) = self.echo.take() {
-            echo.release(&mut |text, joined| self.heed(text, joined));
+            echo.release(0, &mut |text, joined| self.heed(text, joined));
         }
-        if let Watch::Pattern { regex, recent } = &mut self.watch {
-            note_match(regex, recent, &mut self.verdict);
+        if let Watch::Pattern { regex, recent, is_cut } = &self.watch {
+            note_match(regex, recent, *is_cut, recent.len(), &mut self.verdict);
         }
         self.verdict.clone()
     }
@@ -127,13 +136,14 @@ impl Detector {
                     verdict.found = Some(content.trim().to_owned());
                 }
             }),
-            Watch::Pattern { regex, recent } => {
+            Watch::Pattern { regex, recent, is_cut } => {
                 if !joined && !recent.is_empty() {
                     recent.push('\n');
                 }
                 recent.push_str(text);
                 if recent.len() > 2 * PATTERN_WINDOW {
-                    note_match(regex, recent, verdict);
+                    note_match(regex, recent, *is_cut, recent.len() - PATTERN_MARGIN, verdict);
+                    *is_cut = true;
                     let cut = recent.ceil_char_boundary(recent.len() - PATTERN_WINDOW);
                     recent.drain(..cut);
                 }
@@ -142,9 +152,17 @@ impl Detector {
     }
 }
 
-fn note_match(regex: &Regex, recent: &str, verdict: &mut Verdict) {
+/// Takes a match that ends at `until` at the latest. What was cut at its beginning is searched from
+/// its second character on, because its first is not the beginning of what was said.
+fn note_match(regex: &Regex, recent: &str, is_cut: bool, until: usize, verdict: &mut Verdict) {
+    if verdict.complete {
+        return;
+    }
+    let from = if is_cut { recent.ceil_char_boundary(1) } else { 0 };
     // An expression that gives up on its own backtracking has not matched.
-    if let (false, Ok(Some(found))) = (verdict.complete, regex.find(recent)) {
+    if let Ok(Some(found)) = regex.find_from_pos(recent, from)
+        && found.end() <= until
+    {
         verdict.complete = true;
         verdict.found = Some(super::text::head(found.as_str(), 200).to_owned());
     }
@@ -231,60 +249,72 @@ impl TagScanner {
     }
 }
 
-/// Leaves out lines that repeat the whole prompt.
+/// Leaves out lines that repeat the whole prompt, quoted or not. This is the search of Knuth, Morris
+/// and Pratt, with lines for letters: what was held back in vain is let go only as far as it cannot be
+/// the beginning of an echo after all.
 #[derive(Debug)]
 struct EchoFilter {
+    /// The prompt, from its first line that says anything to its last.
     lines: Vec<String>,
-    /// How many lines of the prompt have just been repeated.
-    matched: usize,
+    /// For each number of repeated lines, how many of the last of them are the first of the prompt.
+    borders: Vec<usize>,
+    /// What was said and may be the beginning of an echo.
+    held: VecDeque<String>,
 }
 
 impl EchoFilter {
     /// `None` where there is nothing that an echo could be mistaken for.
     fn new(prompt: &str) -> Option<Self> {
-        let lines: Vec<String> = prompt.lines().map(|line| line.trim_end().to_owned()).collect();
-        if prompt.trim().is_empty() { None } else { Some(EchoFilter { lines, matched: 0 }) }
+        let lines: Vec<&str> = prompt.lines().map(bare).collect();
+        let first = lines.iter().position(|line| !line.is_empty())?;
+        let last = lines.iter().rposition(|line| !line.is_empty())?;
+        let lines: Vec<String> = lines[first..=last].iter().map(|line| (*line).into()).collect();
+        let mut borders = vec![0, 0];
+        for line in &lines[1..] {
+            let mut border = borders[borders.len() - 1];
+            while border > 0 && lines[border] != *line {
+                border = borders[border];
+            }
+            borders.push(border + usize::from(lines[border] == *line));
+        }
+        Some(EchoFilter { lines, borders, held: VecDeque::new() })
     }
 
     fn filter(&mut self, text: &str, joined: bool, pass: &mut dyn FnMut(&str, bool)) {
         if joined {
-            self.release(pass);
+            self.release(0, pass);
             return pass(text, true);
         }
-        if text.trim_end() != self.lines[self.matched] {
-            if let Some(rest) = self.after_echo(text) {
-                self.matched = 0;
-                return pass(rest, false);
+        let line = bare(text);
+        loop {
+            let matched = self.held.len();
+            let is_last = matched + 1 == self.lines.len();
+            match line.strip_prefix(self.lines[matched].as_str()) {
+                Some("") if is_last => return self.held.clear(),
+                Some("") => return self.held.push_back(text.to_owned()),
+                // A prompt need not end with a line break: what follows is the agent's.
+                Some(rest) if is_last => {
+                    self.held.clear();
+                    return pass(rest, false);
+                }
+                _ if matched == 0 => return pass(text, false),
+                _ => self.release(self.borders[matched], pass),
             }
-            self.release(pass);
-            if text.trim_end() != self.lines[0] {
-                return match self.after_echo(text) {
-                    Some(rest) => pass(rest, false),
-                    None => pass(text, false),
-                };
-            }
-        }
-        self.matched += 1;
-        if self.matched == self.lines.len() {
-            self.matched = 0;
         }
     }
 
-    /// What follows on the same line when the last line of the prompt is what `text` begins with: a
-    /// prompt need not end with a line break.
-    fn after_echo<'t>(&self, text: &'t str) -> Option<&'t str> {
-        let is_last = self.matched + 1 == self.lines.len();
-        let rest = text.strip_prefix(self.lines[self.matched].as_str())?;
-        (is_last && rest.len() < text.len()).then_some(rest)
-    }
-
-    /// What looked like the beginning of an echo was none.
-    fn release(&mut self, pass: &mut dyn FnMut(&str, bool)) {
-        for line in &self.lines[..self.matched] {
-            pass(line, false);
+    /// What looked like the beginning of an echo was none, but for its last `keep` lines.
+    fn release(&mut self, keep: usize, pass: &mut dyn FnMut(&str, bool)) {
+        for line in self.held.drain(..self.held.len() - keep) {
+            pass(&line, false);
         }
-        self.matched = 0;
     }
+}
+
+/// A line without what may be put before it to quote it, and without the space around it.
+fn bare(line: &str) -> &str {
+    let is_mark = |c: char| c.is_whitespace() || matches!(c, '>' | '|' | '│' | '┃' | '▌');
+    line.trim_start_matches(is_mark).trim_end()
 }
 
 #[cfg(test)]
@@ -367,6 +397,48 @@ mod tests {
     }
 
     #[test]
+    fn the_beginning_and_the_end_stay_where_they_are_however_much_is_said() {
+        // Lines of 16 bytes, of which each is the first or the last of what is looked at once.
+        let line = "line number XXX";
+        for (pattern, last, complete) in [
+            (r"^line number", "", true),
+            // That would be everything, which is not kept.
+            (r"\A(?s).*number XXX\nEND", "END", false),
+            (r"^(?:END|number XXX|XXX)", "END", false),
+            (r"XXX$", "END", false),
+            (r"XXX\z", "END", false),
+            (r"XXX(?!\n)", "END", false),
+            (r"(?m)^XXX$", "END", false),
+            (r"END$", "END", true),
+            (r"(?m)^END$", "END", true),
+            (r"(?m)^line number XXX$", "END", true),
+        ] {
+            let mut detector = Detector::new(&Rule::Pattern(Regex::new(pattern).unwrap()));
+            for _ in 0..100_000 {
+                detector.said(line, false);
+            }
+            detector.said(last, false);
+            assert_eq!(detector.verdict().complete, complete, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn a_match_is_found_wherever_the_window_is_cut() {
+        let rule = Rule::Pattern(Regex::new("All tasks complete").unwrap());
+        for before in (2 * PATTERN_WINDOW - 40)..(2 * PATTERN_WINDOW + 4) {
+            for before in [before, before - PATTERN_WINDOW, before - PATTERN_MARGIN] {
+                let mut detector = Detector::new(&rule);
+                detector.said(&"x".repeat(before), true);
+                detector.said("All tasks complete", true);
+                for _ in 0..6 {
+                    detector.said(&"x".repeat(PATTERN_MARGIN - 7), true);
+                }
+                assert!(detector.verdict().complete, "{before}");
+            }
+        }
+    }
+
+    #[test]
     fn endless_content_is_not_kept() {
         let mut detector = Detector::new(&response());
         detector.said("<response>", false);
@@ -409,6 +481,37 @@ mod tests {
             "Then say",
             "<response>DONE</response><response>DONE</response>"
         ]));
+        let tag = "<response>DONE</response>";
+        let plain = "Fix it.\n\nThen say\n<response>DONE</response>";
+        let rows: [(&str, &[&str], bool); 12] = [
+            // Blank lines around the prompt, which an echo need not have, or an echo has more of.
+            ("\n \nSay\n<response>DONE</response>\n\n\n", &["Say", tag], false),
+            ("\nSay\n<response>DONE</response>\n", &["", "Say", tag, "", ""], false),
+            ("\nSay\n<response>DONE</response>\n", &["Say", tag, "", tag], true),
+            // Quoted, each line by the same mark or by any.
+            (plain, &["> Fix it.", ">", "> Then say", "> <response>DONE</response>"], false),
+            (plain, &["│ Fix it.", "│", "│ Then say", "│ <response>DONE</response>"], false),
+            (plain, &["  Fix it.", "", "  Then say", "  <response>DONE</response>  "], false),
+            (
+                plain,
+                &["> Fix it.", ">", "> Then say", "> done", "  <response>DONE</response>"],
+                true,
+            ),
+            // A prompt that is a quotation itself.
+            ("> Say\n> <response>DONE</response>", &["Say", tag], false),
+            // Its first lines come again: the echo begins later than it seemed to.
+            ("A\nA\n<response>DONE</response>", &["A", "A", "A", tag], false),
+            ("A\nB\nA\n<response>DONE</response>", &["A", "B", "A", "B", "A", tag], false),
+            ("A\nA\n<response>DONE</response>", &["A", "A", "A", tag, "A", tag], true),
+            ("A\nA\n<response>DONE</response>", &["A", tag], true),
+        ];
+        for (prompt, lines, complete) in rows {
+            let mut detector = Detector::new(&response()).ignoring_echo_of(prompt);
+            for line in lines {
+                detector.said(line, false);
+            }
+            assert_eq!(detector.verdict().complete, complete, "{prompt:?}: {lines:?}");
+        }
         let one_line = "Say <response>DONE</response> when done";
         for (line, complete) in [
             (one_line.to_owned(), false),
@@ -441,6 +544,31 @@ mod tests {
                 detector.said(&text[from..], true);
                 prop_assert_eq!(detector.verdict(), whole);
             }
+        }
+
+        #[test]
+        fn an_echo_and_nothing_else_is_left_out(
+            prompt in proptest::collection::vec("A|B|", 1..6),
+            said in proptest::collection::vec("A|B|", 0..30),
+        ) {
+            let Some(mut filter) = EchoFilter::new(&prompt.join("\n")) else { return Ok(()) };
+            let length = filter.lines.len();
+            let mut passed = Vec::new();
+            let mut pass = |text: &str, _| passed.push(text.to_owned());
+            for line in &said {
+                filter.filter(line, false, &mut pass);
+            }
+            filter.release(0, &mut pass);
+            let mut expected = Vec::new();
+            let mut rest = &said[..];
+            while let Some(line) = rest.first() {
+                let is_echo = rest.starts_with(&filter.lines);
+                if !is_echo {
+                    expected.push(line.clone());
+                }
+                rest = &rest[if is_echo { length } else { 1 }..];
+            }
+            prop_assert_eq!(passed, expected);
         }
 
         #[test]

@@ -23,7 +23,7 @@ pub struct Rules {
     pub iteration_budget: Budget,
     /// The time limit of each guardrail, in order.
     pub guardrails: Vec<Option<u64>>,
-    /// The SCM tasks, in order: whether each needs a commit message.
+    /// The SCM tasks, in order.
     pub scm: Vec<ScmTask>,
     /// Something other than guardrails can veto a completion.
     pub gates: bool,

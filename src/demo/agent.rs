@@ -257,8 +257,9 @@ fn edit(path: &Path, old: &str, new: &str) -> Result<(), String> {
     fs::write(path, text.replacen(old, new, 1)).map_err(|error| error.to_string())
 }
 
-/// Runs a command as an agent's tool does. This is the agent's process, not ralph's: whatever it
-/// starts is ended by ralph together with it, as with any agent.
+/// Runs a command as an agent's tool does. Everything that ralph starts is started by `process`, which
+/// watches over it; but this runs in the agent, another process that happens to be the same program. It
+/// starts things as any agent does, behind ralph's back, and ralph ends them together with it.
 fn run(directory: &Path, command: &str) -> Result<String, String> {
     let output = Command::new("sh")
         .args(["-c", command])

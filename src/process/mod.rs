@@ -2,7 +2,7 @@
 //!
 //! [`System`] is the only thing in this program that starts processes, and waiting in
 //! [`System::wait`] is the only thing that an idle run does: one `poll` over the children's output,
-//! the signals and the nearest deadline. There are no threads.
+//! the signals and the nearest deadline. Nothing here needs a thread.
 
 mod clock;
 mod marked;
@@ -51,6 +51,8 @@ pub enum Signal {
     Interrupt,
     Terminate,
     HangUp,
+    /// Ctrl+\, which is pressed to be rid of a program.
+    Quit,
     /// The terminal's size changed.
     Resize,
 }

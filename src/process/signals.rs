@@ -5,12 +5,14 @@ use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, PoisonError};
 
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGWINCH};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH, SIGXFSZ};
 
 use super::Signal;
 
-/// What is listened to in a run.
-pub(super) const ALL: &[c_int] = &[SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGWINCH];
+/// What is listened to in a run. `SIGXFSZ` only so that it does not end this process: a write beyond
+/// the limit of a file's size then fails as one to a full disk does. (Ignored, it would be ignored by
+/// every agent too.)
+pub(super) const ALL: &[c_int] = &[SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH, SIGXFSZ];
 /// What is listened to when only a child's end matters: Ctrl+C keeps ending this process.
 pub(super) const CHILDREN_ONLY: &[c_int] = &[SIGCHLD];
 
@@ -84,6 +86,7 @@ impl Signals {
                     SIGINT => each(Signal::Interrupt),
                     SIGTERM => each(Signal::Terminate),
                     SIGHUP => each(Signal::HangUp),
+                    SIGQUIT => each(Signal::Quit),
                     SIGWINCH => each(Signal::Resize),
                     _ => {}
                 }

@@ -341,6 +341,7 @@ impl<W: World> Driver<'_, W> {
             Signal::Interrupt => ("SIGINT", false),
             Signal::Terminate => ("SIGTERM", false),
             Signal::HangUp => ("SIGHUP", true),
+            Signal::Quit => ("SIGQUIT", true),
             Signal::Resize => return self.recorder.resized(),
         };
         self.signals += 1;
@@ -752,7 +753,7 @@ fn plain_launch<'a>(
 
 /// The command line as it is recorded: a prompt in it is named, not repeated.
 fn argv(program: &OsStr, args: &[OsString], prompt: &str) -> Vec<String> {
-    std::iter::once(program)
+    let mut argv: Vec<String> = std::iter::once(program)
         .chain(args.iter().map(OsString::as_os_str))
         .map(|arg| {
             if !prompt.is_empty() && arg == OsStr::new(prompt) {
@@ -761,7 +762,9 @@ fn argv(program: &OsStr, args: &[OsString], prompt: &str) -> Vec<String> {
                 arg.to_string_lossy().into_owned()
             }
         })
-        .collect()
+        .collect();
+    crate::config::secret::redact_args(&mut argv);
+    argv
 }
 
 fn not_started(spec: &RunSpec, err: &io::Error, via: PromptVia, prompt_len: usize) -> String {

@@ -74,7 +74,10 @@ impl ScmSpec {
     /// The command that prints something if there is anything to commit. Only git's is known; others
     /// are asked for a commit each time.
     pub(super) fn look(&self) -> Option<Vec<String>> {
-        self.is_git().then(|| words(&["status", "--porcelain"]))
+        // What counts is what `add -A` would stage, whatever the user has git show by default: new
+        // files do, and what was changed inside a submodule without a commit there does not.
+        let flags = ["--porcelain", "--untracked-files=normal", "--ignore-submodules=dirty"];
+        self.is_git().then(|| words(&[&["status"], &flags[..]].concat()))
     }
 
     /// The commands of one task, in order.

@@ -61,13 +61,16 @@ impl Session {
             let runs_dir = project.runs_dir();
             let files = RunFiles::create(&runs_dir, &run_id, keep.raw_bytes)
                 .map_err(|err| unwritable(&runs_dir, &err))?;
-            // Old runs that cannot be removed take up room and do no other harm.
-            let _ = runs::prune(&runs_dir, keep.runs.max(1));
             Ok((system, files))
         };
         match open() {
             Ok((system, files)) => {
-                let preface = cut_off.map(|before| tell_of(project, &before)).unwrap_or_default();
+                let before = cut_off.as_ref();
+                let preface = before.map(|before| tell_of(project, before)).unwrap_or_default();
+                // Whoever is told of a run must be able to look at it. Old runs that cannot be
+                // removed take up room and do no other harm.
+                let spare = before.map(|before| before.run.as_str());
+                let _ = runs::prune(&project.runs_dir(), keep.runs.max(1), spare);
                 let world = RealWorld::new(system, files, project.clone(), lock, me);
                 Ok(Session { run_id, world, preface })
             }

@@ -12,7 +12,7 @@ const GITIGNORE: &str = "\
 /settings.local.json
 /guardrail_*.log
 /prompt_*.txt
-/answer_*.txt
+/side_*.txt
 ";
 
 /// A project that ralph works in.

@@ -1,6 +1,6 @@
 //! The runs of a project: a directory each, under `.ralph/runs`.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -54,7 +54,9 @@ impl RunDir {
 
     /// Whether a process is writing this run's journal.
     pub fn is_running(&self) -> bool {
-        File::open(self.journal()).is_ok_and(|file| file.try_lock_shared().is_err())
+        // A file system without locks tells nothing, and has nothing to protect by them.
+        let held = |file: File| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
+        File::open(self.journal()).is_ok_and(held)
     }
 }
 
@@ -75,11 +77,11 @@ pub fn list(runs_dir: &Path) -> io::Result<Vec<RunDir>> {
     Ok(runs)
 }
 
-/// Removes the oldest runs beyond `keep`, but none that is being written.
-pub fn prune(runs_dir: &Path, keep: usize) -> io::Result<()> {
+/// Removes the oldest runs beyond `keep`, but none that is being written, and not the one to `spare`.
+pub fn prune(runs_dir: &Path, keep: usize, spare: Option<&str>) -> io::Result<()> {
     let runs = list(runs_dir)?;
     for run in &runs[..runs.len().saturating_sub(keep)] {
-        if !run.is_running() {
+        if spare != Some(run.id.as_str()) && !run.is_running() {
             // One that cannot be removed must not keep the others.
             let _ = std::fs::remove_dir_all(&run.path).or_else(|_| std::fs::remove_file(&run.path));
         }
@@ -163,10 +165,15 @@ pub(super) fn is_still_at(file: &File, path: &Path) -> bool {
 
 fn new_journal(path: &Path) -> io::Result<File> {
     let journal = OpenOptions::new().read(true).append(true).create_new(true).open(path)?;
-    // Others tell by this lock that the run is going on. A file system without locks is no reason
-    // not to run.
-    let _ = journal.try_lock();
+    hold(&journal);
     Ok(journal)
+}
+
+/// Others tell by this lock that the run is going on. The journal is new, so that whoever has it locked
+/// is only looking whether it is, and done in an instant. A file system without locks is no reason not
+/// to run.
+fn hold(journal: &File) {
+    let _ = journal.lock();
 }
 
 /// The agent's bytes as they came, the newest of them: when one file is half of what is allowed, it is
@@ -221,17 +228,37 @@ mod tests {
     }
 
     #[test]
-    fn pruning_leaves_the_newest_and_the_running() {
+    fn pruning_leaves_the_newest_the_running_and_the_spared() {
         let dir = tempfile::tempdir().unwrap();
         let ids: Vec<String> = (0..5).map(|n| new_id(1_000_000 * n)).collect();
         let mut files: Vec<RunFiles> =
             ids.iter().map(|id| RunFiles::create(dir.path(), id, 1000).unwrap()).collect();
         files.truncate(1);
         std::fs::create_dir(dir.path().join("mine")).unwrap();
-        prune(dir.path(), 2).unwrap();
+        prune(dir.path(), 2, Some(&ids[2])).unwrap();
         let left: Vec<String> = list(dir.path()).unwrap().into_iter().map(|run| run.id).collect();
-        assert_eq!(left, [&ids[0], &ids[3], &ids[4]].map(Clone::clone));
+        assert_eq!(left, [&ids[0], &ids[2], &ids[3], &ids[4]].map(Clone::clone));
         assert!(dir.path().join("mine").exists());
+    }
+
+    #[test]
+    fn somebody_who_looks_at_a_new_journal_does_not_keep_its_lock_from_the_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunDir { id: String::new(), path: dir.path().to_owned() };
+        let journal = File::create_new(run.journal()).unwrap();
+        let prober = File::open(run.journal()).unwrap();
+        prober.lock_shared().unwrap();
+        let (done, is_done) = std::sync::mpsc::channel();
+        let holder = std::thread::spawn(move || {
+            hold(&journal);
+            done.send(()).unwrap();
+            journal
+        });
+        // Whoever does not wait for the lock is done by then; who does waits for what comes next.
+        let _ = is_done.recv_timeout(std::time::Duration::from_millis(100));
+        prober.unlock().unwrap();
+        let _journal = holder.join().unwrap();
+        assert!(run.is_running());
     }
 
     #[test]

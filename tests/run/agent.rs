@@ -75,8 +75,34 @@ fn codex_is_started_as_it_wants_to_be() {
     );
     let plain = arguments(&settings, PLAIN, &json!([{"answer": DONE}]));
     let at = plain.iter().position(|arg| arg == "-o").expect("an answer file");
-    assert!(plain[at + 1].ends_with(".ralph/answer_001.txt"), "{plain:?}");
+    assert!(plain[at + 1].ends_with(".ralph/side_001.txt"), "{plain:?}");
     assert!(!plain.contains(&"--json".to_owned()));
+}
+
+#[test]
+fn a_secret_among_the_arguments_reaches_the_agent_and_nobody_else() {
+    let project = Project::new();
+    project.agent_named("my-agent", &recorded_steps(&project, &json!([{"print": DONE}])));
+    project.settings(&json!({"agent": {
+        "command": "my-agent", "flags": ["--api-key", "s3cr3t", "--token=s3cr3t", "--key s3cr3t"],
+    }}));
+    let output = project.ralph(["run", "--verbose", "-p", "do it"]).run();
+    output.code(0).stdout_lacks("s3cr3t").stderr_lacks("s3cr3t").stderr_has("--api-key");
+    let given = &argv(&project)[0];
+    assert_eq!(given[..5], ["--api-key", "s3cr3t", "--token=s3cr3t", "--key", "s3cr3t"]);
+    let journal = std::fs::read_to_string(project.newest_run().join("events.jsonl")).unwrap();
+    assert!(!journal.contains("s3cr3t"), "{journal}");
+    project.ralph(["settings"]).run().code(0).stdout_lacks("s3cr3t");
+}
+
+#[test]
+fn files_for_the_agent_are_nothing_to_commit() {
+    let project = Project::git();
+    let files = ".ralph/side_001.txt .ralph/prompt_001.txt";
+    let look = format!("git check-ignore {files} >../ignored");
+    let agent = project.fake_agent(&json!([{"shell": look}, {"print": DONE}]));
+    project.ralph(["run", "-p", "x", "--"]).args(agent).run().code(0);
+    assert_eq!(project.read("../ignored"), files.replace(' ', "\n") + "\n");
 }
 
 #[test]

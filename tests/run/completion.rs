@@ -205,7 +205,7 @@ fn plain_mode_completes_too() {
         let script = json!([{"print": printed}, {"answer": answer}]);
         let args = ["-p", "x", "-n", "1", args[0]];
         run_with("codex", &project, &args, &script).run().code(if complete { 0 } else { 1 });
-        assert!(!project.has(".ralph/answer_001.txt"), "read, and gone");
+        assert!(!project.has(".ralph/side_001.txt"), "read, and gone");
     }
 }
 

@@ -50,6 +50,32 @@ fn everything_that_is_not_ignored_is_committed_with_the_agents_message() {
 }
 
 #[test]
+fn new_files_are_committed_even_if_git_is_told_not_to_show_them() {
+    let project = project(&["commit"]);
+    project.git_command(["config", "status.showUntrackedFiles", "no"]);
+    let steps = json!([{"shell": "touch new.txt"}, {"print": DONE}]);
+    run(&project, &["-p", "do it"], &works(&steps, "Add the thing")).run().code(0);
+    assert_eq!(project.git_command(["show", "--format=", "--name-only"]), "new.txt\n");
+}
+
+#[test]
+fn what_only_a_submodule_could_commit_is_nothing_to_commit() {
+    let project = project(&["commit"]);
+    let part =
+        "git init -q part && cd part && echo a >a && git add a && git commit -qm Part && cd ..
+        git -c protocol.file.allow=always submodule --quiet add ./part part
+        git commit -qm 'Add the part'";
+    project.program("sh", ["-c", part]).run().success();
+    let dirty = json!([{"shell": "echo b >part/a; touch part/new"}, {"print": DONE}]);
+    run(&project, &["-p", "do it"], &works(&dirty, "Change the part")).run().code(0);
+    assert_eq!(subjects(&project), ["Add the part", "First"]);
+    // A commit in the submodule is a change here.
+    let steps = json!([{"shell": "git -C part commit -qam New"}, {"print": DONE}]);
+    run(&project, &["-p", "do it"], &works(&steps, "Take the new part")).run().code(0);
+    assert_eq!(subjects(&project)[0], "Take the new part");
+}
+
+#[test]
 fn the_message_may_be_in_a_response_tag() {
     let project = project(&["commit"]);
     let steps = json!([{"shell": "touch new"}, {"print": DONE}]);

@@ -5,7 +5,7 @@
 //! no agent can reach anything but the service.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use serde_json::Value;
 
 use super::agents::{self, Agent};
-use super::support::{Project, Ralph, example};
+use super::support::{Project, Ralph, example, skipped};
 
 pub(crate) struct RealAgent {
     pub(crate) project: Project,
@@ -90,18 +90,6 @@ fn skip(agent: &str) {
         !is_ci || agents::cache().join("npm-unreachable").exists(),
         "{reason}, though npm can be reached: scripts/install-agents {agent}"
     );
-}
-
-/// Says aloud what could not be done. `scripts/test` counts it at its end, because what a test prints
-/// is not shown when it passes.
-#[expect(clippy::print_stderr, reason = "what the test runner shows of a test")]
-fn skipped(reason: &str) {
-    eprintln!("SKIPPED: {reason}");
-    if let Some(path) = std::env::var_os("RALPH_TESTS_SKIPPED") {
-        let file = fs::OpenOptions::new().create(true).append(true).open(path);
-        let written = file.and_then(|mut file| file.write_all(format!("{reason}\n").as_bytes()));
-        written.expect("the list of what was skipped");
-    }
 }
 
 /// The model service, until this is dropped.

@@ -89,6 +89,24 @@ fn killed_while_an_agent_works_with_a_tool_in_a_session_of_its_own() {
 }
 
 #[test]
+fn a_run_that_was_cut_off_is_still_there_when_it_is_told_of() {
+    let project = Project::new();
+    project.settings(&json!({"runs": {"keep": 1}}));
+    let agent = project.fake_agent(&json!([{"print": "half"}, "hang"]));
+    let run = project.ralph(["run", "-p", "x", "--"]).args(agent).start();
+    project.wait_for_event("text");
+    run.signal(Signal::KILL);
+    run.wait().ended_by(Signal::KILL);
+    let id = run_id(&project);
+    let next = project.fake_agent(&json!([{"print": DONE}]));
+    let output = project.ralph(["run", "-p", "x", "--"]).args(next.clone()).run();
+    output.code(0).stderr_has(&id).stderr_has("was cut off in iteration 1");
+    project.ralph(["replay", &id]).run().code(0).stdout_has("half");
+    project.ralph(["run", "-p", "x", "--"]).args(next).run().code(0);
+    project.ralph(["replay", &id]).run().code(2);
+}
+
+#[test]
 fn killed_while_a_guardrail_runs() {
     let project = Project::new();
     project.settings(&json!({"guardrails": [{"command": ": >at; exec sleep 100"}]}));

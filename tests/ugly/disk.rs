@@ -3,12 +3,12 @@
 
 use serde_json::json;
 
-use crate::support::{Output, Project};
+use crate::support::{Output, Project, skipped};
 
 const DONE: &str = "<response>DONE</response>";
 
-/// Runs a shell script in a mount namespace of its own, after `mount`. `None` where that is not
-/// allowed, which is said.
+/// Runs a shell script in a mount namespace of its own, after `mount`. `None`, counted and said aloud,
+/// where that is not allowed.
 fn mounted(project: &Project, mount: &str, script: &str) -> Option<Output> {
     let unshare = |script: &str| {
         project.program("unshare", ["--map-root-user", "--mount", "sh", "-c", script]).run()
@@ -17,10 +17,7 @@ fn mounted(project: &Project, mount: &str, script: &str) -> Option<Output> {
     if possible.status.success() {
         return Some(unshare(&format!("{mount}\n{script}")));
     }
-    let why = possible.stderr.trim();
-    let message = format!("SKIPPED: no file system can be mounted here: {why}\n");
-    // Past the test's capture, so that somebody sees it.
-    let _ = std::io::Write::write_all(&mut std::io::stderr(), message.as_bytes());
+    skipped(&format!("no file system can be mounted here: {}", possible.stderr.trim()));
     None
 }
 
@@ -72,6 +69,33 @@ fn a_disk_that_fills_up_while_the_agent_prints() {
     let events: Vec<serde_json::Value> =
         journal.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(events.last().unwrap()["outcome"], "broken");
+}
+
+/// `ulimit -f`: the kernel would end a process that writes beyond it.
+#[test]
+fn a_file_that_may_not_grow() {
+    let project = Project::new();
+    let pid_file = project.beside("stray.pid");
+    let agent = project.fake_agent(&json!([
+        {"shell": "grep -E '^Sig(Ign|Cgt)' /proc/self/status >../signals"},
+        {"stray": {"pid_file": pid_file}}, {"lines_megabytes": 5}, {"print": DONE}, "hang",
+    ]));
+    let run = ralph(&project, &agent);
+    // By a pipe, because the limit holds for what this test reads as well.
+    let script = format!("ulimit -f 200; {{ {run}; echo code $?; }} | tail -n 9");
+    let output = project.program("sh", ["-c", &script]).run();
+    output
+        .stdout_has("code 2\n")
+        .stdout_has("cannot write the journal")
+        .stdout_has("File too large");
+    assert_eq!(project.processes(), []);
+    assert_eq!(project.events().last("run_ended")["outcome"], "broken");
+    // What the agent starts is still subject to it, as everybody expects.
+    for line in project.read("../signals").lines() {
+        let signals = line.split_whitespace().next_back().expect("a mask");
+        let signals = u64::from_str_radix(signals, 16).expect("a mask in hexadecimal");
+        assert_eq!(signals & (1 << (rustix::process::Signal::XFSZ.as_raw() - 1)), 0, "{line}");
+    }
 }
 
 #[test]

@@ -92,6 +92,24 @@ fn after_a_hang_up() {
 }
 
 #[test]
+fn after_a_request_to_quit() {
+    ended_by(&[Signal::QUIT]);
+}
+
+#[test]
+fn after_the_terminals_key_to_quit() {
+    let project = Project::new();
+    let agent = project.fake_agent(&json!([stray(&project), {"print": "set"}, "hang"]));
+    let tmux = project.ralph(["run", "-p", "x", "--"]).args(agent).in_tmux();
+    project.wait_for_event("text");
+    tmux.send_keys(["C-\\"]);
+    assert_eq!(tmux.wait_for_exit(LONG), 130);
+    let pid = stray_pid(&project);
+    assert!(!is_alive(pid), "{pid}");
+    assert_eq!(project.events().last("run_ended")["outcome"], "interrupted");
+}
+
+#[test]
 fn nohup_is_heeded() {
     let project = Project::new();
     let agent = project.fake_agent(&json!([{"wait_for": "go"}, {"print": DONE}]));
