@@ -59,8 +59,9 @@ pub(super) fn within(text: &str, now: &Zoned) -> Option<i64> {
 }
 
 /// A moment that was told without its day or its year may be so many hours ago. The minute of a reset
-/// is often over when its words are read: the next one would be a day later.
-const OVER_HOURS: i64 = 12;
+/// is often over when its words are read: the next one would be a day later. More than this, and it is
+/// tomorrow's.
+const OVER_HOURS: i64 = 1;
 
 /// A moment at the beginning of `text`: a clock time, perhaps a date before it and a zone in
 /// parentheses after it. Without a date, or without a year, the next such moment, or the last one if

@@ -509,9 +509,11 @@ fn dry_run(spec: &RunSpec, loaded: &Loaded) -> Result<u8, Error> {
         prompt_file: Path::new(".ralph/prompt_001.txt"),
         side_file: Path::new(".ralph/side_001.txt"),
     });
-    let argv = std::iter::once(&invocation.program)
+    let mut argv: Vec<String> = std::iter::once(&invocation.program)
         .chain(&invocation.args)
-        .map(|arg| arg.to_string_lossy().into_owned());
+        .map(|arg| arg.to_string_lossy().into_owned())
+        .collect();
+    config::secret::redact_args(&mut argv);
     let via = match invocation.prompt_via {
         PromptVia::Stdin => "on its standard input",
         PromptVia::Argument => "as an argument",
