@@ -380,6 +380,7 @@ impl LoopMachine {
     // The agent.
 
     fn agent_not_started(&mut self, now: Now, message: String, out: &mut Vec<Action>) {
+        self.spending.attempt_starts();
         match self.agent_purpose() {
             Some(Purpose::Work) => {
                 self.class = Class::NotStarted;

@@ -22,7 +22,7 @@ pub struct Spending {
 }
 
 impl Spending {
-    /// An attempt is about to start.
+    /// An attempt is about to start, or did not come to start.
     pub fn attempt_starts(&mut self) {
         self.current = Usage::default();
     }
