@@ -8,6 +8,7 @@ use crate::agent;
 use crate::core::text;
 use crate::error::Error;
 use crate::process::{self, find_program};
+use crate::report::visible::one_line;
 
 use crate::state::project::Project;
 
@@ -44,7 +45,10 @@ pub(super) fn doctor(project: &Project) -> Result<u8, Error> {
         "needed for the sandbox, which is still to come: install bubblewrap",
     );
     out.push_str("\nThis project\n");
-    out.push_str(&format!("  directory  {}\n", dir.display()));
+    // A name may hold anything, and a terminal obeys a lot.
+    let mut shown = Vec::new();
+    one_line(&dir.to_string_lossy(), 500, "…", &mut shown);
+    out.push_str(&format!("  directory  {}\n", String::from_utf8_lossy(&shown)));
     out.push_str(&format!("  settings   {}\n", settings(dir)));
     super::print(&out)
 }

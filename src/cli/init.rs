@@ -205,7 +205,11 @@ fn guardrails(ask: &mut dyn Ask) -> Result<Vec<Value>, Abort> {
         }
         let action = loop {
             let answer = ask.line("  Fail action (APPEND|PREPEND|REPLACE): ")?;
-            match config::fail_action(answer.trim()) {
+            let answer = match answer.trim() {
+                "" => "APPEND",
+                answer => answer,
+            };
+            match config::fail_action(answer) {
                 Some(action) => break action,
                 None => ask.say("  Please answer APPEND, PREPEND or REPLACE.\n")?,
             }
@@ -548,7 +552,7 @@ Settings written to .ralph/settings.json
             "+5",
             " OK ",
             "x",
-            "",
+            "MAYBE",
             "LATER",
             " Replace ",
             "",

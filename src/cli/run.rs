@@ -41,6 +41,7 @@ pub(super) fn run(project: &Project, args: &RunArgs, extra: Vec<Flag>) -> Result
         return Err(Error::input(format!("not a directory: {}", ralph_dir.display()))
             .hint("ralph keeps its settings, journal and logs there; move that file away"));
     }
+    refuse_hidden_settings(project, &args.common)?;
     let loaded = load(project, &args.common, args.completion_response.as_deref(), extra)?;
     let settings = &loaded.settings;
     refuse_what_is_missing(settings)?;
@@ -59,14 +60,16 @@ pub(super) fn run(project: &Project, args: &RunArgs, extra: Vec<Flag>) -> Result
         rules: rules(settings),
         notify: settings.notify.command.clone(),
     };
-    if let Some(scm) = &spec.scm {
-        scm.check(project.root())?;
-    }
+    let unsaved = match &spec.scm {
+        Some(scm) => scm.check(project.root())?,
+        None => None,
+    };
     refuse_unkeepable_budgets(&spec)?;
     if args.common.dry_run {
         return dry_run(&spec, &loaded);
     }
-    let preface = preface(&spec, &loaded);
+    let mut preface = preface(&spec, &loaded);
+    preface.extend(unsaved.map(|message| Event::Warning { message: message.into() }));
     let style = style(&args.common, settings);
     carry_out(project, spec, settings, preface, reporter(args.common.output, style))
 }
@@ -98,6 +101,7 @@ fn prompt_source(text: Option<&str>, file: Option<&Path>) -> Result<PromptSource
             .hint("say what the agent is to do: ralph run -p \"Make the tests pass\"")),
         (Some(text), None) => Ok(PromptSource::Text(text.to_owned())),
         (None, Some(path)) => {
+            let path = if path == Path::new("-") { Path::new("/dev/stdin") } else { path };
             // A problem that is found now costs nothing.
             let unreadable = |err: &io::Error| match err.kind() {
                 io::ErrorKind::NotFound => {
@@ -129,6 +133,30 @@ fn prompt_source(text: Option<&str>, file: Option<&Path>) -> Result<PromptSource
         _ => Err(Error::usage("exactly one of --prompt and --prompt-file must be given")
             .hint("ralph run -p \"Make the tests pass\", or ralph run -f PROMPT.md")),
     }
+}
+
+/// In a subdirectory the settings of the project, and with them its guardrails, would silently not
+/// apply, and a second run could work on the same files.
+fn refuse_hidden_settings(project: &Project, args: &LoopArgs) -> Result<(), Error> {
+    let settings = |dir: &Path| dir.join(config::DIRECTORY).join(config::FILE);
+    let root = project.root();
+    if args.settings.is_some() || settings(root).exists() || root.join(".git").exists() {
+        return Ok(());
+    }
+    for above in root.ancestors().skip(1) {
+        if settings(above).exists() {
+            return Err(Error::input(format!(
+                "the settings of this project are not here, but in {}",
+                above.display()
+            ))
+            .hint(format!("run ralph there, or with -C {}", above.display()))
+            .hint("for a project of its own in this directory: ralph init"));
+        }
+        if above.join(".git").exists() {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// The settings, with the flags over them.

@@ -1,5 +1,8 @@
 //! `ralph runs` and `ralph replay`: what has happened, read from the journals.
 
+use std::io::{self, Write};
+
+use crate::core::event::Event;
 use crate::error::Error;
 use crate::report::replay;
 use crate::report::runs::{Row, RunSummary, json, table};
@@ -58,7 +61,13 @@ pub(super) fn replay(project: &Project, args: &ReplayArgs) -> Result<u8, Error> 
         _ => Style { verbose: args.verbose, ..Style::default() },
     };
     let mut reporter = super::run::reporter(args.output, style);
-    replay::replay(entries, &mut *reporter);
+    let mut ended = false;
+    let watched = entries.inspect(|entry| ended |= matches!(entry.event, Event::RunEnded { .. }));
+    replay::replay(watched, &mut *reporter);
+    if !ended {
+        let how = if dir.is_running() { "is still going on" } else { "was cut off here" };
+        let _ = writeln!(io::stderr(), "run {} {how}", dir.id);
+    }
     Ok(0)
 }
 

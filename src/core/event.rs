@@ -274,7 +274,7 @@ pub enum Event<'a> {
         command: Cow<'a, str>,
         directory: Cow<'a, str>,
         pid: u32,
-        /// The adapter's name.
+        /// The adapter's name, or that of a program that no adapter knows.
         agent: Cow<'a, str>,
         /// The first 200 characters of the prompt, or the name of its file.
         prompt: Cow<'a, str>,

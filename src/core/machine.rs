@@ -7,7 +7,7 @@
 
 mod exchange;
 
-pub use exchange::{Action, GateVerdict, Input, Now, Report};
+pub use exchange::{Action, GateVerdict, Input, Now, Report, ScmLook};
 
 use super::event::{Class, EndCause, Event, Feedback, Outcome, Purpose, WaitReason};
 use super::rules::{RetryScope, Rules, ScmTask};
@@ -91,8 +91,6 @@ pub struct LoopMachine {
     spending: Spending,
     /// How long agents have worked at this iteration before the one that is running.
     worked_ms: u64,
-    /// That the price of an attempt is unknown has been said.
-    price_warned: bool,
     tools: u32,
     tool_errors: u32,
 }
@@ -122,7 +120,6 @@ impl LoopMachine {
             dirty: false,
             spending: Spending::default(),
             worked_ms: 0,
-            price_warned: false,
             tools: 0,
             tool_errors: 0,
         }
@@ -248,13 +245,16 @@ impl LoopMachine {
             }
             Input::AgentEnded(report) => self.agent_ended(now, *report, &mut out),
             Input::GuardrailEnded { failed } => self.guardrail_ended(now, failed, &mut out),
-            Input::ScmLooked { dirty } => {
+            Input::ScmLooked(look) => {
                 if let Phase::LookingAtScm { ending } = self.phase {
-                    self.dirty = dirty;
+                    self.dirty = look == ScmLook::Dirty;
                     if self.stop.is_some() {
                         self.stop_here(now, &mut out);
                     } else if ending && let Some(used_up) = self.run_budget_exceeded(now) {
                         self.finish_by_budget(now, &used_up, &mut out);
+                    } else if look == ScmLook::Failed {
+                        self.scm_failed = true;
+                        self.check_completion(now, &mut out);
                     } else {
                         self.commit_message(now, &mut out);
                     }
@@ -399,13 +399,7 @@ impl LoopMachine {
         let Phase::Agent { purpose, started, .. } = self.phase else {
             return;
         };
-        let price_unknown = self.spending.attempt_ends(&report.usage);
-        if price_unknown && self.rules.has_cost_budget() && !self.price_warned {
-            self.price_warned = true;
-            let message = "the agent was ended before it told its cost, and nothing is known to guess \
-                           it from: the budget in dollars does not count it";
-            out.push(Action::Emit(Event::Warning { message: message.into() }));
-        }
+        self.spending.attempt_ends(&report.usage);
         self.tools = self.tools.saturating_add(report.tools);
         self.tool_errors = self.tool_errors.saturating_add(report.tool_errors);
         if purpose == Purpose::CommitMessage {
@@ -574,6 +568,8 @@ impl LoopMachine {
             self.iteration_done(now, out);
         } else if self.rules.scm.is_empty() {
             self.check_completion(now, out);
+        } else if !self.rules.scm.contains(&ScmTask::Commit) {
+            self.scm_task(now, 0, out);
         } else {
             self.phase = Phase::LookingAtScm { ending: false };
             out.push(Action::LookAtScm);
@@ -605,7 +601,7 @@ impl LoopMachine {
 
     /// Asks the agent for a commit message if one is needed and can still be paid for.
     fn commit_message(&mut self, now: Now, out: &mut Vec<Action>) {
-        if !self.dirty || !self.rules.scm.contains(&ScmTask::Commit) {
+        if !self.dirty {
             return self.scm_task(now, 0, out);
         }
         if self.run_budget_exceeded(now).is_none() {

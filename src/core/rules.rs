@@ -29,13 +29,6 @@ pub struct Rules {
     pub gates: bool,
 }
 
-impl Rules {
-    /// Some budget is in dollars.
-    pub fn has_cost_budget(&self) -> bool {
-        self.budget.cost_usd.or(self.iteration_budget.cost_usd).is_some()
-    }
-}
-
 /// What happens when an agent fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retry {

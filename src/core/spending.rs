@@ -1,9 +1,9 @@
 //! What a run has used up, as far as agents tell, and a guess at what they did not tell.
 //!
 //! An agent names its cost with its result. One that is ended before, or that is still running, has
-//! told at most its tokens. A budget in dollars must count those, too, so they are taken to cost what
-//! tokens have cost in this run so far. The guess is for budgets only; what is reported is what was
-//! told.
+//! told at most its tokens. A budget in dollars must count those, too, so they are priced as a large
+//! model's are, and that is corrected by what tokens have cost in this run so far. The guess is for
+//! budgets only; what is reported is what was told.
 
 use super::event::Usage;
 
@@ -14,11 +14,9 @@ pub struct Spending {
     iteration: Usage,
     /// Of the attempt that is running, so far.
     current: Usage,
-    /// The tokens whose price is in `total`.
-    priced_tokens: u64,
-    /// The tokens of ended attempts that told no price.
-    unpriced_tokens: u64,
-    unpriced_in_iteration: u64,
+    /// What of `total` and of `iteration` no price was told for.
+    unpriced: Usage,
+    unpriced_in_iteration: Usage,
 }
 
 impl Spending {
@@ -30,7 +28,7 @@ impl Spending {
     /// An iteration is about to start.
     pub fn iteration_starts(&mut self) {
         self.iteration = Usage::default();
-        self.unpriced_in_iteration = 0;
+        self.unpriced_in_iteration = Usage::default();
     }
 
     /// All that the running attempt has used so far.
@@ -38,19 +36,15 @@ impl Spending {
         self.current = usage;
     }
 
-    /// The attempt is over. Tells whether its price is unknown and cannot even be guessed.
-    pub fn attempt_ends(&mut self, usage: &Usage) -> bool {
+    /// The attempt is over.
+    pub fn attempt_ends(&mut self, usage: &Usage) {
         self.current = Usage::default();
         self.total.add(usage);
         self.iteration.add(usage);
-        let tokens = usage.total_tokens();
-        if usage.cost_usd.is_some() {
-            self.priced_tokens = self.priced_tokens.saturating_add(tokens);
-            return false;
+        if usage.cost_usd.is_none() {
+            self.unpriced.add(usage);
+            self.unpriced_in_iteration.add(usage);
         }
-        self.unpriced_tokens = self.unpriced_tokens.saturating_add(tokens);
-        self.unpriced_in_iteration = self.unpriced_in_iteration.saturating_add(tokens);
-        tokens > 0 && self.price_of_a_token().is_none()
     }
 
     /// What was told of the run, and of this iteration.
@@ -64,7 +58,7 @@ impl Spending {
 
     /// What budgets of the run are held against.
     pub fn of_run(&self) -> Usage {
-        self.with_guess(self.total, self.unpriced_tokens)
+        self.with_guess(self.total, self.unpriced)
     }
 
     /// What budgets of the iteration are held against.
@@ -72,22 +66,36 @@ impl Spending {
         self.with_guess(self.iteration, self.unpriced_in_iteration)
     }
 
-    fn with_guess(&self, mut used: Usage, unpriced: u64) -> Usage {
+    fn with_guess(&self, mut used: Usage, mut unpriced: Usage) -> Usage {
         used.add(&self.current);
-        let running = if self.current.cost_usd.is_none() { self.current.total_tokens() } else { 0 };
-        let unpriced = unpriced.saturating_add(running);
-        if unpriced > 0
-            && let Some(price) = self.price_of_a_token()
-        {
-            *used.cost_usd.get_or_insert(0.0) += price * unpriced as f64;
+        if self.current.cost_usd.is_none() {
+            unpriced.add(&self.current);
+        }
+        if unpriced.total_tokens() > 0 {
+            *used.cost_usd.get_or_insert(0.0) += list_price(&unpriced) * self.correction();
         }
         used
     }
 
-    fn price_of_a_token(&self) -> Option<f64> {
-        let cost = self.total.cost_usd?;
-        (self.priced_tokens > 0).then(|| cost / self.priced_tokens as f64)
+    /// What this run's tokens have cost, beside what they would cost by the list.
+    fn correction(&self) -> f64 {
+        let by_list = list_price(&self.total) - list_price(&self.unpriced);
+        match self.total.cost_usd {
+            Some(cost) if by_list > 0.0 => cost / by_list,
+            _ => 1.0,
+        }
     }
+}
+
+/// About what a large model costs today, in dollars. It need not be right: the first result corrects
+/// it. It must be there, or the first iteration could cost anything.
+fn list_price(usage: &Usage) -> f64 {
+    const PER_MILLION: f64 = 1e-6;
+    PER_MILLION
+        * (5.0 * usage.input_tokens as f64
+            + 25.0 * usage.output_tokens as f64
+            + 0.5 * usage.cache_read_tokens as f64
+            + 6.25 * usage.cache_write_tokens as f64)
 }
 
 #[cfg(test)]
@@ -105,7 +113,7 @@ mod tests {
         spending.attempt_starts();
         spending.running(used(10, Some(1.0)));
         assert_eq!(spending.of_run(), used(10, Some(1.0)));
-        assert!(!spending.attempt_ends(&used(12, Some(1.5))));
+        spending.attempt_ends(&used(12, Some(1.5)));
         assert_eq!(
             (spending.of_run(), spending.total()),
             (used(12, Some(1.5)), used(12, Some(1.5)))
@@ -115,25 +123,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_told_is_guessed_from_what_was() {
+    fn what_is_not_told_is_guessed_and_the_guess_learns() {
         let mut spending = Spending::default();
-        assert!(spending.attempt_ends(&used(100, None)), "there is nothing to guess from");
-        assert_eq!(spending.of_run().cost_usd, None);
-        assert!(!spending.attempt_ends(&used(100, Some(2.0))));
-        assert_eq!(spending.of_run().cost_usd, Some(4.0));
-        assert_eq!(spending.total().cost_usd, Some(2.0), "a guess is not reported");
+        spending.running(used(1_000_000, None));
+        assert_eq!(spending.of_run().cost_usd, Some(5.0), "by the list");
+        spending.attempt_ends(&used(1_000_000, None));
+        // It turns out to be a model at a fifth of that.
+        spending.attempt_ends(&used(1_000_000, Some(1.0)));
+        assert_eq!(spending.of_run().cost_usd, Some(2.0));
+        assert_eq!(spending.total().cost_usd, Some(1.0), "a guess is not reported");
         spending.iteration_starts();
-        spending.running(used(50, None));
-        assert_eq!(spending.of_iteration().cost_usd, Some(1.0));
-        assert_eq!(spending.of_run().cost_usd, Some(5.0));
-        assert!(!spending.attempt_ends(&used(60, None)));
-        assert_eq!(spending.of_run().cost_usd, Some(5.2));
+        spending.running(used(500_000, None));
+        assert_eq!(spending.of_iteration().cost_usd, Some(0.5));
+        assert_eq!(spending.of_run().cost_usd, Some(2.5));
     }
 
     #[test]
     fn an_agent_that_tells_nothing_costs_nothing_that_anybody_knows() {
         let mut spending = Spending::default();
-        assert!(!spending.attempt_ends(&Usage::default()));
+        spending.attempt_ends(&Usage::default());
         assert!(spending.of_run().is_zero());
     }
 }

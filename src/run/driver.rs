@@ -13,7 +13,7 @@ use std::path::Path;
 use crate::agent::{PromptVia, Request};
 use crate::core::completion::{Detector, Rule};
 use crate::core::event::{EndCause, Event, Exit, Outcome, Purpose, Stream, WaitReason};
-use crate::core::machine::{Action, Input, LoopMachine, Now};
+use crate::core::machine::{Action, Input, LoopMachine, Now, ScmLook};
 use crate::core::prompt::{self, GuardrailFailure};
 use crate::core::text;
 use crate::process::{ChildId, Ended, Launch, Occurrence, Signal};
@@ -110,7 +110,7 @@ impl<W: World> Driver<'_, W> {
             command: spec.command.into(),
             directory: spec.directory.to_string_lossy(),
             pid: std::process::id(),
-            agent: spec.agent.adapter.name().into(),
+            agent: spec.agent.shown_name().into(),
             prompt,
             completion: spec.completion.describe().into(),
             max_iterations: spec.rules.max_iterations,
@@ -560,16 +560,27 @@ impl<W: World> Driver<'_, W> {
     fn look_at_scm(&mut self) {
         self.commit_message = None;
         let Some(look) = self.spec.scm.as_ref().and_then(super::spec::ScmSpec::look) else {
-            return self.queue.push_back(Input::ScmLooked { dirty: true });
+            return self.queue.push_back(Input::ScmLooked(ScmLook::Dirty));
         };
-        match self.start_scm(&look) {
-            Ok(child) => {
-                let now = self.world.now().mono_ms;
-                self.task = Task::Scm(ScmRun::new(child, None, Vec::new().into_iter(), now));
-            }
-            // The task itself will tell what is wrong.
-            Err(_) => self.queue.push_back(Input::ScmLooked { dirty: true }),
+        let started = self.world.now().mono_ms;
+        self.look_on(look.into_iter(), started);
+    }
+
+    fn look_on(&mut self, mut commands: std::vec::IntoIter<Vec<String>>, started_ms: u64) {
+        let Some(command) = commands.next() else { return };
+        match self.start_scm(&command) {
+            Ok(child) => self.task = Task::Scm(ScmRun::new(child, None, commands, started_ms)),
+            Err(err) => self.look_failed(&err.to_string()),
         }
+    }
+
+    fn look_failed(&mut self, why: &str) {
+        let message = format!(
+            "the changes could not be staged, so nothing was committed: {why}; \
+             this is tried again after the next passing iteration"
+        );
+        self.recorder.record(&Event::Warning { message: message.into() });
+        self.queue.push_back(Input::ScmLooked(ScmLook::Failed));
     }
 
     fn run_scm_task(&mut self, index: usize) {
@@ -623,9 +634,13 @@ impl<W: World> Driver<'_, W> {
         let ok = exit.is_some_and(Exit::success);
         let text = run.text();
         let Some(index) = run.task else {
-            // A look that failed is no answer: let the task itself tell what is wrong.
-            let dirty = !ok || !text.is_empty();
-            return self.queue.push_back(Input::ScmLooked { dirty });
+            // The first command stages and must succeed; the last one tells by its exit code.
+            return match (run.rest.len(), exit) {
+                (0, Some(Exit::Code(0))) => self.queue.push_back(Input::ScmLooked(ScmLook::Clean)),
+                (0, Some(Exit::Code(1))) => self.queue.push_back(Input::ScmLooked(ScmLook::Dirty)),
+                (1.., Some(Exit::Code(0))) => self.look_on(run.rest, run.started_ms),
+                _ => self.look_failed(&text),
+            };
         };
         if ok && let Some(next) = run.rest.next() {
             return self.next_scm_command(index, &next, run.rest, run.started_ms);

@@ -17,14 +17,21 @@ const MAX_OUTPUT: usize = 4 * 1024;
 /// How long git may take for something that needs no network.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long it may take to look for what is only worth a warning.
+const SHORT_PATIENCE: Duration = Duration::from_secs(5);
+
 /// Calls git outside of a run and tells what it printed.
 ///
 /// # Errors
 /// What git said of its failure.
 pub fn git(args: &[&str], directory: &Path) -> Result<String, Error> {
+    git_within(PATIENCE, args, directory)
+}
+
+fn git_within(patience: Duration, args: &[&str], directory: &Path) -> Result<String, Error> {
     let failed = |what: &str| Error::failed(format!("git {}: {what}", args.join(" ")));
     let words: Vec<OsString> = args.iter().map(Into::into).collect();
-    let output = process::run_quick(OsStr::new("git"), &words, directory, &[], PATIENCE)
+    let output = process::run_quick(OsStr::new("git"), &words, directory, &[], patience)
         .map_err(|err| failed(&err.to_string()))?;
     if output.exit.success() {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
@@ -34,11 +41,12 @@ pub fn git(args: &[&str], directory: &Path) -> Result<String, Error> {
 }
 
 impl ScmSpec {
-    /// Finds out before anything is spent whether the tasks can work at all.
+    /// Finds out before anything is spent whether the tasks can work at all, and what there is to say
+    /// of it.
     ///
     /// # Errors
     /// The program is missing, or this is no git repository.
-    pub fn check(&self, directory: &Path) -> Result<(), Error> {
+    pub fn check(&self, directory: &Path) -> Result<Option<String>, Error> {
         let program = OsStr::new(&self.program);
         let path = std::env::var_os("PATH");
         if process::find_program(program, path.as_deref(), directory).is_none() {
@@ -46,15 +54,33 @@ impl ScmSpec {
                 .hint("install it, or take `scm` out of the settings"));
         }
         if !self.is_git() {
-            return Ok(());
+            return Ok(None);
         }
         let inside = git(&["rev-parse", "--is-inside-work-tree"], directory);
         if inside.is_ok_and(|answer| answer.trim() == "true") {
-            return Ok(());
+            return Ok(self.uncommitted(directory));
         }
         Err(Error::input(format!("not a git repository: {}", directory.display()))
             .hint("`scm` is configured, and its tasks need one: run `git init`")
             .hint("or take `scm` out of the settings"))
+    }
+
+    /// What the first commit will take along, though no agent of this run made it.
+    fn uncommitted(&self, directory: &Path) -> Option<String> {
+        if !self.kinds().contains(&ScmTask::Commit) {
+            return None;
+        }
+        let look = ["status", "--porcelain", "--untracked-files=normal"];
+        let status = git_within(SHORT_PATIENCE, &look, directory).ok()?;
+        // Ours is written a moment before, in a project that is new to ralph.
+        let files: Vec<&str> = status.lines().map(|line| line.get(3..).unwrap_or(line)).collect();
+        let files: Vec<&str> =
+            files.into_iter().filter(|file| !file.starts_with(".ralph/")).collect();
+        let (first, n) = (files.first()?, files.len());
+        let more = if n == 1 { String::new() } else { format!(" and {} more", n - 1) };
+        Some(format!(
+            "uncommitted changes are here already and will be committed, too: {first}{more}"
+        ))
     }
 
     fn is_git(&self) -> bool {
@@ -71,13 +97,13 @@ impl ScmSpec {
         self.tasks.iter().map(kind).collect()
     }
 
-    /// The command that prints something if there is anything to commit. Only git's is known; others
-    /// are asked for a commit each time.
-    pub(super) fn look(&self) -> Option<Vec<String>> {
-        // What counts is what `add -A` would stage, whatever the user has git show by default: new
-        // files do, and what was changed inside a submodule without a commit there does not.
-        let flags = ["--porcelain", "--untracked-files=normal", "--ignore-submodules=dirty"];
-        self.is_git().then(|| words(&[&["status"], &flags[..]].concat()))
+    /// The commands that stage everything and then tell by their exit code whether there is anything
+    /// to commit. It is staged here, before the agent is asked for a message, so that what is
+    /// committed is what the guardrails saw: an agent that is asked for words may do more than that.
+    /// Only git's commands are known; others are asked for a commit each time.
+    pub(super) fn look(&self) -> Option<Vec<Vec<String>>> {
+        // New files are part of the work, and `commit -a` would leave them out.
+        self.is_git().then(|| vec![words(&["add", "-A"]), words(&["diff", "--cached", "--quiet"])])
     }
 
     /// The commands of one task, in order.
@@ -85,10 +111,9 @@ impl ScmSpec {
         let Some(task) = self.tasks.get(task) else { return Vec::new() };
         match task.first().map(String::as_str) {
             Some("commit") if self.is_git() => {
-                // New files are part of the work, and `commit -a` would leave them out.
                 let mut commit = task.clone();
                 commit.extend(words(&["-m", message]));
-                vec![words(&["add", "-A"]), commit]
+                vec![commit]
             }
             Some("commit") => {
                 let mut commit = task.clone();
@@ -146,12 +171,12 @@ mod tests {
     }
 
     #[test]
-    fn git_commits_new_files_too_and_quotes_nothing() {
+    fn git_commits_what_was_staged_and_quotes_nothing() {
         let git = spec("/usr/bin/git", &[&["commit", "--signoff"], &["push", "origin"]]);
         assert_eq!(git.kinds(), [ScmTask::Commit, ScmTask::Other]);
         assert_eq!(
             git.commands(0, "Fix `x` $(y)"),
-            [words(&["add", "-A"]), words(&["commit", "--signoff", "-m", "Fix `x` $(y)"])]
+            [words(&["commit", "--signoff", "-m", "Fix `x` $(y)"])]
         );
         assert_eq!(git.commands(1, "m"), [words(&["push", "origin"])]);
     }

@@ -49,7 +49,8 @@ impl Session {
         let me =
             Holder { pid: std::process::id(), run: run_id.clone(), command: command.to_owned() };
         let lock_path = project.lock_path();
-        let taken = Lock::take(&lock_path, &me).map_err(|err| unwritable(&lock_path, &err))?;
+        let taken = Lock::take(project.root(), &lock_path, &me)
+            .map_err(|err| unwritable(&lock_path, &err))?;
         let (lock, cut_off) = match taken {
             Taken::Free { lock, cut_off } => (lock, cut_off),
             Taken::Held(holder) => return Err(held(project, holder)),
@@ -108,7 +109,9 @@ fn held(project: &Project, holder: Option<Holder>) -> Error {
         Some(Holder { pid, run, command }) => Error::input(format!(
             "{directory} is in use by `ralph {command}` (process {pid}, run {run})"
         ))
-        .hint(format!("wait for it to end, or stop it: kill {pid}")),
+        .hint(format!(
+            "wait for it to end, or stop it: kill {pid} (a second time ends its agent, too)"
+        )),
         None => Error::input(format!("{directory} is in use by another ralph"))
             .hint("wait for it to end"),
     }

@@ -61,6 +61,17 @@ pub struct AgentSpec {
     pub env: Vec<(OsString, Option<OsString>)>,
 }
 
+impl AgentSpec {
+    /// What people call it: the adapter's name, or that of a program that no adapter knows.
+    pub fn shown_name(&self) -> &str {
+        if self.adapter.name() != "text" {
+            return self.adapter.name();
+        }
+        let name = std::path::Path::new(&self.program).file_name();
+        name.and_then(std::ffi::OsStr::to_str).unwrap_or(&self.program)
+    }
+}
+
 /// Where prompts come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PromptSource {

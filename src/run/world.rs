@@ -133,8 +133,18 @@ impl World for RealWorld {
 
     fn open_log(&mut self, path: &Path) -> io::Result<()> {
         self.log = None;
+        // The name of a log is the same in every run. So it is kept with its run, and the name is
+        // only a link to the latest.
+        self.remove(path)?;
+        let kept = self.files.dir.path.join(path.file_name().unwrap_or_default());
         let options = OpenOptions::new().write(true).create(true).truncate(true).clone();
-        self.log = Some(in_its_directory(path, || options.open(path))?);
+        let linked = in_its_directory(&kept, || options.open(&kept))
+            .and_then(|file| std::fs::hard_link(&kept, path).map(|()| file));
+        // Where there are no links, the well-known name matters more.
+        self.log = Some(match linked {
+            Ok(file) => file,
+            Err(_) => in_its_directory(path, || options.open(path))?,
+        });
         Ok(())
     }
 
@@ -159,18 +169,7 @@ impl World for RealWorld {
         }
         // The next commit must not find run-time files that are not ignored any more.
         self.project.prepare()?;
-        let path = self.project.lock_path();
-        let restore = self.lock.restore(&path, &self.me);
-        let path = path.display();
-        match restore {
-            Ok(false) => {}
-            Ok(true) => restored.push(format!("{path} had been removed; it was put back")),
-            // What is being worked on is worth more than the order of things.
-            Err(err) => restored.push(format!(
-                "{path} had been removed and could not be taken again ({err}): \
-                 another ralph may be at work here"
-            )),
-        }
+        self.lock.restore(&self.project.lock_path(), &self.me)?;
         Ok(restored)
     }
 

@@ -1,8 +1,8 @@
 //! One run at a time in a directory.
 //!
-//! The lock is the operating system's: it ends with the process that holds it, however that process
-//! ends. What the file holds is only a note of who has it. The note is wiped at a proper end, so that
-//! a note without a lock tells of a run that was cut off.
+//! The lock is the operating system's, on the directory itself: it ends with the process that holds
+//! it, however that process ends, and no `git clean` can remove it. A file holds a note of who has it.
+//! The note is wiped at a proper end, so that a note without a lock tells of a run that was cut off.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -21,7 +21,9 @@ pub struct Holder {
 /// A held lock. It is released when this is dropped.
 #[derive(Debug)]
 pub struct Lock {
-    file: File,
+    /// What is locked: the directory, or the note where a file system has no locks for directories.
+    _held: File,
+    note: File,
 }
 
 /// What became of an attempt to take a lock.
@@ -34,53 +36,60 @@ pub enum Taken {
 }
 
 impl Lock {
-    /// Tries to take the lock at `path` without waiting.
-    pub fn take(path: &Path, me: &Holder) -> io::Result<Taken> {
-        let mut file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
-        match file.try_lock() {
+    /// Tries to take the lock of `directory` without waiting. `note` is the file that says who has it.
+    ///
+    /// # Errors
+    /// The note cannot be written, or nothing can be locked.
+    pub fn take(directory: &Path, note: &Path, me: &Holder) -> io::Result<Taken> {
+        let mut note = open_note(note)?;
+        let mut held = File::open(directory)?;
+        let mut locked = held.try_lock();
+        if let Err(TryLockError::Error(_)) = locked {
+            held = note.try_clone()?;
+            locked = held.try_lock();
+        }
+        match locked {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Ok(Taken::Held(read_note(&mut file))),
+            Err(TryLockError::WouldBlock) => return Ok(Taken::Held(read_note(&mut note))),
             Err(TryLockError::Error(err)) => return Err(err),
         }
-        let cut_off = read_note(&mut file);
-        let mut lock = Lock { file };
-        lock.note(Some(me))?;
+        let cut_off = read_note(&mut note);
+        let mut lock = Lock { _held: held, note };
+        lock.write_note(Some(me))?;
         Ok(Taken::Free { lock, cut_off })
     }
 
     /// Gives the lock back: with a note that all is well, or with the note of a run that was cut off
     /// earlier and that nobody has been told of yet.
     pub fn give_back(mut self, cut_off: Option<&Holder>) -> io::Result<()> {
-        self.note(cut_off)
+        self.write_note(cut_off)
     }
 
-    /// Takes the lock again if its file was removed, so that nobody else can; tells whether it had to.
-    /// If somebody else was quicker, the lock is theirs, and the error says so.
+    /// Writes the note again if its file was removed, and tells whether it had to.
     ///
     /// # Errors
-    /// The lock is somebody else's now, or its file cannot be made.
-    pub fn restore(&mut self, path: &Path, me: &Holder) -> io::Result<bool> {
-        if super::runs::is_still_at(&self.file, path) {
+    /// The file cannot be made.
+    pub fn restore(&mut self, note: &Path, me: &Holder) -> io::Result<bool> {
+        if super::runs::is_still_at(&self.note, note) {
             return Ok(false);
         }
-        match Lock::take(path, me)? {
-            Taken::Free { lock, .. } => {
-                *self = lock;
-                Ok(true)
-            }
-            Taken::Held(_) => Err(io::ErrorKind::ResourceBusy.into()),
-        }
+        self.note = open_note(note)?;
+        self.write_note(Some(me))?;
+        Ok(true)
     }
 
-    fn note(&mut self, holder: Option<&Holder>) -> io::Result<()> {
+    fn write_note(&mut self, holder: Option<&Holder>) -> io::Result<()> {
         let text = holder.map(serde_json::to_string).transpose()?.unwrap_or_default();
         // Overwritten first and cut to its length then: on a full disk the old note stays, rather
         // than none.
-        self.file.rewind()?;
-        self.file.write_all(text.as_bytes())?;
-        self.file.set_len(text.len() as u64)
+        self.note.rewind()?;
+        self.note.write_all(text.as_bytes())?;
+        self.note.set_len(text.len() as u64)
     }
+}
+
+fn open_note(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
 }
 
 fn read_note(file: &mut File) -> Option<Holder> {
@@ -102,16 +111,18 @@ mod tests {
     fn a_held_lock_names_its_holder_and_a_released_one_is_clean() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
-        let Taken::Free { lock, cut_off: None } = Lock::take(&path, &holder("a")).unwrap() else {
+        let Taken::Free { lock, cut_off: None } =
+            Lock::take(dir.path(), &path, &holder("a")).unwrap()
+        else {
             panic!("a new lock is free");
         };
-        match Lock::take(&path, &holder("b")).unwrap() {
+        match Lock::take(dir.path(), &path, &holder("b")).unwrap() {
             Taken::Held(Some(who)) => assert_eq!(who, holder("a")),
             other => panic!("{other:?}"),
         }
         lock.give_back(None).unwrap();
         assert!(matches!(
-            Lock::take(&path, &holder("b")).unwrap(),
+            Lock::take(dir.path(), &path, &holder("b")).unwrap(),
             Taken::Free { cut_off: None, .. }
         ));
     }
@@ -121,9 +132,27 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         // Dropping without a release is what a kill does.
-        drop(Lock::take(&path, &holder("a")).unwrap());
-        match Lock::take(&path, &holder("b")).unwrap() {
+        drop(Lock::take(dir.path(), &path, &holder("a")).unwrap());
+        match Lock::take(dir.path(), &path, &holder("b")).unwrap() {
             Taken::Free { cut_off: Some(who), .. } => assert_eq!(who, holder("a")),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn removing_the_note_frees_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let Taken::Free { mut lock, .. } = Lock::take(dir.path(), &path, &holder("a")).unwrap()
+        else {
+            panic!("a new lock is free");
+        };
+        std::fs::remove_file(&path).unwrap();
+        assert!(matches!(Lock::take(dir.path(), &path, &holder("b")).unwrap(), Taken::Held(None)));
+        std::fs::remove_file(&path).unwrap();
+        assert!(lock.restore(&path, &holder("a")).unwrap());
+        match Lock::take(dir.path(), &path, &holder("b")).unwrap() {
+            Taken::Held(Some(who)) => assert_eq!(who, holder("a")),
             other => panic!("{other:?}"),
         }
     }
@@ -134,7 +163,7 @@ mod tests {
         let path = dir.path().join("lock");
         std::fs::write(&path, b"\xff{half").unwrap();
         assert!(matches!(
-            Lock::take(&path, &holder("b")).unwrap(),
+            Lock::take(dir.path(), &path, &holder("b")).unwrap(),
             Taken::Free { cut_off: None, .. }
         ));
     }

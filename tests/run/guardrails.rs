@@ -257,3 +257,19 @@ fn what_is_kept_from_the_agent_is_there_for_guardrails() {
     }));
     run(&project, &["-p", "do it"], &json!([{"print": DONE}])).env("TOKEN", "secret").run().code(0);
 }
+
+#[test]
+fn every_run_keeps_its_own_logs() {
+    let project = Project::new();
+    project.settings(&json!({"guardrails": [{"command": "cat said"}]}));
+    let mut runs = Vec::new();
+    for said in ["first", "second"] {
+        project.write("said", said);
+        run(&project, &["-p", "do it"], &json!([{"print": DONE}])).run().code(0);
+        runs.push(project.newest_run());
+    }
+    let log = "guardrail_001_cat_said.log";
+    assert_eq!(std::fs::read_to_string(runs[0].join(log)).unwrap(), "first");
+    assert_eq!(std::fs::read_to_string(runs[1].join(log)).unwrap(), "second");
+    assert_eq!(project.read(&format!(".ralph/{log}")), "second");
+}

@@ -243,7 +243,11 @@ fn without_a_message_nothing_is_committed() {
     let output = run(&project, &["-p", "do it"], &script).run();
     output.code(5).stderr_has("gave no commit message");
     assert_eq!(subjects(&project), ["First"]);
-    assert_eq!(project.git_command(["status", "--porcelain"]), "?? new\n");
+    assert_eq!(
+        project.git_command(["status", "--porcelain"]),
+        "A  new\n",
+        "what was checked is staged"
+    );
 }
 
 #[test]
@@ -326,4 +330,28 @@ fn what_a_message_costs_is_counted_and_what_leads_to_it_is_no_message() {
     run_with("claude", &project, &["-p", "do it"], &script).run().code(0);
     assert_eq!(subjects(&project)[0], "Add the thing");
     assert_eq!(project.events().find("run_ended")["usage"]["cost_usd"], 0.75);
+}
+
+#[test]
+fn what_is_committed_is_what_the_guardrails_saw() {
+    let project = project(&["commit"]);
+    project.settings(&json!({
+        "scm": {"command": "git", "tasks": ["commit"]},
+        "guardrails": [{"command": "grep -q fixed new.txt"}],
+    }));
+    let script = json!({
+        "sessions": [[{"shell": "echo fixed > new.txt"}, {"print": DONE}]],
+        "commit_message": [{"shell": "echo broken > new.txt; touch sneaked"}, {"print": "Fix it"}],
+    });
+    run(&project, &["-p", "do it"], &script).run().code(0);
+    assert_eq!(project.git_command(["show", "HEAD:new.txt"]), "fixed\n");
+    assert!(!project.git_command(["ls-files"]).contains("sneaked"));
+}
+
+#[test]
+fn changes_that_were_there_before_are_told_of() {
+    let project = project(&["commit"]);
+    project.write("mine.txt", "not the agent's\n");
+    let output = run(&project, &["-p", "do it"], &works(&json!([{"print": DONE}]), "Do it")).run();
+    output.code(0).stderr_has("uncommitted changes are here already").stderr_has("mine.txt");
 }

@@ -151,3 +151,17 @@ fn an_agent_that_is_not_there_is_told_before_anything_is_done() {
     output.code(2).stderr_has("install it");
     assert!(!project.has(".ralph"));
 }
+
+#[test]
+fn the_settings_of_a_directory_above_are_not_silently_left_out() {
+    let project = Project::git();
+    project.settings(&json!({"guardrails": [{"command": "false"}]})).write("src/keep", "");
+    let sub = project.path().join("src");
+    let ralph = project.ralph(["run", "-p", "do it", "-n", "1", "--", "true"]);
+    ralph.current_dir(&sub).run().code(2).stderr_has("the settings of this project are not here");
+    assert!(!project.has("src/.ralph"));
+    // One who says so gets a project of its own.
+    project.write("src/.ralph/settings.json", "{}");
+    let ralph = project.ralph(["run", "-p", "do it", "-n", "1", "--", "true"]);
+    ralph.current_dir(&sub).run().code(1);
+}

@@ -39,10 +39,7 @@ pub enum Input {
     GuardrailEnded {
         failed: Option<Feedback>,
     },
-    /// Whether there is anything to commit.
-    ScmLooked {
-        dirty: bool,
-    },
+    ScmLooked(ScmLook),
     /// The agent's commit message is the driver's to keep; whether there is one is told here.
     ScmTaskEnded {
         ok: bool,
@@ -59,6 +56,15 @@ pub enum Input {
     Broken {
         message: String,
     },
+}
+
+/// What there is to commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScmLook {
+    Clean,
+    Dirty,
+    /// Nobody can tell; why was said.
+    Failed,
 }
 
 /// What the gates say to what the agent claims.

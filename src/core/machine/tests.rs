@@ -421,15 +421,14 @@ fn the_runs_time_ends_everything_else_too() {
     run.give(Input::GuardrailEnded { failed: Some(feedback("x")) });
     assert_eq!(run.outcome(), used_up);
 
-    let scm = vec![ScmTask::Other, ScmTask::Other];
-    let mut run = Loop::start(Rules { budget, scm: scm.clone(), ..rules() });
+    let mut run = Loop::start(Rules { budget, scm: vec![ScmTask::Commit], ..rules() });
     run.agent(done()).until_deadline();
     assert_eq!(run.actions, [Action::EndScmTask], "a look may hang as well");
-    run.give(Input::ScmLooked { dirty: true });
+    run.give(Input::ScmLooked(ScmLook::Dirty));
     assert_eq!(run.outcome(), used_up);
 
-    let mut run = Loop::start(Rules { budget, scm, ..rules() });
-    run.agent(done()).give(Input::ScmLooked { dirty: true }).until_deadline();
+    let mut run = Loop::start(Rules { budget, scm: vec![ScmTask::Other], ..rules() });
+    run.agent(done()).until_deadline();
     assert_eq!(run.actions, [Action::EndScmTask]);
     run.give(Input::ScmTaskEnded { ok: false });
     assert_eq!(run.outcome(), used_up);
@@ -442,10 +441,10 @@ fn the_runs_time_ends_everything_else_too() {
 
 #[test]
 fn a_second_stop_ends_a_look_at_the_repository() {
-    let mut run = Loop::start(Rules { scm: vec![ScmTask::Other], ..rules() });
+    let mut run = Loop::start(Rules { scm: vec![ScmTask::Commit], ..rules() });
     run.agent(done()).give(Input::Stop { signal: "SIGINT", now: true });
     assert!(run.asked(&Action::EndScmTask));
-    run.give(Input::ScmLooked { dirty: true });
+    run.give(Input::ScmLooked(ScmLook::Dirty));
     assert_eq!(run.outcome(), Some((Outcome::Interrupted, 130)));
 }
 
@@ -497,7 +496,7 @@ fn scm_asks_for_a_message_only_when_there_is_something_to_commit() {
     let mut run = Loop::start(Rules { scm, ..rules() });
     run.agent(answered());
     assert!(run.asked(&Action::LookAtScm));
-    run.give(Input::ScmLooked { dirty: true });
+    run.give(Input::ScmLooked(ScmLook::Dirty));
     assert!(run.asked(&Action::StartAgent(Purpose::CommitMessage)));
     run.agent(message);
     assert!(run.asked(&Action::RunScmTask(0)));
@@ -505,7 +504,7 @@ fn scm_asks_for_a_message_only_when_there_is_something_to_commit() {
     assert!(run.asked(&Action::RunScmTask(1)));
     run.give(Input::ScmTaskEnded { ok: true });
     assert!(run.starts_agent());
-    run.agent(done()).give(Input::ScmLooked { dirty: false });
+    run.agent(done()).give(Input::ScmLooked(ScmLook::Clean));
     assert!(run.asked(&Action::SkipScmTask(0, "nothing to commit")));
     assert!(run.asked(&Action::RunScmTask(1)));
     run.give(Input::ScmTaskEnded { ok: true });
@@ -516,11 +515,18 @@ fn scm_asks_for_a_message_only_when_there_is_something_to_commit() {
 fn a_failed_scm_task_spoils_only_the_end() {
     let scm = vec![ScmTask::Other, ScmTask::Other];
     let mut run = Loop::start(Rules { scm, ..rules() });
-    run.agent(answered()).give(Input::ScmLooked { dirty: true });
+    run.agent(answered());
     run.give(Input::ScmTaskEnded { ok: false });
     assert!(run.starts_agent(), "the loop goes on");
-    run.agent(done()).give(Input::ScmLooked { dirty: true });
+    run.agent(done());
     run.give(Input::ScmTaskEnded { ok: false });
+    assert_eq!(run.outcome(), Some((Outcome::CompleteScmFailed, 5)));
+}
+
+#[test]
+fn changes_that_cannot_be_staged_spoil_the_end_too() {
+    let mut run = Loop::start(Rules { scm: vec![ScmTask::Commit], ..rules() });
+    run.agent(done()).give(Input::ScmLooked(ScmLook::Failed));
     assert_eq!(run.outcome(), Some((Outcome::CompleteScmFailed, 5)));
 }
 
@@ -561,13 +567,13 @@ fn work_within_its_budget_is_committed_though_the_budget_is_used_up() {
     // The iteration's: the message is not work, and is asked for.
     let mut run = Loop::start(Rules { scm: scm.clone(), iteration_budget: money, ..rules() });
     run.agent(Report { usage: spent(1.5), ..failed(Class::Limited) });
-    run.give(Input::ScmLooked { dirty: true });
+    run.give(Input::ScmLooked(ScmLook::Dirty));
     assert!(run.asked(&Action::StartAgent(Purpose::CommitMessage)));
     run.give(Input::AgentStarted).give(Input::Used(spent(0.1)));
     assert_eq!(run.actions, []);
     // The run's: nothing may be asked any more, and the work is kept all the same.
     let mut run = Loop::start(Rules { scm, budget: money, ..rules() });
-    run.agent(Report { usage: spent(1.5), ..done() }).give(Input::ScmLooked { dirty: true });
+    run.agent(Report { usage: spent(1.5), ..done() }).give(Input::ScmLooked(ScmLook::Dirty));
     assert!(run.asked(&Action::RunScmTask(0)), "{:?}", run.actions);
 }
 
@@ -841,7 +847,13 @@ proptest! {
                         world.guardrail_failed |= flag;
                         Input::GuardrailEnded { failed: flag.then(|| feedback("no")) }
                     } else if std::mem::take(&mut world.looking) {
-                        Input::ScmLooked { dirty: flag }
+                        Input::ScmLooked(if flag {
+                            ScmLook::Dirty
+                        } else if choice.is_multiple_of(3) {
+                            ScmLook::Failed
+                        } else {
+                            ScmLook::Clean
+                        })
                     } else if std::mem::take(&mut world.scm) {
                         Input::ScmTaskEnded { ok: flag }
                     } else if std::mem::take(&mut world.gates) {
@@ -873,7 +885,7 @@ proptest! {
             } else if std::mem::take(&mut world.guardrail) {
                 Some(Input::GuardrailEnded { failed: None })
             } else if std::mem::take(&mut world.looking) {
-                Some(Input::ScmLooked { dirty: true })
+                Some(Input::ScmLooked(ScmLook::Dirty))
             } else if std::mem::take(&mut world.scm) {
                 Some(Input::ScmTaskEnded { ok: true })
             } else if std::mem::take(&mut world.gates) {

@@ -86,6 +86,10 @@ impl Human {
             Event::StopRequested { now: false, .. } => {
                 let mut pen = self.aside(at);
                 pen.say("Received signal, shutting down...").end();
+                if !self.style.quiet {
+                    let mut pen = self.aside(at);
+                    pen.say("What is running may finish; a second signal ends it now.").end();
+                }
             }
             Event::StopRequested { now: true, signal } => {
                 let mut pen = self.aside(at);
