@@ -1,10 +1,10 @@
 //! `ralph runs` and `ralph replay`: what has happened, read from the journals.
 
 use crate::error::Error;
-use crate::report::replay;
 use crate::report::runs::{Row, RunSummary, json, table};
 use crate::report::screen::Output;
 use crate::report::style::{Capabilities, Style};
+use crate::report::{Pace, replay};
 use crate::state::journal;
 use crate::state::project::Project;
 use crate::state::runs::{self, RunDir};
@@ -57,7 +57,7 @@ pub(super) fn replay(project: &Project, args: &ReplayArgs) -> Result<u8, Error> 
         },
         _ => Style { verbose: args.verbose, ..Style::default() },
     };
-    let mut reporter = super::run::reporter(args.output, style);
+    let mut reporter = super::run::reporter(args.output, style, Pace::OfReader);
     replay::replay(entries, &mut *reporter);
     Ok(0)
 }
