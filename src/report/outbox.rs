@@ -6,7 +6,7 @@
 //! Writes that do not wait would need no thread, but whether writes wait is a property of the terminal
 //! itself, which is shared with the user's shell and everybody else in it.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,9 @@ const MOMENT: Duration = Duration::from_millis(20);
 /// at the end of a slow line is to be seen taking something now and then.
 const PIECE: usize = 4 * 1024;
 
+/// The thread does little, and there may be many runs at once.
+const STACK: usize = 64 * 1024;
+
 /// What a burst leaves allocated.
 const KEPT: usize = 64 * 1024;
 
@@ -33,8 +36,6 @@ type Writers = [Box<dyn Write + Send>; 2];
 pub(super) struct Outbox {
     shared: Arc<Shared>,
     limit: usize,
-    /// The thread starts with the first bytes.
-    writers: Option<Writers>,
     /// It was full, and half of it is not free yet.
     refuses: bool,
     /// Since when nothing has been taken, and how much had been by then, once that matters.
@@ -79,15 +80,15 @@ impl std::fmt::Debug for Outbox {
 
 impl Outbox {
     /// Holds up to `limit` bytes, or one piece that is larger.
-    pub(super) fn new(limit: usize, writers: Writers) -> Self {
-        Outbox {
-            shared: Arc::default(),
-            limit,
-            writers: Some(writers),
-            refuses: false,
-            lagging: None,
-            given_up: false,
-        }
+    ///
+    /// # Errors
+    /// There may be no more threads.
+    pub(super) fn new(limit: usize, writers: Writers) -> io::Result<Self> {
+        let shared = Arc::<Shared>::default();
+        let its = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("display".into()).stack_size(STACK);
+        thread.spawn(move || its.write(writers))?;
+        Ok(Outbox { shared, limit, refuses: false, lagging: None, given_up: false })
     }
 
     /// Whether so many bytes may come now. One that has been full takes nothing until half of it is
@@ -114,7 +115,7 @@ impl Outbox {
     }
 
     /// Takes bytes, whether or not there is room.
-    pub(super) fn push(&mut self, target: Target, bytes: &[u8]) {
+    pub(super) fn push(&self, target: Target, bytes: &[u8]) {
         let mut state = self.shared.lock();
         if bytes.is_empty() || state.gone[target as usize] {
             return;
@@ -126,17 +127,6 @@ impl Outbox {
         queue.bytes.extend_from_slice(bytes);
         state.backlog += bytes.len();
         drop(state);
-        if let Some(writers) = self.writers.take() {
-            let shared = Arc::clone(&self.shared);
-            let thread = std::thread::Builder::new().name("display".into()).stack_size(64 * 1024);
-            // Without a thread nothing can be shown that may not be waited for.
-            if thread.spawn(move || shared.write(writers)).is_err() {
-                let mut state = self.shared.lock();
-                state.gone = [true; 2];
-                state.backlog = 0;
-                state.queue = Batch::default();
-            }
-        }
         self.shared.work.notify_one();
     }
 
@@ -245,7 +235,6 @@ impl Shared {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use std::io;
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     /// A reader that takes something only when it is told to.
@@ -313,7 +302,7 @@ pub(crate) mod tests {
 
     fn outbox(limit: usize) -> (Outbox, Reader) {
         let (reader, writers) = Reader::new();
-        (Outbox::new(limit, writers), reader)
+        (Outbox::new(limit, writers).unwrap(), reader)
     }
 
     const LONG: Duration = Duration::from_secs(30);
@@ -399,7 +388,7 @@ pub(crate) mod tests {
             }
         }
         let (reader, [_, err]) = Reader::new();
-        let mut outbox = Outbox::new(100, [Box::new(Closed), err]);
+        let mut outbox = Outbox::new(100, [Box::new(Closed), err]).unwrap();
         outbox.push(Target::Out, b"a");
         outbox.push(Target::Err, b"b");
         assert_eq!(reader.take(1), [(Target::Err, "b".to_owned())]);

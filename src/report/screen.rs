@@ -164,7 +164,7 @@ struct Outputs {
 
 impl Outputs {
     fn write(&mut self, target: Target, bytes: &[u8]) {
-        match (&mut self.outbox, target) {
+        match (&self.outbox, target) {
             (Some(outbox), _) if self.queued[target as usize] => outbox.push(target, bytes),
             (_, Target::Out) => self.out.write(bytes),
             (_, Target::Err) => self.err.write(bytes),
@@ -244,7 +244,8 @@ impl Screen {
         {
             let writers: [Box<dyn Write + Send>; 2] =
                 [Box::new(Unbuffered(out)), Box::new(Unbuffered(err))];
-            self.outputs.outbox = Some(Outbox::new(limit, writers));
+            // Without a thread it is better to wait than to say nothing.
+            self.outputs.outbox = Outbox::new(limit, writers).ok();
             self.outputs.queued = queued;
         }
         self.notice = notice;
@@ -653,7 +654,7 @@ pub(crate) mod tests {
     fn stuck(one_terminal: bool, width: Option<usize>, limit: usize) -> (Screen, Reader) {
         let (mut screen, ..) = screen(one_terminal, width);
         let (reader, writers) = Reader::new();
-        screen.outputs.outbox = Some(Outbox::new(limit, writers));
+        screen.outputs.outbox = Outbox::new(limit, writers).ok();
         screen.outputs.queued = [true; 2];
         screen.notice = |lines, out| drop(writeln!(out, "({lines} missing)"));
         (screen, reader)
