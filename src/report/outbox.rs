@@ -388,7 +388,7 @@ pub(crate) mod tests {
             }
         }
         let (reader, [_, err]) = Reader::new();
-        let mut outbox = Outbox::new(100, [Box::new(Closed), err]).unwrap();
+        let outbox = Outbox::new(100, [Box::new(Closed), err]).unwrap();
         outbox.push(Target::Out, b"a");
         outbox.push(Target::Err, b"b");
         assert_eq!(reader.take(1), [(Target::Err, "b".to_owned())]);

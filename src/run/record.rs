@@ -72,6 +72,6 @@ impl Recorder {
 
     /// Waits a moment for those who are slow to read, and says whether more waiting is worth it.
     pub fn lags(&mut self, patience: Duration) -> bool {
-        self.reporters.iter_mut().fold(false, |lags, reporter| reporter.lags(patience) || lags)
+        self.reporters.iter_mut().any(|reporter| reporter.lags(patience))
     }
 }

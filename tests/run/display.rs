@@ -25,7 +25,7 @@ const FORMS: [(&str, usize); 2] = [("human", MUCH), ("json", 4_000)];
 
 /// Starts a run whose standard output is a pipe.
 fn start(project: &Project, args: &[&str], script: &Value) -> (Running, PipeReader) {
-    let (reader, writer) = std::io::pipe().unwrap();
+    let (reader, writer) = std::io::pipe().expect("a pipe");
     let args = [&["-p", "do it"], args].concat();
     (run(project, &args, script).start_onto(Some(writer.into())), reader)
 }
