@@ -15,11 +15,10 @@ use crate::core::rules::{Budget, RateLimit, Retry, RetryScope, Rules};
 use crate::core::text;
 use crate::error::Error;
 use crate::process;
-use crate::report::Reporter;
 use crate::report::human::Human;
 use crate::report::json::Json;
-use crate::report::screen::Output;
 use crate::report::style::{Capabilities, Style};
+use crate::report::{Pace, Reporter};
 use crate::run::driver;
 use crate::run::session::{Keep, Session};
 use crate::run::spec::{AgentSpec, GuardrailSpec, PromptSource, RunSpec, ScmSpec};
@@ -71,7 +70,8 @@ pub(super) fn run(project: &Project, args: &RunArgs, extra: Vec<Flag>) -> Result
     let mut preface = preface(&spec, &loaded);
     preface.extend(unsaved.map(|message| Event::Warning { message: message.into() }));
     let style = style(&args.common, settings);
-    carry_out(project, spec, settings, preface, reporter(args.common.output, style))
+    let reporter = reporter(args.common.output, style, Pace::OfRun);
+    carry_out(project, spec, settings, preface, reporter)
 }
 
 /// Runs what the spec says, in a project of its own while it lasts.
@@ -507,10 +507,10 @@ pub(super) fn style(args: &LoopArgs, settings: &Settings) -> Style {
     }
 }
 
-pub(super) fn reporter(form: OutputForm, style: Style) -> Box<dyn Reporter> {
+pub(super) fn reporter(form: OutputForm, style: Style, pace: Pace) -> Box<dyn Reporter> {
     match form {
-        OutputForm::Json => Box::new(Json::new(Output::stdout())),
-        OutputForm::Human | OutputForm::Plain => Box::new(Human::stdio(style)),
+        OutputForm::Json => Box::new(Json::stdio(pace)),
+        OutputForm::Human | OutputForm::Plain => Box::new(Human::stdio(style, pace)),
     }
 }
 

@@ -4,10 +4,10 @@ use std::io::{self, Write};
 
 use crate::core::event::Event;
 use crate::error::Error;
-use crate::report::replay;
 use crate::report::runs::{Row, RunSummary, json, table};
 use crate::report::screen::Output;
 use crate::report::style::{Capabilities, Style};
+use crate::report::{Pace, replay};
 use crate::state::journal;
 use crate::state::project::Project;
 use crate::state::runs::{self, RunDir};
@@ -60,7 +60,7 @@ pub(super) fn replay(project: &Project, args: &ReplayArgs) -> Result<u8, Error> 
         },
         _ => Style { verbose: args.verbose, ..Style::default() },
     };
-    let mut reporter = super::run::reporter(args.output, style);
+    let mut reporter = super::run::reporter(args.output, style, Pace::OfReader);
     let mut ended = false;
     let watched = entries.inspect(|entry| ended |= matches!(entry.event, Event::RunEnded { .. }));
     replay::replay(watched, &mut *reporter);

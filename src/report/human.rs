@@ -10,14 +10,15 @@ mod words;
 mod tests;
 
 use std::io::Write;
+use std::time::Duration;
 
 use jiff::tz::TimeZone;
 
-use super::Reporter;
 use super::screen::{Output, Screen, Target};
 use super::status::Status;
 use super::style::{Marks, Paint, Style};
 use super::visible::{self, Cleaner};
+use super::{Pace, Reporter};
 use crate::core::event::{Event, Purpose, Stamp, Stream};
 use crate::core::text;
 use words::plural;
@@ -32,6 +33,11 @@ const MAX_DETAIL: usize = 500;
 const MAX_PROMPT: usize = 200;
 /// What a long text leaves allocated for the next one.
 const KEPT: usize = 256 * 1024;
+
+/// What waits for a terminal or a pager that is slow.
+const QUEUE_BYTES: usize = 4 << 20;
+/// How long an error on the way out waits for one.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// What a line belongs to. An empty line stands between lines that belong to different things.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,9 +152,13 @@ impl Pen<'_> {
 
 impl Human {
     /// The face on standard output and standard error, in local time.
-    pub fn stdio(style: Style) -> Self {
+    pub fn stdio(style: Style, pace: Pace) -> Self {
         let (status, color) = (style.status && !style.quiet, style.color_errors);
-        let screen = Screen::new(Output::stdout(), Output::stderr(), status, color);
+        let mut screen = Screen::new(Output::stdout(), Output::stderr(), status, color);
+        if pace == Pace::OfRun {
+            let notice = if style.emoji { skipped } else { skipped_plain };
+            screen = screen.without_waiting(QUEUE_BYTES, notice);
+        }
         Human::new(style, TimeZone::system, screen)
     }
 
@@ -454,7 +464,11 @@ impl Reporter for Human {
         if let Some(status) = &mut self.status {
             status.end();
         }
-        self.flush();
+        self.screen.finish();
+    }
+
+    fn lags(&mut self, patience: Duration) -> bool {
+        self.screen.lags(patience)
     }
 }
 
@@ -463,8 +477,22 @@ impl Drop for Human {
     fn drop(&mut self) {
         if !self.finished {
             self.finish();
+            while self.lags(LAST_WORDS) {}
         }
     }
+}
+
+fn skipped(lines: u64, out: &mut Vec<u8>) {
+    tell_of_skipped("…", lines, out);
+}
+
+fn skipped_plain(lines: u64, out: &mut Vec<u8>) {
+    tell_of_skipped("...", lines, out);
+}
+
+fn tell_of_skipped(more: &str, lines: u64, out: &mut Vec<u8>) {
+    let were = if lines == 1 { "line was" } else { "lines were" };
+    let _ = writeln!(out, "{more} {lines} {were} not shown; `ralph replay` has them");
 }
 
 /// What came out of the agent's streams, rather than from the run itself.

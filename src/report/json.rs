@@ -1,36 +1,63 @@
 //! Events for programs: the journal's own lines on standard output, each as soon as it is written.
 
-use super::Reporter;
-use super::screen::Output;
+use std::io::Write;
+use std::time::Duration;
+
+use super::screen::{Output, Screen, Target};
+use super::{Pace, Reporter};
 use crate::core::event::{Event, Stamp};
+
+/// What waits for a program that is slow: as much as most runs have in all, since a program cannot
+/// guess what it was not told.
+const QUEUE_BYTES: usize = 64 << 20;
 
 /// `--output json`.
 #[derive(Debug)]
 pub struct Json {
-    out: Output,
-    buffer: Vec<u8>,
+    screen: Screen,
 }
 
 impl Json {
     pub fn new(out: Output) -> Self {
-        Json { out, buffer: Vec::new() }
+        Json { screen: Screen::new(out, Output::nobody(), false, false) }
     }
+
+    /// The events on standard output.
+    pub fn stdio(pace: Pace) -> Self {
+        let Json { screen } = Json::new(Output::stdout());
+        match pace {
+            Pace::OfReader => Json { screen },
+            Pace::OfRun => Json { screen: screen.without_waiting(QUEUE_BYTES, skipped) },
+        }
+    }
+}
+
+/// The one line that is in no journal.
+fn skipped(events: u64, out: &mut Vec<u8>) {
+    let _ = writeln!(out, r#"{{"event":"display_skipped","events":{events}}}"#);
 }
 
 impl Reporter for Json {
     fn event(&mut self, _at: Stamp, _event: &Event<'_>) {}
 
     fn line(&mut self, line: &[u8]) {
-        if !self.out.is_gone() {
-            self.buffer.extend_from_slice(line);
-            self.buffer.push(b'\n');
+        if !self.screen.is_gone() {
+            let out = self.screen.to(Target::Out);
+            out.extend_from_slice(line);
+            out.push(b'\n');
         }
     }
 
     fn flush(&mut self) {
-        self.out.write(&self.buffer);
-        self.buffer.clear();
-        self.buffer.shrink_to(256 * 1024);
+        self.screen.flush("");
+    }
+
+    fn finish(&mut self) {
+        self.screen.finish();
+    }
+
+    fn lags(&mut self, patience: Duration) -> bool {
+        self.screen.lags(patience)
     }
 }
 
@@ -53,6 +80,6 @@ mod tests {
         json.line(b"x");
         json.flush();
         json.line(b"y");
-        assert!(json.buffer.is_empty(), "nothing is kept for nobody");
+        assert!(json.screen.to(Target::Out).is_empty(), "nothing is kept for nobody");
     }
 }

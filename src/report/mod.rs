@@ -3,10 +3,12 @@
 //! [`human`] is what a person sees in a terminal, with [`status`] as the line beneath it; [`json`] is
 //! the same events for programs; [`replay`] shows a past run to any face; [`runs`] is the list of past
 //! runs. What a face may print where, and in which signs, is decided by [`style`]; [`visible`] keeps
-//! what an agent printed from steering the terminal, and [`screen`] is the one place that writes.
+//! what an agent printed from steering the terminal, and [`screen`] is the one place that writes; with
+//! an `outbox` before it, nobody who does not read can stop a run.
 
 pub mod human;
 pub mod json;
+mod outbox;
 pub mod replay;
 pub mod runs;
 pub mod screen;
@@ -14,7 +16,18 @@ pub mod status;
 pub mod style;
 pub mod visible;
 
+use std::time::Duration;
+
 use crate::core::event::{Event, Stamp};
+
+/// Who waits for whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// Everything is shown, however long somebody takes to read it.
+    OfReader,
+    /// A reader that stands still misses something, and is told how much.
+    OfRun,
+}
 
 /// Shows events to somebody.
 ///
@@ -37,5 +50,11 @@ pub trait Reporter {
     /// The last call: shows what is left and leaves the terminal as it was found.
     fn finish(&mut self) {
         self.flush();
+    }
+    /// After the last call: waits a moment for somebody who is slow to read, and says whether more
+    /// waiting is worth it. It is not once everything was read, or nothing was for `patience`; and
+    /// then it never is again.
+    fn lags(&mut self, _patience: Duration) -> bool {
+        false
     }
 }

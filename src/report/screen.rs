@@ -3,13 +3,20 @@
 //! A face collects bytes for both in the order in which they are to appear; a flush writes them in as
 //! few writes as that order allows: one, when both are the same terminal. A live area beneath (an
 //! unfinished line of the agent's, and the status line) is taken away before and drawn again after.
+//!
+//! Behind an [`Outbox`] a flush never waits for long. What a reader does not take in time is kept as
+//! far as its end is concerned, and the rest is counted; once there is room again, the number is shown
+//! where the lines are missing.
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
+use rustix::fs::FileType;
 use rustix::io::Errno;
 
+use super::outbox::Outbox;
 use super::style::Paint;
 use super::visible::{self, Cleaner};
 
@@ -50,6 +57,23 @@ impl Output {
     /// Writes to anything that takes bytes.
     pub fn new(writer: impl Write + 'static) -> Self {
         Output { writer: Some(Box::new(writer)), fd: None }
+    }
+
+    /// Nobody at all.
+    pub fn nobody() -> Self {
+        Output { writer: None, fd: None }
+    }
+
+    /// Whether a write may last for as long as a reader likes. Files and `/dev/null` have none.
+    fn may_wait(&self) -> bool {
+        let Some(fd) = self.fd else { return false };
+        match rustix::fs::fstat(fd).map(|stat| FileType::from_raw_mode(stat.st_mode)) {
+            Ok(FileType::RegularFile) => false,
+            Ok(FileType::CharacterDevice) => rustix::termios::isatty(fd),
+            Ok(_) => true,
+            // It is closed, which is told at once.
+            Err(_) => false,
+        }
     }
 
     pub fn is_terminal(&self) -> bool {
@@ -125,11 +149,41 @@ struct Live {
     now_open: String,
 }
 
+/// How to tell of lines that were left out, as a line.
+pub type Notice = fn(lines: u64, out: &mut Vec<u8>);
+
+/// Both outputs, and the queue before those that somebody reads.
+#[derive(Debug)]
+struct Outputs {
+    out: Output,
+    err: Output,
+    outbox: Option<Outbox>,
+    /// Which of them are behind the queue.
+    queued: [bool; 2],
+}
+
+impl Outputs {
+    fn write(&mut self, target: Target, bytes: &[u8]) {
+        match (&self.outbox, target) {
+            (Some(outbox), _) if self.queued[target as usize] => outbox.push(target, bytes),
+            (_, Target::Out) => self.out.write(bytes),
+            (_, Target::Err) => self.err.write(bytes),
+        }
+    }
+
+    fn is_gone(&self, target: Target) -> bool {
+        match (&self.outbox, target) {
+            (Some(outbox), _) if self.queued[target as usize] => outbox.is_gone(target),
+            (_, Target::Out) => self.out.is_gone(),
+            (_, Target::Err) => self.err.is_gone(),
+        }
+    }
+}
+
 /// Standard output and standard error, in one order.
 #[derive(Debug)]
 pub struct Screen {
-    out: Output,
-    err: Output,
+    outputs: Outputs,
     one_terminal: bool,
     /// The status line may be coloured.
     color: bool,
@@ -139,6 +193,11 @@ pub struct Screen {
     live: Option<Live>,
     frame: Vec<u8>,
     scratch: String,
+    notice: Notice,
+    /// Lines that were left out and not told of.
+    missing: u64,
+    /// The last line on standard output has no end yet.
+    in_line: bool,
 }
 
 /// What is assumed of a terminal that does not tell.
@@ -147,6 +206,13 @@ const USUAL_WIDTH: usize = 80;
 /// How much of an unfinished line is looked at to show its end.
 const OPEN_WINDOW: usize = 8 * 1024;
 
+/// How much is kept to be shown first when somebody reads again.
+const HELD: usize = 64 * 1024;
+
+/// A status line is not added to a queue that is longer: only the last one matters, and it comes
+/// again.
+const QUEUE_FOR_STATUS: usize = 1024;
+
 impl Screen {
     /// `status` asks for the area beneath the text, if standard error is a terminal.
     pub fn new(out: Output, err: Output, status: bool, color: bool) -> Self {
@@ -154,15 +220,36 @@ impl Screen {
             .then(|| Live { width: err.width().unwrap_or(USUAL_WIDTH), ..Live::default() });
         Screen {
             one_terminal: out.is_same_terminal(&err),
-            out,
-            err,
+            outputs: Outputs { out, err, outbox: None, queued: [false; 2] },
             color,
             buffer: Vec::new(),
             segments: Vec::new(),
             live,
             frame: Vec::new(),
             scratch: String::new(),
+            notice: |_, _| {},
+            missing: 0,
+            in_line: false,
         }
+    }
+
+    /// From now on nobody who does not read holds anybody up. Up to `limit` bytes wait for them, and
+    /// `notice` tells of what was left out then.
+    #[must_use]
+    pub fn without_waiting(mut self, limit: usize, notice: Notice) -> Self {
+        let Outputs { out, err, .. } = &self.outputs;
+        let queued = [out.may_wait(), err.may_wait()];
+        if let (Some(out), Some(err)) = (out.fd.or(err.fd), err.fd.or(out.fd))
+            && queued != [false; 2]
+        {
+            let writers: [Box<dyn Write + Send>; 2] =
+                [Box::new(Unbuffered(out)), Box::new(Unbuffered(err))];
+            // Without a thread it is better to wait than to say nothing.
+            self.outputs.outbox = Outbox::new(limit, writers).ok();
+            self.outputs.queued = queued;
+        }
+        self.notice = notice;
+        self
     }
 
     /// A screen whose outputs are taken for a terminal of this width.
@@ -186,11 +273,12 @@ impl Screen {
 
     /// Neither output has a reader any more.
     pub fn is_gone(&self) -> bool {
-        self.out.is_gone() && (self.one_terminal || self.err.is_gone())
+        self.outputs.is_gone(Target::Out)
+            && (self.one_terminal || self.outputs.is_gone(Target::Err))
     }
 
     pub fn resized(&mut self) {
-        if let (Some(live), Some(width)) = (&mut self.live, self.err.width()) {
+        if let (Some(live), Some(width)) = (&mut self.live, self.outputs.err.width()) {
             live.width = width;
         }
     }
@@ -205,6 +293,30 @@ impl Screen {
 
     /// Writes what was collected, with `status` beneath it; an empty one takes the area away.
     pub fn flush(&mut self, status: &str) {
+        if let Some(outbox) = &mut self.outputs.outbox
+            && !self.buffer.is_empty()
+            && !outbox.has_room(self.buffer.len())
+        {
+            self.hold();
+            return;
+        }
+        self.show(status);
+    }
+
+    /// The same for the last time: there will be no later flush for what cannot be taken now.
+    pub fn finish(&mut self) {
+        self.show("");
+    }
+
+    /// Waits a moment for everything to be read; see [`super::Reporter::lags`].
+    pub fn lags(&mut self, patience: Duration) -> bool {
+        self.outputs.outbox.as_mut().is_some_and(|outbox| outbox.lags(patience))
+    }
+
+    fn show(&mut self, status: &str) {
+        if self.missing > 0 {
+            self.tell_of_missing();
+        }
         let Some(live) = &mut self.live else {
             self.write_all();
             return;
@@ -221,7 +333,12 @@ impl Screen {
         } else {
             self.segments.iter().any(|(to, _)| *to == Target::Err)
         };
-        let redraws = moves || status != live.status || live.now_open != live.open;
+        let busy = || {
+            let outbox = self.outputs.outbox.as_ref();
+            outbox.is_some_and(|outbox| outbox.backlog() > QUEUE_FOR_STATUS)
+        };
+        let changed = status != live.status || live.now_open != live.open;
+        let redraws = moves || changed && (status.is_empty() || !busy());
         if !redraws {
             if !self.one_terminal {
                 self.write_all();
@@ -235,17 +352,15 @@ impl Screen {
         } else {
             for (target, bytes) in segments(&self.segments, &self.buffer) {
                 match target {
-                    Target::Out => self.out.write(bytes),
+                    Target::Out => self.outputs.write(Target::Out, bytes),
                     Target::Err => self.frame.extend_from_slice(bytes),
                 }
             }
         }
         live.draw(status, self.color, &mut self.frame);
-        if self.one_terminal {
-            self.out.write(&self.frame);
-        } else {
-            self.err.write(&self.frame);
-        }
+        let target = if self.one_terminal { Target::Out } else { Target::Err };
+        self.outputs.write(target, &self.frame);
+        self.note_end(ready);
         self.buffer.drain(..ready);
         self.segments.clear();
         if !self.buffer.is_empty() {
@@ -256,18 +371,81 @@ impl Screen {
 
     fn write_all(&mut self) {
         if self.one_terminal {
-            self.out.write(&self.buffer);
+            self.outputs.write(Target::Out, &self.buffer);
         } else {
             for (target, bytes) in segments(&self.segments, &self.buffer) {
-                match target {
-                    Target::Out => self.out.write(bytes),
-                    Target::Err => self.err.write(bytes),
-                }
+                self.outputs.write(target, bytes);
             }
         }
+        self.note_end(self.buffer.len());
         self.buffer.clear();
         self.segments.clear();
         self.trim();
+    }
+
+    /// Remembers whether the last line on standard output is a whole one.
+    fn note_end(&mut self, written: usize) {
+        let last_out = segments(&self.segments, &self.buffer[..written])
+            .filter(|(target, _)| self.one_terminal || *target == Target::Out)
+            .filter_map(|(_, bytes)| bytes.last())
+            .last();
+        if let Some(last) = last_out {
+            self.in_line = *last != b'\n';
+        }
+    }
+
+    /// There is no room for what was collected. What nobody has to read is written; of the rest the
+    /// last lines are kept, and those before them are counted.
+    fn hold(&mut self) {
+        if self.outputs.queued != [true; 2] {
+            let mut kept = Vec::new();
+            let mut only = None;
+            for (target, bytes) in segments(&self.segments, &self.buffer) {
+                if self.outputs.queued[target as usize] {
+                    kept.extend_from_slice(bytes);
+                    only = Some((target, 0));
+                } else {
+                    self.outputs.write(target, bytes);
+                }
+            }
+            self.buffer = kept;
+            self.segments.clear();
+            self.segments.extend(only);
+        }
+        let Some(excess) = self.buffer.len().checked_sub(HELD) else { return };
+        let end = memchr::memchr(b'\n', &self.buffer[excess..]).map(|end| excess + end);
+        let Some(end) = end.or_else(|| memchr::memrchr(b'\n', &self.buffer[..excess])) else {
+            return;
+        };
+        let cut = end + 1;
+        self.missing += memchr::memchr_iter(b'\n', &self.buffer[..cut]).count() as u64;
+        self.buffer.drain(..cut);
+        // The run of bytes that was cut through begins at the cut.
+        let first = self.segments.iter().rposition(|(_, start)| *start <= cut).unwrap_or(0);
+        self.segments.drain(..first);
+        for (_, start) in &mut self.segments {
+            *start = start.saturating_sub(cut);
+        }
+        self.trim();
+    }
+
+    /// Puts the notice before what was kept.
+    fn tell_of_missing(&mut self) {
+        let target = if self.outputs.queued[0] { Target::Out } else { Target::Err };
+        let mut notice = Vec::new();
+        if std::mem::take(&mut self.in_line) && target == Target::Out {
+            // The end of that line is among what is missing, and with it the end of its colour.
+            if self.color {
+                notice.extend_from_slice(b"\x1b[0m");
+            }
+            notice.push(b'\n');
+        }
+        (self.notice)(std::mem::take(&mut self.missing), &mut notice);
+        for (_, start) in &mut self.segments {
+            *start += notice.len();
+        }
+        self.segments.insert(0, (target, 0));
+        self.buffer.splice(..0, notice);
     }
 
     /// One large burst must not hold its memory for the rest of the night.
@@ -279,16 +457,15 @@ impl Screen {
     }
 }
 
-/// The runs of bytes, each with its target.
-fn segments<'b>(
+/// The runs of bytes, each with its target. Those that begin after the end of `buffer` are left out.
+pub(super) fn segments<'b>(
     starts: &'b [(Target, usize)],
     buffer: &'b [u8],
 ) -> impl Iterator<Item = (Target, &'b [u8])> {
     let ends = starts.iter().skip(1).map(|(_, start)| *start);
-    starts
-        .iter()
-        .zip(ends.chain([buffer.len()]))
-        .map(|((target, start), end)| (*target, &buffer[*start..end]))
+    starts.iter().zip(ends.chain([buffer.len()])).map_while(|((target, start), end)| {
+        Some((*target, buffer.get(*start..end.min(buffer.len()))?))
+    })
 }
 
 impl Live {
@@ -345,6 +522,7 @@ impl Live {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::report::outbox::tests::Reader;
     use std::cell::RefCell;
     use std::rc::Rc;
 
@@ -471,5 +649,120 @@ pub(crate) mod tests {
         screen.to(Target::Err).extend(b"w\n");
         screen.flush("");
         assert!(screen.is_gone());
+    }
+
+    fn stuck(one_terminal: bool, width: Option<usize>, limit: usize) -> (Screen, Reader) {
+        let (mut screen, ..) = screen(one_terminal, width);
+        let (reader, writers) = Reader::new();
+        screen.outputs.outbox = Outbox::new(limit, writers).ok();
+        screen.outputs.queued = [true; 2];
+        screen.notice = |lines, out| drop(writeln!(out, "({lines} missing)"));
+        (screen, reader)
+    }
+
+    /// Reads all that there is.
+    fn drain(screen: &mut Screen, reader: &Reader) -> String {
+        let backlog = screen.outputs.outbox.as_ref().unwrap().backlog();
+        let text = reader.take(backlog).into_iter().map(|(_, text)| text).collect();
+        while screen.lags(Duration::from_secs(30)) {}
+        text
+    }
+
+    #[test]
+    fn a_reader_that_stands_still_is_told_how_much_it_missed_and_gets_the_last_of_it() {
+        let (mut screen, reader) = stuck(false, None, 100_000);
+        let mut number = 0;
+        let mut say = |screen: &mut Screen, flushes: usize| {
+            for _ in 0..flushes {
+                for _ in 0..100 {
+                    let target = if number % 7 == 0 { Target::Err } else { Target::Out };
+                    writeln!(screen.to(target), "{number:09}").unwrap();
+                    number += 1;
+                }
+                screen.flush("");
+                assert!(screen.buffer.len() <= HELD);
+            }
+            number
+        };
+        say(&mut screen, 500);
+        let first = drain(&mut screen, &reader);
+        assert_eq!(first.len(), 100_000, "no more than the limit is kept");
+        let said = say(&mut screen, 1);
+        let second = drain(&mut screen, &reader);
+        let lines: Vec<&str> = first.lines().chain(second.lines()).collect();
+        let notice = lines.iter().position(|line| line.starts_with('(')).unwrap();
+        let missing: u64 = lines[notice][1..].split(' ').next().unwrap().parse().unwrap();
+        let shown = |line: &&str| line.parse::<u64>().unwrap();
+        let before: Vec<u64> = lines[..notice].iter().map(shown).collect();
+        let after: Vec<u64> = lines[notice + 1..].iter().map(shown).collect();
+        assert_eq!(before, (0..10_000).collect::<Vec<_>>());
+        assert_eq!(after, (10_000 + missing..said).collect::<Vec<_>>());
+        assert_eq!(screen.missing, 0);
+    }
+
+    #[test]
+    fn a_line_whose_end_is_missing_is_ended() {
+        let (mut screen, reader) = stuck(false, None, 10);
+        screen.to(Target::Out).extend(b"broken off");
+        screen.flush("");
+        screen.to(Target::Out).extend([b'x'; HELD]);
+        screen.to(Target::Out).extend(b"\nshown\n");
+        screen.flush("");
+        assert_eq!(drain(&mut screen, &reader), "broken off");
+        screen.flush("");
+        assert_eq!(drain(&mut screen, &reader), "\n(1 missing)\nshown\n");
+    }
+
+    #[test]
+    fn the_last_words_are_there_for_somebody_who_reads_late() {
+        let (mut screen, reader) = stuck(false, None, 10);
+        screen.to(Target::Out).extend(b"0123456789\n");
+        screen.flush("");
+        screen.to(Target::Out).extend(b"the end\n");
+        screen.flush("");
+        screen.finish();
+        assert_eq!(drain(&mut screen, &reader), "0123456789\nthe end\n");
+    }
+
+    #[test]
+    fn status_lines_do_not_queue_up() {
+        let (mut screen, reader) = stuck(true, Some(40), 1 << 20);
+        for second in 0..10_000 {
+            screen.flush(&format!("{second} s"));
+        }
+        assert!(screen.outputs.outbox.as_ref().unwrap().backlog() < 2 * QUEUE_FOR_STATUS);
+        drain(&mut screen, &reader);
+        screen.flush("the last");
+        assert_eq!(drain(&mut screen, &reader), "\r\x1b[Jthe last\r");
+        screen.finish();
+        assert_eq!(drain(&mut screen, &reader), "\r\x1b[J");
+    }
+
+    #[test]
+    fn what_is_drawn_is_what_was_taken() {
+        let (mut screen, reader) = stuck(true, Some(40), 20);
+        screen.to(Target::Out).extend(b"0123456789\n");
+        screen.flush("first");
+        screen.to(Target::Out).extend(b"0123456789\n");
+        screen.flush("second");
+        assert_eq!(drain(&mut screen, &reader), "0123456789\nfirst\r");
+        screen.flush("third");
+        assert_eq!(drain(&mut screen, &reader), "\r\x1b[J0123456789\nthird\r");
+    }
+
+    #[test]
+    fn a_file_gets_everything_though_a_terminal_takes_nothing() {
+        let (mut screen, _reader) = stuck(false, None, 10);
+        let file = Sink::default();
+        screen.outputs.out = file.output();
+        screen.outputs.queued = [false, true];
+        for _ in 0..3 {
+            screen.to(Target::Err).extend(b"warning: much\n");
+            screen.to(Target::Out).extend(b"a\n");
+            screen.flush("");
+        }
+        assert_eq!(file.text(), "a\na\na\n");
+        assert_eq!(screen.buffer, b"warning: much\nwarning: much\n");
+        assert_eq!(screen.segments, [(Target::Err, 0)]);
     }
 }

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use crate::agent::{PromptVia, Request};
 use crate::core::completion::{Detector, Rule};
@@ -29,6 +30,11 @@ use super::world::{Record, World};
 
 /// How long a run that has ended waits for the command that tells of it.
 const NOTIFY_MS: u64 = 10_000;
+
+/// How long a run that has ended waits for somebody who takes nothing of what it has to say.
+const READER: Duration = Duration::from_secs(2);
+/// The same after a signal.
+const READER_INTERRUPTED: Duration = Duration::from_millis(200);
 
 /// How a run came out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,6 +135,7 @@ impl<W: World> Driver<'_, W> {
                 self.await_notifiers(&mut buf);
                 self.world.sync();
                 self.recorder.finish();
+                self.await_readers(&mut buf);
                 return finish;
             }
             let until = self.next_wake();
@@ -722,6 +729,20 @@ impl<W: World> Driver<'_, W> {
             }
         }
         self.commit();
+    }
+
+    /// Gives those who are slow to read a moment for the last words. After a signal nobody wants to
+    /// wait for them for long, and after one more not at all.
+    fn await_readers(&mut self, buf: &mut Vec<u8>) {
+        let patience = if self.signals > 0 { READER_INTERRUPTED } else { READER };
+        while self.recorder.lags(patience) {
+            let now = self.world.now().mono_ms;
+            if let Occurrence::Signal(signal) = self.world.wait(Some(now), buf)
+                && signal != Signal::Resize
+            {
+                self.recorder.lags(Duration::ZERO);
+            }
+        }
     }
 
     // Both.

@@ -1,6 +1,7 @@
 //! From an event to the journal and then to everybody who watches.
 
 use std::io;
+use std::time::Duration;
 
 use crate::core::event::{Event, Stamp};
 use crate::report::Reporter;
@@ -67,5 +68,10 @@ impl Recorder {
         for reporter in &mut self.reporters {
             reporter.finish();
         }
+    }
+
+    /// Waits a moment for those who are slow to read, and says whether more waiting is worth it.
+    pub fn lags(&mut self, patience: Duration) -> bool {
+        self.reporters.iter_mut().any(|reporter| reporter.lags(patience))
     }
 }

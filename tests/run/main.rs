@@ -7,6 +7,7 @@ mod support;
 
 mod agent;
 mod completion;
+mod display;
 mod faces;
 mod failures;
 mod guardrails;

@@ -410,7 +410,13 @@ impl Ralph {
     /// Starts it. Its streams are files: nobody has to read them for it to go on, and a process that
     /// it leaves behind cannot keep the test waiting for their end.
     #[track_caller]
-    pub(crate) fn start(mut self) -> Running {
+    pub(crate) fn start(self) -> Running {
+        self.start_onto(None)
+    }
+
+    /// Starts it with this as its standard output.
+    #[track_caller]
+    pub(crate) fn start_onto(mut self, stdout: Option<Stdio>) -> Running {
         let mut stdin = tempfile::tempfile().expect("a temporary file");
         stdin.write_all(&self.stdin).expect("standard input");
         stdin.rewind().expect("standard input");
@@ -419,10 +425,12 @@ impl Ralph {
         let child = self
             .command
             .stdin(stdin)
-            .stdout(into(&streams[0]))
+            .stdout(stdout.unwrap_or_else(|| into(&streams[0])))
             .stderr(into(&streams[1]))
             .spawn()
             .unwrap_or_else(|error| panic!("{:?}: {error}", self.command));
+        // It holds its end of the pipe that it was given.
+        drop(self.command);
         Running { child, streams, deadline: Instant::now() + self.deadline }
     }
 

@@ -1,0 +1,400 @@
+//! Writes for those who must not wait for whoever reads.
+//!
+//! A terminal that was stopped by Ctrl+S, or a pager that nobody scrolls, takes no bytes for as long
+//! as it likes, and a write to it lasts as long. So the writes are another thread's, which has what
+//! is to be written in one queue for both outputs: its size is limited and its order is kept.
+//! Writes that do not wait would need no thread, but whether writes wait is a property of the terminal
+//! itself, which is shared with the user's shell and everybody else in it.
+
+use std::io::{self, Write};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::screen::Target;
+
+/// How long a full queue is waited for before anything is left out: a reader that is slow makes room
+/// meanwhile, and nobody notices that a signal is heard so much later.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// How long [`Outbox::lags`] waits before it tells.
+const MOMENT: Duration = Duration::from_millis(20);
+
+/// The most that goes into one write, which tells nothing of how far it is while it lasts. A reader
+/// at the end of a slow line is to be seen taking something now and then.
+const PIECE: usize = 4 * 1024;
+
+/// The thread does little, and there may be many runs at once.
+const STACK: usize = 64 * 1024;
+
+/// What a burst leaves allocated.
+const KEPT: usize = 64 * 1024;
+
+/// Where each output really goes.
+type Writers = [Box<dyn Write + Send>; 2];
+
+/// A queue in front of standard output and standard error.
+pub(super) struct Outbox {
+    shared: Arc<Shared>,
+    limit: usize,
+    /// It was full, and half of it is not free yet.
+    refuses: bool,
+    /// Since when nothing has been taken, and how much had been by then, once that matters.
+    lagging: Option<(Instant, u64)>,
+    given_up: bool,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    /// There is something to write, or nothing will ever be again.
+    work: Condvar,
+    /// Something was written while somebody waited for it.
+    progress: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    queue: Batch,
+    /// Bytes that are not written yet, in the queue and in the thread's hands.
+    backlog: usize,
+    /// Bytes that were written, or were for somebody who is gone.
+    done: u64,
+    gone: [bool; 2],
+    awaited: bool,
+    closed: bool,
+}
+
+/// Bytes, and where in them a run for a target begins.
+#[derive(Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    starts: Vec<(Target, usize)>,
+}
+
+impl std::fmt::Debug for Outbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let backlog = self.backlog();
+        f.debug_struct("Outbox").field("backlog", &backlog).finish_non_exhaustive()
+    }
+}
+
+impl Outbox {
+    /// Holds up to `limit` bytes, or one piece that is larger.
+    ///
+    /// # Errors
+    /// There may be no more threads.
+    pub(super) fn new(limit: usize, writers: Writers) -> io::Result<Self> {
+        let shared = Arc::<Shared>::default();
+        let its = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("display".into()).stack_size(STACK);
+        thread.spawn(move || its.write(writers))?;
+        Ok(Outbox { shared, limit, refuses: false, lagging: None, given_up: false })
+    }
+
+    /// Whether so many bytes may come now. One that has been full takes nothing until half of it is
+    /// free, so that what is left out is left out in few places.
+    pub(super) fn has_room(&mut self, bytes: usize) -> bool {
+        let limit = self.limit;
+        let fits =
+            |state: &State| state.backlog == 0 || state.backlog.saturating_add(bytes) <= limit;
+        let mut state = self.shared.lock();
+        if self.refuses {
+            self.refuses = state.backlog > limit / 2 || !fits(&state);
+        } else if !fits(&state) {
+            let until = Instant::now() + PATIENCE;
+            while !fits(&state) {
+                let left = until.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    self.refuses = true;
+                    break;
+                }
+                state = self.shared.await_progress(state, left);
+            }
+        }
+        !self.refuses
+    }
+
+    /// Takes bytes, whether or not there is room.
+    pub(super) fn push(&self, target: Target, bytes: &[u8]) {
+        let mut state = self.shared.lock();
+        if bytes.is_empty() || state.gone[target as usize] {
+            return;
+        }
+        let queue = &mut state.queue;
+        if queue.starts.last().map(|(last, _)| *last) != Some(target) {
+            queue.starts.push((target, queue.bytes.len()));
+        }
+        queue.bytes.extend_from_slice(bytes);
+        state.backlog += bytes.len();
+        drop(state);
+        self.shared.work.notify_one();
+    }
+
+    /// Bytes that are still to be written.
+    pub(super) fn backlog(&self) -> usize {
+        self.shared.lock().backlog
+    }
+
+    /// Nobody reads this output any more.
+    pub(super) fn is_gone(&self, target: Target) -> bool {
+        self.shared.lock().gone[target as usize]
+    }
+
+    /// Waits a moment for everything to be written. No more waiting is worth it once nothing at all
+    /// has been taken for as long as `patience`.
+    pub(super) fn lags(&mut self, patience: Duration) -> bool {
+        let mut state = self.shared.lock();
+        if self.given_up || state.backlog == 0 {
+            return false;
+        }
+        let now = Instant::now();
+        let (since, _) = *match &mut self.lagging {
+            Some(lagging) if lagging.1 == state.done => lagging,
+            other => other.insert((now, state.done)),
+        };
+        let left = patience.saturating_sub(now - since);
+        if left.is_zero() {
+            self.given_up = true;
+            return false;
+        }
+        let until = now + left.min(MOMENT);
+        while state.backlog > 0 {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return true;
+            }
+            state = self.shared.await_progress(state, left);
+        }
+        false
+    }
+}
+
+impl Drop for Outbox {
+    /// The thread ends with the last of it. If that is never, it ends with the process.
+    fn drop(&mut self) {
+        self.shared.lock().closed = true;
+        self.shared.work.notify_one();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn await_progress<'s>(
+        &self,
+        mut state: MutexGuard<'s, State>,
+        at_most: Duration,
+    ) -> MutexGuard<'s, State> {
+        state.awaited = true;
+        let waited = self.progress.wait_timeout(state, at_most);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.awaited = false;
+        state
+    }
+
+    /// The thread's whole life.
+    fn write(&self, mut writers: Writers) {
+        let mut batch = Batch::default();
+        loop {
+            let mut state = self.lock();
+            while state.queue.bytes.is_empty() {
+                if state.closed {
+                    return;
+                }
+                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            std::mem::swap(&mut state.queue, &mut batch);
+            drop(state);
+            for (target, bytes) in super::screen::segments(&batch.starts, &batch.bytes) {
+                for piece in bytes.chunks(PIECE) {
+                    self.write_piece(&mut *writers[target as usize], target, piece);
+                }
+            }
+            batch.bytes.clear();
+            batch.bytes.shrink_to(KEPT);
+            batch.starts.clear();
+        }
+    }
+
+    fn write_piece(&self, writer: &mut dyn Write, target: Target, piece: &[u8]) {
+        let gone = self.lock().gone[target as usize];
+        // Whatever fails once, a closed pipe or terminal, stays closed.
+        let failed = gone || writer.write_all(piece).and_then(|()| writer.flush()).is_err();
+        let mut state = self.lock();
+        state.gone[target as usize] = failed;
+        state.backlog -= piece.len();
+        state.done += piece.len() as u64;
+        if state.awaited {
+            self.progress.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    /// A reader that takes something only when it is told to.
+    #[derive(Debug)]
+    pub(crate) struct Reader {
+        permits: Sender<usize>,
+        written: Receiver<(Target, Vec<u8>)>,
+    }
+
+    struct Gate {
+        target: Target,
+        /// Shared by both outputs.
+        permits: Arc<Mutex<(Receiver<usize>, usize)>>,
+        written: Sender<(Target, Vec<u8>)>,
+    }
+
+    impl Write for Gate {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let mut permits = self.permits.lock().unwrap();
+            while permits.1 == 0 {
+                // Once the test has ended, nobody is there any more.
+                permits.1 += permits.0.recv().map_err(|_| io::ErrorKind::BrokenPipe)?;
+            }
+            let taken = bytes.len().min(permits.1);
+            permits.1 -= taken;
+            let sent = self.written.send((self.target, bytes[..taken].to_vec()));
+            sent.map_err(|_| io::ErrorKind::BrokenPipe)?;
+            Ok(taken)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Reader {
+        pub(crate) fn new() -> (Reader, Writers) {
+            let (permits, receiver) = channel();
+            let shared = Arc::new(Mutex::new((receiver, 0)));
+            let (sender, written) = channel();
+            let writers = [Target::Out, Target::Err].map(|target| {
+                let (permits, written) = (Arc::clone(&shared), sender.clone());
+                Box::new(Gate { target, permits, written }) as Box<dyn Write + Send>
+            });
+            (Reader { permits, written }, writers)
+        }
+
+        /// Reads so many bytes, and tells which went where.
+        pub(crate) fn take(&self, count: usize) -> Vec<(Target, String)> {
+            self.permits.send(count).unwrap();
+            let mut taken: Vec<(Target, String)> = Vec::new();
+            let mut length = 0;
+            while length < count {
+                let (target, bytes) = self.written.recv_timeout(Duration::from_secs(30)).unwrap();
+                length += bytes.len();
+                let text = String::from_utf8(bytes).unwrap();
+                match taken.last_mut() {
+                    Some((last, all)) if *last == target => all.push_str(&text),
+                    _ => taken.push((target, text)),
+                }
+            }
+            taken
+        }
+    }
+
+    fn outbox(limit: usize) -> (Outbox, Reader) {
+        let (reader, writers) = Reader::new();
+        (Outbox::new(limit, writers).unwrap(), reader)
+    }
+
+    const LONG: Duration = Duration::from_secs(30);
+
+    fn wait_for_backlog(outbox: &Outbox, bytes: usize) {
+        let end = Instant::now() + LONG;
+        while outbox.backlog() != bytes {
+            assert!(Instant::now() < end, "{} bytes are left", outbox.backlog());
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn one_order_for_both_outputs() {
+        let (mut outbox, reader) = outbox(100);
+        for (target, text) in
+            [(Target::Out, "a"), (Target::Out, "b"), (Target::Err, "c"), (Target::Out, "d")]
+        {
+            outbox.push(target, text.as_bytes());
+        }
+        assert_eq!(outbox.backlog(), 4, "nobody has read anything");
+        let taken = reader.take(4);
+        let expected = [(Target::Out, "ab"), (Target::Err, "c"), (Target::Out, "d")];
+        assert_eq!(taken, expected.map(|(target, text)| (target, text.to_owned())));
+        while outbox.lags(LONG) {}
+        assert_eq!(outbox.backlog(), 0);
+    }
+
+    #[test]
+    fn a_full_queue_refuses_until_half_of_it_is_free() {
+        let (mut outbox, reader) = outbox(10);
+        assert!(outbox.has_room(50), "one large piece fits into an empty queue");
+        outbox.push(Target::Out, b"12345678");
+        assert!(outbox.has_room(2) && !outbox.has_room(3));
+        assert!(!outbox.has_room(1), "it was full");
+        // The thread may have taken the eight bytes in one piece, whose progress shows at its end.
+        reader.take(8);
+        wait_for_backlog(&outbox, 0);
+        assert!(outbox.has_room(3));
+        outbox.push(Target::Out, b"more than it holds");
+        assert_eq!(outbox.backlog(), 18, "what must be said is taken anyway");
+        reader.take(18);
+    }
+
+    #[test]
+    fn a_slow_reader_is_waited_for() {
+        let (mut outbox, reader) = outbox(10);
+        outbox.push(Target::Out, b"0123456789");
+        let reading = std::thread::spawn(move || {
+            reader.take(10);
+            reader
+        });
+        // It is well within the time for which a slow reader is waited for.
+        assert!(outbox.has_room(10));
+        reading.join().unwrap();
+    }
+
+    #[test]
+    fn a_stuck_reader_is_given_up_and_a_slow_one_is_not() {
+        let (mut outbox, reader) = outbox(1 << 20);
+        outbox.push(Target::Out, &[b'x'; 2 * PIECE]);
+        assert!(outbox.lags(LONG), "nothing was read");
+        reader.take(PIECE);
+        wait_for_backlog(&outbox, PIECE);
+        assert!(outbox.lags(LONG));
+        let started = Instant::now();
+        let patience = Duration::from_millis(50);
+        while outbox.lags(patience) {}
+        assert!(started.elapsed() < LONG);
+        assert_eq!(outbox.backlog(), PIECE);
+        assert!(!outbox.lags(LONG), "it stays given up");
+    }
+
+    #[test]
+    fn an_output_that_is_closed_falls_silent_and_the_other_does_not() {
+        struct Closed;
+        impl Write for Closed {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let (reader, [_, err]) = Reader::new();
+        let outbox = Outbox::new(100, [Box::new(Closed), err]).unwrap();
+        outbox.push(Target::Out, b"a");
+        outbox.push(Target::Err, b"b");
+        assert_eq!(reader.take(1), [(Target::Err, "b".to_owned())]);
+        wait_for_backlog(&outbox, 0);
+        assert!(outbox.is_gone(Target::Out) && !outbox.is_gone(Target::Err));
+        outbox.push(Target::Out, b"a");
+        assert_eq!(outbox.backlog(), 0);
+    }
+}

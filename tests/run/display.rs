@@ -1,0 +1,186 @@
+//! Displays that nobody reads, or that are read slowly. None of them may stop a run.
+
+use std::io::{PipeReader, Read, Seek, SeekFrom};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::support::{LONG, Project, Running, wait_until};
+use crate::{DONE, run, run_with};
+
+/// The numbers below this are printed, a line for each.
+const NUMBERS: u64 = 20_000;
+
+/// Prints numbers of so many digits.
+fn numbers(digits: usize) -> Value {
+    json!({"shell": format!("seq -f %0{digits}.0f 0 {}", NUMBERS - 1)})
+}
+
+/// Ten megabytes: more than waits for a person.
+const MUCH: usize = 500;
+
+/// What is more than waits for the reader of each form.
+const FORMS: [(&str, usize); 2] = [("human", MUCH), ("json", 4_000)];
+
+/// Starts a run whose standard output is a pipe.
+fn start(project: &Project, args: &[&str], script: &Value) -> (Running, PipeReader) {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let args = [&["-p", "do it"], args].concat();
+    (run(project, &args, script).start_onto(Some(writer.into())), reader)
+}
+
+/// Whether this is near the end of the journal.
+fn journal_has(project: &Project, text: &str) -> bool {
+    let runs = std::fs::read_dir(project.path().join(".ralph/runs"));
+    let journals = runs.into_iter().flatten().flatten().map(|run| run.path().join("events.jsonl"));
+    let end = |path| -> std::io::Result<String> {
+        let mut file = std::fs::File::open(path)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(2_000)))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    journals.filter_map(|path| end(path).ok()).any(|end| end.contains(text))
+}
+
+#[test]
+fn nobody_reads_and_a_limit_still_ends_the_agent() {
+    for (form, digits) in FORMS {
+        let project = Project::new();
+        project.settings(&json!({"retry": {"max": 0}}));
+        let script = json!([numbers(digits), "hang"]);
+        let args = ["--inactivity-timeout", "2", "--output", form];
+        let (running, _reader) = start(&project, &args, &script);
+        running.wait().code(4);
+        let events = project.events();
+        assert_eq!(events.find("agent_ended")["ended_by"], "inactivity");
+        assert_eq!(events.last("run_ended")["outcome"], "agent_failed");
+        assert_eq!(project.processes(), []);
+    }
+}
+
+#[test]
+fn nobody_reads_and_signals_are_still_heard() {
+    for (form, digits) in FORMS {
+        let project = Project::new();
+        let script = json!([numbers(digits), {"print": "printed all"}, "hang"]);
+        let (running, _reader) = start(&project, &["--output", form], &script);
+        wait_until(LONG, || journal_has(&project, "printed all"));
+        running.signal(Signal::TERM);
+        wait_until(LONG, || journal_has(&project, "SIGTERM"));
+        let asked = Instant::now();
+        running.signal(Signal::TERM);
+        running.wait().code(130);
+        assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+        assert_eq!(project.events().find("agent_ended")["ended_by"], "interrupt");
+        assert_eq!(project.processes(), []);
+    }
+}
+
+#[test]
+fn whoever_reads_again_is_told_what_is_missing_and_sees_the_rest_in_order() {
+    let project = Project::new();
+    let go = project.beside("go");
+    let script =
+        json!([numbers(MUCH), {"print": "printed all"}, {"wait_for": go}, {"print": DONE}]);
+    let (running, mut reader) = start(&project, &[], &script);
+    wait_until(LONG, || journal_has(&project, "printed all"));
+    let reading = std::thread::spawn(move || {
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        text
+    });
+    // Once the queue has been read, there is room for what comes next.
+    std::fs::write(go, "").unwrap();
+    running.wait().code(0);
+    let text = reading.join().unwrap();
+    let (before, after) =
+        text.split_once(" lines were not shown; `ralph replay` has them\n").unwrap();
+    let missing: u64 = before.rsplit(' ').next().unwrap().parse().unwrap();
+    let shown = |text: &str| -> Vec<u64> {
+        let numbers = text.lines().filter(|line| line.len() == MUCH);
+        numbers.filter_map(|line| line.parse().ok()).collect()
+    };
+    let (before, after) = (shown(before), shown(after));
+    assert!(before.len() > 5_000 && missing > 5_000, "{} {missing}", before.len());
+    assert!(before.iter().copied().eq(0..before.len() as u64), "not in order");
+    // A line of which half was shown is half missing.
+    let next = before.len() as u64 + missing;
+    assert!(after[0] == next || after[0] + 1 == next, "{} {missing} {}", before.len(), after[0]);
+    assert!(after.iter().copied().eq(after[0]..NUMBERS), "not in order");
+    assert!(text.contains("Run complete"), "the end is not shown");
+}
+
+#[test]
+fn a_program_that_reads_slowly_gets_every_event() {
+    let project = Project::new();
+    let text = "x".repeat(60_000);
+    let texts = vec![json!({"claude": {"text": text}}); 100];
+    let script: Value = [json!({"claude": "init"})]
+        .into_iter()
+        .chain(texts)
+        .chain([json!({"claude": {"text": DONE}}), json!({"claude": {"result": {}}})])
+        .collect();
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let args = ["-p", "do it", "--output", "json"];
+    let running = run_with("claude", &project, &args, &script).start_onto(Some(writer.into()));
+    // It has not begun to read when everything has been said, and then takes its time.
+    wait_until(LONG, || journal_has(&project, "run_ended"));
+    let mut read = Vec::new();
+    let mut piece = vec![0; 64 * 1024];
+    loop {
+        match reader.read(&mut piece).unwrap() {
+            0 => break,
+            count => read.extend_from_slice(&piece[..count]),
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    running.wait().code(0);
+    let journal = std::fs::read(project.newest_run().join("events.jsonl")).unwrap();
+    assert!(journal.len() > 6_000_000);
+    assert!(read == journal, "{} bytes of {}", read.len(), journal.len());
+}
+
+#[test]
+fn ctrl_s_stops_the_terminal_and_nothing_else() {
+    let project = Project::new();
+    let stopped = project.beside("stopped");
+    project.settings(&json!({"retry": {"max": 0}}));
+    let script = json!([
+        {"print": "here"}, {"wait_for": stopped}, numbers(MUCH), {"print": "printed all"}, "hang"
+    ]);
+    let tmux = run(&project, &["-p", "do it", "--inactivity-timeout", "2"], &script).in_tmux();
+    tmux.wait_for_text(LONG, "here");
+    tmux.send_keys(["C-s"]);
+    std::fs::write(&stopped, "").unwrap();
+    assert_eq!(tmux.wait_for_exit(LONG), 4, "the inactivity limit");
+    assert!(!tmux.capture().contains("printed all"), "the terminal was not stopped");
+    assert_eq!(project.events().find("agent_ended")["ended_by"], "inactivity");
+    drop(tmux);
+    wait_until(LONG, || project.processes().is_empty());
+}
+
+#[test]
+fn ctrl_c_twice_on_a_stopped_terminal_ends_the_run() {
+    let project = Project::new();
+    let stopped = project.beside("stopped");
+    let script = json!([
+        {"print": "here"}, {"wait_for": stopped}, numbers(MUCH), {"print": "printed all"}, "hang"
+    ]);
+    let tmux = run(&project, &["-p", "do it"], &script).in_tmux();
+    tmux.wait_for_text(LONG, "here");
+    tmux.send_keys(["C-s"]);
+    std::fs::write(&stopped, "").unwrap();
+    wait_until(LONG, || journal_has(&project, "printed all"));
+    tmux.send_keys(["C-c"]);
+    wait_until(LONG, || journal_has(&project, "SIGINT"));
+    // The key has also started the terminal again.
+    tmux.send_keys(["C-s"]);
+    tmux.send_keys(["C-c"]);
+    assert_eq!(tmux.wait_for_exit(LONG), 130);
+    assert_eq!(project.events().find("agent_ended")["ended_by"], "interrupt");
+    drop(tmux);
+    wait_until(LONG, || project.processes().is_empty());
+}
