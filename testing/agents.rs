@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `package`, `version` | what `scripts/install-agents` installs from npm |
 //! | `args` | what makes it run without a person, for recordings (ralph has its own idea of that) |
+//! | `flags` | what people who use it with ralph and this service would have to add |
 //! | `env` | the only variables that it gets, besides `PATH` and `HOME` |
 //! | `files` | files in its home, as lists of lines |
 //! | `prepare` | command lines of it to be run first, as lists of arguments |
@@ -28,6 +29,9 @@ pub(crate) struct Agent {
     version: String,
     #[allow(dead_code, reason = "programs that do not record include this module too")]
     pub(crate) args: Vec<String>,
+    #[allow(dead_code, reason = "programs that do not start ralph include this module too")]
+    #[serde(default)]
+    pub(crate) flags: Vec<String>,
     #[serde(default)]
     env: BTreeMap<String, String>,
     #[serde(default)]

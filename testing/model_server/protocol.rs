@@ -83,7 +83,7 @@ impl Protocol {
             Protocol::Gemini => (&body["contents"], "model"),
         };
         let is_answer = |entry: &Value| {
-            entry["role"] == role
+            (entry["role"] == role && !is_put_into_its_mouth(entry))
                 || entry["type"].as_str().is_some_and(|kind| kind.ends_with("_call"))
         };
         !list.as_array().is_some_and(|list| list.iter().any(is_answer))
@@ -193,6 +193,13 @@ impl Protocol {
     }
 }
 
+/// qwen begins every conversation with an answer of its own to the facts that it states.
+fn is_put_into_its_mouth(message: &Value) -> bool {
+    let content = &message["content"];
+    let text = content.as_str().or_else(|| content[0]["text"].as_str());
+    text.is_some_and(|text| text.starts_with("Got it. Thanks for the context!"))
+}
+
 fn usual_kind(status: u16) -> &'static str {
     match status {
         400 => "invalid_request_error",
@@ -281,6 +288,12 @@ mod tests {
                 false,
             ),
             (Protocol::Chat, json!({"messages": [{"role": "system"}, {"role": "user"}]}), true),
+            (
+                Protocol::Chat,
+                json!({"messages": [{"role": "user"},
+                    {"role": "assistant", "content": "Got it. Thanks for the context!"}]}),
+                true,
+            ),
             (Protocol::Responses, json!({"input": "a text"}), true),
             (Protocol::Responses, json!({"input": [{"role": "user"}]}), true),
             (Protocol::Responses, json!({"input": [{"type": "function_call"}]}), false),

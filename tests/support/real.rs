@@ -50,9 +50,10 @@ impl RealAgent {
 
     /// `ralph run` with these arguments and this agent.
     pub(crate) fn run(&self, args: &[&str]) -> Ralph {
-        let mut all = vec!["run".to_owned(), "--agent".to_owned()];
-        all.push(self.agent.program().to_str().expect("UTF-8").to_owned());
+        let mut all = vec!["run".to_owned()];
         all.extend(args.iter().map(|arg| (*arg).to_owned()));
+        all.extend(["--".to_owned(), self.agent.program().to_str().expect("UTF-8").to_owned()]);
+        all.extend_from_slice(&self.agent.flags);
         self.inside(Path::new(env!("CARGO_BIN_EXE_ralph")), &all)
     }
 
