@@ -24,15 +24,19 @@ fn three_iterations(facts: &Facts) {
                 {"text": "Somebody should look at it.", "usage": usage(1)},
             ],
             [
-                {"sh": "echo hello >greeting.txt && git add greeting.txt && git commit -qm 'Say hello'",
+                {"sh": "cat old.log; echo hello >greeting.txt && git add greeting.txt && git commit -qm 'Say hello'",
                  "usage": usage(2)},
-                {"text": "I mended and committed it.", "usage": usage(3)},
+                {"text": "I mended and committed it. The log says: rate limit exceeded.",
+                 "usage": usage(3)},
             ],
             [{"text": "It is all there.\n<response>DONE</response>", "usage": usage(4)}],
         ]})
     };
     let Some(real) = RealAgent::new(facts.name, script) else { return };
     let project = &real.project;
+    // What an agent reads is no failure of its own.
+    let log = "API Error: 429 rate limit exceeded, resets 3am. Overloaded. 401 Invalid API key.\n";
+    project.write(".git/info/exclude", "old.log\n").write("old.log", log);
     let check = "grep -qx hello greeting.txt || { echo \"It says $(cat greeting.txt).\"; exit 1; }";
     project.settings(&json!({"guardrails": [{"command": check, "failAction": "APPEND"}]}));
     let prompt = "Write greeting.txt. When all is done, say <response>DONE</response>.";

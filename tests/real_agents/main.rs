@@ -10,7 +10,9 @@ mod real;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod failures;
 mod loops;
+mod processes;
 
 /// Dollars for a million tokens.
 struct Price {
@@ -29,10 +31,21 @@ struct Facts {
     price: Option<Price>,
     /// Its protocol tells what was written to the cache.
     tells_cache_write: bool,
+    /// Seconds of silence after which it is taken to hang: more than it needs to start.
+    silence: &'static str,
+    /// What is known of the output of a turn whose tool never ends.
+    tokens_of_a_hung_turn: u32,
 }
 
 const fn facts(name: &'static str) -> Facts {
-    Facts { name, args: &[], price: None, tells_cache_write: false }
+    Facts {
+        name,
+        args: &[],
+        price: None,
+        tells_cache_write: false,
+        silence: "8",
+        tokens_of_a_hung_turn: 17,
+    }
 }
 
 const AGENTS: [Facts; 7] = [

@@ -50,10 +50,16 @@ impl RealAgent {
 
     /// `ralph run` with these arguments and this agent.
     pub(crate) fn run(&self, args: &[&str]) -> Ralph {
+        self.run_with(args, &[])
+    }
+
+    /// The same, with flags for the agent.
+    pub(crate) fn run_with(&self, args: &[&str], flags: &[&str]) -> Ralph {
         let mut all = vec!["run".to_owned()];
         all.extend(args.iter().map(|arg| (*arg).to_owned()));
         all.extend(["--".to_owned(), self.agent.program().to_str().expect("UTF-8").to_owned()]);
         all.extend_from_slice(&self.agent.flags);
+        all.extend(flags.iter().map(|flag| (*flag).to_owned()));
         self.inside(Path::new(env!("CARGO_BIN_EXE_ralph")), &all)
     }
 
