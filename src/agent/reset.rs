@@ -57,8 +57,13 @@ pub(super) fn within(text: &str, now: &Zoned) -> Option<i64> {
     (seconds > 0).then(|| now.timestamp().as_second().saturating_add(seconds))
 }
 
+/// How long ago a moment may be that is not meant to be the next one of its kind. Agents leave the
+/// seconds out, so that a limit that ends in half a minute is said to end at a time that is over.
+const JUST_NOW_MINUTES: i64 = 5;
+
 /// A moment at the beginning of `text`: a clock time, perhaps a date before it and a zone in
-/// parentheses after it. Without a date, or without a year, the next such moment.
+/// parentheses after it. Without a date, or without a year, the next such moment, or one that has
+/// just been.
 fn moment(text: &str, now: &Zoned) -> Option<i64> {
     let mut month = None;
     let mut day = None;
@@ -93,11 +98,12 @@ fn moment(text: &str, now: &Zoned) -> Option<i64> {
     let time = Time::new(hour, minute, 0, 0).ok()?;
     let zone = zone.unwrap_or_else(|| now.time_zone().clone());
     let here = now.with_time_zone(zone.clone());
+    let earliest = here.checked_sub(JUST_NOW_MINUTES.minutes()).ok()?;
     let at = |date: Date| date.to_datetime(time).to_zoned(zone.clone()).ok();
     let when = match (month, day) {
         (Some(month), Some(day)) => {
             let when = at(Date::new(year.unwrap_or(here.year()), month, day).ok()?)?;
-            if year.is_none() && when < here {
+            if year.is_none() && when < earliest {
                 at(Date::new(here.year() + 1, month, day).ok()?)?
             } else {
                 when
@@ -105,7 +111,7 @@ fn moment(text: &str, now: &Zoned) -> Option<i64> {
         }
         _ => {
             let when = at(here.date())?;
-            if when < here { at(here.date().checked_add(1.day()).ok()?)? } else { when }
+            if when < earliest { at(here.date().checked_add(1.day()).ok()?)? } else { when }
         }
     };
     Some(when.timestamp().as_second())
@@ -167,6 +173,8 @@ mod tests {
         for (text, expected) in [
             ("or try again at Nov 16th, 2026 12:46 AM.", "2026-11-15T23:46:00Z"),
             ("or try again at 7:05 PM.", "2026-11-15T18:05:00Z"),
+            ("or try again at 6:27 PM.", "2026-11-15T17:27:00Z"),
+            ("or try again at 6:20 PM.", "2026-11-16T17:20:00Z"),
             ("or try again in 2 days 3 hours 5 minutes.", "2026-11-17T20:32:57Z"),
         ] {
             assert_eq!(at(codex(text, &now)).as_deref(), Some(expected), "{text}");

@@ -151,7 +151,10 @@ impl Protocol {
                                  "details": details}})
             }
             Protocol::Responses | Protocol::Chat => {
+                // Clients try again after a `server_error`, whatever its status.
                 let (kind, code) = match status {
+                    401 => ("invalid_request_error", json!("invalid_api_key")),
+                    400..=428 => ("invalid_request_error", Value::Null),
                     429 => ("requests", json!("rate_limit_exceeded")),
                     _ => ("server_error", Value::Null),
                 };
@@ -336,6 +339,8 @@ mod tests {
         assert_eq!(body(Protocol::Responses)["error"]["code"], "rate_limit_exceeded");
         assert_eq!(body(Protocol::Gemini)["error"]["status"], "RESOURCE_EXHAUSTED");
         assert_eq!(body(Protocol::Gemini)["error"]["details"][0]["retryDelay"], "7s");
+        let refused = Protocol::Chat.failure(401, &words, None);
+        assert_eq!(refused["error"]["type"], "invalid_request_error");
         let own = Words { message: Some("too long".to_owned()), ..Words::default() };
         assert_eq!(Protocol::Chat.failure(400, &own, None)["error"]["message"], "too long");
     }

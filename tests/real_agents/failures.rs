@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 
 use crate::real::RealAgent;
-use crate::support::{Events, Project};
+use crate::support::{Events, Output, Project};
 use crate::{Facts, for_agents};
 
 const DONE: &str = "<response>DONE</response>";
@@ -49,7 +49,7 @@ const IMPATIENT: &[(&str, &str)] = &[("CLAUDE_CODE_MAX_RETRIES", "0")];
 
 impl Case {
     /// Runs it. Nothing comes of it if the agent is not installed.
-    fn check(self) -> Option<(RealAgent, Events)> {
+    fn check(self) -> Option<(RealAgent, Output, Events)> {
         let real = RealAgent::new(self.agent, |_: &Project| self.turns)?;
         real.project.settings(&self.settings);
         let args = [&["-p", PROMPT, "-n", "2"], Facts::of(self.agent).args].concat();
@@ -65,7 +65,7 @@ impl Case {
         assert_eq!(classes, self.classes, "{}", output.stdout);
         assert_eq!(events.last("run_ended")["iterations"], 1, "nothing of this counts");
         assert_eq!(real.project.processes(), []);
-        Some((real, events))
+        Some((real, output, events))
     }
 }
 
@@ -73,25 +73,27 @@ for_agents!(refused_credentials: claude, codex, opencode, gemini, copilot, cline
 
 /// Trying again does not help: the run ends and says what does.
 fn refused_credentials(facts: &Facts) {
-    let (env, says) = match facts.name {
-        "claude" => (IMPATIENT, "/login"),
-        "codex" => (&[][..], "codex login"),
-        "opencode" => (&[][..], "opencode auth login"),
-        "gemini" => (&[][..], "GEMINI_API_KEY"),
-        "copilot" => (&[][..], "COPILOT_PROVIDER_API_KEY"),
-        "cline" => (&[][..], "cline auth"),
-        _ => (&[][..], "OPENAI_API_KEY"),
+    let (env, flags, says): (_, &[&str], _) = match facts.name {
+        "claude" => (IMPATIENT, &[], "Invalid API key"),
+        "codex" => (&[][..], &["-c", "model_providers.mock.stream_max_retries=0"], "401"),
+        "opencode" => (&[][..], &[], "opencode auth login"),
+        "gemini" => (&[][..], &[], "GEMINI_API_KEY"),
+        "copilot" => (&[][..], &[], "COPILOT_PROVIDER_API_KEY"),
+        "cline" => (&[][..], &[], "cline auth"),
+        _ => (&[][..], &[], "OPENAI_API_KEY"),
     };
     let case = Case {
         agent: facts.name,
         turns: json!([{"fail": 401, "times": -1}]),
         env,
+        flags,
         classes: &["credentials"],
         exit: 4,
         says,
         ..Case::default()
     };
-    let Some((_, events)) = case.check() else { return };
+    let Some((_, output, events)) = case.check() else { return };
+    output.stdout_has("Next: sign in with the agent's own program");
     assert_eq!(events.last("run_ended")["outcome"], "credentials_refused");
 }
 
@@ -127,7 +129,7 @@ fn claude_waits_for_the_end_of_its_subscriptions_limit() {
         classes: &["rate_limited", "answered"],
         ..Case::default()
     };
-    let Some((_, events)) = case.check() else { return };
+    let Some((_, _, events)) = case.check() else { return };
     let until = waited_until(&events);
     assert!(until >= i64::try_from(resets_at).expect("a time") * 1000, "{until} < {resets_at}");
 }
@@ -141,7 +143,7 @@ fn claude_backs_off_when_a_key_is_at_its_limit() {
         classes: &["rate_limited", "answered"],
         ..Case::default()
     };
-    let Some((_, events)) = case.check() else { return };
+    let Some((_, _, events)) = case.check() else { return };
     waited_until(&events);
 }
 
@@ -198,7 +200,7 @@ fn codex_waits_when_its_account_is_at_its_limit() {
         classes: &["rate_limited", "answered"],
         ..Case::default()
     };
-    let Some((_, events)) = case.check() else { return };
+    let Some((_, _, events)) = case.check() else { return };
     waited_until(&events);
 }
 
@@ -222,11 +224,11 @@ fn codex_tells_of_a_context_that_is_full() {
 fn copilot_backs_off_at_a_limit() {
     let case = Case {
         agent: "copilot",
-        turns: json!([{"fail": 429, "times": 6}, DONE]),
+        turns: json!([{"fail": 429, "retry_after": 1, "times": 6}, DONE]),
         classes: &["rate_limited", "answered"],
         ..Case::default()
     };
-    let Some((_, events)) = case.check() else { return };
+    let Some((_, _, events)) = case.check() else { return };
     waited_until(&events);
 }
 

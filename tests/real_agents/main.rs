@@ -31,10 +31,10 @@ struct Facts {
     price: Option<Price>,
     /// Its protocol tells what was written to the cache.
     tells_cache_write: bool,
-    /// Seconds of silence after which it is taken to hang: more than it needs to start.
+    /// Its stream tells of what was used before the whole answer is there.
+    tells_usage_early: bool,
+    /// Seconds of silence after which it is taken to hang: more than it usually needs to start.
     silence: &'static str,
-    /// What is known of the output of a turn whose tool never ends.
-    tokens_of_a_hung_turn: u32,
 }
 
 const fn facts(name: &'static str) -> Facts {
@@ -43,8 +43,8 @@ const fn facts(name: &'static str) -> Facts {
         args: &[],
         price: None,
         tells_cache_write: false,
-        silence: "8",
-        tokens_of_a_hung_turn: 17,
+        tells_usage_early: true,
+        silence: "6",
     }
 }
 
@@ -53,14 +53,17 @@ const AGENTS: [Facts; 7] = [
         args: &["--model", "claude-opus-5-5"],
         price: Some(Price { input: 4.0, cache_read: 0.2, cache_write: 5.0, output: 20.0 }),
         tells_cache_write: true,
+        silence: "3",
         ..facts("claude")
     },
-    facts("codex"),
+    Facts { tells_usage_early: false, silence: "3", ..facts("codex") },
     Facts {
         price: Some(Price { input: 3.0, cache_read: 0.0, cache_write: 0.0, output: 15.0 }),
+        tells_usage_early: false,
+        silence: "12",
         ..facts("opencode")
     },
-    facts("gemini"),
+    Facts { tells_usage_early: false, ..facts("gemini") },
     facts("copilot"),
     facts("cline"),
     facts("qwen"),
