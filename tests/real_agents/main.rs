@@ -13,6 +13,7 @@ mod support;
 mod failures;
 mod loops;
 mod processes;
+mod prompts;
 
 /// Dollars for a million tokens.
 struct Price {
@@ -34,7 +35,7 @@ struct Facts {
     /// Its stream tells of what was used before the whole answer is there.
     tells_usage_early: bool,
     /// Seconds of silence after which it is taken to hang: more than it usually needs to start.
-    silence: &'static str,
+    silence_s: u32,
 }
 
 const fn facts(name: &'static str) -> Facts {
@@ -44,7 +45,7 @@ const fn facts(name: &'static str) -> Facts {
         price: None,
         tells_cache_write: false,
         tells_usage_early: true,
-        silence: "6",
+        silence_s: 6,
     }
 }
 
@@ -53,14 +54,13 @@ const AGENTS: [Facts; 7] = [
         args: &["--model", "claude-opus-5-5"],
         price: Some(Price { input: 4.0, cache_read: 0.2, cache_write: 5.0, output: 20.0 }),
         tells_cache_write: true,
-        silence: "3",
+        silence_s: 3,
         ..facts("claude")
     },
-    Facts { tells_usage_early: false, silence: "3", ..facts("codex") },
+    Facts { tells_usage_early: false, silence_s: 3, ..facts("codex") },
     Facts {
         price: Some(Price { input: 3.0, cache_read: 0.0, cache_write: 0.0, output: 15.0 }),
         tells_usage_early: false,
-        silence: "12",
         ..facts("opencode")
     },
     Facts { tells_usage_early: false, ..facts("gemini") },

@@ -63,10 +63,21 @@ impl RealAgent {
         self.inside(Path::new(env!("CARGO_BIN_EXE_ralph")), &all)
     }
 
+    /// The agent itself, without ralph.
+    pub(crate) fn alone(&self, args: &[&str]) -> Ralph {
+        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        self.inside(&self.agent.program(), &args)
+    }
+
     /// What the agent sent to the model, in order.
     pub(crate) fn requests(&self) -> Vec<Value> {
         let text = fs::read_to_string(&self.server.log).unwrap_or_default();
         text.lines().map(|line| serde_json::from_str(line).expect("a request")).collect()
+    }
+
+    /// The model was asked for something.
+    pub(crate) fn has_answered(&self) -> bool {
+        self.requests().iter().any(|request| request["kind"] == "main")
     }
 
     /// The request that began each conversation.
