@@ -8,7 +8,6 @@
 //! | `flags` | what people who use it with ralph and this service would have to add |
 //! | `env` | the only variables that it gets, besides `PATH` and `HOME` |
 //! | `files` | files in its home, as lists of lines |
-//! | `prepare` | command lines of it to be run first, as lists of arguments |
 //!
 //! `{server}` stands for the address of the model service, `{home}` for the agent's home.
 
@@ -36,8 +35,6 @@ pub(crate) struct Agent {
     env: BTreeMap<String, String>,
     #[serde(default)]
     files: BTreeMap<String, Vec<String>>,
-    #[serde(default)]
-    prepare: Vec<Vec<String>>,
 }
 
 impl Agent {
@@ -68,12 +65,6 @@ impl Agent {
         }
         let env = self.env.iter();
         Ok(env.map(|(name, value)| (name.clone(), fill(value, home, server))).collect())
-    }
-
-    /// The arguments of each command line that must be run in a new home.
-    pub(crate) fn preparations(&self, home: &Path, server: &str) -> Vec<Vec<String>> {
-        let line = |args: &Vec<String>| args.iter().map(|arg| fill(arg, home, server)).collect();
-        self.prepare.iter().map(line).collect()
     }
 }
 

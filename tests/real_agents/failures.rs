@@ -1,7 +1,8 @@
 //! What ends unattended runs, as the real programs tell it.
 //!
 //! Programs try again by themselves before they say anything, some of them for minutes and with no
-//! way to shorten that. What takes longer than a test may is in `tests/fixtures` instead.
+//! way to shorten that: a limit takes opencode, cline and qwen a minute and more, gemini too unless it
+//! is the day's. What takes longer than a test may is in `tests/fixtures` instead.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,7 +13,7 @@ use crate::support::{Events, Output, Project};
 use crate::{Facts, for_agents};
 
 const DONE: &str = "<response>DONE</response>";
-const PROMPT: &str = "Say <response>DONE</response> when you are done.";
+const PROMPT: &str = "--version: say <response>DONE</response> when you are done with it.";
 
 /// A failure that a service has in store for an agent, and what must become of it.
 struct Case {
@@ -71,7 +72,8 @@ impl Case {
 
 for_agents!(refused_credentials: claude, codex, opencode, gemini, copilot, cline, qwen);
 
-/// Trying again does not help: the run ends and says what does.
+/// Trying again does not help: the run ends and says what does. The prompt goes by argument here,
+/// where its dash makes it an option of an agent that is not told better.
 fn refused_credentials(facts: &Facts) {
     let (env, flags, says): (_, &[&str], _) = match facts.name {
         "claude" => (IMPATIENT, &[], "Invalid API key"),
@@ -85,6 +87,7 @@ fn refused_credentials(facts: &Facts) {
     let case = Case {
         agent: facts.name,
         turns: json!([{"fail": 401, "times": -1}]),
+        settings: json!({"retry": {"max": 0}, "agent": {"promptVia": "argument"}}),
         env,
         flags,
         classes: &["credentials"],
@@ -92,7 +95,9 @@ fn refused_credentials(facts: &Facts) {
         says,
         ..Case::default()
     };
-    let Some((_, output, events)) = case.check() else { return };
+    let Some((real, output, events)) = case.check() else { return };
+    let first = real.first_requests().first().expect("a request")["body"].to_string();
+    assert!(first.contains("--version: say <response>"), "the prompt did not arrive");
     output.stdout_has("Next: sign in with the agent's own program");
     assert_eq!(events.last("run_ended")["outcome"], "credentials_refused");
 }
@@ -221,6 +226,30 @@ fn codex_tells_of_a_context_that_is_full() {
 }
 
 #[test]
+fn gemini_backs_off_when_its_quota_is_used_up() {
+    let details = json!([{
+        "@type": "type.googleapis.com/google.rpc.QuotaFailure",
+        "violations": [{
+            "quotaMetric": "generativelanguage.googleapis.com/generate_requests",
+            "quotaId": "GenerateRequestsPerDayPerProjectPerModel",
+        }],
+    }]);
+    let body = json!({"error": {
+        "code": 429, "status": "RESOURCE_EXHAUSTED", "details": details,
+        "message": "You exceeded your current quota, please check your plan and billing details.",
+    }});
+    let case = Case {
+        agent: "gemini",
+        turns: json!([{"fail": 429, "body": body}, DONE]),
+        classes: &["rate_limited", "answered"],
+        says: "daily quota",
+        ..Case::default()
+    };
+    let Some((_, _, events)) = case.check() else { return };
+    waited_until(&events);
+}
+
+#[test]
 fn copilot_backs_off_at_a_limit() {
     let case = Case {
         agent: "copilot",
@@ -243,6 +272,22 @@ fn copilot_tells_of_a_prompt_that_is_too_long() {
         ..Case::default()
     };
     case.check();
+}
+
+// The others are silent for longer while they start; `processes::hung` is about those.
+for_agents!(silent_service: claude, codex);
+
+/// A service that never answers: the agents would wait for minutes, and then try again.
+fn silent_service(facts: &Facts) {
+    let turns = json!([{"fail": "hang"}, DONE]);
+    let Some(real) = RealAgent::new(facts.name, |_: &Project| turns) else { return };
+    real.project.settings(&json!({"retry": {"backoffSeconds": 0}}));
+    let args = ["-p", PROMPT, "-n", "1", "--inactivity-timeout", "4"];
+    real.run(&[&args, facts.args].concat()).run().code(0).stdout_has("The agent timed out");
+    let events = real.project.events();
+    assert_eq!(events.find("agent_ended")["class"], "timed_out");
+    assert_eq!(events.last("agent_ended")["class"], "answered", "it was tried again");
+    assert_eq!(real.project.processes(), []);
 }
 
 for_agents!(cut_stream: claude, codex, gemini, copilot, qwen);

@@ -41,11 +41,7 @@ impl RealAgent {
         let temporary = project.beside("tmp");
         fs::create_dir(&temporary).expect("a directory for temporary files");
         env.insert("TMPDIR".to_owned(), temporary.to_str().expect("UTF-8").to_owned());
-        let real = RealAgent { project, env: env.into_iter().collect(), agent, server };
-        for args in real.agent.preparations(&real.project.home(), &real.server.url) {
-            real.inside(&real.agent.program(), &args).run().success();
-        }
-        Some(real)
+        Some(RealAgent { project, env: env.into_iter().collect(), agent, server })
     }
 
     /// `ralph run` with these arguments and this agent.

@@ -1,5 +1,6 @@
 //! The other commands, on a real terminal where they need one.
 
+use ralph::agent::{Adapter, by_name};
 use serde_json::{Value, json};
 
 use crate::support::{LONG, Project, wait_until};
@@ -139,7 +140,7 @@ fn doctor_tells_what_is_there_and_what_is_wrong() {
 #[test]
 fn agents_tells_which_are_there_and_which_versions_are_tested() {
     let project = Project::new();
-    let recorded = ralph::agent::by_name("claude").and_then(|claude| claude.recorded()).unwrap();
+    let recorded = by_name("claude").and_then(Adapter::recorded).unwrap();
     project.agent_named("claude", &json!([{"print": format!("{recorded} (Claude Code)")}]));
     project.agent_named("codex", &json!([{"print": "codex-cli 9.9"}]));
     project.agent_named("gemini", &json!([{"exit": 1}]));
