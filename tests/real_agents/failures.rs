@@ -93,7 +93,6 @@ fn refused_credentials(facts: &Facts) {
         classes: &["credentials"],
         exit: 4,
         says,
-        ..Case::default()
     };
     let Some((real, output, events)) = case.check() else { return };
     let first = real.first_requests().first().expect("a request")["body"].to_string();
