@@ -5,9 +5,9 @@
 //! |---|---|
 //! | `package`, `version` | what `scripts/install-agents` installs from npm |
 //! | `args` | what makes it run without a person, for recordings (ralph has its own idea of that) |
+//! | `flags` | what people who use it with ralph and this service would have to add |
 //! | `env` | the only variables that it gets, besides `PATH` and `HOME` |
 //! | `files` | files in its home, as lists of lines |
-//! | `prepare` | command lines of it to be run first, as lists of arguments |
 //!
 //! `{server}` stands for the address of the model service, `{home}` for the agent's home.
 
@@ -28,12 +28,13 @@ pub(crate) struct Agent {
     version: String,
     #[allow(dead_code, reason = "programs that do not record include this module too")]
     pub(crate) args: Vec<String>,
+    #[allow(dead_code, reason = "programs that do not start ralph include this module too")]
+    #[serde(default)]
+    pub(crate) flags: Vec<String>,
     #[serde(default)]
     env: BTreeMap<String, String>,
     #[serde(default)]
     files: BTreeMap<String, Vec<String>>,
-    #[serde(default)]
-    prepare: Vec<Vec<String>>,
 }
 
 impl Agent {
@@ -64,12 +65,6 @@ impl Agent {
         }
         let env = self.env.iter();
         Ok(env.map(|(name, value)| (name.clone(), fill(value, home, server))).collect())
-    }
-
-    /// The arguments of each command line that must be run in a new home.
-    pub(crate) fn preparations(&self, home: &Path, server: &str) -> Vec<Vec<String>> {
-        let line = |args: &Vec<String>| args.iter().map(|arg| fill(arg, home, server)).collect();
-        self.prepare.iter().map(line).collect()
     }
 }
 

@@ -30,7 +30,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, ExitStatus, Stdio};
+use std::process::{Command, ExitCode, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -224,22 +224,14 @@ fn record(agent: &Agent, case: &Case) -> Result<Recording> {
         args.push(case.prompt.clone().unwrap_or_else(|| "say hi".to_owned()));
     }
     let mark = root.path().to_string_lossy().into_owned();
-    let command = |args: &[String]| {
-        let mut command = Command::new(agent.program());
-        command.args(args).current_dir(&project).env_clear().envs(&env);
-        command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
-        command.env("HOME", &home).env("TERM", "xterm").env(MARK, &mark);
-        command
-    };
-    for args in agent.preparations(&home, &url) {
-        if !command(&args).stdin(Stdio::null()).output()?.status.success() {
-            return Err(format!("{} {args:?} failed", agent.name).into());
-        }
-    }
+    let mut command = Command::new(agent.program());
+    command.args(&args).current_dir(&project).env_clear().envs(&env);
+    command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    command.env("HOME", &home).env("TERM", "xterm").env(MARK, &mark);
     let stdin = root.path().join("stdin");
     fs::write(&stdin, case.stdin.as_deref().unwrap_or_default())?;
     let streams = [root.path().join("stdout"), root.path().join("stderr")];
-    let status = run(command(&args), &stdin, &streams, case.signal.as_ref(), &mark);
+    let status = run(command, &stdin, &streams, case.signal.as_ref(), &mark);
     // What an agent left running.
     for (pid, _) in marked(&mark)? {
         let _ = kill_process(pid, Signal::KILL);

@@ -20,6 +20,10 @@ impl Adapter for Claude {
         "npm install -g @anthropic-ai/claude-code"
     }
 
+    fn recorded(&self) -> Option<&'static str> {
+        Some("2.1.325")
+    }
+
     fn invocation(&self, request: &Request<'_>) -> Invocation {
         let mut invocation = Invocation::new(request, PromptVia::Stdin);
         invocation.args(["-p", "--output-format"]);

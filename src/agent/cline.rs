@@ -5,6 +5,9 @@
 //! they come while the tool runs that called it, and then the agent itself is silent. The result
 //! repeats the agent's own last words.
 //!
+//! It would hand its work to a daemon, which stays, which may be another run's or the user's own, and
+//! whose tools nobody could end with this run. It is told to do its work itself.
+//!
 //! The prompt is an argument, whose length the system limits. A longer one goes to standard input,
 //! which cline adds to an argument.
 
@@ -42,6 +45,10 @@ impl Adapter for Cline {
         "npm install -g cline"
     }
 
+    fn recorded(&self) -> Option<&'static str> {
+        Some("3.0.65")
+    }
+
     fn invocation(&self, request: &Request<'_>) -> Invocation {
         let usual = if request.prompt.len() > MAX_ARGUMENT {
             PromptVia::Stdin
@@ -63,6 +70,9 @@ impl Adapter for Cline {
             invocation.args(["--model", model]);
         }
         invocation.args(flags);
+        if !sets(flags, &["--zen"]) {
+            invocation.env.push(("CLINE_SESSION_BACKEND_MODE", "local".into()));
+        }
         let mut prompt = invocation.prompt_words(request).unwrap_or(SEE_BELOW.into());
         if !prompt.contains(char::is_whitespace) {
             // A single word would be taken for a command.

@@ -31,6 +31,10 @@ impl Adapter for Codex {
         "npm install -g @openai/codex"
     }
 
+    fn recorded(&self) -> Option<&'static str> {
+        Some("0.166.0")
+    }
+
     fn invocation(&self, request: &Request<'_>) -> Invocation {
         let mut invocation = Invocation::new(request, PromptVia::Stdin);
         // What `--full-auto` once meant is passed anyway; today's program refuses the word. It also

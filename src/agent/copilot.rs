@@ -32,6 +32,10 @@ impl Adapter for Copilot {
         "npm install -g @github/copilot"
     }
 
+    fn recorded(&self) -> Option<&'static str> {
+        Some("1.0.102")
+    }
+
     fn invocation(&self, request: &Request<'_>) -> Invocation {
         let mut invocation = Invocation::new(request, PromptVia::Stdin);
         let flags = request.flags;

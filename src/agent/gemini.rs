@@ -30,6 +30,10 @@ impl Adapter for Gemini {
         "npm install -g @google/gemini-cli"
     }
 
+    fn recorded(&self) -> Option<&'static str> {
+        Some("0.61.0")
+    }
+
     fn invocation(&self, request: &Request<'_>) -> Invocation {
         let mut invocation = Invocation::new(request, PromptVia::Stdin);
         let flags = request.flags;

@@ -260,6 +260,10 @@ pub trait Adapter: std::fmt::Debug + Sync {
     fn name(&self) -> &'static str;
     /// How to get the program, for people.
     fn install(&self) -> &'static str;
+    /// The version of the program whose streams are recorded, and which the tests run.
+    fn recorded(&self) -> Option<&'static str> {
+        None
+    }
     fn invocation(&self, request: &Request<'_>) -> Invocation;
     /// `structured` is what the invocation said.
     fn reader(&self, structured: bool) -> Box<dyn Reader>;
@@ -324,6 +328,17 @@ mod tests {
         for (nth, adapter) in all().iter().enumerate() {
             assert!(!all()[..nth].iter().any(|other| other.name() == adapter.name()));
         }
+    }
+
+    #[test]
+    fn the_recorded_versions_are_those_that_tests_install() {
+        let table = include_str!("../../testing/agents.json");
+        let table: serde_json::Value = serde_json::from_str(table).unwrap();
+        for adapter in all() {
+            let installed = table[adapter.name()]["version"].as_str();
+            assert_eq!(adapter.recorded(), installed, "{}", adapter.name());
+        }
+        assert!(table.as_object().unwrap().keys().all(|name| by_name(name).is_some()));
     }
 
     #[test]

@@ -31,6 +31,10 @@ impl Adapter for Opencode {
         "npm install -g opencode-ai"
     }
 
+    fn recorded(&self) -> Option<&'static str> {
+        Some("1.18.33")
+    }
+
     fn invocation(&self, request: &Request<'_>) -> Invocation {
         let mut invocation = Invocation::new(request, PromptVia::Stdin);
         let flags = request.flags;

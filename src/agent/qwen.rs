@@ -23,6 +23,10 @@ impl Adapter for Qwen {
         "npm install -g @qwen-code/qwen-code"
     }
 
+    fn recorded(&self) -> Option<&'static str> {
+        Some("0.15.10")
+    }
+
     fn invocation(&self, request: &Request<'_>) -> Invocation {
         let mut invocation = Invocation::new(request, PromptVia::Stdin);
         let flags = request.flags;

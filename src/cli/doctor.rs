@@ -1,19 +1,12 @@
 //! `ralph doctor`: what is here, and what to do about what is not.
 
-use std::ffi::{OsStr, OsString};
 use std::path::Path;
-use std::time::Duration;
 
+use super::agents;
 use crate::agent;
-use crate::core::text;
 use crate::error::Error;
-use crate::process::{self, find_program};
 use crate::report::visible::one_line;
-
 use crate::state::project::Project;
-
-/// How long a program may take to tell its version.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// # Errors
 /// The project's directory is none.
@@ -31,7 +24,7 @@ pub(super) fn doctor(project: &Project) -> Result<u8, Error> {
     }
     out.push_str("\nTools\n");
     row(&mut out, "git", check("git", &["--version"], dir), "needed for SCM tasks: install git");
-    row(&mut out, "sh", find_it("sh", dir), "needed for guardrails");
+    row(&mut out, "sh", check("sh", &[], dir), "needed for guardrails");
     row(
         &mut out,
         "tmux",
@@ -60,22 +53,12 @@ fn row(out: &mut String, name: &str, found: Option<String>, otherwise: &str) {
     }
 }
 
-fn find_it(name: &str, dir: &Path) -> Option<String> {
-    let path = std::env::var_os("PATH");
-    find_program(OsStr::new(name), path.as_deref(), dir).map(|path| path.display().to_string())
-}
-
 fn check(name: &str, args: &[&str], dir: &Path) -> Option<String> {
-    let path = find_it(name, dir)?;
-    let words: Vec<OsString> = args.iter().map(Into::into).collect();
-    let version =
-        process::run_quick(OsStr::new(name), &words, dir, &[], PATIENCE).ok().and_then(|output| {
-            let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            text::first_line(&text).map(str::to_owned)
-        });
-    Some(match version {
-        Some(version) => format!("{version} ({path})"),
-        None => format!("{path}, which does not tell its version"),
+    let found = agents::find(name, args, dir)?;
+    Some(match found.said {
+        Some(version) => format!("{version} ({})", found.path),
+        None if args.is_empty() => found.path,
+        None => format!("{}, which does not tell its version", found.path),
     })
 }
 

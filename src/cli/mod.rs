@@ -3,6 +3,7 @@
 //! Everything here is a definition. Help, man pages, shell completions and the command reference are
 //! made from it; a file per command turns what was said into a call.
 
+mod agents;
 mod demo;
 mod doctor;
 pub mod init;
@@ -83,6 +84,10 @@ pub enum Command {
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor,
 
+    /// List the agents that ralph knows: which are installed, and which versions it was tested with.
+    #[command(after_help = AGENTS_EXAMPLES)]
+    Agents(AgentsArgs),
+
     /// Print a script that completes ralph's commands in your shell.
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions(CompletionsArgs),
@@ -122,6 +127,12 @@ Examples:
     ralph replay 20261115-2027 --output json";
 const DEMO_EXAMPLES: &str = "Examples:\n  ralph demo\n  ralph demo --fast --keep";
 const DOCTOR_EXAMPLES: &str = "Examples:\n  ralph doctor";
+const AGENTS_EXAMPLES: &str = "\
+Examples:
+  ralph agents
+
+  Those that are installed in a version that was not tested:
+    ralph agents --json | jq -r 'select(.program and (.is_recorded | not)) | .agent'";
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
   ralph completions bash > ~/.local/share/bash-completion/completions/ralph
@@ -290,6 +301,13 @@ pub struct DemoArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct AgentsArgs {
+    /// Print one JSON object a line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
 pub struct CompletionsArgs {
     /// The shell.
     #[arg(value_enum)]
@@ -349,6 +367,7 @@ fn dispatch(cli: Cli) -> Result<u8, Error> {
         Command::Replay(args) => runs::replay(&project()?, &args),
         Command::Demo(args) => demo::demo(&args),
         Command::Doctor => doctor::doctor(&project()?),
+        Command::Agents(args) => agents::agents(&project()?, &args),
         Command::Completions(args) => {
             let mut script = Vec::new();
             clap_complete::generate(args.shell, &mut definition(), "ralph", &mut script);

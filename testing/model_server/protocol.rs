@@ -83,7 +83,7 @@ impl Protocol {
             Protocol::Gemini => (&body["contents"], "model"),
         };
         let is_answer = |entry: &Value| {
-            entry["role"] == role
+            (entry["role"] == role && !is_put_into_its_mouth(entry))
                 || entry["type"].as_str().is_some_and(|kind| kind.ends_with("_call"))
         };
         !list.as_array().is_some_and(|list| list.iter().any(is_answer))
@@ -151,7 +151,10 @@ impl Protocol {
                                  "details": details}})
             }
             Protocol::Responses | Protocol::Chat => {
+                // Clients try again after a `server_error`, whatever its status.
                 let (kind, code) = match status {
+                    401 => ("invalid_request_error", json!("invalid_api_key")),
+                    400..=428 => ("invalid_request_error", Value::Null),
                     429 => ("requests", json!("rate_limit_exceeded")),
                     _ => ("server_error", Value::Null),
                 };
@@ -191,6 +194,13 @@ impl Protocol {
             }
         }
     }
+}
+
+/// qwen begins every conversation with an answer of its own to the facts that it states.
+fn is_put_into_its_mouth(message: &Value) -> bool {
+    let content = &message["content"];
+    let text = content.as_str().or_else(|| content[0]["text"].as_str());
+    text.is_some_and(|text| text.starts_with("Got it. Thanks for the context!"))
 }
 
 fn usual_kind(status: u16) -> &'static str {
@@ -281,6 +291,12 @@ mod tests {
                 false,
             ),
             (Protocol::Chat, json!({"messages": [{"role": "system"}, {"role": "user"}]}), true),
+            (
+                Protocol::Chat,
+                json!({"messages": [{"role": "user"},
+                    {"role": "assistant", "content": "Got it. Thanks for the context!"}]}),
+                true,
+            ),
             (Protocol::Responses, json!({"input": "a text"}), true),
             (Protocol::Responses, json!({"input": [{"role": "user"}]}), true),
             (Protocol::Responses, json!({"input": [{"type": "function_call"}]}), false),
@@ -323,6 +339,8 @@ mod tests {
         assert_eq!(body(Protocol::Responses)["error"]["code"], "rate_limit_exceeded");
         assert_eq!(body(Protocol::Gemini)["error"]["status"], "RESOURCE_EXHAUSTED");
         assert_eq!(body(Protocol::Gemini)["error"]["details"][0]["retryDelay"], "7s");
+        let refused = Protocol::Chat.failure(401, &words, None);
+        assert_eq!(refused["error"]["type"], "invalid_request_error");
         let own = Words { message: Some("too long".to_owned()), ..Words::default() };
         assert_eq!(Protocol::Chat.failure(400, &own, None)["error"]["message"], "too long");
     }

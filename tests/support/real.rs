@@ -41,25 +41,39 @@ impl RealAgent {
         let temporary = project.beside("tmp");
         fs::create_dir(&temporary).expect("a directory for temporary files");
         env.insert("TMPDIR".to_owned(), temporary.to_str().expect("UTF-8").to_owned());
-        let real = RealAgent { project, env: env.into_iter().collect(), agent, server };
-        for args in real.agent.preparations(&real.project.home(), &real.server.url) {
-            real.inside(&real.agent.program(), &args).run().success();
-        }
-        Some(real)
+        Some(RealAgent { project, env: env.into_iter().collect(), agent, server })
     }
 
     /// `ralph run` with these arguments and this agent.
     pub(crate) fn run(&self, args: &[&str]) -> Ralph {
-        let mut all = vec!["run".to_owned(), "--agent".to_owned()];
-        all.push(self.agent.program().to_str().expect("UTF-8").to_owned());
+        self.run_with(args, &[])
+    }
+
+    /// The same, with flags for the agent.
+    pub(crate) fn run_with(&self, args: &[&str], flags: &[&str]) -> Ralph {
+        let mut all = vec!["run".to_owned()];
         all.extend(args.iter().map(|arg| (*arg).to_owned()));
+        all.extend(["--".to_owned(), self.agent.program().to_str().expect("UTF-8").to_owned()]);
+        all.extend_from_slice(&self.agent.flags);
+        all.extend(flags.iter().map(|flag| (*flag).to_owned()));
         self.inside(Path::new(env!("CARGO_BIN_EXE_ralph")), &all)
+    }
+
+    /// The agent itself, without ralph.
+    pub(crate) fn alone(&self, args: &[&str]) -> Ralph {
+        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        self.inside(&self.agent.program(), &args)
     }
 
     /// What the agent sent to the model, in order.
     pub(crate) fn requests(&self) -> Vec<Value> {
         let text = fs::read_to_string(&self.server.log).unwrap_or_default();
         text.lines().map(|line| serde_json::from_str(line).expect("a request")).collect()
+    }
+
+    /// The model was asked for something.
+    pub(crate) fn has_answered(&self) -> bool {
+        self.requests().iter().any(|request| request["kind"] == "main")
     }
 
     /// The request that began each conversation.

@@ -1,5 +1,6 @@
 //! The other commands, on a real terminal where they need one.
 
+use ralph::agent::{Adapter, by_name};
 use serde_json::{Value, json};
 
 use crate::support::{LONG, Project, wait_until};
@@ -137,6 +138,33 @@ fn doctor_tells_what_is_there_and_what_is_wrong() {
 }
 
 #[test]
+fn agents_tells_which_are_there_and_which_versions_are_tested() {
+    let project = Project::new();
+    let recorded = by_name("claude").and_then(Adapter::recorded).unwrap();
+    project.agent_named("claude", &json!([{"print": format!("{recorded} (Claude Code)")}]));
+    project.agent_named("codex", &json!([{"print": "codex-cli 9.9"}]));
+    project.agent_named("gemini", &json!([{"exit": 1}]));
+    let path = |name: &str| project.beside("bin").join(name).display().to_string();
+
+    let output = project.ralph(["agents"]).run();
+    output.code(0).stderr_is("").stdout_has("not installed; to get it: npm install -g opencode-ai");
+    let line = |agent: &str| output.stdout.lines().find(|line| line.starts_with(agent)).unwrap();
+    assert!(line("claude").contains(" recorded ") && line("claude").ends_with(&path("claude")));
+    assert!(line("codex").contains("9.9") && line("codex").contains("recorded is "));
+
+    let rows = project.ralph(["agents", "--json"]).run().code(0).json_lines();
+    let row = |agent: &str| rows.0.iter().find(|row| row["agent"] == agent).unwrap();
+    assert_eq!(row("claude")["version"], recorded);
+    assert_eq!(row("claude")["is_recorded"], true);
+    assert_eq!(row("codex")["program"], path("codex"));
+    assert_eq!(row("codex")["is_recorded"], false);
+    assert_eq!(row("gemini")["version"], Value::Null, "it would not tell");
+    assert_eq!(row("opencode")["program"], Value::Null);
+    assert_eq!(row("amp")["recorded"], Value::Null);
+    assert_eq!(project.processes(), []);
+}
+
+#[test]
 fn completions_and_man_pages_are_well_formed() {
     let project = Project::new();
     for shell in ["bash", "zsh", "fish"] {
@@ -168,9 +196,18 @@ fn help_is_there_at_every_turn() {
     alone.code(2);
     assert!(alone.stderr.contains("Usage: ralph"), "{alone:?}");
     project.ralph(["--help"]).run().code(0).stdout_has("ralph demo");
-    for command in
-        ["run", "init", "settings", "runs", "replay", "demo", "doctor", "completions", "man"]
-    {
+    for command in [
+        "run",
+        "init",
+        "settings",
+        "runs",
+        "replay",
+        "demo",
+        "doctor",
+        "agents",
+        "completions",
+        "man",
+    ] {
         project.ralph([command, "--help"]).run().code(0).stdout_has("Examples:");
     }
     project.ralph(["rum"]).run().code(2).stderr_has("run");

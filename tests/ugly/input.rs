@@ -222,7 +222,7 @@ fn something_else_has_the_name_of_what_ralph_needs() {
 fn the_current_directory_is_gone() {
     let project = Project::new();
     let ralph = env!("CARGO_BIN_EXE_ralph");
-    for command in ["run -p x -- cat", "runs", "doctor", "settings", "init", "replay"] {
+    for command in ["run -p x -- cat", "runs", "doctor", "agents", "settings", "init", "replay"] {
         project.write("gone/x", "");
         let script = format!("cd gone; rm -r ../gone; {ralph} {command}");
         let output = project.program("sh", ["-c", &script]).run();

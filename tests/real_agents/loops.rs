@@ -1,44 +1,11 @@
-//! Loops with real agents, as npm installs them, against a model that answers by a script.
-//!
-//! `scripts/install-agents` installs them. A new agent is an entry in `testing/agents.json` and a line
-//! at the end of this file.
+//! A loop from its first iteration to its completion.
 
-#[path = "../testing/agents.rs"]
-mod agents;
-#[path = "support/real.rs"]
-mod real;
-mod support;
-
-use real::RealAgent;
 use serde_json::{Value, json};
 
-/// Dollars for a million tokens.
-struct Price {
-    input: f64,
-    cache_read: f64,
-    cache_write: f64,
-    output: f64,
-}
+use crate::real::RealAgent;
+use crate::{Facts, for_agents, support};
 
-/// What a test must know of an agent.
-struct Facts {
-    name: &'static str,
-    /// Arguments of ralph that this agent needs.
-    args: &'static [&'static str],
-    /// What it takes a token to cost, if it tells.
-    price: Option<Price>,
-    /// Its protocol tells what was written to the cache.
-    tells_cache_write: bool,
-}
-
-const CLAUDE: Facts = Facts {
-    name: "claude",
-    args: &["--model", "claude-opus-5-5"],
-    price: Some(Price { input: 4.0, cache_read: 0.2, cache_write: 5.0, output: 20.0 }),
-    tells_cache_write: true,
-};
-
-const CODEX: Facts = Facts { name: "codex", args: &[], price: None, tells_cache_write: false };
+for_agents!(three_iterations: claude, codex, opencode, gemini, copilot, cline, qwen);
 
 /// Each turn has numbers of its own, so that no sum is right by accident.
 fn usage(turn: u64) -> Value {
@@ -57,15 +24,19 @@ fn three_iterations(facts: &Facts) {
                 {"text": "Somebody should look at it.", "usage": usage(1)},
             ],
             [
-                {"sh": "echo hello >greeting.txt && git add greeting.txt && git commit -qm 'Say hello'",
+                {"sh": "cat old.log; echo hello >greeting.txt && git add greeting.txt && git commit -qm 'Say hello'",
                  "usage": usage(2)},
-                {"text": "I mended and committed it.", "usage": usage(3)},
+                {"text": "I mended and committed it. The log says: rate limit exceeded.",
+                 "usage": usage(3)},
             ],
             [{"text": "It is all there.\n<response>DONE</response>", "usage": usage(4)}],
         ]})
     };
     let Some(real) = RealAgent::new(facts.name, script) else { return };
     let project = &real.project;
+    // What an agent reads is no failure of its own.
+    let log = "API Error: 429 rate limit exceeded, resets 3am. Overloaded. 401 Invalid API key.\n";
+    project.write(".git/info/exclude", "old.log\n").write("old.log", log);
     let check = "grep -qx hello greeting.txt || { echo \"It says $(cat greeting.txt).\"; exit 1; }";
     project.settings(&json!({"guardrails": [{"command": check, "failAction": "APPEND"}]}));
     let prompt = "Write greeting.txt. When all is done, say <response>DONE</response>.";
@@ -110,14 +81,4 @@ fn three_iterations(facts: &Facts) {
         }
     }
     assert_eq!(project.processes(), []);
-}
-
-#[test]
-fn claude_works_checks_and_completes() {
-    three_iterations(&CLAUDE);
-}
-
-#[test]
-fn codex_works_checks_and_completes() {
-    three_iterations(&CODEX);
 }

@@ -1,0 +1,123 @@
+//! `ralph agents`: the adapters, and which of their programs are here.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::AgentsArgs;
+use crate::agent;
+use crate::core::text;
+use crate::error::Error;
+use crate::process::{self, find_program};
+use crate::state::project::Project;
+
+/// How long a program may take to tell its version.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// An adapter, and the program that it would start.
+#[derive(Debug, Serialize)]
+struct Row {
+    agent: &'static str,
+    /// Where it is; none if it is not installed.
+    program: Option<String>,
+    /// As far as it tells.
+    version: Option<String>,
+    /// The version that the adapter was tested with.
+    recorded: Option<&'static str>,
+    is_recorded: bool,
+    install: &'static str,
+}
+
+/// # Errors
+/// Standard output cannot be written.
+pub(super) fn agents(project: &Project, args: &AgentsArgs) -> Result<u8, Error> {
+    // Each is told at once, because some programs take a while to tell their version.
+    for adapter in agent::all().iter().filter(|adapter| adapter.name() != "text") {
+        let found = find(adapter.name(), &["--version"], project.root());
+        let said = found.as_ref().and_then(|found| found.said.as_deref());
+        let version = said.map(|said| number(said).unwrap_or(said).to_owned());
+        let recorded = adapter.recorded();
+        let row = Row {
+            agent: adapter.name(),
+            is_recorded: version.is_some() && version.as_deref() == recorded,
+            program: found.map(|found| found.path),
+            version,
+            recorded,
+            install: adapter.install(),
+        };
+        let json = || serde_json::to_string(&row).map(|json| json + "\n").unwrap_or_default();
+        super::print(&if args.json { json() } else { row.line() })?;
+    }
+    if args.json {
+        return Ok(0);
+    }
+    super::print("any other command is an agent, too: it reads its prompt from standard input\n")
+}
+
+impl Row {
+    fn line(&self) -> String {
+        let Row { agent, install, .. } = self;
+        let Some(program) = &self.program else {
+            return format!("{agent:<9} not installed; to get it: {install}\n");
+        };
+        let version = self.version.as_deref().unwrap_or("?");
+        let tested = match self.recorded {
+            Some(_) if self.is_recorded => "recorded".to_owned(),
+            Some(recorded) => format!("recorded is {recorded}"),
+            None => "none recorded".to_owned(),
+        };
+        format!("{agent:<9} {version:<10} {tested:<22} {program}\n")
+    }
+}
+
+/// A program that is here.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) path: String,
+    /// The first line of what it said when it was asked for its version.
+    pub(super) said: Option<String>,
+}
+
+/// Looks for a program, and asks it for its version with `args`, if there are any.
+pub(super) fn find(name: &str, args: &[&str], dir: &Path) -> Option<Found> {
+    let path = find_program(OsStr::new(name), std::env::var_os("PATH").as_deref(), dir)?;
+    let words: Vec<OsString> = args.iter().map(Into::into).collect();
+    let ask = || process::run_quick(path.as_os_str(), &words, dir, &[], PATIENCE).ok();
+    let output = if args.is_empty() { None } else { ask() };
+    let said = output.and_then(|output| {
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text::first_line(&text).map(str::to_owned)
+    });
+    Some(Found { path: path.display().to_string(), said })
+}
+
+/// The number in what a program says of its version.
+fn number(said: &str) -> Option<&str> {
+    said.split_whitespace().find_map(|word| {
+        let word = word.trim_end_matches(['.', ',', ';', ')']).trim_start_matches(['(', 'v']);
+        let is_number = word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.');
+        is_number.then_some(word)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_found_in_what_programs_say() {
+        for (said, version) in [
+            ("2.1.325 (Claude Code)", Some("2.1.325")),
+            ("codex-cli 0.166.0", Some("0.166.0")),
+            ("GitHub Copilot CLI 1.0.102.", Some("1.0.102")),
+            ("v3.0.65", Some("3.0.65")),
+            ("0.0.1763208032-g1234ab (released 2026-11-15)", Some("0.0.1763208032-g1234ab")),
+            ("an agent with 7 lives", None),
+            ("", None),
+        ] {
+            assert_eq!(number(said), version, "{said}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Real agents, as npm installs them, against a model that answers by a script.
+//!
+//! `scripts/install-agents` installs them. A new agent is an entry in `testing/agents.json`, one in
+//! [`AGENTS`], and its name at the head of each theme.
+
+#[path = "../../testing/agents.rs"]
+mod agents;
+#[path = "../support/real.rs"]
+mod real;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod failures;
+mod loops;
+mod processes;
+mod prompts;
+
+/// Dollars for a million tokens.
+struct Price {
+    input: f64,
+    cache_read: f64,
+    cache_write: f64,
+    output: f64,
+}
+
+/// What a test must know of an agent.
+struct Facts {
+    name: &'static str,
+    /// Arguments of ralph that this agent needs.
+    args: &'static [&'static str],
+    /// What it takes a token to cost, if it tells.
+    price: Option<Price>,
+    /// Its protocol tells what was written to the cache.
+    tells_cache_write: bool,
+    /// Its stream tells of what was used before the whole answer is there.
+    tells_usage_early: bool,
+    /// Seconds of silence after which it is taken to hang: more than it usually needs to start.
+    silence_s: u32,
+}
+
+const fn facts(name: &'static str) -> Facts {
+    Facts {
+        name,
+        args: &[],
+        price: None,
+        tells_cache_write: false,
+        tells_usage_early: true,
+        silence_s: 6,
+    }
+}
+
+const AGENTS: [Facts; 7] = [
+    Facts {
+        args: &["--model", "claude-opus-5-5"],
+        price: Some(Price { input: 4.0, cache_read: 0.2, cache_write: 5.0, output: 20.0 }),
+        tells_cache_write: true,
+        silence_s: 3,
+        ..facts("claude")
+    },
+    Facts { tells_usage_early: false, silence_s: 3, ..facts("codex") },
+    Facts {
+        price: Some(Price { input: 3.0, cache_read: 0.0, cache_write: 0.0, output: 15.0 }),
+        tells_usage_early: false,
+        ..facts("opencode")
+    },
+    Facts { tells_usage_early: false, ..facts("gemini") },
+    facts("copilot"),
+    facts("cline"),
+    facts("qwen"),
+];
+
+impl Facts {
+    fn of(name: &str) -> &'static Facts {
+        AGENTS.iter().find(|facts| facts.name == name).expect("an agent of the table")
+    }
+}
+
+/// A test for each agent: they run side by side, and fail one by one.
+macro_rules! for_agents {
+    ($check:ident: $($agent:ident),+) => {
+        mod $check {
+            $(
+                #[test]
+                fn $agent() {
+                    super::$check(crate::Facts::of(stringify!($agent)));
+                }
+            )+
+        }
+    };
+}
+use for_agents;

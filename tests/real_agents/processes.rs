@@ -1,0 +1,114 @@
+//! Nothing is left running, whatever ends a run while a tool of the agent is at work.
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::real::RealAgent;
+use crate::support::{LONG, Project, Running, wait_until};
+use crate::{Facts, for_agents};
+
+const DONE: &str = "<response>DONE</response>";
+const PROMPT: &str = "Say <response>DONE</response> when you are done.";
+
+/// One command in a session of its own, and one in whichever the agent gives it.
+const TOOL: &str = "setsid sleep 301 & sleep 300";
+
+fn script(_: &Project) -> Value {
+    // An agent that is asked to end may end its tool first, and tell the model about it.
+    let over = json!({"text": "It is over.", "usage": {}});
+    json!({"sessions": [[{"text": "I wait.", "sh": TOOL}, over], [DONE]]})
+}
+
+/// Starts a run, and waits until both commands of the tool are there.
+fn in_a_tool(real: &RealAgent, facts: &Facts) -> Running {
+    let running = real.run(&[&["-p", PROMPT, "-n", "1"], facts.args].concat()).start();
+    wait_until(LONG, || {
+        let processes = real.project.processes();
+        let is_there = |line: &str| processes.iter().any(|p| p.command.trim() == line);
+        is_there("sleep 300") && is_there("sleep 301")
+    });
+    running
+}
+
+// cline has a test of its own, below.
+for_agents!(asked_twice: claude, codex, opencode, gemini, copilot, qwen);
+
+/// Once is for the end of the run after this iteration, twice is for its end at once; with which of
+/// the signals that ask for it makes no difference.
+fn asked_twice(facts: &Facts) {
+    let Some(real) = RealAgent::new(facts.name, script) else { return };
+    ask_twice(&real, facts);
+    assert_eq!(real.project.processes(), []);
+}
+
+fn ask_twice(real: &RealAgent, facts: &Facts) {
+    let running = in_a_tool(real, facts);
+    running.signal(Signal::INT);
+    wait_until(LONG, || running.stderr().contains("shutting down"));
+    running.signal(Signal::TERM);
+    running.wait().code(130);
+    let events = real.project.events();
+    assert_eq!(events.last("agent_ended")["class"], "interrupted", "whatever its exit code says");
+    assert_eq!(events.last("run_ended")["outcome"], "interrupted");
+}
+
+/// By itself, cline hands its work to a daemon that stays, and that may be somebody else's: nobody
+/// could end its tools with the run, nor the daemon. Under ralph it has none.
+#[test]
+fn cline_works_without_its_daemon() {
+    let facts = Facts::of("cline");
+    let with_another = |project: &Project| {
+        let mut script = script(project);
+        script["sessions"].as_array_mut().expect("a list").insert(0, json!(["Hello."]));
+        script
+    };
+    let Some(real) = RealAgent::new(facts.name, with_another) else { return };
+    real.alone(&["--json", "--auto-approve", "true", "--", "Say hello."]).run().code(0);
+    let daemon = real.project.processes();
+    assert!(daemon.len() == 1 && daemon[0].command.contains("hub-daemon"), "{daemon:?}");
+    ask_twice(&real, facts);
+    assert_eq!(real.project.processes(), daemon, "the tool is gone, what was there before is not");
+}
+
+for_agents!(killed: claude, codex, opencode, gemini, copilot, cline, qwen);
+
+/// Nobody can clean up after itself when it is killed. The next start does it.
+fn killed(facts: &Facts) {
+    let Some(real) = RealAgent::new(facts.name, script) else { return };
+    let project = &real.project;
+    let running = in_a_tool(&real, facts);
+    running.signal(Signal::KILL);
+    running.wait().ended_by(Signal::KILL);
+    let next = project.fake_agent(&json!([{"print": DONE}]));
+    let output = project.ralph(["run", "-p", PROMPT, "--"]).args(next).run();
+    output.code(0).stderr_has("was cut off in iteration 1");
+    assert_eq!(project.processes(), []);
+}
+
+// Not opencode: it is silent for ten seconds and more before it asks its model for anything.
+for_agents!(hung: claude, codex, gemini, copilot, cline, qwen);
+
+/// An agent that has gone silent is ended, with its tool, and what it told of its costs is kept.
+fn hung(facts: &Facts) {
+    let Some(real) = RealAgent::new(facts.name, script) else { return };
+    let project = &real.project;
+    project.settings(&json!({"retry": {"max": 0}}));
+    // How long it is silent while it starts depends on the machine: more patience where it was ended
+    // before it had begun.
+    for patience in [1, 2, 4, 8] {
+        let limit = (facts.silence_s * patience).to_string();
+        let args = ["-p", PROMPT, "-n", "1", "--inactivity-timeout", &limit];
+        real.run(&[&args, facts.args].concat()).run().code(4).stdout_has("inactivity limit");
+        assert_eq!(project.processes(), []);
+        let events = project.events();
+        let ended = events.last("agent_ended");
+        assert_eq!(ended["ended_by"], "inactivity");
+        assert_eq!(ended["class"], "timed_out", "whatever its exit code says");
+        if real.has_answered() {
+            let known = if facts.tells_usage_early { 120 } else { 0 };
+            assert_eq!(ended["usage"]["input_tokens"], known, "{ended}");
+            return;
+        }
+    }
+    panic!("{} never came to do anything", facts.name);
+}
