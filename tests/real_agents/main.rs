@@ -2,6 +2,16 @@
 //!
 //! `scripts/install-agents` installs them. A new agent is an entry in `testing/agents.json`, one in
 //! [`AGENTS`], and its name at the head of each theme.
+//!
+//! | what such programs do | tested here, beside the recorded streams in `tests/adapters.rs` |
+//! |---|---|
+//! | exit codes that lie | `processes`, `failures::refused_credentials`, `failures::cut_stream` |
+//! | tools in sessions of their own, wrappers whose child holds the output | `processes` |
+//! | a daemon that stays | `processes::cline_works_without_its_daemon` |
+//! | prompts that begin with a dash | `failures::refused_credentials`, `prompts` |
+//! | prompts that are long, and that they repeat | `prompts` |
+//! | a marker in several pieces, the words of a limit in a file | `loops` |
+//! | a sandbox in which `.git` cannot be written | `loops`, by codex's commit |
 
 #[path = "../../testing/agents.rs"]
 mod agents;
