@@ -142,6 +142,19 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// Passes over a value that nobody needs, up to the member that is known to follow it. It is looked
+    /// for from the end of the document: no string can hold a quote that is not escaped, so what looks
+    /// like the member is one. Without it the value is walked over as any other.
+    pub(crate) fn skip_value_before(&mut self, member: &[u8]) -> Option<()> {
+        match memchr::memmem::rfind(&self.bytes[self.at..], member) {
+            Some(length) => self.at += length,
+            None => {
+                self.value()?;
+            }
+        }
+        Some(())
+    }
+
     /// There is nothing more.
     pub(crate) fn end(mut self) -> Option<()> {
         self.skip_space();

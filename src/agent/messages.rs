@@ -946,6 +946,8 @@ impl<'a> Head<'a> {
                 b"isReplay" => head.replay = walk.value()?.is_true(),
                 b"tool_result_meta" => head.tool_result_meta = Some(walk.value()?),
                 b"timestamp" => head.timestamp = walk.value()?.text(),
+                // The same output a second time, and about half of the line.
+                b"tool_use_result" => walk.skip_value_before(b",\"tool_result_meta\":")?,
                 _ => {
                     walk.value()?;
                 }
