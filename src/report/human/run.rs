@@ -53,10 +53,15 @@ impl Human {
             Event::GuardrailEnded { .. } => self.guardrail_ended(at, event),
             Event::FeedbackSet { parts } if loud => {
                 for part in parts {
-                    let action = part.action.as_str();
+                    let last = at.iteration >= self.max_iterations;
                     let mut pen = self.line(at, Paragraph::Run);
                     pen.head(marks.retry, Paint::Caution, "Not done");
-                    pen.say(&format!(": the next iteration is told ({action})")).end();
+                    // After the last iteration there is nobody left to be told.
+                    if !last {
+                        let action = part.action.as_str();
+                        pen.say(&format!(": the next iteration is told ({action})"));
+                    }
+                    pen.end();
                     let text = &part.message;
                     let size = (text.lines().count() as u64, text.chars().count() as u64);
                     self.preview(at, "", text, size);
