@@ -64,11 +64,7 @@ impl Adapter for Cline {
         if !sets(flags, &["--auto-approve"]) {
             invocation.args(["--auto-approve", if request.autonomous { "true" } else { "false" }]);
         }
-        if let Some(model) = request.model
-            && !sets(flags, &["-m", "--model"])
-        {
-            invocation.args(["--model", model]);
-        }
+        invocation.model(request, flags, &["-m", "--model"]);
         invocation.args(flags);
         if !sets(flags, &["--zen"]) {
             invocation.env.push(("CLINE_SESSION_BACKEND_MODE", "local".into()));

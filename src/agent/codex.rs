@@ -63,11 +63,7 @@ impl Adapter for Codex {
                 invocation.args(["-s", "workspace-write", "--add-dir", ".git"]);
             }
         }
-        if let Some(model) = request.model
-            && !sets(&flags, &["-m", "--model"])
-        {
-            invocation.args(["--model", model]);
-        }
+        invocation.model(request, &flags, &["-m", "--model"]);
         invocation.args(&flags);
         if invocation.prompt_via == PromptVia::Stdin {
             invocation.arg("-");

@@ -55,11 +55,7 @@ impl Adapter for Copilot {
         if !sets(flags, &["--no-ask-user"]) {
             invocation.arg("--no-ask-user");
         }
-        if let Some(model) = request.model
-            && !sets(flags, &["--model"])
-        {
-            invocation.args(["--model", model]);
-        }
+        invocation.model(request, flags, &["--model"]);
         if request.stream && !sets(flags, &["--usage-output-file"]) {
             invocation.arg("--usage-output-file");
             invocation.arg(request.side_file);

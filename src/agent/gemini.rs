@@ -47,11 +47,7 @@ impl Adapter for Gemini {
             // In a directory that it was never told to trust it would not start.
             invocation.env.push(("GEMINI_CLI_TRUST_WORKSPACE", "true".into()));
         }
-        if let Some(model) = request.model
-            && !sets(flags, &["-m", "--model"])
-        {
-            invocation.args(["--model", model]);
-        }
+        invocation.model(request, flags, &["-m", "--model"]);
         invocation.args(flags);
         invocation.prompt_as_option(request);
         invocation

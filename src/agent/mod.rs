@@ -126,6 +126,15 @@ impl Invocation {
         self.args.extend(args.into_iter().map(Into::into));
     }
 
+    /// Asks for the model that is wanted, unless one of `names` among the user's flags does already.
+    fn model(&mut self, request: &Request<'_>, flags: &[String], names: &[&str]) {
+        if let Some(model) = request.model
+            && !sets(flags, names)
+        {
+            self.args(["--model", model]);
+        }
+    }
+
     /// The prompt as an argument, if it goes that way. None of the agents that this is for reads a
     /// prompt from a file by itself, so that it is told to.
     fn prompt_words<'a>(&self, request: &Request<'a>) -> Option<Cow<'a, str>> {

@@ -45,11 +45,7 @@ impl Adapter for Opencode {
         if request.autonomous && !sets(flags, &["--auto"]) {
             invocation.arg("--auto");
         }
-        if let Some(model) = request.model
-            && !sets(flags, &["-m", "--model"])
-        {
-            invocation.args(["--model", model]);
-        }
+        invocation.model(request, flags, &["-m", "--model"]);
         invocation.args(flags);
         if let Some(prompt) = invocation.prompt_words(request) {
             invocation.args(["--", &*prompt]);

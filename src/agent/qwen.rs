@@ -36,11 +36,7 @@ impl Adapter for Qwen {
         if request.autonomous && !sets(flags, &["-y", "--yolo", "--approval-mode"]) {
             invocation.arg("--yolo");
         }
-        if let Some(model) = request.model
-            && !sets(flags, &["-m", "--model"])
-        {
-            invocation.args(["--model", model]);
-        }
+        invocation.model(request, flags, &["-m", "--model"]);
         invocation.args(flags);
         invocation.prompt_as_option(request);
         invocation

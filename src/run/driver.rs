@@ -4,22 +4,23 @@
 //! comes out of [`World::wait`] and goes into the machine as an [`Input`]. What the machine answers is
 //! carried out here, and nowhere else.
 
+mod notify;
+mod scm;
+
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::Path;
-use std::time::Duration;
 
 use crate::agent::{PromptVia, Request};
 use crate::core::completion::{Detector, Rule};
-use crate::core::event::{EndCause, Event, Exit, Outcome, Purpose, Stream, WaitReason};
-use crate::core::machine::{Action, Input, LoopMachine, Now, ScmLook};
+use crate::core::event::{EndCause, Event, Outcome, Purpose, Stream};
+use crate::core::machine::{Action, Input, LoopMachine, Now};
 use crate::core::prompt::{self, GuardrailFailure};
 use crate::core::text;
 use crate::process::{ChildId, Ended, Launch, Occurrence, Signal};
 use crate::report::Reporter;
-use crate::state::journal::Lines;
 
 use super::agent::{AgentTask, Files};
 use super::guardrail::{self, GuardrailTask};
@@ -27,14 +28,6 @@ use super::record::Recorder;
 use super::scm::ScmRun;
 use super::spec::{PromptSource, RunSpec};
 use super::world::{Record, World};
-
-/// How long a run that has ended waits for the command that tells of it.
-const NOTIFY_MS: u64 = 10_000;
-
-/// How long a run that has ended waits for somebody who takes nothing of what it has to say.
-const READER: Duration = Duration::from_secs(2);
-/// The same after a signal.
-const READER_INTERRUPTED: Duration = Duration::from_millis(200);
 
 /// How a run came out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -558,189 +551,6 @@ impl<W: World> Driver<'_, W> {
                     duration_ms: 0,
                 });
                 self.queue.push_back(Input::GuardrailEnded { failed: Some(feedback) });
-            }
-        }
-    }
-
-    // SCM.
-
-    fn look_at_scm(&mut self) {
-        self.commit_message = None;
-        let Some(look) = self.spec.scm.as_ref().and_then(super::spec::ScmSpec::look) else {
-            return self.queue.push_back(Input::ScmLooked(ScmLook::Dirty));
-        };
-        let started = self.world.now().mono_ms;
-        self.look_on(look.into_iter(), started);
-    }
-
-    fn look_on(&mut self, mut commands: std::vec::IntoIter<Vec<String>>, started_ms: u64) {
-        let Some(command) = commands.next() else { return };
-        match self.start_scm(&command) {
-            Ok(child) => self.task = Task::Scm(ScmRun::new(child, None, commands, started_ms)),
-            Err(err) => self.look_failed(&err.to_string()),
-        }
-    }
-
-    fn look_failed(&mut self, why: &str) {
-        let message = format!(
-            "the changes could not be staged, so nothing was committed: {why}; \
-             this is tried again after the next passing iteration"
-        );
-        self.recorder.record(&Event::Warning { message: message.into() });
-        self.queue.push_back(Input::ScmLooked(ScmLook::Failed));
-    }
-
-    fn run_scm_task(&mut self, index: usize) {
-        let Some(scm) = &self.spec.scm else { return };
-        let own = format!("ralph: iteration {}", self.machine.iteration());
-        let message = self.commit_message.as_deref().unwrap_or(&own);
-        let mut rest = scm.commands(index, message).into_iter();
-        let Some(first) = rest.next() else {
-            return self.queue.push_back(Input::ScmTaskEnded { ok: true });
-        };
-        let started = self.world.now().mono_ms;
-        self.next_scm_command(index, &first, rest, started);
-    }
-
-    fn next_scm_command(
-        &mut self,
-        index: usize,
-        command: &[String],
-        rest: std::vec::IntoIter<Vec<String>>,
-        started_ms: u64,
-    ) {
-        let task = self.scm_task_name(index);
-        let program = self.spec.scm.as_ref().map(|scm| scm.program.clone()).unwrap_or_default();
-        let argv = std::iter::once(program).chain(command.iter().cloned()).collect();
-        self.recorder.record(&Event::ScmStarted { task: task.clone(), argv });
-        self.commit();
-        match self.start_scm(command) {
-            Ok(child) => {
-                self.task = Task::Scm(ScmRun::new(child, Some(index), rest, started_ms));
-            }
-            Err(err) => {
-                let detail = err.to_string().into();
-                self.recorder.record(&Event::ScmEnded { task, ok: false, detail, duration_ms: 0 });
-                self.queue.push_back(Input::ScmTaskEnded { ok: false });
-            }
-        }
-    }
-
-    fn start_scm(&mut self, command: &[String]) -> io::Result<ChildId> {
-        let Some(scm) = &self.spec.scm else { return Err(io::ErrorKind::NotFound.into()) };
-        let mut env = self.run_variables();
-        // Nobody is there to answer a question.
-        env.push(("GIT_TERMINAL_PROMPT".into(), Some("0".into())));
-        let args: Vec<OsString> = command.iter().map(OsString::from).collect();
-        let launch = plain_launch(&self.spec.directory, OsStr::new(&scm.program), &args, &env);
-        let launch = Launch { spare: true, ..launch };
-        self.world.start(&launch).map(|(child, _)| child)
-    }
-
-    fn scm_ended(&mut self, mut run: ScmRun, exit: Option<Exit>, now: Now) {
-        let ok = exit.is_some_and(Exit::success);
-        let text = run.text();
-        let Some(index) = run.task else {
-            // The first command stages and must succeed; the last one tells by its exit code.
-            return match (run.rest.len(), exit) {
-                (0, Some(Exit::Code(0))) => self.queue.push_back(Input::ScmLooked(ScmLook::Clean)),
-                (0, Some(Exit::Code(1))) => self.queue.push_back(Input::ScmLooked(ScmLook::Dirty)),
-                (1.., Some(Exit::Code(0))) => self.look_on(run.rest, run.started_ms),
-                _ => self.look_failed(&text),
-            };
-        };
-        if ok && let Some(next) = run.rest.next() {
-            return self.next_scm_command(index, &next, run.rest, run.started_ms);
-        }
-        let detail = match exit {
-            Some(exit) if !ok && text.is_empty() => exit.to_string(),
-            _ => text,
-        };
-        let task = self.scm_task_name(index);
-        let duration_ms = now.mono_ms.saturating_sub(run.started_ms);
-        self.recorder.record(&Event::ScmEnded { task, ok, detail: detail.into(), duration_ms });
-        self.queue.push_back(Input::ScmTaskEnded { ok });
-    }
-
-    fn scm_task_name(&self, index: usize) -> Cow<'static, str> {
-        let words = self.spec.scm.as_ref().and_then(|scm| scm.tasks.get(index));
-        words.map(|words| words.join(" ")).unwrap_or_default().into()
-    }
-
-    // Telling the user.
-
-    /// Runs the user's own command for what should not wait until somebody looks.
-    fn notify(&mut self, event: &Event<'_>) {
-        let Some(command) = &self.spec.notify else { return };
-        let worth_it = matches!(
-            event,
-            Event::RunEnded { .. } | Event::Waiting { reason: WaitReason::RateLimit, .. }
-        );
-        if !worth_it {
-            return;
-        }
-        // Whoever is told may look the journal up at once.
-        self.commit();
-        let mut lines = Lines::default();
-        let line = lines.push(self.recorder.at, event);
-        let env = self.run_variables();
-        let args = [OsString::from("-c"), OsString::from(command)];
-        let launch = plain_launch(&self.spec.directory, OsStr::new("sh"), &args, &env);
-        match self.world.start(&Launch { stdin: line, ..launch }) {
-            Ok((child, _)) => self.notifiers.push(child),
-            Err(err) => self.notifier_failed(&err.to_string()),
-        }
-    }
-
-    fn notifier_failed(&mut self, how: &str) {
-        let message = format!("notify.command failed: {how}").into();
-        self.recorder.record(&Event::Warning { message });
-    }
-
-    fn notifier_ended(&mut self, child: ChildId, exit: Option<Exit>) -> bool {
-        let Some(index) = self.notifiers.iter().position(|other| *other == child) else {
-            return false;
-        };
-        self.notifiers.swap_remove(index);
-        match exit {
-            Some(exit) if !exit.success() => self.notifier_failed(&exit.to_string()),
-            _ => {}
-        }
-        true
-    }
-
-    /// Gives the last message a moment to get out. Nothing is left behind for it, and a signal means
-    /// that nobody wants to wait.
-    fn await_notifiers(&mut self, buf: &mut Vec<u8>) {
-        let mut until = Some(self.world.now().mono_ms.saturating_add(NOTIFY_MS));
-        while !self.notifiers.is_empty() {
-            match self.world.wait(until, buf) {
-                Occurrence::Ended(child, ended) => {
-                    self.notifier_ended(child, ended.exit);
-                }
-                Occurrence::Signal(Signal::Resize) => self.recorder.resized(),
-                Occurrence::Deadline | Occurrence::Signal(_) => {
-                    until = None;
-                    for child in self.notifiers.clone() {
-                        self.world.end(child, true);
-                    }
-                }
-                Occurrence::Output(..) => {}
-            }
-        }
-        self.commit();
-    }
-
-    /// Gives those who are slow to read a moment for the last words. After a signal nobody wants to
-    /// wait for them for long, and after one more not at all.
-    fn await_readers(&mut self, buf: &mut Vec<u8>) {
-        let patience = if self.signals > 0 { READER_INTERRUPTED } else { READER };
-        while self.recorder.lags(patience) {
-            let now = self.world.now().mono_ms;
-            if let Occurrence::Signal(signal) = self.world.wait(Some(now), buf)
-                && signal != Signal::Resize
-            {
-                self.recorder.lags(Duration::ZERO);
             }
         }
     }

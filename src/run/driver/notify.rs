@@ -1,0 +1,97 @@
+//! The driver's part in telling the user: a command of theirs that is run beside the loop, and the
+//! readers of its displays, who get a moment at the end.
+
+use std::ffi::{OsStr, OsString};
+use std::time::Duration;
+
+use super::{Driver, plain_launch};
+use crate::core::event::{Event, Exit, WaitReason};
+use crate::process::{ChildId, Launch, Occurrence, Signal};
+use crate::run::world::World;
+use crate::state::journal::Lines;
+
+/// How long a run that has ended waits for the command that tells of it.
+const NOTIFY_MS: u64 = 10_000;
+
+/// How long a run that has ended waits for somebody who takes nothing of what it has to say.
+const READER: Duration = Duration::from_secs(2);
+/// The same after a signal.
+const READER_INTERRUPTED: Duration = Duration::from_millis(200);
+
+impl<W: World> Driver<'_, W> {
+    /// Runs the user's own command for what should not wait until somebody looks.
+    pub(super) fn notify(&mut self, event: &Event<'_>) {
+        let Some(command) = &self.spec.notify else { return };
+        let worth_it = matches!(
+            event,
+            Event::RunEnded { .. } | Event::Waiting { reason: WaitReason::RateLimit, .. }
+        );
+        if !worth_it {
+            return;
+        }
+        // Whoever is told may look the journal up at once.
+        self.commit();
+        let mut lines = Lines::default();
+        let line = lines.push(self.recorder.at, event);
+        let env = self.run_variables();
+        let args = [OsString::from("-c"), OsString::from(command)];
+        let launch = plain_launch(&self.spec.directory, OsStr::new("sh"), &args, &env);
+        match self.world.start(&Launch { stdin: line, ..launch }) {
+            Ok((child, _)) => self.notifiers.push(child),
+            Err(err) => self.notifier_failed(&err.to_string()),
+        }
+    }
+
+    fn notifier_failed(&mut self, how: &str) {
+        let message = format!("notify.command failed: {how}").into();
+        self.recorder.record(&Event::Warning { message });
+    }
+
+    pub(super) fn notifier_ended(&mut self, child: ChildId, exit: Option<Exit>) -> bool {
+        let Some(index) = self.notifiers.iter().position(|other| *other == child) else {
+            return false;
+        };
+        self.notifiers.swap_remove(index);
+        match exit {
+            Some(exit) if !exit.success() => self.notifier_failed(&exit.to_string()),
+            _ => {}
+        }
+        true
+    }
+
+    /// Gives the last message a moment to get out. Nothing is left behind for it, and a signal means
+    /// that nobody wants to wait.
+    pub(super) fn await_notifiers(&mut self, buf: &mut Vec<u8>) {
+        let mut until = Some(self.world.now().mono_ms.saturating_add(NOTIFY_MS));
+        while !self.notifiers.is_empty() {
+            match self.world.wait(until, buf) {
+                Occurrence::Ended(child, ended) => {
+                    self.notifier_ended(child, ended.exit);
+                }
+                Occurrence::Signal(Signal::Resize) => self.recorder.resized(),
+                Occurrence::Deadline | Occurrence::Signal(_) => {
+                    until = None;
+                    for child in self.notifiers.clone() {
+                        self.world.end(child, true);
+                    }
+                }
+                Occurrence::Output(..) => {}
+            }
+        }
+        self.commit();
+    }
+
+    /// Gives those who are slow to read a moment for the last words. After a signal nobody wants to
+    /// wait for them for long, and after one more not at all.
+    pub(super) fn await_readers(&mut self, buf: &mut Vec<u8>) {
+        let patience = if self.signals > 0 { READER_INTERRUPTED } else { READER };
+        while self.recorder.lags(patience) {
+            let now = self.world.now().mono_ms;
+            if let Occurrence::Signal(signal) = self.world.wait(Some(now), buf)
+                && signal != Signal::Resize
+            {
+                self.recorder.lags(Duration::ZERO);
+            }
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The driver's part in version control: staging, asking git, running the tasks.
+
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
+use std::io;
+
+use super::{Driver, Task, plain_launch};
+use crate::core::event::{Event, Exit};
+use crate::core::machine::{Input, Now, ScmLook};
+use crate::process::{ChildId, Launch};
+use crate::run::scm::ScmRun;
+use crate::run::spec::ScmSpec;
+use crate::run::world::World;
+
+impl<W: World> Driver<'_, W> {
+    pub(super) fn look_at_scm(&mut self) {
+        self.commit_message = None;
+        let Some(look) = self.spec.scm.as_ref().and_then(ScmSpec::look) else {
+            return self.queue.push_back(Input::ScmLooked(ScmLook::Dirty));
+        };
+        let started = self.world.now().mono_ms;
+        self.look_on(look.into_iter(), started);
+    }
+
+    fn look_on(&mut self, mut commands: std::vec::IntoIter<Vec<String>>, started_ms: u64) {
+        let Some(command) = commands.next() else { return };
+        match self.start_scm(&command) {
+            Ok(child) => self.task = Task::Scm(ScmRun::new(child, None, commands, started_ms)),
+            Err(err) => self.look_failed(&err.to_string()),
+        }
+    }
+
+    fn look_failed(&mut self, why: &str) {
+        let message = format!(
+            "the changes could not be staged, so nothing was committed: {why}; \
+             this is tried again after the next passing iteration"
+        );
+        self.recorder.record(&Event::Warning { message: message.into() });
+        self.queue.push_back(Input::ScmLooked(ScmLook::Failed));
+    }
+
+    pub(super) fn run_scm_task(&mut self, index: usize) {
+        let Some(scm) = &self.spec.scm else { return };
+        let own = format!("ralph: iteration {}", self.machine.iteration());
+        let message = self.commit_message.as_deref().unwrap_or(&own);
+        let mut rest = scm.commands(index, message).into_iter();
+        let Some(first) = rest.next() else {
+            return self.queue.push_back(Input::ScmTaskEnded { ok: true });
+        };
+        let started = self.world.now().mono_ms;
+        self.next_scm_command(index, &first, rest, started);
+    }
+
+    fn next_scm_command(
+        &mut self,
+        index: usize,
+        command: &[String],
+        rest: std::vec::IntoIter<Vec<String>>,
+        started_ms: u64,
+    ) {
+        let task = self.scm_task_name(index);
+        let program = self.spec.scm.as_ref().map(|scm| scm.program.clone()).unwrap_or_default();
+        let argv = std::iter::once(program).chain(command.iter().cloned()).collect();
+        self.recorder.record(&Event::ScmStarted { task: task.clone(), argv });
+        self.commit();
+        match self.start_scm(command) {
+            Ok(child) => {
+                self.task = Task::Scm(ScmRun::new(child, Some(index), rest, started_ms));
+            }
+            Err(err) => {
+                let detail = err.to_string().into();
+                self.recorder.record(&Event::ScmEnded { task, ok: false, detail, duration_ms: 0 });
+                self.queue.push_back(Input::ScmTaskEnded { ok: false });
+            }
+        }
+    }
+
+    fn start_scm(&mut self, command: &[String]) -> io::Result<ChildId> {
+        let Some(scm) = &self.spec.scm else { return Err(io::ErrorKind::NotFound.into()) };
+        let mut env = self.run_variables();
+        // Nobody is there to answer a question.
+        env.push(("GIT_TERMINAL_PROMPT".into(), Some("0".into())));
+        let args: Vec<OsString> = command.iter().map(OsString::from).collect();
+        let launch = plain_launch(&self.spec.directory, OsStr::new(&scm.program), &args, &env);
+        let launch = Launch { spare: true, ..launch };
+        self.world.start(&launch).map(|(child, _)| child)
+    }
+
+    pub(super) fn scm_ended(&mut self, mut run: ScmRun, exit: Option<Exit>, now: Now) {
+        let ok = exit.is_some_and(Exit::success);
+        let text = run.text();
+        let Some(index) = run.task else {
+            // The first command stages and must succeed; the last one tells by its exit code.
+            return match (run.rest.len(), exit) {
+                (0, Some(Exit::Code(0))) => self.queue.push_back(Input::ScmLooked(ScmLook::Clean)),
+                (0, Some(Exit::Code(1))) => self.queue.push_back(Input::ScmLooked(ScmLook::Dirty)),
+                (1.., Some(Exit::Code(0))) => self.look_on(run.rest, run.started_ms),
+                _ => self.look_failed(&text),
+            };
+        };
+        if ok && let Some(next) = run.rest.next() {
+            return self.next_scm_command(index, &next, run.rest, run.started_ms);
+        }
+        let detail = match exit {
+            Some(exit) if !ok && text.is_empty() => exit.to_string(),
+            _ => text,
+        };
+        let task = self.scm_task_name(index);
+        let duration_ms = now.mono_ms.saturating_sub(run.started_ms);
+        self.recorder.record(&Event::ScmEnded { task, ok, detail: detail.into(), duration_ms });
+        self.queue.push_back(Input::ScmTaskEnded { ok });
+    }
+
+    pub(super) fn scm_task_name(&self, index: usize) -> Cow<'static, str> {
+        let words = self.spec.scm.as_ref().and_then(|scm| scm.tasks.get(index));
+        words.map(|words| words.join(" ")).unwrap_or_default().into()
+    }
+}
