@@ -16,10 +16,9 @@ use std::borrow::Cow;
 use serde::Deserialize;
 
 use super::json::{Count, Raw, RawText, Size, Str, lenient};
-use super::messages::{key_values, summary, tool_output};
 use super::structured::{LineParser, Read, Structured};
 use super::text::{PlainReader, Words};
-use super::tools::{End, Tools};
+use super::tools::{End, Tools, key_values, summary, tool_output};
 use super::{
     Adapter, Emit, Invocation, PREVIEW_CHARS, PromptVia, Reader, Request, api, failure, one_line,
     plain, sets, with_remedy,
