@@ -25,8 +25,8 @@ use super::json::{Count, Raw, RawText, Str, lenient};
 use super::structured::{LineParser, Read};
 use super::text::Words;
 use super::tools::{Recent, summary, tool_output};
-use super::{Emit, SUMMARY_CHARS, one_line, reset, with_remedy};
-use crate::core::event::{Event, Failure};
+use super::{Emit, SUMMARY_CHARS, failure, one_line, reset, with_remedy};
+use crate::core::event::{Event, Failure, FailureKind};
 use crate::core::text::duration;
 
 /// In what the agents of this family differ.
@@ -248,19 +248,7 @@ impl Messages {
         };
         match line.subtype.as_deref().unwrap_or("init") {
             "init" => self.init(&line, emit),
-            "api_retry" => {
-                let delay = duration(line.retry_delay_ms.0);
-                let error = line.error.as_deref().unwrap_or("unknown");
-                let status = match line.error_status.0 {
-                    0 => String::new(),
-                    status => format!(" ({status})"),
-                };
-                let (attempt, max) = (line.attempt.0, line.max_retries.0);
-                emit(Event::Notice {
-                    text: format!("API error: {error}{status}, retry {attempt}/{max} in {delay}")
-                        .into(),
-                });
-            }
+            "api_retry" => return api_retry(&line, emit),
             "background_tasks_changed" => {
                 let tasks: Vec<IgnoredAny> = lenient(line.tasks);
                 emit(Event::BackgroundTasks {
@@ -387,6 +375,31 @@ impl LineParser for Messages {
     fn explain(&self, words: &Words<'_>) -> Option<Failure> {
         (self.dialect.explain)(words)
     }
+}
+
+/// Tells that an API call failed and will be tried again. Credentials that are refused once may be
+/// renewed by the program; when that has not helped, what comes is minutes of the same, and the
+/// verdict is clear.
+fn api_retry(line: &System<'_>, emit: &mut Emit<'_>) -> Read {
+    let delay = duration(line.retry_delay_ms.0);
+    let error = line.error.as_deref().unwrap_or("unknown");
+    let status = match line.error_status.0 {
+        0 => String::new(),
+        status => format!(" ({status})"),
+    };
+    let (attempt, max) = (line.attempt.0, line.max_retries.0);
+    let text = format!("API error: {error}{status}, retry {attempt}/{max} in {delay}");
+    emit(Event::Notice { text: text.into() });
+    if line.error_status.0 != 401 || attempt != 2 {
+        return Read::Understood;
+    }
+    let message = format!(
+        "API error: {error}{status}, again and again (check the API key in the environment, or sign in \
+         again with /login)"
+    );
+    let failure = Some(failure(FailureKind::Credentials, message));
+    emit(Event::Result { failure, usage: None, turns: None });
+    Read::Verdict
 }
 
 /// A tool call without its result.

@@ -167,6 +167,8 @@ pub enum EndCause {
     IterationTimeout,
     /// It had given its final result and did not leave.
     ResultGrace,
+    /// Its credentials were refused, and it went on trying.
+    Refused,
     /// The run's budget.
     Budget,
     /// The iteration's budget.
