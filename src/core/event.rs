@@ -357,6 +357,11 @@ pub enum Event<'a> {
     Notice {
         text: Cow<'a, str>,
     },
+    /// What the agent seemed to have said so far was not its word, for instance because it was a summary
+    /// of its own conversation, which may quote anything. It completes nothing.
+    Retracted {
+        reason: Cow<'a, str>,
+    },
     /// The agent announced tasks that go on after its result (their number; 0 when all have ended).
     BackgroundTasks {
         running: u32,

@@ -198,6 +198,10 @@ impl Gathered {
                 }
                 self.working();
             }
+            Event::Retracted { .. } => {
+                self.detector.retract();
+                self.answer.clear();
+            }
             Event::ToolStarted { .. } => {
                 // What it says while it looks around is not yet the message.
                 self.answer.clear();
