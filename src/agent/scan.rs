@@ -8,6 +8,8 @@
 const BLOCK: usize = 64;
 /// As many as the processor compares at once.
 const LANE: usize = 16;
+/// Within so many bytes most strings are over.
+const NEAR: usize = 2 * LANE;
 
 /// Where the next of `wanted` is, from `from` on.
 #[inline]
@@ -24,12 +26,30 @@ pub(super) fn find<const N: usize>(bytes: &[u8], from: usize, wanted: [u8; N]) -
 }
 
 /// Where the first quote is that no backslash takes for its own, from `from` on.
+#[inline]
+pub(super) fn find_closing_quote(bytes: &[u8], from: usize) -> Option<usize> {
+    // Most strings are keys, ids and words, without an escape.
+    if let Some((near, _)) = bytes.get(from..)?.split_first_chunk::<NEAR>() {
+        let (lanes, _) = near.as_chunks::<LANE>();
+        let near = |wanted| match lanes {
+            [first, second] => lane_mask(first, wanted) | lane_mask(second, wanted) << LANE,
+            _ => 0,
+        };
+        let quotes = near([b'"']);
+        let before_first = quotes.wrapping_sub(1) & !quotes;
+        if quotes != 0 && near([b'\\']) & before_first == 0 {
+            return Some(from + quotes.trailing_zeros() as usize);
+        }
+    }
+    find_far_closing_quote(bytes, from)
+}
+
+/// The same for any string.
 ///
 /// Quotes and backslashes come too irregularly for a processor to guess its way through them, so
 /// there is no branch in this but the one that ends it: which bytes are escaped is found by
 /// arithmetic on the masks.
-#[inline]
-pub(super) fn find_closing_quote(bytes: &[u8], from: usize) -> Option<usize> {
+fn find_far_closing_quote(bytes: &[u8], from: usize) -> Option<usize> {
     let (blocks, rest) = bytes.get(from..)?.as_chunks::<BLOCK>();
     let mut escapes = Escapes::default();
     for (nth, block) in blocks.iter().enumerate() {
