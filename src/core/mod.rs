@@ -12,4 +12,5 @@ pub mod machine;
 pub mod prompt;
 pub mod rules;
 pub mod spending;
+pub mod tasks;
 pub mod text;
