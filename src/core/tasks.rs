@@ -7,6 +7,7 @@
 
 pub mod edit;
 pub mod ledger;
+pub mod naming;
 pub mod order;
 mod parse;
 pub mod verdict;
