@@ -3,8 +3,10 @@
 pub mod active;
 pub mod archive;
 pub mod documents;
+pub mod home;
 pub mod journal;
 pub mod lock;
 pub mod project;
 pub mod runs;
 pub mod save;
+pub mod snapshots;

@@ -10,6 +10,7 @@ mod dry_run;
 mod faces;
 pub(super) mod prompt;
 pub(super) mod rules;
+mod sign;
 
 use serde_json::json;
 
@@ -97,6 +98,7 @@ impl Start<'_> {
             guardrails: rules::guardrails(settings),
             output_truncate_chars: settings.output_truncate_chars as usize,
             scm: rules::scm(settings)?,
+            tasks: None,
             rules: rules::rules(settings, defaults),
             notify: settings.notify.command.clone(),
         })
@@ -192,7 +194,10 @@ fn carry_out(
     spec.run_id.clone_from(&session.run_id);
     let mut events = std::mem::take(&mut session.preface);
     events.extend(preface);
+    let (sign, news) = sign::put_up(project, &spec);
+    events.extend(news);
     let finish = driver::run(&spec, &mut session.world, vec![reporter], &events);
+    drop(sign);
     session.close();
     Ok(finish.exit_code)
 }
