@@ -120,7 +120,8 @@ impl Start<'_> {
             return dry_run::dry_run(&spec, loaded);
         }
         let mut preface = preface(&spec, loaded);
-        preface.extend(unsaved.map(|message| Event::Warning { message: message.into() }));
+        let warnings = unsaved.into_iter().chain(sign::keep_ignored(project, &spec));
+        preface.extend(warnings.map(|message| Event::Warning { message: message.into() }));
         let reporter = reporter(args.output, style(args, &loaded.settings), Pace::OfRun);
         carry_out(project, spec, &loaded.settings, preface, reporter)
     }
@@ -194,8 +195,10 @@ fn carry_out(
     spec.run_id.clone_from(&session.run_id);
     let mut events = std::mem::take(&mut session.preface);
     events.extend(preface);
-    let (sign, news) = sign::put_up(project, &spec);
-    events.extend(news);
+    let sign = sign::put_up(project, &spec).unwrap_or_else(|message| {
+        events.push(Event::Warning { message: message.into() });
+        None
+    });
     let finish = driver::run(&spec, &mut session.world, vec![reporter], &events);
     drop(sign);
     session.close();
