@@ -167,6 +167,8 @@ pub enum EndCause {
     IterationTimeout,
     /// It had given its final result and did not leave.
     ResultGrace,
+    /// Its credentials were refused, and it went on trying.
+    Refused,
     /// The run's budget.
     Budget,
     /// The iteration's budget.
@@ -354,6 +356,11 @@ pub enum Event<'a> {
     /// The agent told of its own retries, hooks and the like.
     Notice {
         text: Cow<'a, str>,
+    },
+    /// What the agent seemed to have said so far was not its word, for instance because it was a summary
+    /// of its own conversation, which may quote anything. It completes nothing.
+    Retracted {
+        reason: Cow<'a, str>,
     },
     /// The agent announced tasks that go on after its result (their number; 0 when all have ended).
     BackgroundTasks {

@@ -62,6 +62,9 @@ enum Stop {
 /// While a limit is waited for, the wall clock is looked at this often: it moves on while the
 /// machine sleeps, and the clock that deadlines are measured by does not.
 const WALL_CHECK_MS: u64 = 60_000;
+/// How long an agent may stay that is refused its credentials. It may be about to leave, or to have
+/// others; some go on trying for minutes.
+const REFUSED_GRACE_MS: u64 = 3_000;
 /// A limit that ends at a full second has ended for everybody a moment later.
 const RESET_SLACK_MS: i64 = 1_000;
 
@@ -90,6 +93,8 @@ pub struct LoopMachine {
     complete: bool,
     found: Option<String>,
     background: u32,
+    /// The agent's result is that its credentials were refused.
+    refused: bool,
     /// The state of the last SCM tasks; a failed one is tried again after the next passing iteration.
     scm_failed: bool,
     dirty: bool,
@@ -122,6 +127,7 @@ impl LoopMachine {
             complete: false,
             found: None,
             background: 0,
+            refused: false,
             scm_failed: false,
             dirty: false,
             spending: Spending::default(),
@@ -198,6 +204,9 @@ impl LoopMachine {
     }
 
     fn result_deadline(&self, result_at: Option<u64>) -> Option<u64> {
+        if self.refused {
+            return after(result_at?, Some(REFUSED_GRACE_MS));
+        }
         if self.background > 0 { None } else { after(result_at?, self.rules.result_grace_ms) }
     }
 
@@ -241,6 +250,7 @@ impl LoopMachine {
                 }
             }
             Input::Working => {
+                self.refused = false;
                 if let Phase::Agent { result_at, .. } = &mut self.phase {
                     *result_at = None;
                 }
@@ -249,7 +259,8 @@ impl LoopMachine {
                 self.spending.running(usage);
                 self.check_budgets(now, &mut out);
             }
-            Input::ResultSeen => {
+            Input::ResultSeen | Input::Refused => {
+                self.refused = input == Input::Refused;
                 if let Phase::Agent { result_at, .. } = &mut self.phase {
                     *result_at = Some(now.mono_ms);
                 }
@@ -384,6 +395,7 @@ impl LoopMachine {
     fn start_agent(&mut self, now: Now, purpose: Purpose, out: &mut Vec<Action>) {
         self.spending.attempt_starts();
         self.background = 0;
+        self.refused = false;
         let at = now.mono_ms;
         self.phase =
             Phase::Agent { purpose, started: at, last_output: at, result_at: None, ending: false };
@@ -730,7 +742,7 @@ impl LoopMachine {
                 let due = |deadline: Option<u64>| deadline.is_some_and(|at| now.mono_ms >= at);
                 let rules = &self.rules;
                 let cause = if due(self.result_deadline(result_at)) {
-                    Some(EndCause::ResultGrace)
+                    Some(self.after_result())
                 } else if due(after(started, rules.iteration_timeout_ms)) {
                     Some(EndCause::IterationTimeout)
                 } else if due(after(last_output, rules.inactivity_ms)) {
@@ -740,7 +752,7 @@ impl LoopMachine {
                 };
                 match cause {
                     // Whatever its time ran out by: it has answered, and the answer counts.
-                    Some(_) if self.has_answered() => self.end_agent(EndCause::ResultGrace, out),
+                    Some(_) if self.has_answered() => self.end_agent(self.after_result(), out),
                     Some(cause) => self.end_agent(cause, out),
                     None => self.check_budgets(now, out),
                 }
@@ -789,6 +801,11 @@ impl LoopMachine {
         matches!(self.phase, Phase::Agent { result_at: Some(_), .. }) && self.background == 0
     }
 
+    /// Why an agent is ended that has given its result.
+    fn after_result(&self) -> EndCause {
+        if self.refused { EndCause::Refused } else { EndCause::ResultGrace }
+    }
+
     fn check_budgets(&mut self, now: Now, out: &mut Vec<Action>) {
         if self.has_answered() {
             return self.check_time_after_result(now, out);
@@ -818,7 +835,7 @@ impl LoopMachine {
         };
         let over = self.iteration_deadline(purpose, started).is_some_and(|at| now.mono_ms >= at);
         if over || self.time_is_up(now) {
-            self.end_agent(EndCause::ResultGrace, out);
+            self.end_agent(self.after_result(), out);
         }
     }
 

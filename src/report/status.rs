@@ -125,6 +125,7 @@ impl Status {
             Event::Text { .. }
             | Event::Thinking { .. }
             | Event::Notice { .. }
+            | Event::Retracted { .. }
             | Event::Output { .. }
             | Event::Todo { .. } => self.since_ms = self.now_ms,
             Event::Usage(usage) => self.current = *usage,

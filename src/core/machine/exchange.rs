@@ -37,6 +37,8 @@ pub enum Input {
     Used(Usage),
     /// The agent has given a final result.
     ResultSeen,
+    /// The agent said that its credentials were refused.
+    Refused,
     /// So many of the agent's own background tasks are running.
     BackgroundTasks(u32),
     AgentEnded(Box<Report>),

@@ -347,6 +347,22 @@ fn an_agent_that_stays_after_its_result_is_ended() {
 }
 
 #[test]
+fn an_agent_that_goes_on_with_refused_credentials_is_ended() {
+    // Whatever it announced, and even if answers are never waited for.
+    let mut run = Loop::start(Rules { result_grace_ms: None, ..rules() });
+    run.give(Input::AgentStarted).give(Input::BackgroundTasks(1)).give(Input::Refused);
+    run.after(2_000).give(Input::Output).until_deadline();
+    assert_eq!(run.actions, [Action::EndAgent(EndCause::Refused)]);
+
+    // It found others, by which it works.
+    let mut run = Loop::start(rules());
+    run.give(Input::AgentStarted).give(Input::Refused).give(Input::Working);
+    assert_eq!(run.machine.deadline(), None);
+    run.give(Input::ResultSeen).until_deadline();
+    assert_eq!(run.actions, [Action::EndAgent(EndCause::ResultGrace)]);
+}
+
+#[test]
 fn no_other_limit_takes_away_an_answer() {
     let limit = Some(4_000);
     let time = Budget { duration_ms: limit, ..Budget::default() };
@@ -903,6 +919,7 @@ proptest! {
                 5 if world.agent.is_some() => Input::Used(spent(f64::from(choice) / 200.0)),
                 6 if world.agent.is_some() => Input::ResultSeen,
                 7 if world.agent.is_some() => Input::BackgroundTasks(u32::from(choice % 3)),
+                8 if world.agent.is_some() && flag => Input::Refused,
                 8 if world.agent.is_some() => Input::Working,
                 _ => {
                     if world.starting {

@@ -182,6 +182,8 @@ impl Human {
             Class::Limited | Class::Interrupted => {
                 (marks.stopped, Paint::Caution, class_words(*class))
             }
+            // Whether that is a failure is for the run to say.
+            Class::Empty => (marks.warning, Paint::Caution, class_words(*class)),
             _ => (marks.error, Paint::Bad, class_words(*class)),
         };
         let mut pen = self.line(at, Paragraph::Attempt);
