@@ -18,6 +18,8 @@ use super::text;
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Phase {
     New,
+    /// The gates are asked what the agent has to know before it begins.
+    Briefing,
     /// An agent is being started or is running.
     Agent {
         purpose: Purpose,
@@ -91,6 +93,8 @@ pub struct LoopMachine {
     limits: u32,
     limit_waited_ms: u64,
     feedback: Vec<Feedback>,
+    /// How much of it is of the iteration before; the rest is the gates' briefing.
+    lasting_feedback: usize,
     new_feedback: Vec<Feedback>,
     guardrails_passed: bool,
     class: Class,
@@ -125,6 +129,7 @@ impl LoopMachine {
             limits: 0,
             limit_waited_ms: 0,
             feedback: Vec::new(),
+            lasting_feedback: 0,
             new_feedback: Vec::new(),
             guardrails_passed: false,
             class: Class::NotStarted,
@@ -228,6 +233,17 @@ impl LoopMachine {
                     self.next_iteration(now, &mut out);
                 }
             }
+            Input::Briefed { feedback } => {
+                if self.phase == Phase::Briefing {
+                    if self.stop.is_some() {
+                        self.stop_here(now, &mut out);
+                        return out;
+                    }
+                    self.feedback.truncate(self.lasting_feedback);
+                    self.feedback.extend(feedback);
+                    self.start_agent(now, Purpose::Work, &mut out);
+                }
+            }
             Input::AgentStarted => {
                 if let Phase::Agent { started, last_output, .. } = &mut self.phase {
                     *started = now.mono_ms;
@@ -302,16 +318,7 @@ impl LoopMachine {
             }
             Input::GatesChecked(verdict) => {
                 if self.phase == Phase::Gates {
-                    match verdict {
-                        GateVerdict::Stands => {}
-                        GateVerdict::Complete => self.complete = true,
-                        GateVerdict::Veto { reason, feedback } => {
-                            out.push(Action::Emit(Event::Vetoed { reason: reason.into() }));
-                            self.complete = false;
-                            self.set_feedback(feedback, &mut out);
-                        }
-                    }
-                    self.iteration_done(now, &mut out);
+                    self.gates_checked(now, verdict, &mut out);
                 }
             }
             Input::Deadline => self.deadline_passed(now, &mut out),
@@ -412,7 +419,12 @@ impl LoopMachine {
             return self.pause_here(now, true, out);
         }
         self.attempt += 1;
-        self.start_agent(now, Purpose::Work, out);
+        if self.rules.gates {
+            self.phase = Phase::Briefing;
+            out.push(Action::Brief);
+        } else {
+            self.start_agent(now, Purpose::Work, out);
+        }
     }
 
     fn start_agent(&mut self, now: Now, purpose: Purpose, out: &mut Vec<Action>) {
@@ -609,6 +621,11 @@ impl LoopMachine {
             return;
         }
         self.guardrails_passed = self.new_feedback.is_empty();
+        if !self.guardrails_passed && self.rules.gates {
+            // They may have something to add to what failed.
+            self.complete = false;
+            return self.ask_gates(out);
+        }
         let feedback = std::mem::take(&mut self.new_feedback);
         self.set_feedback(feedback, out);
         if !self.guardrails_passed {
@@ -642,6 +659,7 @@ impl LoopMachine {
         if !feedback.is_empty() || !self.feedback.is_empty() {
             out.push(Action::Emit(Event::FeedbackSet { parts: feedback.clone() }));
         }
+        self.lasting_feedback = feedback.len();
         self.feedback = feedback;
     }
 
@@ -689,11 +707,34 @@ impl LoopMachine {
         let found = self.found.clone().map(Into::into);
         out.push(Action::Emit(Event::CompletionChecked { complete: self.complete, found }));
         if self.rules.gates {
-            self.phase = Phase::Gates;
-            out.push(Action::CheckGates);
+            self.ask_gates(out);
         } else {
             self.iteration_done(now, out);
         }
+    }
+
+    fn ask_gates(&mut self, out: &mut Vec<Action>) {
+        self.phase = Phase::Gates;
+        out.push(Action::CheckGates {
+            claimed: self.complete,
+            checks_passed: self.guardrails_passed,
+        });
+    }
+
+    fn gates_checked(&mut self, now: Now, verdict: GateVerdict, out: &mut Vec<Action>) {
+        let mut told = std::mem::take(&mut self.new_feedback);
+        match verdict {
+            GateVerdict::Stands => {}
+            GateVerdict::Complete => self.complete = self.guardrails_passed,
+            GateVerdict::Veto { reason, feedback } => {
+                if std::mem::take(&mut self.complete) {
+                    out.push(Action::Emit(Event::Vetoed { reason: reason.into() }));
+                }
+                told.extend(feedback);
+            }
+        }
+        self.set_feedback(told, out);
+        self.iteration_done(now, out);
     }
 
     fn iteration_done(&mut self, now: Now, out: &mut Vec<Action>) {

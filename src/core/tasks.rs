@@ -7,8 +7,10 @@
 
 pub mod edit;
 pub mod ledger;
+pub mod naming;
 pub mod order;
 mod parse;
+pub mod summary;
 pub mod verdict;
 
 use serde_json::Value;

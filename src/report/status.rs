@@ -48,6 +48,8 @@ pub struct Status {
     drawn_ms: i64,
     iteration: u32,
     max_iterations: u32,
+    /// How many stories pass, and how many there are; none if it is not about stories.
+    stories: (u32, u32),
     /// What ended attempts used, and what the current one has used so far.
     spent: Usage,
     current: Usage,
@@ -70,6 +72,7 @@ impl Status {
             drawn_ms: 0,
             iteration: 0,
             max_iterations: 0,
+            stories: (0, 0),
             spent: Usage::default(),
             current: Usage::default(),
             doing: Doing::Between,
@@ -143,6 +146,7 @@ impl Status {
             Event::GuardrailEnded { .. } | Event::ScmEnded { .. } => {
                 self.turn_to(Doing::Between, "");
             }
+            Event::Tasks { done, total, .. } => self.stories = (*done, *total),
             Event::StopRequested { .. } => self.stopping = true,
             Event::PauseRequested => self.pausing = true,
             Event::Paused => self.turn_to(Doing::Paused, ""),
@@ -223,6 +227,9 @@ impl Status {
                 let _ = write!(line, "/{}", self.max_iterations);
             }
             line.push_str(separator);
+        }
+        if let (done, total @ 1..) = self.stories {
+            let _ = write!(line, "{done}/{total} stories{separator}");
         }
         line.push_str(&span(self.now_ms - started_ms));
         line.push_str(separator);

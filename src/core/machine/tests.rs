@@ -86,6 +86,9 @@ impl Loop {
 
     /// The agent that is being started runs and ends so.
     fn agent(&mut self, report: Report) -> &mut Self {
+        if self.asked(&Action::Brief) {
+            self.give(Input::Briefed { feedback: Vec::new() });
+        }
         self.give(Input::AgentStarted).give(Input::AgentEnded(Box::new(report)))
     }
 
@@ -607,18 +610,88 @@ fn changes_that_cannot_be_staged_spoil_the_end_too() {
     assert_eq!(run.outcome(), Some((Outcome::CompleteScmFailed, 5)));
 }
 
+/// What the gates are asked after guardrails that passed.
+fn check_gates(claimed: bool) -> Action {
+    Action::CheckGates { claimed, checks_passed: true }
+}
+
+fn veto(told: &[&str]) -> Input {
+    let feedback = told.iter().map(|told| feedback(told)).collect();
+    Input::GatesChecked(GateVerdict::Veto { reason: "open".to_owned(), feedback })
+}
+
 #[test]
 fn a_gate_can_veto() {
     let mut run = Loop::start(Rules { gates: true, ..rules() });
     run.agent(done());
-    assert!(run.asked(&Action::CheckGates));
-    let reason = "2 stories are open".to_owned();
-    let veto = GateVerdict::Veto { reason, feedback: vec![feedback("open: US-2")] };
-    run.give(Input::GatesChecked(veto));
-    assert!(run.starts_agent());
+    assert!(run.asked(&check_gates(true)));
+    run.give(veto(&["open: US-2"]));
+    assert!(run.asked(&Action::Emit(Event::Vetoed { reason: "open".into() })));
     assert_eq!(run.machine.feedback(), [feedback("open: US-2")]);
     run.agent(done()).give(Input::GatesChecked(GateVerdict::Stands));
     assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
+}
+
+#[test]
+fn there_is_nothing_to_veto_where_nothing_is_claimed() {
+    let mut run = Loop::start(Rules { gates: true, ..rules() });
+    run.agent(answered());
+    assert!(run.asked(&check_gates(false)));
+    run.give(veto(&[]));
+    let vetoed = |action: &Action| matches!(action, Action::Emit(Event::Vetoed { .. }));
+    assert!(!run.actions.iter().any(vetoed));
+    run.agent(answered()).give(Input::GatesChecked(GateVerdict::Stands));
+    assert_eq!(run.outcome(), None);
+}
+
+#[test]
+fn gates_are_asked_after_failed_guardrails_too_and_cannot_overrule_them() {
+    for verdict in [veto(&["marked"]), Input::GatesChecked(GateVerdict::Complete)] {
+        let adds = matches!(verdict, Input::GatesChecked(GateVerdict::Veto { .. }));
+        let mut run = Loop::start(Rules { gates: true, guardrails: vec![None], ..rules() });
+        run.agent(done()).give(Input::GuardrailEnded { failed: Some(feedback("lint")) });
+        assert!(run.asked(&Action::CheckGates { claimed: false, checks_passed: false }));
+        run.give(verdict);
+        assert_eq!(run.outcome(), None);
+        let told =
+            if adds { vec![feedback("lint"), feedback("marked")] } else { vec![feedback("lint")] };
+        assert_eq!(run.machine.feedback(), told);
+        let set = Action::Emit(Event::FeedbackSet { parts: told });
+        assert!(run.asked(&set), "told of once, and whole");
+    }
+}
+
+#[test]
+fn every_attempt_is_briefed_anew() {
+    let brief = |told: &str| Input::Briefed { feedback: vec![feedback(told)] };
+    let mut run = Loop::start(Rules { gates: true, guardrails: vec![None], ..rules() });
+    assert!(run.asked(&Action::Brief) && !run.starts_agent());
+    run.give(brief("one"));
+    assert!(run.starts_agent());
+    assert_eq!(run.machine.feedback(), [feedback("one")]);
+    // The same iteration again, with what there is to say now and not what there was.
+    run.agent(failed(Class::Failed)).until_deadline();
+    assert!(run.asked(&Action::Brief));
+    run.give(brief("two"));
+    assert_eq!(run.machine.feedback(), [feedback("two")]);
+    // What failed comes first and stays through a retry; the briefing is new each time.
+    run.agent(answered()).give(Input::GuardrailEnded { failed: Some(feedback("lint")) });
+    run.give(Input::GatesChecked(GateVerdict::Stands)).give(brief("three"));
+    assert_eq!(run.machine.feedback(), [feedback("lint"), feedback("three")]);
+    run.agent(failed(Class::Failed)).until_deadline();
+    run.give(Input::Briefed { feedback: Vec::new() });
+    assert_eq!(run.machine.feedback(), [feedback("lint")]);
+}
+
+#[test]
+fn a_stop_while_the_gates_are_asked_is_heeded() {
+    let stop = || Input::Stop { signal: "SIGINT", now: false };
+    let mut run = Loop::start(Rules { gates: true, ..rules() });
+    run.give(stop()).give(Input::Briefed { feedback: Vec::new() });
+    assert_eq!(run.outcome(), Some((Outcome::Interrupted, 130)));
+    let mut run = Loop::start(Rules { gates: true, ..rules() });
+    run.agent(done()).give(stop()).give(Input::GatesChecked(GateVerdict::Complete));
+    assert_eq!(run.outcome(), Some((Outcome::Interrupted, 130)));
 }
 
 #[test]
@@ -728,6 +801,7 @@ struct World {
     guardrail_failed: bool,
     looking: bool,
     scm: bool,
+    briefing: bool,
     gates: bool,
     agents_started: u32,
     iterations: u32,
@@ -776,8 +850,13 @@ impl World {
                     self.scm = true;
                 }
                 Action::EndScmTask => assert!(self.scm || self.looking),
-                Action::CheckGates => {
-                    assert!(self.idle() && !self.guardrail_failed);
+                Action::Brief => {
+                    assert!(self.idle() && !self.stop_asked);
+                    self.briefing = true;
+                }
+                Action::CheckGates { claimed, checks_passed } => {
+                    assert!(self.idle());
+                    assert!(!(claimed || checks_passed) || !self.guardrail_failed);
                     self.gates = true;
                 }
                 Action::SkipScmTask(..) | Action::Save => {}
@@ -809,7 +888,8 @@ impl World {
     }
 
     fn idle(&self) -> bool {
-        self.agent.is_none() && !self.guardrail && !self.looking && !self.scm && !self.gates
+        self.agent.is_none()
+            && !(self.guardrail || self.looking || self.scm || self.briefing || self.gates)
     }
 }
 
@@ -939,6 +1019,8 @@ proptest! {
                         })
                     } else if std::mem::take(&mut world.scm) {
                         Input::ScmTaskEnded { ok: flag }
+                    } else if std::mem::take(&mut world.briefing) {
+                        Input::Briefed { feedback: vec![] }
                     } else if std::mem::take(&mut world.gates) {
                         Input::GatesChecked(if flag {
                             world.complete_claimed = false;
@@ -971,6 +1053,8 @@ proptest! {
                 Some(Input::ScmLooked(ScmLook::Dirty))
             } else if std::mem::take(&mut world.scm) {
                 Some(Input::ScmTaskEnded { ok: true })
+            } else if std::mem::take(&mut world.briefing) {
+                Some(Input::Briefed { feedback: vec![] })
             } else if std::mem::take(&mut world.gates) {
                 Some(Input::GatesChecked(GateVerdict::Stands))
             } else {

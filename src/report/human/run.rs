@@ -82,6 +82,26 @@ impl Human {
                 }
                 pen.end();
             }
+            Event::Tasks { done, total, story, title, problems } => {
+                if loud {
+                    let mut pen = self.line(at, Paragraph::Run);
+                    pen.say(marks.todo).say(" ");
+                    match total {
+                        0 => pen.say("No stories yet"),
+                        _ => pen.say(&format!("Stories: {done} of {total} pass")),
+                    };
+                    if let Some(story) = story {
+                        pen.say(", next ").quote(story);
+                    }
+                    if let Some(title) = title.as_deref().filter(|title| !title.is_empty()) {
+                        pen.say(": ").quote(title);
+                    }
+                    pen.end();
+                }
+                for problem in problems {
+                    self.warn(at, &format!("Task list: {problem}"));
+                }
+            }
             Event::Vetoed { reason } => {
                 let mut pen = self.line(at, Paragraph::Run);
                 pen.head(marks.denied, Paint::Bad, "Not complete");
