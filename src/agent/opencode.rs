@@ -81,6 +81,8 @@ struct Parts {
     /// it does so for ever, so that the second time is one, and it is not waited for what comes then.
     overflows: u32,
     overflow: Option<Failure>,
+    /// The tool that nobody allowed in this step. It ends after that, as if all were well.
+    rejected: Option<String>,
     /// The next step is a summary of the conversation, to go on with.
     compacting: bool,
 }
@@ -99,6 +101,7 @@ impl LineParser for Parts {
         let subagent = session != self.session;
         match (&*line.kind, &line.part) {
             ("step_start", _) => {
+                self.rejected = None;
                 if !subagent && !self.compacting {
                     self.overflow = None;
                     self.overflows = 0;
@@ -191,6 +194,9 @@ impl Parts {
         let failed = state.status.as_deref() == Some("error");
         let metadata: Metadata = lenient(state.metadata);
         let error = state.error.map(RawText::text).unwrap_or_default();
+        if failed && !subagent && error.contains(REJECTED) {
+            self.rejected = Some(name.to_owned());
+        }
         let (size, preview) = match state.error.filter(|_| failed) {
             Some(error) => (error.size(), error.head(super::PREVIEW_CHARS)),
             None => state.output.map_or((Size::default(), "".into()), |raw| tool_output(Some(raw))),
@@ -223,7 +229,16 @@ impl Parts {
             return Read::Understood;
         }
         let failure = match part.reason.as_deref().unwrap_or("unknown") {
-            "tool-calls" | "unknown" => return Read::Understood,
+            "tool-calls" | "unknown" => match self.rejected.take() {
+                Some(tool) => Some(failure(
+                    FailureKind::Other,
+                    format!(
+                        "opencode stopped, because nobody allowed it to use {tool} (allow that in \
+                         opencode's settings, or set \"agent\": {{\"autonomous\": true}})"
+                    ),
+                )),
+                None => return Read::Understood,
+            },
             "content-filter" => Some(failure(
                 FailureKind::Refusal,
                 "the answer was stopped by the provider's content filter",
@@ -250,7 +265,8 @@ const REMEDY: &str =
     "run `opencode auth login`, or check the provider's key in opencode's settings";
 
 /// Words in the error of a tool that the user's permissions, or the user, refused.
-const DENIALS: [&str; 2] = ["rejected permission", "prevents you from using this specific tool"];
+const DENIALS: [&str; 2] = [REJECTED, "prevents you from using this specific tool"];
+const REJECTED: &str = "rejected permission";
 
 /// What opencode's last words mean when it said nothing on standard output.
 fn explain(words: &Words<'_>) -> Option<Failure> {

@@ -486,6 +486,13 @@ pub enum Event<'a> {
         /// End the agent now rather than let it finish.
         now: bool,
     },
+    /// Somebody asked for a pause after what is running.
+    PauseRequested,
+    /// Nothing runs, and nothing will until the run is resumed.
+    Paused,
+    Resumed {
+        max_iterations: u32,
+    },
     Warning {
         message: Cow<'a, str>,
     },

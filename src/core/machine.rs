@@ -48,6 +48,12 @@ enum Phase {
         ending: bool,
     },
     Gates,
+    /// Somebody asked for a pause, and nothing is running.
+    Paused {
+        since: u64,
+        /// What comes next is another attempt at the iteration that is open.
+        again: bool,
+    },
     Finished,
 }
 
@@ -74,6 +80,8 @@ pub struct LoopMachine {
     rules: Rules,
     phase: Phase,
     stop: Option<Stop>,
+    /// Somebody asked for a pause.
+    pause: bool,
     iteration: u32,
     attempt: u32,
     iteration_open: bool,
@@ -111,6 +119,7 @@ impl LoopMachine {
             rules,
             phase: Phase::New,
             stop: None,
+            pause: false,
             iteration: 0,
             attempt: 0,
             iteration_open: false,
@@ -152,6 +161,11 @@ impl LoopMachine {
     /// What the next prompt carries.
     pub fn feedback(&self) -> &[Feedback] {
         &self.feedback
+    }
+
+    /// Nothing happens until somebody asks to go on.
+    pub fn is_paused(&self) -> bool {
+        matches!(self.phase, Phase::Paused { .. })
     }
 
     pub fn is_finished(&self) -> bool {
@@ -320,6 +334,21 @@ impl LoopMachine {
                     self.stop_if_idle(now, &mut out);
                 }
             }
+            Input::Pause => {
+                if self.phase != Phase::Finished && !std::mem::replace(&mut self.pause, true) {
+                    out.push(Action::Emit(Event::PauseRequested));
+                    // There is no use in waiting for what is not to be done.
+                    if let Phase::Waiting { reason, .. } = self.phase {
+                        self.pause_here(now, self.waits_for_attempt(reason), &mut out);
+                    }
+                }
+            }
+            Input::Resume { max_iterations } => {
+                if self.phase != Phase::Finished && std::mem::replace(&mut self.pause, false) {
+                    self.rules.max_iterations = max_iterations.unwrap_or(self.rules.max_iterations);
+                    self.go_on(now, &mut out);
+                }
+            }
             Input::Broken { message } => {
                 if self.phase != Phase::Finished {
                     self.stop = Some(Stop::Broken(message));
@@ -355,6 +384,9 @@ impl LoopMachine {
             );
             return self.finish(now, Outcome::LimitReached, self.rules.exit_at_limit, message, out);
         }
+        if self.pause {
+            return self.pause_here(now, false, out);
+        }
         self.iteration += 1;
         self.attempt = 0;
         self.iteration_started = now.mono_ms;
@@ -382,6 +414,9 @@ impl LoopMachine {
             // What was done so far stands and is checked; the next iteration has a budget of its own.
             self.class = Class::Limited;
             return self.check_work(now, out);
+        }
+        if self.pause {
+            return self.pause_here(now, true, out);
         }
         self.attempt += 1;
         if self.rules.gates {
@@ -774,11 +809,10 @@ impl LoopMachine {
                     self.phase = Phase::Waiting { reason, until_mono, until_wall, latest_mono };
                     return;
                 }
-                match (reason, self.rules.retry.scope) {
-                    (WaitReason::Backoff, RetryScope::NextIteration { .. }) => {
-                        self.next_iteration(now, out);
-                    }
-                    _ => self.try_again(now, out),
+                if self.waits_for_attempt(reason) {
+                    self.try_again(now, out);
+                } else {
+                    self.next_iteration(now, out);
                 }
             }
             Phase::Guardrail { index, started, ending: false } => {
@@ -860,6 +894,32 @@ impl LoopMachine {
         }
     }
 
+    // Pausing.
+
+    /// What follows such a wait is another attempt at the same iteration.
+    fn waits_for_attempt(&self, reason: WaitReason) -> bool {
+        reason != WaitReason::Backoff
+            || !matches!(self.rules.retry.scope, RetryScope::NextIteration { .. })
+    }
+
+    fn pause_here(&mut self, now: Now, again: bool, out: &mut Vec<Action>) {
+        self.phase = Phase::Paused { since: now.mono_ms, again };
+        out.push(Action::Emit(Event::Paused));
+        out.push(Action::Save);
+    }
+
+    fn go_on(&mut self, now: Now, out: &mut Vec<Action>) {
+        let max_iterations = self.rules.max_iterations;
+        out.push(Action::Emit(Event::Resumed { max_iterations }));
+        if let Phase::Paused { since, again } = self.phase {
+            // A pause is on nobody's time.
+            let paused_ms = now.mono_ms.saturating_sub(since);
+            self.run_started = self.run_started.saturating_add(paused_ms);
+            self.iteration_started = self.iteration_started.saturating_add(paused_ms);
+            if again { self.try_again(now, out) } else { self.next_iteration(now, out) }
+        }
+    }
+
     // Stopping.
 
     /// Ends what is running, if it may not finish. The end of it is still to be heard of.
@@ -882,7 +942,7 @@ impl LoopMachine {
 
     /// A stop that finds nothing running takes effect at once.
     fn stop_if_idle(&mut self, now: Now, out: &mut Vec<Action>) {
-        if matches!(self.phase, Phase::Waiting { .. } | Phase::New) {
+        if matches!(self.phase, Phase::Waiting { .. } | Phase::Paused { .. } | Phase::New) {
             self.stop_here(now, out);
         }
     }

@@ -20,6 +20,7 @@ enum Doing {
     Guardrail,
     Scm,
     Waiting { reason: WaitReason, until_ms: i64 },
+    Paused,
 }
 
 /// A tool call that has not ended.
@@ -57,6 +58,7 @@ pub struct Status {
     detail: String,
     tools: Vec<Tool>,
     stopping: bool,
+    pausing: bool,
     line: String,
 }
 
@@ -78,6 +80,7 @@ impl Status {
             detail: String::new(),
             tools: Vec::new(),
             stopping: false,
+            pausing: false,
             line: String::new(),
         }
     }
@@ -145,6 +148,15 @@ impl Status {
             }
             Event::Tasks { done, total, .. } => self.stories = (*done, *total),
             Event::StopRequested { .. } => self.stopping = true,
+            Event::PauseRequested => self.pausing = true,
+            Event::Paused => self.turn_to(Doing::Paused, ""),
+            Event::Resumed { max_iterations } => {
+                self.pausing = false;
+                self.max_iterations = *max_iterations;
+                if matches!(self.doing, Doing::Paused) {
+                    self.turn_to(Doing::Between, "");
+                }
+            }
             Event::RunEnded { .. } => self.started_ms = None,
             _ => {}
         }
@@ -233,6 +245,8 @@ impl Status {
         }
         if self.stopping {
             let _ = write!(line, "stopping{separator}");
+        } else if self.pausing && !matches!(self.doing, Doing::Paused) {
+            let _ = write!(line, "pausing{separator}");
         }
     }
 
@@ -253,6 +267,7 @@ impl Status {
                 ),
             },
             Doing::Guardrail => (format!("guardrail `{}`", self.detail), since(self.since_ms)),
+            Doing::Paused => ("paused".to_owned(), since(self.since_ms)),
             Doing::Scm => (format!("SCM {}", self.detail), since(self.since_ms)),
             Doing::Waiting { reason, until_ms } => {
                 let left = until_ms - self.now_ms;

@@ -58,6 +58,12 @@ pub enum Input {
         signal: &'static str,
         now: bool,
     },
+    /// Somebody asked for a pause: what is running comes to its end, and nothing new is begun.
+    Pause,
+    /// Somebody asked to go on, with another limit if one is given.
+    Resume {
+        max_iterations: Option<u32>,
+    },
     /// ralph itself cannot go on.
     Broken {
         message: String,

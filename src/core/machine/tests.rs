@@ -500,6 +500,67 @@ fn a_stop_ends_a_wait_and_a_guardrail_gets_its_turn() {
 }
 
 #[test]
+fn a_pause_waits_for_what_is_running_and_for_nothing_else() {
+    let go_on = Input::Resume { max_iterations: None };
+    let mut run = Loop::start(Rules { guardrails: vec![None], ..rules() });
+    run.give(Input::AgentStarted).give(Input::Pause);
+    assert_eq!(run.actions, [Action::Emit(Event::PauseRequested)]);
+    run.give(Input::AgentEnded(Box::new(answered())));
+    assert!(run.asked(&Action::RunGuardrail(0)), "an iteration is not left half done");
+    run.give(Input::GuardrailEnded { failed: Some(feedback("red")) });
+    assert!(run.asked(&Action::Emit(Event::Paused)) && !run.starts_agent());
+    assert_eq!((run.machine.deadline(), run.machine.iteration()), (None, 1));
+    run.give(Input::Pause);
+    assert_eq!(run.actions, [], "once is enough");
+    run.give(go_on.clone());
+    assert!(run.starts_agent());
+    assert_eq!((run.machine.iteration(), run.machine.feedback().len()), (2, 1));
+    run.give(go_on);
+    assert_eq!(run.actions, [], "it goes on already");
+}
+
+#[test]
+fn a_pause_ends_a_back_off_at_once() {
+    let retry = Retry { scope: RetryScope::NextIteration { failures: 5 }, ..rules().retry };
+    for (rules, iteration) in [(rules(), 1), (Rules { retry, ..rules() }, 2)] {
+        let mut run = Loop::start(rules);
+        run.agent(failed(Class::Failed)).give(Input::Pause);
+        assert!(run.machine.is_paused());
+        run.after(1_000_000).give(Input::Resume { max_iterations: None });
+        assert!(run.starts_agent());
+        assert_eq!(run.machine.iteration(), iteration);
+    }
+}
+
+#[test]
+fn a_pause_costs_no_time_and_may_change_the_limit() {
+    let budget = Budget { duration_ms: Some(10_000), ..Budget::default() };
+    let mut run = Loop::start(Rules { max_iterations: 2, budget, ..rules() });
+    run.give(Input::Pause).agent(answered()).after(1_000_000);
+    run.give(Input::Resume { max_iterations: Some(3) });
+    assert!(run.starts_agent());
+    run.agent(answered()).agent(answered());
+    assert_eq!(
+        (run.outcome().map(|(outcome, _)| outcome), run.machine.iteration()),
+        (Some(Outcome::LimitReached), 3)
+    );
+}
+
+#[test]
+fn a_pause_can_be_taken_back_and_a_stop_ends_it() {
+    let mut run = Loop::start(rules());
+    run.give(Input::Pause).give(Input::Resume { max_iterations: None }).agent(answered());
+    assert!(run.starts_agent());
+    run.give(Input::Pause).agent(answered());
+    run.give(Input::Stop { signal: "SIGTERM", now: false });
+    assert_eq!(run.outcome(), Some((Outcome::Interrupted, 130)));
+
+    let mut run = Loop::start(Rules { max_iterations: 1, ..rules() });
+    run.give(Input::Pause).agent(answered());
+    assert!(run.machine.is_finished(), "there is nothing left to pause");
+}
+
+#[test]
 fn a_slow_guardrail_is_ended() {
     let mut run = Loop::start(Rules { guardrails: vec![Some(5_000)], ..rules() });
     run.agent(done()).until_deadline();
@@ -915,6 +976,11 @@ proptest! {
                     Input::Broken { message: "disk full".into() }
                 }
                 2 | 3 => Input::Deadline,
+                9 if choice.is_multiple_of(4) => Input::Pause,
+                _ if machine.is_paused() => {
+                    let limit = machine.max_iterations();
+                    Input::Resume { max_iterations: flag.then_some(limit) }
+                }
                 4 if world.agent.is_some() => Input::Output,
                 5 if world.agent.is_some() => Input::Used(spent(f64::from(choice) / 200.0)),
                 6 if world.agent.is_some() => Input::ResultSeen,

@@ -102,10 +102,18 @@ impl Human {
                 pen.say("Received ").quote(signal);
                 pen.say(", ending the agent now...").end();
             }
+            Event::PauseRequested => self.say_aside(at, "Pausing after what is running..."),
+            Event::Paused => self.say_aside(at, "Paused."),
+            Event::Resumed { .. } => self.say_aside(at, "Resumed."),
             Event::Warning { message } => self.warn(at, message),
             Event::RunEnded { .. } => self.run_ended(at, event),
             _ => {}
         }
+    }
+
+    fn say_aside(&mut self, at: Stamp, words: &str) {
+        let mut pen = self.aside(at);
+        pen.say(words).end();
     }
 
     fn run_started(&mut self, at: Stamp, event: &Event<'_>) {
