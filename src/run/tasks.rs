@@ -66,8 +66,12 @@ impl TaskGate {
         let list = read(world, &self.path);
         let review = self.ledger.review(&list);
         self.list = list.ok();
-        let problems: Vec<String> =
-            review.findings.iter().take(MAX_PROBLEMS).map(ToString::to_string).collect();
+        let problems: Vec<String> = review
+            .findings
+            .iter()
+            .take(MAX_PROBLEMS)
+            .map(|it| format!("{}: {it}", self.name))
+            .collect();
         let progress = review.progress.clone().unwrap_or_else(|| self.progress.clone());
         let is_news = progress != self.progress || problems != self.problems;
         self.progress = progress;

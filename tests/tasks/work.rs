@@ -61,7 +61,7 @@ fn stories_are_worked_off_until_all_pass() {
         .success()
         .stdout_has("Stories: 0 of 2 pass, next a: Title of a")
         .stdout_has("Stories: 1 of 2 pass, next b: Title of b")
-        .stdout_has("Stories: 2 of 2 pass");
+        .stdout_has("Stories: 2 of 2 pass\n");
     assert_eq!(prompts(&project), ["Iteration 1 of 5.", "Iteration 2 of 5."]);
     let events = project.events();
     assert_eq!(events.find("run_started")["command"], "work");

@@ -21,6 +21,8 @@ pub struct Ledger {
     verify_commands: Vec<String>,
     /// Every story there ever was, as it was last seen, by its id.
     stories: Map<String, Value>,
+    /// The ids of those that were in the list when it was last read, in its order.
+    last: Vec<String>,
     /// The stories that passed when all checks last did.
     verified: BTreeSet<String>,
 }
@@ -28,8 +30,11 @@ pub struct Ledger {
 /// Something about a list that the agent has to be told.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Finding {
-    /// The file is no task list any more.
-    Broken(Vec<Problem>),
+    /// The file is no task list any more; here are its stories as they were.
+    Broken {
+        problems: Vec<Problem>,
+        stories: Vec<Value>,
+    },
     /// A story is gone; here it is as it was.
     Vanished {
         id: String,
@@ -54,7 +59,7 @@ impl Finding {
 impl std::fmt::Display for Finding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Finding::Broken(problems) => f.write_str(&few(problems).join("; ")),
+            Finding::Broken { problems, .. } => f.write_str(&few(problems).join("; ")),
             Finding::Vanished { id, title, .. } => {
                 write!(f, "{id} ({title}) is gone, and no story replaces it")
             }
@@ -111,6 +116,7 @@ impl Ledger {
         let mut ledger = Ledger {
             verify_commands: list.verify_commands.clone(),
             stories: Map::new(),
+            last: Vec::new(),
             verified: BTreeSet::new(),
         };
         ledger.remember(list);
@@ -123,7 +129,9 @@ impl Ledger {
         let list = match list {
             Ok(list) => list,
             Err(broken) => {
-                let findings = vec![Finding::Broken(broken.problems.clone())];
+                let stories = self.last.iter().filter_map(|id| self.stories.get(id)).cloned();
+                let (problems, stories) = (broken.problems.clone(), stories.collect());
+                let findings = vec![Finding::Broken { problems, stories }];
                 return Review { findings, progress: None, unverified: Vec::new() };
             }
         };
@@ -153,6 +161,7 @@ impl Ledger {
         for story in &list.stories {
             self.stories.insert(story.id.clone(), story.source.clone());
         }
+        self.last = list.stories.iter().map(|story| story.id.clone()).collect();
     }
 
     /// The stories that are gone and that nobody stands in for: neither a story of the list nor one
