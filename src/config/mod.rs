@@ -11,6 +11,7 @@ mod file;
 pub mod schema;
 pub mod secret;
 pub mod settings;
+pub mod shell;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

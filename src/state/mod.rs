@@ -2,6 +2,7 @@
 
 pub mod journal;
 pub mod lock;
+pub mod logs;
 pub mod project;
 pub mod runs;
 pub mod save;

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use crate::agent::{PromptVia, Request};
+use crate::agent::PromptVia;
 use crate::config::{self, Loaded};
 use crate::core::event::Purpose;
 use crate::core::text;
 use crate::error::Error;
-use crate::run::spec::{PromptSource, RunSpec};
+use crate::run::spec::{Errand, PromptSource, RunSpec};
 
 /// Tells what would be run.
 pub(super) fn dry_run(spec: &RunSpec, loaded: &Loaded) -> Result<u8, Error> {
@@ -20,15 +20,8 @@ pub(super) fn dry_run(spec: &RunSpec, loaded: &Loaded) -> Result<u8, Error> {
             (String::from_utf8_lossy(&bytes).into_owned(), config::display_name(path))
         }
     };
-    let invocation = agent.adapter.invocation(&Request {
-        program: &agent.program,
-        flags: &agent.flags,
-        model: agent.model.as_deref(),
+    let invocation = agent.invocation(Errand {
         purpose: Purpose::Work,
-        stream: agent.stream,
-        autonomous: agent.autonomous,
-        sandboxed: false,
-        prompt_via: agent.prompt_via,
         prompt: "<prompt>",
         prompt_file: Path::new(".ralph/prompt_001.txt"),
         side_file: Path::new(".ralph/side_001.txt"),

@@ -7,6 +7,13 @@ use crate::report::json::Json;
 use crate::report::style::{Capabilities, Style};
 use crate::report::{Pace, Reporter};
 
+impl LoopArgs {
+    /// Somebody sees what the agent does while it does it.
+    pub(super) fn shows_agent(&self, settings: &Settings) -> bool {
+        self.output != OutputForm::Json && settings.stream_agent_output && !self.quiet
+    }
+}
+
 pub(in crate::cli) fn style(args: &LoopArgs, settings: &Settings) -> Style {
     let display = &settings.display;
     let base = match args.output {

@@ -46,6 +46,8 @@ pub(super) struct Defaults {
     pub(super) inactivity_fails: bool,
     /// The agent's program.
     pub(super) agent: Option<&'static str>,
+    /// An agent that prints plain text says what it prints on standard error, too.
+    pub(super) stderr_is_said: bool,
     /// Something other than guardrails can veto a completion.
     pub(super) gates: bool,
 }
@@ -63,6 +65,7 @@ impl Defaults {
         inactivity_ms: None,
         inactivity_fails: true,
         agent: None,
+        stderr_is_said: false,
         gates: false,
     };
 }
@@ -84,14 +87,15 @@ impl Start<'_> {
     pub(super) fn spec(&self, prompt: PromptSource, completion: Rule) -> Result<RunSpec, Error> {
         let Start { project, args, defaults, loaded } = *self;
         let settings = &loaded.settings;
-        let command = defaults.command;
         Ok(RunSpec {
-            command,
+            command: defaults.command,
             run_id: String::new(),
             directory: project.root().to_owned(),
             ralph_dir: project.ralph_dir(),
-            agent: agent::spec(project, settings, &args.agent_command, command, defaults.agent)?,
+            agent: agent::spec(project, loaded, &args.agent_command, defaults)?,
             prompt,
+            variables: None,
+            required: Vec::new(),
             iteration_line: settings.include_iteration_count_in_prompt,
             completion,
             guardrails: rules::guardrails(settings),
@@ -99,6 +103,11 @@ impl Start<'_> {
             scm: rules::scm(settings)?,
             rules: rules::rules(settings, defaults),
             notify: settings.notify.command.clone(),
+            display_filter: settings
+                .agent
+                .display_filter
+                .clone()
+                .filter(|_| args.shows_agent(settings)),
         })
     }
 
@@ -153,6 +162,10 @@ pub(in crate::cli) fn load(
         flag("agent.type", json!(null), name);
         flag("agent.model", json!(null), name);
         flag("agent.promptVia", json!(null), name);
+        flag("agent.args", json!(null), name);
+        flag("agent.outputFormat", json!(null), name);
+        flag("agent.responseFilter", json!(null), name);
+        flag("agent.displayFilter", json!(null), name);
     }
     if let Some(model) = &args.model {
         flag("agent.model", json!(model), "--model");
