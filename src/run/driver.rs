@@ -107,6 +107,7 @@ impl<W: World> Driver<'_, W> {
             PromptSource::File(path) => {
                 path.strip_prefix(&spec.directory).unwrap_or(path).to_string_lossy()
             }
+            PromptSource::BuiltIn { name, .. } => (*name).into(),
         };
         self.stamp();
         self.recorder.record(&Event::RunStarted {

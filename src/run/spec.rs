@@ -1,6 +1,5 @@
 //! What a run is to do. Every command that loops differs only in how it fills this in.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -24,7 +23,7 @@ pub struct RunSpec {
     pub agent: AgentSpec,
     pub prompt: PromptSource,
     /// The prompt is a template, and these are its variables, beside those of the run itself.
-    pub variables: Option<BTreeMap<String, String>>,
+    pub variables: Option<Variables>,
     /// What must be there before each attempt.
     pub required: Vec<Required>,
     /// Begin each prompt with `Iteration X of Y, Z remaining.`
@@ -51,33 +50,37 @@ impl RunSpec {
             ..self.rules.clone()
         }
     }
+}
 
-    /// The prompt's source with the variables in their places, and the names of those that have no
-    /// value.
-    pub fn fill_in<'t>(
-        &self,
-        template: Cow<'t, str>,
-        iteration: u32,
-        max_iterations: u32,
-    ) -> (Cow<'t, str>, Vec<String>) {
-        let Some(variables) = &self.variables else { return (template, Vec::new()) };
-        let (iteration, max_iterations) = (iteration.to_string(), max_iterations.to_string());
-        let own = [
-            ("MODE", self.command),
-            ("ITERATION", &iteration),
-            ("MAX_ITERATIONS", &max_iterations),
-            ("RUN_ID", &self.run_id),
-        ];
+/// The variables of a prompt that is a template.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Variables {
+    /// The command, as `MODE`.
+    pub mode: &'static str,
+    /// All others but those of the run itself.
+    pub given: BTreeMap<String, String>,
+}
+
+impl Variables {
+    /// The template with the values in their places, and the names of those that have none.
+    pub fn fill_in(&self, template: &str, iteration: u32, max: u32) -> (String, Vec<String>) {
+        let (iteration, max) = (iteration.to_string(), max.to_string());
+        let own = [("MODE", self.mode), ("ITERATION", &iteration), ("MAX_ITERATIONS", &max)];
         let mut unknown: Vec<String> = Vec::new();
-        let filled = template::substitute(&template, |name| {
+        let filled = template::substitute(template, |name| {
             let own = own.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
-            let value = own.or_else(|| variables.get(name).map(String::as_str));
+            let value = own.or_else(|| self.given.get(name).map(String::as_str));
             if value.is_none() && !unknown.iter().any(|known| known == name) {
                 unknown.push(name.to_owned());
             }
             value
         });
-        (filled.into(), unknown)
+        (filled, unknown)
+    }
+
+    /// What is said of a name that has no value.
+    pub fn warning(name: &str) -> String {
+        format!("the prompt names ${{{name}}}, which has no value, so that nothing stands there")
     }
 }
 
@@ -169,6 +172,11 @@ pub enum PromptSource {
     Text(String),
     /// Read again for each attempt.
     File(PathBuf),
+    /// One that ralph brings along.
+    BuiltIn {
+        name: &'static str,
+        text: &'static str,
+    },
 }
 
 /// A file that a run cannot do without, and what is said when it is not there.

@@ -7,19 +7,14 @@ use crate::config::{self, Loaded};
 use crate::core::event::Purpose;
 use crate::core::text;
 use crate::error::Error;
-use crate::run::spec::{Errand, PromptSource, RunSpec};
+use crate::run::spec::{Errand, RunSpec};
+
+use super::prompt;
 
 /// Tells what would be run.
 pub(super) fn dry_run(spec: &RunSpec, loaded: &Loaded) -> Result<u8, Error> {
     let agent = &spec.agent;
-    let (prompt, source) = match &spec.prompt {
-        PromptSource::Text(prompt) => (prompt.clone(), "--prompt".to_owned()),
-        PromptSource::File(path) => {
-            let bytes = std::fs::read(path)
-                .map_err(|err| Error::input(format!("cannot read {}: {err}", path.display())))?;
-            (String::from_utf8_lossy(&bytes).into_owned(), config::display_name(path))
-        }
-    };
+    let (prompt, source) = prompt::text(&spec.prompt)?;
     let invocation = agent.invocation(Errand {
         purpose: Purpose::Work,
         prompt: "<prompt>",

@@ -13,15 +13,16 @@ pub(super) mod rules;
 
 use serde_json::json;
 
-use crate::config::{self, Flag, Loaded, Settings, Sources};
+use crate::config::loop_file::OF_ANOTHER_AGENT;
+use crate::config::{self, Flag, Loaded, Sources};
 use crate::core::completion::Rule;
 use crate::core::event::Event;
 use crate::core::exit;
 use crate::error::Error;
-use crate::report::{Pace, Reporter};
+use crate::report::Pace;
 use crate::run::driver;
 use crate::run::session::{Keep, Session};
-use crate::run::spec::{PromptSource, RunSpec};
+use crate::run::spec::{PromptSource, RunSpec, Variables};
 use crate::state::project::Project;
 
 pub(super) use self::faces::{reporter, style};
@@ -50,6 +51,8 @@ pub(super) struct Defaults {
     pub(super) stderr_is_said: bool,
     /// Something other than guardrails can veto a completion.
     pub(super) gates: bool,
+    /// What the agent prints goes to a log in `.ralph/logs`, too.
+    pub(super) session_log: bool,
 }
 
 impl Defaults {
@@ -67,6 +70,7 @@ impl Defaults {
         agent: None,
         stderr_is_said: false,
         gates: false,
+        session_log: false,
     };
 }
 
@@ -128,18 +132,63 @@ impl Start<'_> {
         }
         let mut preface = preface(&spec, loaded);
         preface.extend(unsaved.map(|message| Event::Warning { message: message.into() }));
-        let reporter = reporter(args.output, style(args, &loaded.settings), Pace::OfRun);
-        carry_out(project, spec, &loaded.settings, preface, reporter)
+        self.run(spec, preface)
+    }
+
+    /// `--print-prompt`: tells what the agent would be asked, and needs no agent for that.
+    ///
+    /// # Errors
+    /// The prompt cannot be read, or nothing can be printed.
+    pub(super) fn print_prompt(
+        &self,
+        source: &PromptSource,
+        variables: Option<&Variables>,
+    ) -> Result<u8, Error> {
+        let settings = &self.loaded.settings;
+        let max = settings.maximum_iterations.unwrap_or(self.defaults.max_iterations);
+        prompt::print(source, variables, max, settings.include_iteration_count_in_prompt)
+    }
+
+    /// Runs what the spec says, in a project of its own while it lasts.
+    fn run(&self, mut spec: RunSpec, preface: Vec<Event<'static>>) -> Result<u8, Error> {
+        let Start { project, args, defaults, loaded } = *self;
+        let settings = &loaded.settings;
+        let keep = Keep {
+            runs: settings.runs.keep as usize,
+            raw_bytes: u64::from(settings.runs.max_raw_megabytes) * 1024 * 1024,
+        };
+        let mut session = Session::open(project, spec.command, keep)?;
+        let mut reporters = vec![reporter(args.output, style(args, settings), Pace::OfRun)];
+        let mut events = std::mem::take(&mut session.preface);
+        if defaults.session_log {
+            match faces::session_log(project, keep.runs) {
+                Ok((log, note)) => {
+                    reporters.push(log);
+                    events.push(note);
+                }
+                Err(err) => {
+                    session.close();
+                    return Err(err);
+                }
+            }
+        }
+        spec.run_id.clone_from(&session.run_id);
+        events.extend(preface);
+        let finish = driver::run(&spec, &mut session.world, reporters, &events);
+        session.close();
+        Ok(finish.exit_code)
     }
 }
 
-/// The settings, with the flags over them. `extra` is for settings that no flag can say.
+/// The settings, with the flags over them. `overlay` is what another file says, over the settings
+/// files; `extra` is for settings that no flag can say.
 ///
 /// # Errors
 /// Whatever is wrong with the settings, or keeps them from being found.
 pub(in crate::cli) fn load(
     project: &Project,
     args: &LoopArgs,
+    overlay: Vec<Flag>,
     extra: Vec<Flag>,
 ) -> Result<Loaded, Error> {
     checks::refuse_file_in_our_place(project)?;
@@ -160,12 +209,9 @@ pub(in crate::cli) fn load(
         // What the settings say of another program is not for this one.
         flag("agent.flags", json!(rest), name);
         flag("agent.type", json!(null), name);
-        flag("agent.model", json!(null), name);
-        flag("agent.promptVia", json!(null), name);
-        flag("agent.args", json!(null), name);
-        flag("agent.outputFormat", json!(null), name);
-        flag("agent.responseFilter", json!(null), name);
-        flag("agent.displayFilter", json!(null), name);
+        for key in OF_ANOTHER_AGENT {
+            flag(key, json!(null), name);
+        }
     }
     if let Some(model) = &args.model {
         flag("agent.model", json!(model), "--model");
@@ -184,30 +230,10 @@ pub(in crate::cli) fn load(
         settings_path: args.settings.clone(),
         env: std::env::vars_os().collect(),
         flags,
+        overlay,
     })?;
     checks::refuse_what_is_missing(&loaded.settings)?;
     Ok(loaded)
-}
-
-/// Runs what the spec says, in a project of its own while it lasts.
-fn carry_out(
-    project: &Project,
-    mut spec: RunSpec,
-    settings: &Settings,
-    preface: Vec<Event<'static>>,
-    reporter: Box<dyn Reporter>,
-) -> Result<u8, Error> {
-    let keep = Keep {
-        runs: settings.runs.keep as usize,
-        raw_bytes: u64::from(settings.runs.max_raw_megabytes) * 1024 * 1024,
-    };
-    let mut session = Session::open(project, spec.command, keep)?;
-    spec.run_id.clone_from(&session.run_id);
-    let mut events = std::mem::take(&mut session.preface);
-    events.extend(preface);
-    let finish = driver::run(&spec, &mut session.world, vec![reporter], &events);
-    session.close();
-    Ok(finish.exit_code)
 }
 
 /// The settings that somebody made, in one line, with secrets left out.

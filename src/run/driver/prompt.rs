@@ -8,7 +8,7 @@ use std::path::Path;
 use super::Driver;
 use crate::core::event::Event;
 use crate::core::{prompt, text};
-use crate::run::spec::PromptSource;
+use crate::run::spec::{PromptSource, Variables};
 use crate::run::world::World;
 
 impl<W: World> Driver<'_, W> {
@@ -22,14 +22,19 @@ impl<W: World> Driver<'_, W> {
         let base = match &spec.prompt {
             PromptSource::Text(prompt) => Cow::Borrowed(prompt.as_str()),
             PromptSource::File(path) => Cow::Owned(self.read_prompt(path)?),
+            PromptSource::BuiltIn { text, .. } => Cow::Borrowed(*text),
         };
         let (iteration, max) = (self.machine.iteration(), self.machine.max_iterations());
-        let (base, unknown) = spec.fill_in(base, iteration, max);
-        for name in unknown {
-            self.warn_once(format!(
-                "the prompt names ${{{name}}}, which has no value; it is left out"
-            ));
-        }
+        let base = match &spec.variables {
+            None => base,
+            Some(variables) => {
+                let (filled, unknown) = variables.fill_in(&base, iteration, max);
+                for name in unknown {
+                    self.warn_once(Variables::warning(&name));
+                }
+                filled.into()
+            }
+        };
         let feedback = self.machine.feedback();
         let line = spec.iteration_line.then_some((iteration, max));
         let prompt = prompt::compose(&base, feedback, line);
