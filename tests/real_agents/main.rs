@@ -22,6 +22,7 @@ mod support;
 
 mod failures;
 mod loops;
+mod modes;
 mod processes;
 mod prompts;
 
