@@ -83,6 +83,10 @@ impl ResponseFilter {
         Ok(ResponseFilter { expression: expression.to_owned(), filter: Rc::new(filter) })
     }
 
+    pub fn expression(&self) -> &str {
+        &self.expression
+    }
+
     /// The texts that the expression makes of a value (strings as they are, anything else as JSON, and
     /// `null` is none), and what went wrong then, if something did.
     fn texts(&self, value: Val) -> (Vec<String>, Option<String>) {
