@@ -13,8 +13,8 @@ use unicode_width::UnicodeWidthStr;
 
 use super::json::utf8;
 use super::text::output;
-use super::{Emit, Reader};
-use crate::core::event::{Event, Exit, Stream};
+use super::{Emit, Reader, failure};
+use crate::core::event::{Event, Exit, FailureKind, Stream};
 use crate::core::lines::Line;
 use crate::core::text;
 
@@ -81,6 +81,10 @@ impl ResponseFilter {
             .compile(modules)
             .map_err(|errors| not_compiled(expression, &errors))?;
         Ok(ResponseFilter { expression: expression.to_owned(), filter: Rc::new(filter) })
+    }
+
+    pub fn expression(&self) -> &str {
+        &self.expression
     }
 
     /// The texts that the expression makes of a value (strings as they are, anything else as JSON, and
@@ -174,12 +178,17 @@ fn place(expression: &str, part: &str) -> std::ops::Range<usize> {
 pub(super) struct Filtered {
     inner: Box<dyn Reader>,
     filter: ResponseFilter,
+    /// The other reader takes anything for an answer, so that what is no stream must be told here.
+    stands_alone: bool,
     warned: bool,
+    /// Lines that are JSON, and lines that are not.
+    streamed: bool,
+    printed: bool,
 }
 
 impl Filtered {
-    pub(super) fn new(inner: Box<dyn Reader>, filter: ResponseFilter) -> Self {
-        Filtered { inner, filter, warned: false }
+    pub(super) fn new(inner: Box<dyn Reader>, filter: ResponseFilter, stands_alone: bool) -> Self {
+        Filtered { inner, filter, stands_alone, warned: false, streamed: false, printed: false }
     }
 
     /// The agent's words in a line, if it is one of the stream.
@@ -188,6 +197,7 @@ impl Filtered {
             return Vec::new();
         }
         let Ok(value) = serde_json::from_slice::<Val>(line.bytes) else { return Vec::new() };
+        self.streamed = true;
         let (words, failure) = self.filter.texts(value);
         if let Some(message) = failure
             && !std::mem::replace(&mut self.warned, true)
@@ -209,6 +219,7 @@ impl Reader for Filtered {
 
     fn stdout(&mut self, line: Line<'_>, emit: &mut Emit<'_>) {
         let words = self.words(line, emit);
+        self.printed |= !line.bytes.trim_ascii().is_empty();
         self.inner.stdout(line, &mut |event| match event {
             // What the expression does not find is kept, but nobody said it.
             Event::Text { text, joined, .. } => {
@@ -233,6 +244,10 @@ impl Reader for Filtered {
 
     fn finish(&mut self, exit: Option<Exit>, emit: &mut Emit<'_>) {
         self.inner.finish(exit, emit);
+        if self.stands_alone && self.printed && !self.streamed {
+            let failure = failure(FailureKind::Other, "it printed no JSON, though it was to");
+            emit(Event::Result { failure: Some(failure), usage: None, turns: None });
+        }
     }
 }
 
@@ -250,7 +265,7 @@ mod tests {
     ) -> (Vec<String>, Vec<String>, Vec<String>) {
         let filter = ResponseFilter::new(expression).unwrap();
         let structured = adapter != "text";
-        let mut reader = Filtered::new(by_name(adapter).unwrap().reader(structured), filter);
+        let mut reader = Filtered::new(by_name(adapter).unwrap().reader(structured), filter, true);
         let (mut said, mut kept, mut warned) = (Vec::new(), Vec::new(), Vec::new());
         let mut emit = |event: Event<'_>| match event {
             Event::Text { text, .. } => said.push(text.into_owned()),

@@ -284,9 +284,11 @@ pub fn plain_reader() -> Box<dyn Reader> {
     text::Text.reader(false)
 }
 
-/// Reads as `reader` does, but takes for the agent's words only what the expression finds in its lines.
-pub fn filtered(reader: Box<dyn Reader>, filter: &ResponseFilter) -> Box<dyn Reader> {
-    Box::new(filter::Filtered::new(reader, filter.clone()))
+/// Reads as the adapter does, but takes for the agent's words only what the expression finds in its
+/// lines.
+pub fn filtered_reader(adapter: &dyn Adapter, filter: &ResponseFilter) -> Box<dyn Reader> {
+    let is_known = adapter.name() != text::Text.name();
+    Box::new(filter::Filtered::new(adapter.reader(is_known), filter.clone(), !is_known))
 }
 
 /// What ralph knows of one kind of agent.

@@ -2,7 +2,7 @@
 //! log of each session.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::PathBuf;
 
 use crate::config::display_name;
 use crate::config::loop_file::{self, LoopFile};
@@ -92,9 +92,10 @@ impl Mode {
         let Mode { defaults, source, needs_plan, needs_signal } = self;
         let ModeArgs { config, completion, mut common, .. } = args;
         common.max_iterations = limit.or(common.max_iterations);
-        let mut file = loop_file(project, config.as_deref())?;
+        let (mut file, path) = loop_file(project, config)?;
         let overlay = std::mem::take(&mut file.overlay);
         let mut loaded = launch::load(project, &common, overlay, Vec::new())?;
+        loaded.files.extend(path);
         loaded.warnings.append(&mut file.warnings);
         let promise = || Ok(Rule::Promise("COMPLETE".to_owned()));
         let completion = rules::completion(&completion, promise)?;
@@ -129,14 +130,17 @@ impl Mode {
     }
 }
 
-/// `.ralph/config`, or the file that was named instead.
-fn loop_file(project: &Project, named: Option<&Path>) -> Result<LoopFile, Error> {
-    let own = project.ralph_dir().join(loop_file::FILE);
-    let path = named.unwrap_or(&own);
-    match loop_file::read(path, |name| std::env::var(name).ok())? {
-        Some(file) => Ok(file),
-        None if named.is_none() => Ok(LoopFile::default()),
-        None => Err(Error::input(format!("config file not found: {}", display_name(path)))
+/// What `.ralph/config` says, or the file that was named instead, and which file that is.
+fn loop_file(
+    project: &Project,
+    named: Option<PathBuf>,
+) -> Result<(LoopFile, Option<PathBuf>), Error> {
+    let is_named = named.is_some();
+    let path = named.unwrap_or_else(|| project.ralph_dir().join(loop_file::FILE));
+    match loop_file::read(&path, |name| std::env::var(name).ok())? {
+        Some(file) => Ok((file, Some(path))),
+        None if !is_named => Ok((LoopFile::default(), None)),
+        None => Err(Error::input(format!("config file not found: {}", display_name(&path)))
             .hint("it is a file of lines NAME=value")),
     }
 }

@@ -447,8 +447,8 @@ impl Reporter for Human {
         }
     }
 
-    fn filtering(&mut self, on: bool) {
-        self.set_filtering(on);
+    fn filtering(&mut self, at: Stamp, on: bool) {
+        self.set_filtering(at, on);
     }
 
     fn filtered(&mut self, at: Stamp, bytes: &[u8]) {

@@ -44,7 +44,7 @@ pub trait Reporter {
     fn raw(&mut self, _stream: Stream, _bytes: &[u8]) {}
     /// From now on somebody else, a command of the user's, makes of the agent's bytes what is shown of
     /// its work; or not any more.
-    fn filtering(&mut self, _on: bool) {}
+    fn filtering(&mut self, _at: Stamp, _on: bool) {}
     /// What that command printed.
     fn filtered(&mut self, _at: Stamp, _bytes: &[u8]) {}
     /// What went wrong with this face since it was last asked, if a person should know.

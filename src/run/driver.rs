@@ -295,7 +295,7 @@ impl<W: World> Driver<'_, W> {
     fn output(&mut self, child: ChildId, stream: Stream, bytes: &[u8]) {
         self.stamp();
         if self.is_filter(child) {
-            return self.recorder.filtered(bytes);
+            return self.show_filtered(bytes);
         }
         match &mut self.task {
             Task::Agent(task) if task.child == child => {

@@ -56,7 +56,7 @@ impl Recorder {
     /// Whether the user's own filter makes what is shown of the agent's work.
     pub fn filtering(&mut self, on: bool) {
         for reporter in &mut self.reporters {
-            reporter.filtering(on);
+            reporter.filtering(self.at, on);
         }
     }
 
@@ -64,7 +64,6 @@ impl Recorder {
     pub fn filtered(&mut self, bytes: &[u8]) {
         for reporter in &mut self.reporters {
             reporter.filtered(self.at, bytes);
-            reporter.flush();
         }
     }
 

@@ -156,14 +156,11 @@ impl AgentSpec {
 
     /// Reads what it prints; `structured` is what the invocation said.
     pub fn reader(&self, structured: bool) -> Box<dyn Reader> {
-        let reader = match &self.args {
+        match (&self.response_filter, &self.args) {
+            (Some(filter), _) if structured => agent::filtered_reader(self.adapter, filter),
             // What an adapter knows of plain text is known of the arguments that it chooses itself.
-            Some(_) if !structured => agent::plain_reader(),
+            (_, Some(_)) if !structured => agent::plain_reader(),
             _ => self.adapter.reader(structured),
-        };
-        match &self.response_filter {
-            Some(filter) if structured => agent::filtered(reader, filter),
-            _ => reader,
         }
     }
 

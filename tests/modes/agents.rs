@@ -92,3 +92,19 @@ fn text_is_asked_for_and_read_of_a_known_agent() {
     assert!(argv(&project)[0].contains("--output-format text"), "{:?}", argv(&project));
     assert_eq!(project.events().last("run_ended")["outcome"], "complete");
 }
+
+#[test]
+fn arguments_that_cannot_be_meant_are_warned_of() {
+    let project = project(&json!([]));
+    project.agent_named("claude", &json!([{"print": COMPLETE}]));
+    let warned = |config: &str, words: &str| {
+        project.write(".ralph/config", format!("AGENT_TYPE=claude\nMAX_RETRIES=0\n{config}\n"));
+        project.ralph(["plan", "1"]).run().stderr_has(words);
+    };
+    warned("AGENT_ARGS='--model opus'", "without stream-json among them");
+    warned("AGENT_OUTPUT_FORMAT=text\nAGENT_RESPONSE_FILTER=.x", "responseFilter has no effect");
+    let args = "-p --output-format=stream-json --verbose";
+    project
+        .write(".ralph/config", format!("AGENT_TYPE=claude\nMAX_RETRIES=0\nAGENT_ARGS='{args}'\n"));
+    project.ralph(["plan", "1"]).run().stderr_lacks("among them");
+}

@@ -140,5 +140,6 @@ fn a_dry_run_tells_and_does_nothing() {
     let output = project.ralph(["build", "7", "--dry-run"]).run();
     output.code(0).stdout_has("robot").stdout_has("the built-in build prompt");
     output.stdout_has("<promise>COMPLETE</promise>").stdout_has("7 iterations");
+    output.stdout_has("settings.json, .ralph/config").stdout_has("`.ralph/implementation_plan.md`");
     assert!(!project.has(".ralph/runs"));
 }

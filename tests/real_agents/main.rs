@@ -27,6 +27,7 @@ mod case;
 mod failures;
 mod limits;
 mod loops;
+mod modes;
 mod processes;
 mod prompts;
 

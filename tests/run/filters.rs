@@ -42,6 +42,13 @@ fn an_unknown_agents_words_are_found_by_an_expression() {
 }
 
 #[test]
+fn an_agent_that_does_not_speak_json_as_it_was_to_has_failed() {
+    let project = project(&json!({"responseFilter": SAYS}), &json!([{"print": DONE}]));
+    let output = project.ralph(["run", "-p", "x"]).env("RALPH_RETRY__MAX", "0").run();
+    output.code(4).stdout_has("it printed no JSON, though it was to");
+}
+
+#[test]
 fn a_bad_expression_is_marked_before_anything_runs() {
     let project = project(&json!({"responseFilter": "select(.who) | .says |"}), &json!([]));
     let output = project.ralph(["run", "-p", "x"]).run();

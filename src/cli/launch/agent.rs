@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use crate::agent::{self, Adapter, ResponseFilter};
 use crate::config::settings::OutputFormat;
 use crate::config::{self, Loaded, Origin};
+use crate::core::event::Purpose;
 use crate::error::Error;
 use crate::process;
-use crate::run::spec::AgentSpec;
+use crate::run::spec::{AgentSpec, Errand};
 use crate::state::project::Project;
 
 use super::Defaults;
@@ -92,6 +93,32 @@ pub(super) fn spec(
         response_filter,
         stderr_is_said: defaults.stderr_is_said && (!is_known || agent.args.is_some()),
     })
+}
+
+/// What can be said of an agent that is probably not meant as it was said.
+pub(super) fn oddities(agent: &AgentSpec) -> impl Iterator<Item = String> {
+    let name = agent.adapter.name();
+    let unheard = (agent.response_filter.is_some() && !agent.stream).then(|| {
+        "agent.responseFilter has no effect, because the agent is to print plain text".to_owned()
+    });
+    let unreadable = match (&agent.args, &agent.response_filter) {
+        (Some(args), None) if agent.stream && name != "text" => {
+            let path = Path::new("");
+            let errand =
+                Errand { purpose: Purpose::Work, prompt: "", prompt_file: path, side_file: path };
+            let usual = AgentSpec { args: None, ..agent.clone() }.invocation(errand).args;
+            let usual = usual.iter().filter_map(|arg| arg.to_str());
+            let mut asks_for_json = usual.filter(|arg| arg.contains("json"));
+            asks_for_json.find(|flag| !args.iter().any(|arg| arg.contains(flag))).map(|flag| {
+                format!(
+                    "agent.args are all arguments that {name} gets, and without {flag} among them \
+                     what it prints is not understood; agent.flags are added to ralph's own"
+                )
+            })
+        }
+        _ => None,
+    };
+    unheard.into_iter().chain(unreadable)
 }
 
 /// Where a setting came from, to be put before what is wrong with it.

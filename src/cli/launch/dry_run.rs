@@ -15,7 +15,10 @@ use super::prompt;
 /// Tells what would be run.
 pub(super) fn dry_run(spec: &RunSpec, loaded: &Loaded) -> Result<u8, Error> {
     let agent = &spec.agent;
-    let (prompt, source) = prompt::text(&spec.prompt)?;
+    let (mut prompt, source) = prompt::text(&spec.prompt)?;
+    if let Some(variables) = &spec.variables {
+        prompt = variables.fill_in(&prompt, 1, spec.rules.max_iterations).0;
+    }
     let invocation = agent.invocation(Errand {
         purpose: Purpose::Work,
         prompt: "<prompt>",
@@ -53,6 +56,12 @@ pub(super) fn dry_run(spec: &RunSpec, loaded: &Loaded) -> Result<u8, Error> {
             progress.next.map_or_else(String::new, |(id, title)| format!(", next {id} {title}"));
         let Progress { done, total, .. } = progress;
         rows.push(("Tasks", format!("{}: {done} of {total} stories pass{next}", tasks.name)));
+    }
+    if let Some(filter) = &agent.response_filter {
+        rows.push(("Said", format!("what {} finds", filter.expression())));
+    }
+    if let Some(filter) = &spec.display_filter {
+        rows.push(("Shown", format!("by {filter}")));
     }
     for guardrail in &spec.guardrails {
         let action = guardrail.fail_action.as_str();

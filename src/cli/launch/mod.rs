@@ -267,8 +267,13 @@ fn preface(spec: &RunSpec, loaded: &Loaded) -> Vec<Event<'static>> {
         .collect();
     events.extend(loaded.warnings.iter().cloned().map(warning));
     events.push(note(format!("Settings: {}", merged(loaded))));
+    events.extend(agent::oddities(&spec.agent).map(warning));
     let adapter = spec.agent.adapter;
-    if spec.agent.autonomous && adapter.name() != "text" && !adapter.confines_itself() {
+    if spec.agent.autonomous
+        && spec.agent.args.is_none()
+        && adapter.name() != "text"
+        && !adapter.confines_itself()
+    {
         events.push(warning(format!(
             "{} runs with its own approval prompts switched off and without a sandbox",
             adapter.name()

@@ -20,11 +20,10 @@ impl Human {
         self.filter = Some(lines);
     }
 
-    pub(super) fn set_filtering(&mut self, on: bool) {
+    pub(super) fn set_filtering(&mut self, at: Stamp, on: bool) {
         match (self.filter.take(), on) {
             (None, true) => self.filter = Some(LineSplitter::new(MAX_LINE)),
             (Some(mut lines), false) => {
-                let at = Stamp { time_ms: 0, iteration: 0, attempt: 0 };
                 lines.finish(|line| {
                     self.speak(
                         at,

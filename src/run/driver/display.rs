@@ -64,6 +64,12 @@ impl<W: World> Driver<'_, W> {
         self.filter.running.as_ref().is_some_and(|running| running.child == child)
     }
 
+    /// Shows what the filter printed.
+    pub(super) fn show_filtered(&mut self, bytes: &[u8]) {
+        self.recorder.filtered(bytes);
+        self.commit();
+    }
+
     /// A filter is gone: at its end, or before it, and then the usual display takes over.
     pub(super) fn filter_ended(&mut self, exit: Option<Exit>) {
         let Some(running) = self.filter.running.take() else { return };
@@ -93,7 +99,7 @@ impl<W: World> Driver<'_, W> {
         let mut buf = Vec::new();
         while let Some(Running { child: filter, .. }) = self.filter.running {
             match self.world.wait(until, &mut buf) {
-                Occurrence::Output(child, _) if child == filter => self.recorder.filtered(&buf),
+                Occurrence::Output(child, _) if child == filter => self.show_filtered(&buf),
                 Occurrence::Ended(child, Ended { exit, .. }) if child == filter => {
                     // After our own KILL there is nothing to say that was not said.
                     let exit = if self.filter.given_up { None } else { exit };
