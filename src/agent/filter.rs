@@ -354,7 +354,7 @@ mod tests {
             (
                 "include \"x\"; .",
                 "other files cannot be included here",
-                "  1 | include \"x\"; .\n    |         ^^^",
+                "  1 | include \"x\"; .\n    |          ^",
             ),
         ] {
             let bad = ResponseFilter::new(expression).unwrap_err();
