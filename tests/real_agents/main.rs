@@ -26,6 +26,7 @@ mod limits;
 mod loops;
 mod processes;
 mod prompts;
+mod tasks;
 
 /// Dollars for a million tokens.
 struct Price {

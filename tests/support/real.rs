@@ -51,7 +51,12 @@ impl RealAgent {
 
     /// The same, with flags for the agent.
     pub(crate) fn run_with(&self, args: &[&str], flags: &[&str]) -> Ralph {
-        let mut all = vec!["run".to_owned()];
+        self.command("run", args, flags)
+    }
+
+    /// Any command that loops, with these arguments, this agent and these flags of it.
+    pub(crate) fn command(&self, command: &str, args: &[&str], flags: &[&str]) -> Ralph {
+        let mut all = vec![command.to_owned()];
         all.extend(args.iter().map(|arg| (*arg).to_owned()));
         all.extend(["--".to_owned(), self.agent.program().to_str().expect("UTF-8").to_owned()]);
         all.extend_from_slice(&self.agent.flags);
