@@ -239,6 +239,12 @@ impl LoopMachine {
                         self.stop_here(now, &mut out);
                         return out;
                     }
+                    if self.pause {
+                        // It has not begun.
+                        self.attempt -= 1;
+                        self.pause_here(now, true, &mut out);
+                        return out;
+                    }
                     self.feedback.truncate(self.lasting_feedback);
                     self.feedback.extend(feedback);
                     self.start_agent(now, Purpose::Work, &mut out);
