@@ -379,6 +379,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_retracted_was_never_said() {
+        let pattern = Rule::Pattern(Regex::new("DONE$").unwrap());
+        for (rule, said) in [
+            (response(), "<response>DONE</response>"),
+            (promise(), "<promise>COMPLETE</promise>"),
+            (pattern, "I am DONE"),
+        ] {
+            let mut detector = Detector::new(&rule);
+            // The half of a tag is forgotten, too.
+            detector.said(&format!("{said} <response><promise>"), false);
+            detector.retract();
+            assert!(!detector.said_anything());
+            assert_eq!(detector.verdict(), Verdict::default(), "{said}");
+            detector.said(said, false);
+            assert!(detector.verdict().complete, "{said}");
+        }
+    }
+
+    #[test]
     fn any_promise_may_complete() {
         for (text, complete) in [
             ("<promise>COMPLETE</promise>", true),

@@ -9,6 +9,7 @@ pub mod event;
 pub mod exit;
 pub mod lines;
 pub mod machine;
+pub mod progress;
 pub mod prompt;
 pub mod rules;
 pub mod spending;

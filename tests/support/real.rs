@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use serde_json::Value;
 
 use super::agents::{self, Agent};
-use super::support::{Project, Ralph, example, skipped};
+use super::support::{LONG, Project, Ralph, example, skipped};
 
 pub(crate) struct RealAgent {
     pub(crate) project: Project,
@@ -102,7 +102,8 @@ impl RealAgent {
         let mut line = self.server.enter();
         line.push(program.to_str().expect("UTF-8").to_owned());
         line.extend_from_slice(args);
-        let mut ralph = self.project.program(&line[0], &line[1..]);
+        // They take long to start, the more so beside others.
+        let mut ralph = self.project.program(&line[0], &line[1..]).deadline(2 * LONG);
         for (name, value) in &self.env {
             ralph = ralph.env(name, value);
         }

@@ -115,6 +115,12 @@ impl Loop {
         self.actions.contains(action)
     }
 
+    fn asked_to_retry(&self, nth: u32) -> bool {
+        self.actions.iter().any(|action| {
+            matches!(action, Action::Emit(Event::Retrying { failures, .. }) if *failures == nth)
+        })
+    }
+
     fn starts_agent(&self) -> bool {
         self.asked(&Action::StartAgent(Purpose::Work))
     }
@@ -558,6 +564,58 @@ fn a_pause_can_be_taken_back_and_a_stop_ends_it() {
     let mut run = Loop::start(Rules { max_iterations: 1, ..rules() });
     run.give(Input::Pause).agent(answered());
     assert!(run.machine.is_finished(), "there is nothing left to pause");
+}
+
+#[test]
+fn a_resumed_run_goes_on_with_all_its_counts() {
+    let progress = || {
+        let mut spending = Spending::default();
+        spending.attempt_ends(&spent(0.7));
+        Progress {
+            iterations: 2,
+            failures: 1,
+            feedback: vec![feedback("red")],
+            tools: 7,
+            spending,
+            active_ms: 9_000,
+            ..Progress::default()
+        }
+    };
+    let budget = Budget { cost_usd: Some(1.0), ..Budget::default() };
+    let rules = || Rules { max_iterations: 4, budget, ..rules() };
+    let begin = |progress| {
+        let machine = LoopMachine::resumed(rules(), progress);
+        let mut run = Loop { machine, now: Now::default(), actions: Vec::new() };
+        run.give(Input::Start);
+        run
+    };
+    let mut run = begin(progress());
+    assert!(run.starts_agent());
+    assert_eq!((run.machine.iteration(), run.machine.feedback().len()), (3, 1));
+    run.agent(failed(Class::Failed));
+    assert!(run.asked_to_retry(2), "{:?}", run.actions);
+
+    let mut run = begin(progress());
+    run.agent(Report { usage: spent(0.4), ..answered() });
+    assert_eq!(run.outcome(), Some((Outcome::Budget, 3)), "0.7 before, and 0.4 now");
+    assert!(run.actions.iter().any(|action| matches!(
+        action,
+        Action::Emit(Event::RunEnded { iterations: 3, tools: 7, duration_ms: 9_000.., .. })
+    )));
+
+    // Time is up when it would have been without the cut.
+    let machine = LoopMachine::resumed(
+        Rules { budget: Budget { duration_ms: Some(10_000), ..Budget::default() }, ..rules() },
+        progress(),
+    );
+    let mut run = Loop { machine, now: Now::default(), actions: Vec::new() };
+    run.give(Input::Start).give(Input::AgentStarted);
+    assert_eq!(run.machine.deadline(), Some(1_000));
+
+    // One that had given up has been helped.
+    let mut run = begin(Progress { outcome: Some(Outcome::AgentFailed), ..progress() });
+    run.agent(failed(Class::Failed));
+    assert!(run.asked_to_retry(1));
 }
 
 #[test]
