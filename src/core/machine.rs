@@ -169,6 +169,7 @@ impl LoopMachine {
         LoopMachine {
             iteration: iterations,
             failures,
+            lasting_feedback: feedback.len(),
             feedback,
             scm_failed,
             tools,
