@@ -63,6 +63,14 @@ impl Documents {
         format!("{}/{name}", self.shown_dir())
     }
 
+    /// Keeps everybody else from changing them until the answer is dropped.
+    ///
+    /// # Errors
+    /// There are none, or somebody has been at it for too long.
+    pub fn hold(&self) -> io::Result<File> {
+        lock::hold(&self.dir, PATIENCE)
+    }
+
     /// Reads the task list.
     ///
     /// # Errors
@@ -79,7 +87,7 @@ impl Documents {
         &self,
         change: impl FnOnce(&str) -> Result<String, E>,
     ) -> io::Result<Result<(), E>> {
-        let _lock = lock::hold(&self.dir, PATIENCE)?;
+        let _held = self.hold()?;
         let bytes = self.read_tasks()?;
         let text = String::from_utf8(bytes)
             .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))?;
