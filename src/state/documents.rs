@@ -113,13 +113,11 @@ pub fn read_tasks(path: &Path) -> io::Result<Vec<u8>> {
 fn until_whole(mut read: impl FnMut() -> io::Result<Vec<u8>>) -> io::Result<Vec<u8>> {
     let mut bytes = read()?;
     for _ in 1..LOOKS {
-        match tasks::parse(&bytes) {
-            Err(broken) if broken.torn => {
-                std::thread::sleep(BETWEEN_LOOKS);
-                bytes = read()?;
-            }
-            _ => break,
+        if !tasks::is_torn(&bytes) {
+            break;
         }
+        std::thread::sleep(BETWEEN_LOOKS);
+        bytes = read()?;
     }
     Ok(bytes)
 }
