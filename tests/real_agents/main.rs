@@ -30,6 +30,7 @@ mod loops;
 mod modes;
 mod processes;
 mod prompts;
+mod tasks;
 
 /// Dollars for a million tokens.
 struct Price {
