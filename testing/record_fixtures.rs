@@ -450,6 +450,8 @@ fn timeless(text: &str) -> Result<String> {
     let mut out = String::new();
     for line in text.lines() {
         match serde_json::from_str::<Value>(line) {
+            // What copilot tells of its progress comes now and then.
+            Ok(value) if value["ephemeral"] == true => continue,
             Ok(mut value) => {
                 forget(&mut value);
                 out.push_str(&volatile.replace_all(&format!("{value:#}"), "*"));
@@ -467,7 +469,8 @@ fn forget(value: &mut Value) {
         Value::Object(object) => {
             for (key, value) in object.iter_mut() {
                 let key = key.to_ascii_lowercase();
-                let times = ["_ms", "durationms", "resetsat", "end_time", "_pid"];
+                let times =
+                    ["_ms", "durationms", "resetsat", "end_time", "_pid", "bodybytes", "wirebytes"];
                 if times.iter().any(|end| key.ends_with(end)) {
                     *value = json!("*");
                 } else {
