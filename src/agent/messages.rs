@@ -290,9 +290,6 @@ impl Messages {
                     _ => {}
                 }
             }
-            // Progress of what other lines tell better.
-            "status" | "thinking_tokens" | "hook_started" | "hook_progress" | "task_started"
-            | "task_updated" | "task_progress" => {}
             _ => return Read::Unknown,
         }
         Read::Understood
@@ -356,6 +353,17 @@ impl Messages {
     }
 }
 
+/// `system` lines about the progress of what other lines tell better.
+const PROGRESS: [&[u8]; 7] = [
+    b"status",
+    b"thinking_tokens",
+    b"hook_started",
+    b"hook_progress",
+    b"task_started",
+    b"task_updated",
+    b"task_progress",
+];
+
 impl LineParser for Messages {
     fn read(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> Read {
         let Some(line) = Head::of(bytes) else {
@@ -365,6 +373,7 @@ impl LineParser for Messages {
             b"assistant" => self.assistant(&line, emit),
             b"user" => self.user(&line, emit),
             b"stream_event" => self.partial(bytes),
+            b"system" if PROGRESS.contains(&line.subtype.bytes()) => Read::Understood,
             b"system" => self.system(bytes, emit),
             b"result" => self.result(bytes, emit),
             b"rate_limit_event" => self.rate_limit(bytes, emit),

@@ -4,12 +4,17 @@
 //! made from it; a file per command turns what was said into a call.
 
 mod agents;
+mod archive;
 mod demo;
 mod doctor;
 pub mod init;
+mod launch;
+mod new;
 mod run;
 mod runs;
 pub mod settings;
+mod tasks;
+mod work;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -59,6 +64,22 @@ pub enum Command {
     /// Run the agent until it answers with the completion response and all guardrails pass.
     #[command(after_help = RUN_EXAMPLES)]
     Run(Box<RunArgs>),
+
+    /// Work off a task list, one story an iteration, until every story passes.
+    #[command(after_help = work::EXAMPLES)]
+    Work(Box<work::WorkArgs>),
+
+    /// Write the documents of a task list: requirements, stories, progress, prompt.
+    #[command(after_help = new::EXAMPLES)]
+    New(new::NewArgs),
+
+    /// Show the stories of the task list, what is next, and change them.
+    #[command(after_help = tasks::EXAMPLES)]
+    Tasks(tasks::TasksArgs),
+
+    /// Set the documents of finished work aside, begin anew, and commit that.
+    #[command(after_help = archive::EXAMPLES)]
+    Archive(archive::ArchiveArgs),
 
     /// Ask a few questions and write `.ralph/settings.json`.
     #[command(after_help = INIT_EXAMPLES)]
@@ -149,7 +170,7 @@ pub struct Place {
 }
 
 /// What every loop takes.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct LoopArgs {
     /// Stop after this many iterations.
     #[arg(
@@ -207,9 +228,10 @@ pub struct LoopArgs {
     pub agent_command: Vec<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum OutputForm {
     /// For people: emoji and colour where the terminal has them.
+    #[default]
     Human,
     /// One event a line, as in the journal.
     Json,
@@ -217,8 +239,9 @@ pub enum OutputForm {
     Plain,
 }
 
-#[derive(Debug, Args)]
-pub struct RunArgs {
+/// What the agent is asked.
+#[derive(Debug, Default, Args)]
+pub struct PromptArgs {
     /// What to ask the agent.
     #[arg(
         short,
@@ -232,7 +255,11 @@ pub struct RunArgs {
     /// A file with what to ask the agent. It is read again for each iteration.
     #[arg(short = 'f', long, value_name = "FILE")]
     pub prompt_file: Option<PathBuf>,
+}
 
+/// What completes a loop.
+#[derive(Debug, Default, Args)]
+pub struct CompletionArgs {
     /// Complete when the agent answers `<response>TEXT</response>` [default: DONE].
     #[arg(short, long, value_name = "TEXT")]
     pub completion_response: Option<String>,
@@ -248,6 +275,15 @@ pub struct RunArgs {
         conflicts_with_all = ["completion_response", "completion_promise"]
     )]
     pub done_pattern: Option<String>,
+}
+
+#[derive(Debug, Default, Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub prompt: PromptArgs,
+
+    #[command(flatten)]
+    pub completion: CompletionArgs,
 
     #[command(flatten)]
     pub common: LoopArgs,
@@ -348,6 +384,10 @@ fn dispatch(cli: Cli) -> Result<u8, Error> {
     let project = || project(&cli.place);
     match cli.command {
         Command::Run(args) => run::run(&project()?, &args, Vec::new()),
+        Command::Work(args) => work::work(&project()?, &args),
+        Command::New(args) => new::new(&project()?, &args),
+        Command::Tasks(args) => tasks::tasks(&project()?, &args),
+        Command::Archive(args) => archive::archive(&project()?, &args),
         Command::Init => {
             let project_dir = project()?.root().to_owned();
             init::init(&init::InitOptions { project_dir })

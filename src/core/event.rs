@@ -454,6 +454,20 @@ pub enum Event<'a> {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         found: Option<Cow<'a, str>>,
     },
+    /// How far the task list is, before an attempt and whenever that changed.
+    Tasks {
+        done: u32,
+        total: u32,
+        /// The story to work on.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        story: Option<Cow<'a, str>>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        title: Option<Cow<'a, str>>,
+        /// What is wrong with the list, which the next agent is told; then it may be that the figures
+        /// are the last that could be read.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        problems: Vec<String>,
+    },
     /// A gate refused a completion.
     Vetoed {
         reason: Cow<'a, str>,
@@ -471,6 +485,13 @@ pub enum Event<'a> {
         signal: Cow<'a, str>,
         /// End the agent now rather than let it finish.
         now: bool,
+    },
+    /// Somebody asked for a pause after what is running.
+    PauseRequested,
+    /// Nothing runs, and nothing will until the run is resumed.
+    Paused,
+    Resumed {
+        max_iterations: u32,
     },
     Warning {
         message: Cow<'a, str>,

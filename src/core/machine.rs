@@ -10,6 +10,8 @@ mod exchange;
 pub use exchange::{Action, GateVerdict, Input, Now, Report, ScmLook};
 
 use super::event::{Class, EndCause, Event, Feedback, Outcome, Purpose, WaitReason};
+use super::exit;
+use super::progress::Progress;
 use super::rules::{RetryScope, Rules, ScmTask};
 use super::spending::Spending;
 use super::text;
@@ -17,6 +19,8 @@ use super::text;
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Phase {
     New,
+    /// The gates are asked what the agent has to know before it begins.
+    Briefing,
     /// An agent is being started or is running.
     Agent {
         purpose: Purpose,
@@ -45,6 +49,12 @@ enum Phase {
         ending: bool,
     },
     Gates,
+    /// Somebody asked for a pause, and nothing is running.
+    Paused {
+        since: u64,
+        /// What comes next is another attempt at the iteration that is open.
+        again: bool,
+    },
     Finished,
 }
 
@@ -71,9 +81,13 @@ pub struct LoopMachine {
     rules: Rules,
     phase: Phase,
     stop: Option<Stop>,
+    /// Somebody asked for a pause.
+    pause: bool,
     iteration: u32,
     attempt: u32,
     iteration_open: bool,
+    /// How long the run was at work before it was resumed.
+    active_before_ms: u64,
     run_started: u64,
     iteration_started: u64,
     /// Failures in a row that the retry policy counts.
@@ -82,6 +96,8 @@ pub struct LoopMachine {
     limits: u32,
     limit_waited_ms: u64,
     feedback: Vec<Feedback>,
+    /// How much of it is of the iteration before; the rest is the gates' briefing.
+    lasting_feedback: usize,
     new_feedback: Vec<Feedback>,
     guardrails_passed: bool,
     class: Class,
@@ -106,15 +122,18 @@ impl LoopMachine {
             rules,
             phase: Phase::New,
             stop: None,
+            pause: false,
             iteration: 0,
             attempt: 0,
             iteration_open: false,
+            active_before_ms: 0,
             run_started: 0,
             iteration_started: 0,
             failures: 0,
             limits: 0,
             limit_waited_ms: 0,
             feedback: Vec::new(),
+            lasting_feedback: 0,
             new_feedback: Vec::new(),
             guardrails_passed: false,
             class: Class::NotStarted,
@@ -128,6 +147,35 @@ impl LoopMachine {
             worked_ms: 0,
             tools: 0,
             tool_errors: 0,
+        }
+    }
+
+    /// Goes on where a run was left: with its counts, its spending and what its agent was to be told.
+    /// An iteration that has no end is begun again under its own number.
+    pub fn resumed(rules: Rules, progress: Progress) -> Self {
+        let Progress {
+            iterations,
+            failures,
+            feedback,
+            scm_failed,
+            tools,
+            tool_errors,
+            spending,
+            active_ms,
+            ..
+        } = progress;
+        // Whoever starts a run again that had given up has done something about it.
+        let failures = if progress.outcome.is_some() { 0 } else { failures };
+        LoopMachine {
+            iteration: iterations,
+            failures,
+            feedback,
+            scm_failed,
+            tools,
+            tool_errors,
+            spending,
+            active_before_ms: active_ms,
+            ..LoopMachine::new(rules)
         }
     }
 
@@ -146,6 +194,11 @@ impl LoopMachine {
     /// What the next prompt carries.
     pub fn feedback(&self) -> &[Feedback] {
         &self.feedback
+    }
+
+    /// Nothing happens until somebody asks to go on.
+    pub fn is_paused(&self) -> bool {
+        matches!(self.phase, Phase::Paused { .. })
     }
 
     pub fn is_finished(&self) -> bool {
@@ -182,7 +235,8 @@ impl LoopMachine {
 
     /// When the run's time is up, whatever it is doing.
     fn run_deadline(&self) -> Option<u64> {
-        after(self.run_started, self.rules.budget.duration_ms)
+        let limit = self.rules.budget.duration_ms?;
+        Some(self.run_started.saturating_add(limit.saturating_sub(self.active_before_ms)))
     }
 
     /// When agents have worked at this iteration for as long as they may. Waiting is no work, and
@@ -191,6 +245,11 @@ impl LoopMachine {
         let limit = self.rules.iteration_budget.duration_ms?;
         (purpose == Purpose::Work)
             .then(|| started.saturating_add(limit.saturating_sub(self.worked_ms)))
+    }
+
+    /// How long the run has been at work in all.
+    fn active_ms(&self, now: Now) -> u64 {
+        self.active_before_ms.saturating_add(now.mono_ms.saturating_sub(self.run_started))
     }
 
     fn time_is_up(&self, now: Now) -> bool {
@@ -213,6 +272,17 @@ impl LoopMachine {
                     self.next_iteration(now, &mut out);
                 }
             }
+            Input::Briefed { feedback } => {
+                if self.phase == Phase::Briefing {
+                    if self.stop.is_some() {
+                        self.stop_here(now, &mut out);
+                        return out;
+                    }
+                    self.feedback.truncate(self.lasting_feedback);
+                    self.feedback.extend(feedback);
+                    self.start_agent(now, Purpose::Work, &mut out);
+                }
+            }
             Input::AgentStarted => {
                 if let Phase::Agent { started, last_output, .. } = &mut self.phase {
                     *started = now.mono_ms;
@@ -224,7 +294,7 @@ impl LoopMachine {
             Input::AgentNotStarted { message } => self.agent_not_started(now, message, &mut out),
             Input::PromptFailed { message } => {
                 if self.agent_purpose().is_some() {
-                    self.finish(now, Outcome::PromptLost, 2, message, &mut out);
+                    self.finish(now, Outcome::PromptLost, exit::INPUT, message, &mut out);
                 }
             }
             Input::Output => {
@@ -287,16 +357,7 @@ impl LoopMachine {
             }
             Input::GatesChecked(verdict) => {
                 if self.phase == Phase::Gates {
-                    match verdict {
-                        GateVerdict::Stands => {}
-                        GateVerdict::Complete => self.complete = true,
-                        GateVerdict::Veto { reason, feedback } => {
-                            out.push(Action::Emit(Event::Vetoed { reason: reason.into() }));
-                            self.complete = false;
-                            self.set_feedback(feedback, &mut out);
-                        }
-                    }
-                    self.iteration_done(now, &mut out);
+                    self.gates_checked(now, verdict, &mut out);
                 }
             }
             Input::Deadline => self.deadline_passed(now, &mut out),
@@ -310,6 +371,21 @@ impl LoopMachine {
                     }
                     self.heed_stop(&mut out);
                     self.stop_if_idle(now, &mut out);
+                }
+            }
+            Input::Pause => {
+                if self.phase != Phase::Finished && !std::mem::replace(&mut self.pause, true) {
+                    out.push(Action::Emit(Event::PauseRequested));
+                    // There is no use in waiting for what is not to be done.
+                    if let Phase::Waiting { reason, .. } = self.phase {
+                        self.pause_here(now, self.waits_for_attempt(reason), &mut out);
+                    }
+                }
+            }
+            Input::Resume { max_iterations } => {
+                if self.phase != Phase::Finished && std::mem::replace(&mut self.pause, false) {
+                    self.rules.max_iterations = max_iterations.unwrap_or(self.rules.max_iterations);
+                    self.go_on(now, &mut out);
                 }
             }
             Input::Broken { message } => {
@@ -347,6 +423,9 @@ impl LoopMachine {
             );
             return self.finish(now, Outcome::LimitReached, self.rules.exit_at_limit, message, out);
         }
+        if self.pause {
+            return self.pause_here(now, false, out);
+        }
         self.iteration += 1;
         self.attempt = 0;
         self.iteration_started = now.mono_ms;
@@ -375,8 +454,16 @@ impl LoopMachine {
             self.class = Class::Limited;
             return self.check_work(now, out);
         }
+        if self.pause {
+            return self.pause_here(now, true, out);
+        }
         self.attempt += 1;
-        self.start_agent(now, Purpose::Work, out);
+        if self.rules.gates {
+            self.phase = Phase::Briefing;
+            out.push(Action::Brief);
+        } else {
+            self.start_agent(now, Purpose::Work, out);
+        }
     }
 
     fn start_agent(&mut self, now: Now, purpose: Purpose, out: &mut Vec<Action>) {
@@ -450,7 +537,7 @@ impl LoopMachine {
             Class::Credentials => {
                 let message =
                     told.unwrap_or_else(|| "the agent's credentials were refused".to_owned());
-                self.finish(now, Outcome::CredentialsRefused, 4, message, out);
+                self.finish(now, Outcome::CredentialsRefused, exit::AGENT, message, out);
             }
             Class::RateLimited | Class::Overloaded => {
                 let resets_at = report.failure.as_ref().and_then(|failure| failure.resets_at);
@@ -535,7 +622,7 @@ impl LoopMachine {
             };
             let message =
                 format!("{message} ({why} is not allowed: see rateLimit in the settings)");
-            return self.finish(now, Outcome::AgentFailed, 4, message, out);
+            return self.finish(now, Outcome::AgentFailed, exit::AGENT, message, out);
         }
         self.limit_waited_ms = waited;
         self.wait(now, WaitReason::RateLimit, delay_ms, until_wall, out);
@@ -573,6 +660,11 @@ impl LoopMachine {
             return;
         }
         self.guardrails_passed = self.new_feedback.is_empty();
+        if !self.guardrails_passed && self.rules.gates {
+            // They may have something to add to what failed.
+            self.complete = false;
+            return self.ask_gates(out);
+        }
         let feedback = std::mem::take(&mut self.new_feedback);
         self.set_feedback(feedback, out);
         if !self.guardrails_passed {
@@ -606,6 +698,7 @@ impl LoopMachine {
         if !feedback.is_empty() || !self.feedback.is_empty() {
             out.push(Action::Emit(Event::FeedbackSet { parts: feedback.clone() }));
         }
+        self.lasting_feedback = feedback.len();
         self.feedback = feedback;
     }
 
@@ -653,11 +746,34 @@ impl LoopMachine {
         let found = self.found.clone().map(Into::into);
         out.push(Action::Emit(Event::CompletionChecked { complete: self.complete, found }));
         if self.rules.gates {
-            self.phase = Phase::Gates;
-            out.push(Action::CheckGates);
+            self.ask_gates(out);
         } else {
             self.iteration_done(now, out);
         }
+    }
+
+    fn ask_gates(&mut self, out: &mut Vec<Action>) {
+        self.phase = Phase::Gates;
+        out.push(Action::CheckGates {
+            claimed: self.complete,
+            checks_passed: self.guardrails_passed,
+        });
+    }
+
+    fn gates_checked(&mut self, now: Now, verdict: GateVerdict, out: &mut Vec<Action>) {
+        let mut told = std::mem::take(&mut self.new_feedback);
+        match verdict {
+            GateVerdict::Stands => {}
+            GateVerdict::Complete => self.complete = self.guardrails_passed,
+            GateVerdict::Veto { reason, feedback } => {
+                if std::mem::take(&mut self.complete) {
+                    out.push(Action::Emit(Event::Vetoed { reason: reason.into() }));
+                }
+                told.extend(feedback);
+            }
+        }
+        self.set_feedback(told, out);
+        self.iteration_done(now, out);
     }
 
     fn iteration_done(&mut self, now: Now, out: &mut Vec<Action>) {
@@ -672,9 +788,9 @@ impl LoopMachine {
         let after = format!("after {n} iteration{}", if n == 1 { "" } else { "s" });
         if self.scm_failed {
             let message = format!("complete {after}, but an SCM task failed");
-            self.finish(now, Outcome::CompleteScmFailed, 5, message, out);
+            self.finish(now, Outcome::CompleteScmFailed, exit::SCM, message, out);
         } else {
-            self.finish(now, Outcome::Complete, 0, format!("complete {after}"), out);
+            self.finish(now, Outcome::Complete, exit::DONE, format!("complete {after}"), out);
         }
     }
 
@@ -732,11 +848,10 @@ impl LoopMachine {
                     self.phase = Phase::Waiting { reason, until_mono, until_wall, latest_mono };
                     return;
                 }
-                match (reason, self.rules.retry.scope) {
-                    (WaitReason::Backoff, RetryScope::NextIteration { .. }) => {
-                        self.next_iteration(now, out);
-                    }
-                    _ => self.try_again(now, out),
+                if self.waits_for_attempt(reason) {
+                    self.try_again(now, out);
+                } else {
+                    self.next_iteration(now, out);
                 }
             }
             Phase::Guardrail { index, started, ending: false } => {
@@ -798,7 +913,7 @@ impl LoopMachine {
     }
 
     fn run_budget_exceeded(&self, now: Now) -> Option<String> {
-        let elapsed = now.mono_ms.saturating_sub(self.run_started);
+        let elapsed = self.active_ms(now);
         self.rules.budget.exceeded(&self.spending.of_run(), elapsed)
     }
 
@@ -815,6 +930,32 @@ impl LoopMachine {
             && !std::mem::replace(ending, true)
         {
             out.push(Action::EndScmTask);
+        }
+    }
+
+    // Pausing.
+
+    /// What follows such a wait is another attempt at the same iteration.
+    fn waits_for_attempt(&self, reason: WaitReason) -> bool {
+        reason != WaitReason::Backoff
+            || !matches!(self.rules.retry.scope, RetryScope::NextIteration { .. })
+    }
+
+    fn pause_here(&mut self, now: Now, again: bool, out: &mut Vec<Action>) {
+        self.phase = Phase::Paused { since: now.mono_ms, again };
+        out.push(Action::Emit(Event::Paused));
+        out.push(Action::Save);
+    }
+
+    fn go_on(&mut self, now: Now, out: &mut Vec<Action>) {
+        let max_iterations = self.rules.max_iterations;
+        out.push(Action::Emit(Event::Resumed { max_iterations }));
+        if let Phase::Paused { since, again } = self.phase {
+            // A pause is on nobody's time.
+            let paused_ms = now.mono_ms.saturating_sub(since);
+            self.run_started = self.run_started.saturating_add(paused_ms);
+            self.iteration_started = self.iteration_started.saturating_add(paused_ms);
+            if again { self.try_again(now, out) } else { self.next_iteration(now, out) }
         }
     }
 
@@ -840,20 +981,34 @@ impl LoopMachine {
 
     /// A stop that finds nothing running takes effect at once.
     fn stop_if_idle(&mut self, now: Now, out: &mut Vec<Action>) {
-        if matches!(self.phase, Phase::Waiting { .. } | Phase::New) {
+        if matches!(self.phase, Phase::Waiting { .. } | Phase::Paused { .. } | Phase::New) {
             self.stop_here(now, out);
         }
     }
 
     fn stop_here(&mut self, now: Now, out: &mut Vec<Action>) {
         match self.stop.take() {
-            Some(Stop::Broken(message)) => self.finish(now, Outcome::Broken, 2, message, out),
-            _ => self.finish(now, Outcome::Interrupted, 130, "interrupted".to_owned(), out),
+            Some(Stop::Broken(message)) => {
+                self.finish(now, Outcome::Broken, exit::INPUT, message, out)
+            }
+            _ => self.finish(
+                now,
+                Outcome::Interrupted,
+                exit::INTERRUPTED,
+                "interrupted".to_owned(),
+                out,
+            ),
         }
     }
 
     fn finish_by_budget(&mut self, now: Now, used_up: &str, out: &mut Vec<Action>) {
-        self.finish(now, Outcome::Budget, 3, format!("the budget is used up: {used_up}"), out);
+        self.finish(
+            now,
+            Outcome::Budget,
+            exit::BUDGET,
+            format!("the budget is used up: {used_up}"),
+            out,
+        );
     }
 
     fn finish(
@@ -877,7 +1032,7 @@ impl LoopMachine {
             exit_code,
             message: message.into(),
             iterations: self.iteration,
-            duration_ms: now.mono_ms.saturating_sub(self.run_started),
+            duration_ms: self.active_ms(now),
             usage: self.spending.total(),
             tools: self.tools,
             tool_errors: self.tool_errors,

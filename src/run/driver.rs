@@ -6,6 +6,7 @@
 
 mod notify;
 mod scm;
+mod tasks;
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -16,6 +17,7 @@ use std::path::Path;
 use crate::agent::{PromptVia, Request};
 use crate::core::completion::{Detector, Rule};
 use crate::core::event::{EndCause, Event, Outcome, Purpose, Stream};
+use crate::core::exit;
 use crate::core::machine::{Action, Input, LoopMachine, Now};
 use crate::core::prompt::{self, GuardrailFailure};
 use crate::core::text;
@@ -27,6 +29,7 @@ use super::guardrail::{self, GuardrailTask};
 use super::record::Recorder;
 use super::scm::ScmRun;
 use super::spec::{PromptSource, RunSpec};
+use super::tasks::TaskGate;
 use super::world::{Record, World};
 
 /// How a run came out.
@@ -60,6 +63,7 @@ pub fn run<W: World>(
         prompt_warned: false,
         finish: None,
         notifiers: Vec::new(),
+        gate: spec.tasks.as_ref().map(|tasks| TaskGate::new(tasks, &spec.run_id)),
     };
     driver.begin(preface);
     driver.drive()
@@ -91,6 +95,7 @@ struct Driver<'s, W> {
     finish: Option<Finish>,
     /// Commands that tell the user of something, beside the loop.
     notifiers: Vec<ChildId>,
+    gate: Option<TaskGate>,
 }
 
 impl<W: World> Driver<'_, W> {
@@ -102,6 +107,10 @@ impl<W: World> Driver<'_, W> {
                 path.strip_prefix(&spec.directory).unwrap_or(path).to_string_lossy()
             }
         };
+        let completion = match &spec.tasks {
+            Some(_) => spec.describe_completion(),
+            None => spec.completion.describe(),
+        };
         self.stamp();
         self.recorder.record(&Event::RunStarted {
             run: spec.run_id.as_str().into(),
@@ -111,7 +120,7 @@ impl<W: World> Driver<'_, W> {
             pid: std::process::id(),
             agent: spec.agent.shown_name().into(),
             prompt,
-            completion: spec.completion.describe().into(),
+            completion: completion.into(),
             max_iterations: spec.rules.max_iterations,
         });
         for event in preface {
@@ -246,10 +255,9 @@ impl<W: World> Driver<'_, W> {
                     self.world.end(run.child, false);
                 }
             }
-            // No command has a gate yet, and one that cannot be asked must not let anything pass.
-            Action::CheckGates => {
-                self.queue
-                    .push_back(Input::Broken { message: "there is no gate to ask".to_owned() });
+            Action::Brief => self.brief(),
+            Action::CheckGates { claimed, checks_passed } => {
+                self.check_gates(claimed, checks_passed);
             }
             Action::Finish { outcome, exit_code } => self.finish(outcome, exit_code),
         }
@@ -261,7 +269,7 @@ impl<W: World> Driver<'_, W> {
         // The machine has had its last word, and it is not in the journal: whoever looks there in the
         // morning must not be the only one who does not know.
         if self.broken && outcome != Outcome::Broken {
-            finish = Finish { outcome: Outcome::Broken, exit_code: 2 };
+            finish = Finish { outcome: Outcome::Broken, exit_code: exit::INPUT };
             let message = format!(
                 "the end of this run could not be written to its journal in {}; \
                  free space or permissions are needed",
@@ -463,6 +471,10 @@ impl<W: World> Driver<'_, W> {
             PromptSource::File(path) => Cow::Owned(self.read_prompt(path)?),
         };
         let (iteration, max) = (self.machine.iteration(), self.machine.max_iterations());
+        let base = match self.gate {
+            Some(_) => prompt::with_iteration(&base, iteration, max).into(),
+            None => base,
+        };
         let feedback = self.machine.feedback();
         let line = self.spec.iteration_line.then_some((iteration, max));
         let prompt = prompt::compose(&base, feedback, line);

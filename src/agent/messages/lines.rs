@@ -9,6 +9,7 @@ use crate::agent::json::{Count, Raw, RawText, Str, Walk};
 #[derive(Default)]
 pub(super) struct Head<'a> {
     pub(super) kind: RawText<'a>,
+    pub(super) subtype: RawText<'a>,
     pub(super) message: Option<Message<'a>>,
     pub(super) from_subagent: bool,
     pub(super) api_error: bool,
@@ -28,6 +29,7 @@ impl<'a> Head<'a> {
                     head.message = Some(Message::take(walk)?);
                 }
                 b"type" => head.kind = walk.value()?.text().unwrap_or_default(),
+                b"subtype" => head.subtype = walk.value()?.text().unwrap_or_default(),
                 b"parent_tool_use_id" => head.from_subagent = !walk.value()?.is_null(),
                 b"is_api_error_message" => head.api_error = walk.value()?.is_true(),
                 b"isReplay" => head.replay = walk.value()?.is_true(),
