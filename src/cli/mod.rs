@@ -88,6 +88,10 @@ pub enum Command {
     #[command(after_help = AGENTS_EXAMPLES)]
     Agents(AgentsArgs),
 
+    /// Answer one of Claude Code's hooks, whose question is on standard input.
+    #[command(after_help = HOOK_EXAMPLES)]
+    Hook(HookArgs),
+
     /// Print a script that completes ralph's commands in your shell.
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions(CompletionsArgs),
@@ -133,6 +137,14 @@ Examples:
 
   Those that are installed in a version that was not tested:
     ralph agents --json | jq -r 'select(.program and (.is_recorded | not)) | .agent'";
+const HOOK_EXAMPLES: &str = "\
+Claude Code calls these by itself: with the plugin (`ralph plugin export`) all of them, and in a run
+without a sandbox the first.
+
+Examples:
+  What would it say to this command, if a loop's agent used it?
+    echo '{\"cwd\": \"'$PWD'\", \"tool_name\": \"Bash\", \"tool_input\": {\"command\": \"rm -rf ~\"}}' |
+      RALPH_RUN_ID=try ralph hook pre-tool-use";
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
   ralph completions bash > ~/.local/share/bash-completion/completions/ralph
@@ -308,6 +320,12 @@ pub struct AgentsArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct HookArgs {
+    /// Which one: pre-tool-use, post-tool-use, stop or session-start.
+    pub name: String,
+}
+
+#[derive(Debug, Args)]
 pub struct CompletionsArgs {
     /// The shell.
     #[arg(value_enum)]
@@ -368,6 +386,11 @@ fn dispatch(cli: Cli) -> Result<u8, Error> {
         Command::Demo(args) => demo::demo(&args),
         Command::Doctor => doctor::doctor(&project()?),
         Command::Agents(args) => agents::agents(&project()?, &args),
+        // Here it comes only with flags before it. The answer's exit code is always 0.
+        Command::Hook(args) => {
+            crate::hook::main(&[args.name.into()]);
+            Ok(0)
+        }
         Command::Completions(args) => {
             let mut script = Vec::new();
             clap_complete::generate(args.shell, &mut definition(), "ralph", &mut script);
