@@ -6,14 +6,18 @@
 
 mod answer;
 mod context;
+mod guard;
 mod input;
 mod memory;
+mod settings;
 mod stop;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 pub use answer::Answer;
 use context::Audience;
@@ -32,20 +36,52 @@ const RUN_ID: &str = "RALPH_RUN_ID";
 /// by itself, or because the agent is no Claude Code.
 pub const STOP_CHECK: &str = "RALPH_STOP_CHECK";
 
+/// How long a verdict may take. Claude Code takes a hook that runs into its time limit (10 s in ours) for one
+/// that has no objection.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// Answers the question on standard input. Whatever happens, the exit code is 0: Claude Code would
 /// take 2 for a verdict and anything else for a nuisance.
 pub fn main(args: &[OsString]) -> ExitCode {
     let name = args.first().map(OsString::as_os_str).unwrap_or_default();
     let surroundings = Surroundings { variable: &|name| std::env::var_os(name) };
+    if name == "pre-tool-use" && surroundings.run().is_some() {
+        fail_closed();
+    }
     let (answer, word) = answer(name, io::stdin().lock(), &surroundings);
-    // Nobody is left to tell if these fail.
+    // Nobody is left to tell if this fails.
     if let Some(word) = word {
         let _ = writeln!(io::stderr(), "ralph hook: {word}");
     }
-    if let Some(json) = answer.json() {
+    say(&answer);
+    ExitCode::SUCCESS
+}
+
+/// Prints the answer, if it is the first.
+fn say(answer: &Answer) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !SAID.swap(true, Ordering::Relaxed)
+        && let Some(json) = answer.json()
+    {
         let _ = writeln!(io::stdout(), "{json}");
     }
-    ExitCode::SUCCESS
+}
+
+/// From here on the answer is no, unless there is another one in time: a mistake of ours must not open
+/// the door.
+fn fail_closed() {
+    let deny = |why: &str| {
+        say(&Answer::Deny(format!(
+            "ralph's pre-tool-use hook {why} over this tool call, and lets nothing pass that it cannot judge"
+        )));
+        std::process::exit(0)
+    };
+    std::panic::set_hook(Box::new(move |_| deny("failed")));
+    // If there can be no thread, there is only no limit.
+    let _ = std::thread::Builder::new().stack_size(64 << 10).spawn(move || {
+        std::thread::sleep(PATIENCE);
+        deny("took too long")
+    });
 }
 
 /// The answer of a hook, and a word for people.
@@ -54,7 +90,10 @@ fn answer(
     stdin: impl Read,
     surroundings: &Surroundings<'_>,
 ) -> (Answer, Option<String>) {
+    let question = || input::read(stdin);
     let hook: fn(&[u8], &Surroundings<'_>) -> io::Result<Answer> = match name.to_str() {
+        // The only one that has something to say to what it cannot read.
+        Some("pre-tool-use") => return (guard::pre_tool_use(&question(), surroundings), None),
         Some("session-start") => session_start,
         Some("post-tool-use") => post_tool_use,
         Some("stop") => stop::stop,
@@ -64,7 +103,7 @@ fn answer(
             return (Answer::Nothing, Some(word));
         }
     };
-    match input::read(stdin).and_then(|bytes| hook(&bytes, surroundings)) {
+    match question().and_then(|bytes| hook(&bytes, surroundings)) {
         Ok(answer) => (answer, None),
         Err(err) => (Answer::Nothing, Some(err.to_string())),
     }
