@@ -288,6 +288,17 @@ pub trait Adapter: std::fmt::Debug + Sync {
     fn confines_itself(&self) -> bool {
         false
     }
+    /// The user's flags with what makes the agent ask `hook`, a command line, before it uses a tool;
+    /// `None` if it cannot be made to, or if the flags are such that it will not start. `read` gives the
+    /// content of a file that a flag names.
+    fn guarded(
+        &self,
+        _flags: &[String],
+        _hook: &[&str],
+        _read: &dyn Fn(&Path) -> Option<String>,
+    ) -> Option<Vec<String>> {
+        None
+    }
 }
 
 #[cfg(test)]

@@ -44,12 +44,13 @@ pub(super) fn run(project: &Project, args: &RunArgs, extra: Vec<Flag>) -> Result
     let loaded = load(project, &args.common, args.completion_response.as_deref(), extra)?;
     let settings = &loaded.settings;
     refuse_what_is_missing(settings)?;
+    let (agent, guarded) = guarded(project, settings, &args.common.agent_command)?;
     let spec = RunSpec {
         command: "run",
         run_id: String::new(),
         directory: project.root().to_owned(),
         ralph_dir: project.ralph_dir(),
-        agent: agent_spec(project, settings, &args.common.agent_command)?,
+        agent,
         prompt,
         iteration_line: settings.include_iteration_count_in_prompt,
         completion: completion_rule(args, settings)?,
@@ -67,7 +68,7 @@ pub(super) fn run(project: &Project, args: &RunArgs, extra: Vec<Flag>) -> Result
     if args.common.dry_run {
         return dry_run(&spec, &loaded);
     }
-    let mut preface = preface(&spec, &loaded);
+    let mut preface = preface(&spec, &loaded, guarded);
     preface.extend(unsaved.map(|message| Event::Warning { message: message.into() }));
     let style = style(&args.common, settings);
     let reporter = reporter(args.common.output, style, Pace::OfRun);
@@ -310,6 +311,20 @@ fn agent_spec(
     })
 }
 
+/// The agent, and whether it has to ask our hook before it uses a tool. It is made to where it asks nobody
+/// else and no sandbox holds it.
+fn guarded(
+    project: &Project,
+    settings: &Settings,
+    agent_command: &[String],
+) -> Result<(AgentSpec, bool), Error> {
+    let mut agent = agent_spec(project, settings, agent_command)?;
+    let guarded = agent.autonomous
+        && std::env::current_exe()
+            .is_ok_and(|ralph| agent.guard(&ralph, &settings.hooks.allow, project.root()));
+    Ok((agent, guarded))
+}
+
 fn no_agent() -> Error {
     let path = std::env::var_os("PATH");
     let here = PathBuf::from(".");
@@ -466,7 +481,7 @@ fn merged(loaded: &Loaded) -> String {
 }
 
 /// What there is to say before the first iteration.
-fn preface(spec: &RunSpec, loaded: &Loaded) -> Vec<Event<'static>> {
+fn preface(spec: &RunSpec, loaded: &Loaded, guarded: bool) -> Vec<Event<'static>> {
     let note = |message: String| Event::Note { message: message.into() };
     let warning = |message: String| Event::Warning { message: message.into() };
     let mut events: Vec<_> = loaded
@@ -479,8 +494,9 @@ fn preface(spec: &RunSpec, loaded: &Loaded) -> Vec<Event<'static>> {
     let adapter = spec.agent.adapter;
     if spec.agent.autonomous && adapter.name() != "text" && !adapter.confines_itself() {
         events.push(warning(format!(
-            "{} runs with its own approval prompts switched off and without a sandbox",
-            adapter.name()
+            "{} runs with its own approval prompts switched off and without a sandbox{}",
+            adapter.name(),
+            if guarded { "; ralph's hook keeps it from the worst commands only" } else { "" }
         )));
     }
     events

@@ -23,6 +23,7 @@ pub use answer::Answer;
 use context::Audience;
 use input::Input;
 use memory::Memory;
+pub use settings::ALLOW_VARIABLE;
 
 use crate::state::home::ralph_home;
 

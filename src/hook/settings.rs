@@ -71,7 +71,7 @@ fn from_environment(variable: &dyn Fn(&str) -> Option<OsString>) -> Layer {
 
 /// The variable for `hooks.allow`. A run hands it to its agent, so that what counts is what counted at the
 /// run's start, wherever that came from.
-pub(super) const ALLOW_VARIABLE: &str = "RALPH_HOOKS__ALLOW";
+pub const ALLOW_VARIABLE: &str = "RALPH_HOOKS__ALLOW";
 
 #[cfg(test)]
 mod tests {
