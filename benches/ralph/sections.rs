@@ -203,6 +203,7 @@ fn driven(claude: &Path, bytes: u64, reporters: Vec<Box<dyn Reporter>>) -> io::R
             flags: Vec::new(),
             model: None,
             autonomous: true,
+            guarded: false,
             stream: true,
             prompt_via: None,
             keep_background: false,

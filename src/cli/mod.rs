@@ -7,6 +7,7 @@ mod agents;
 mod demo;
 mod doctor;
 pub mod init;
+mod launch;
 mod run;
 mod runs;
 pub mod settings;
@@ -161,7 +162,7 @@ pub struct Place {
 }
 
 /// What every loop takes.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct LoopArgs {
     /// Stop after this many iterations.
     #[arg(
@@ -219,9 +220,10 @@ pub struct LoopArgs {
     pub agent_command: Vec<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum OutputForm {
     /// For people: emoji and colour where the terminal has them.
+    #[default]
     Human,
     /// One event a line, as in the journal.
     Json,
@@ -229,8 +231,9 @@ pub enum OutputForm {
     Plain,
 }
 
-#[derive(Debug, Args)]
-pub struct RunArgs {
+/// What the agent is asked.
+#[derive(Debug, Default, Args)]
+pub struct PromptArgs {
     /// What to ask the agent.
     #[arg(
         short,
@@ -244,7 +247,11 @@ pub struct RunArgs {
     /// A file with what to ask the agent. It is read again for each iteration.
     #[arg(short = 'f', long, value_name = "FILE")]
     pub prompt_file: Option<PathBuf>,
+}
 
+/// What completes a loop.
+#[derive(Debug, Default, Args)]
+pub struct CompletionArgs {
     /// Complete when the agent answers `<response>TEXT</response>` [default: DONE].
     #[arg(short, long, value_name = "TEXT")]
     pub completion_response: Option<String>,
@@ -260,6 +267,15 @@ pub struct RunArgs {
         conflicts_with_all = ["completion_response", "completion_promise"]
     )]
     pub done_pattern: Option<String>,
+}
+
+#[derive(Debug, Default, Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub prompt: PromptArgs,
+
+    #[command(flatten)]
+    pub completion: CompletionArgs,
 
     #[command(flatten)]
     pub common: LoopArgs,

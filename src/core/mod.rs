@@ -6,9 +6,11 @@
 pub mod attempt;
 pub mod completion;
 pub mod event;
+pub mod exit;
 pub mod lines;
 pub mod machine;
 pub mod prompt;
 pub mod rules;
 pub mod spending;
+pub mod tasks;
 pub mod text;

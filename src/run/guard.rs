@@ -6,20 +6,20 @@ use super::spec::AgentSpec;
 use crate::hook;
 
 impl AgentSpec {
-    /// Has the agent ask `ralph hook pre-tool-use` before it uses a tool, for this run only, and tells
-    /// whether it will. `ralph` is this program, `allow` is what the hook lets through.
+    /// Has the agent ask `ralph hook pre-tool-use` before it uses a tool, for this run only, if it
+    /// can be made to. `ralph` is this program, `allow` is what the hook lets through.
     ///
     /// For agents that are on their own: in a sandbox, or if they ask for approvals, it is not needed.
-    pub fn guard(&mut self, ralph: &Path, allow: &[String], directory: &Path) -> bool {
+    pub fn guard(&mut self, ralph: &Path, allow: &[String], directory: &Path) {
         // Both go into JSON. A path that does not cannot be called.
         let (Some(ralph), Ok(allow)) = (ralph.to_str(), serde_json::to_string(allow)) else {
-            return false;
+            return;
         };
         let read = |path: &Path| std::fs::read_to_string(directory.join(path)).ok();
         let hook = [ralph, "hook", "pre-tool-use"];
-        let Some(flags) = self.adapter.guarded(&self.flags, &hook, &read) else { return false };
+        let Some(flags) = self.adapter.guarded(&self.flags, &hook, &read) else { return };
         self.flags = flags;
         self.env.push((hook::ALLOW_VARIABLE.into(), Some(allow.into())));
-        true
+        self.guarded = true;
     }
 }

@@ -53,6 +53,8 @@ pub struct AgentSpec {
     pub flags: Vec<String>,
     pub model: Option<String>,
     pub autonomous: bool,
+    /// It asks our hook before it uses a tool: see [`AgentSpec::guard`].
+    pub guarded: bool,
     /// Ask for a machine-readable stream.
     pub stream: bool,
     pub prompt_via: Option<PromptVia>,

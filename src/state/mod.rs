@@ -1,5 +1,6 @@
 //! What ralph keeps on disk, and the one place that writes it.
 
+pub mod documents;
 pub mod home;
 pub mod journal;
 pub mod lock;
