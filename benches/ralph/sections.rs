@@ -204,6 +204,7 @@ fn driven(claude: &Path, bytes: u64, reporters: Vec<Box<dyn Reporter>>) -> io::R
             model: None,
             autonomous: true,
             guarded: false,
+            files: Vec::new(),
             stream: true,
             prompt_via: None,
             keep_background: false,

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::messages::{Dialect, Messages};
 use super::structured::Structured;
 use super::text::{PlainReader, Words};
-use super::{Adapter, Invocation, PromptVia, Reader, Request, failure, messages, sets};
+use super::{Adapter, GuardFiles, Invocation, PromptVia, Reader, Request, failure, messages, sets};
 use crate::core::event::{Failure, FailureKind};
 use crate::core::text::first_line;
 
@@ -70,14 +70,18 @@ impl Adapter for Claude {
         &self,
         flags: &[String],
         hook: &[&str],
-        read: &dyn Fn(&Path) -> Option<String>,
+        files: &dyn GuardFiles,
     ) -> Option<Vec<String>> {
         let (own, others) = without_settings(flags);
+        let mut in_file = false;
         let mut settings = match own {
             None => json!({}),
             // As claude itself tells the two apart.
             Some(text) if text.trim_start().starts_with('{') => serde_json::from_str(text).ok()?,
-            Some(path) => serde_json::from_str(&read(Path::new(path))?).ok()?,
+            Some(path) => {
+                in_file = true;
+                serde_json::from_str(&files.read(Path::new(path))?).ok()?
+            }
         };
         let (program, args) = hook.split_first()?;
         let ours = json!({"hooks": [
@@ -86,7 +90,12 @@ impl Adapter for Claude {
         let hooks = settings.as_object_mut()?.entry("hooks").or_insert_with(|| json!({}));
         let before = hooks.as_object_mut()?.entry("PreToolUse").or_insert_with(|| json!([]));
         before.as_array_mut()?.push(ours);
-        let mut guarded = vec![SETTINGS.to_owned(), settings.to_string()];
+        let mut settings = settings.to_string();
+        // There may be keys in it, and everybody sees a command line.
+        if in_file {
+            settings = files.write(&settings)?;
+        }
+        let mut guarded = vec![SETTINGS.to_owned(), settings];
         guarded.extend(others);
         Some(guarded)
     }
@@ -156,18 +165,36 @@ fn explain(words: &Words<'_>) -> Option<Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use serde_json::Value;
 
     use super::*;
 
+    const FILE: &str = r#"{"model": "opus", "hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": []}], "Stop": []}}"#;
+
+    /// The last text that was written.
+    #[derive(Default)]
+    struct Files(RefCell<String>);
+
+    impl GuardFiles for Files {
+        fn read(&self, path: &Path) -> Option<String> {
+            (path == Path::new("own.json")).then(|| FILE.to_owned())
+        }
+
+        fn write(&self, text: &str) -> Option<String> {
+            self.0.replace(text.to_owned());
+            Some("merged.json".to_owned())
+        }
+    }
+
+    fn guarded(flags: &[&str], files: &Files) -> Option<Vec<String>> {
+        let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        Claude.guarded(&flags, &["/bin/ralph", "hook", "pre-tool-use"], files)
+    }
+
     #[test]
     fn our_hook_comes_to_the_users_own_settings() {
-        let file = r#"{"model": "opus", "hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": []}], "Stop": []}}"#;
-        let read = |path: &Path| (path == Path::new("own.json")).then(|| file.to_owned());
-        let guarded = |flags: &[&str]| {
-            let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
-            Claude.guarded(&flags, &["/bin/ralph", "hook", "pre-tool-use"], &read)
-        };
         let ours = json!({"hooks": [{
             "type": "command", "command": "/bin/ralph", "args": ["hook", "pre-tool-use"], "timeout": 10
         }]});
@@ -184,19 +211,27 @@ mod tests {
             (&["--settings", " {}", "--settings", "own.json"], &with_file, &[]),
             (&["--settings", "own.json", "--settings", r#" {"hooks": {}}"#], &alone, &[]),
         ] {
-            let guarded = guarded(flags).unwrap();
+            let files = Files::default();
+            let guarded = guarded(flags, &files).unwrap();
+            let written = files.0.into_inner();
+            // What was in a file stays in one.
+            assert_eq!(guarded[1] == "merged.json", settings == &with_file, "{flags:?}");
+            let told = if written.is_empty() { &guarded[1] } else { &written };
             assert_eq!(guarded[0], "--settings");
-            assert_eq!(serde_json::from_str::<Value>(&guarded[1]).unwrap(), *settings, "{flags:?}");
+            assert_eq!(serde_json::from_str::<Value>(told).unwrap(), *settings, "{flags:?}");
             assert_eq!(guarded[2..], *others, "{flags:?}");
         }
-        // What claude will not start with, it is to explain itself.
+    }
+
+    #[test]
+    fn what_claude_will_not_start_with_it_is_to_explain_itself() {
         for flags in [
             &["--settings", "missing.json"][..],
             &["--settings", "{"],
             &["--settings", r#"{"hooks": []}"#],
             &["--settings", r#"{"hooks": {"PreToolUse": {}}}"#],
         ] {
-            assert_eq!(guarded(flags), None, "{flags:?}");
+            assert_eq!(guarded(flags, &Files::default()), None, "{flags:?}");
         }
     }
 }

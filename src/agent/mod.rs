@@ -263,6 +263,14 @@ pub trait Reader {
     fn finish(&mut self, exit: Option<Exit>, emit: &mut Emit<'_>);
 }
 
+/// The files that [`Adapter::guarded`] needs.
+pub trait GuardFiles {
+    /// The content of a file that a flag names.
+    fn read(&self, path: &Path) -> Option<String>;
+    /// Puts a text that nobody else is to see where the agent can read it, and tells the path.
+    fn write(&self, text: &str) -> Option<String>;
+}
+
 /// What ralph knows of one kind of agent.
 pub trait Adapter: std::fmt::Debug + Sync {
     /// The adapter's name, as in `agent.type`.
@@ -289,13 +297,12 @@ pub trait Adapter: std::fmt::Debug + Sync {
         false
     }
     /// The user's flags with what makes the agent ask `hook`, a command line, before it uses a tool;
-    /// `None` if it cannot be made to, or if the flags are such that it will not start. `read` gives the
-    /// content of a file that a flag names.
+    /// `None` if it cannot be made to, or if the flags are such that it will not start.
     fn guarded(
         &self,
         _flags: &[String],
         _hook: &[&str],
-        _read: &dyn Fn(&Path) -> Option<String>,
+        _files: &dyn GuardFiles,
     ) -> Option<Vec<String>> {
         None
     }

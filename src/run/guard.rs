@@ -1,8 +1,12 @@
 //! An agent without a sandbox, whose own questions are switched off, is made to ask ours.
 
+use std::cell::RefCell;
+use std::io::Write as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::spec::AgentSpec;
+use crate::agent::GuardFiles;
 use crate::hook;
 
 impl AgentSpec {
@@ -15,11 +19,36 @@ impl AgentSpec {
         let (Some(ralph), Ok(allow)) = (ralph.to_str(), serde_json::to_string(allow)) else {
             return;
         };
-        let read = |path: &Path| std::fs::read_to_string(directory.join(path)).ok();
         let hook = [ralph, "hook", "pre-tool-use"];
-        let Some(flags) = self.adapter.guarded(&self.flags, &hook, &read) else { return };
+        let files = Files { directory, written: RefCell::default() };
+        let Some(flags) = self.adapter.guarded(&self.flags, &hook, &files) else { return };
         self.flags = flags;
+        self.files.extend(files.written.into_inner().map(Arc::new));
         self.env.push((hook::ALLOW_VARIABLE.into(), Some(allow.into())));
         self.guarded = true;
+    }
+}
+
+struct Files<'a> {
+    /// Where the agent is started.
+    directory: &'a Path,
+    /// Gone with this.
+    written: RefCell<Option<tempfile::TempPath>>,
+}
+
+impl GuardFiles for Files<'_> {
+    fn read(&self, path: &Path) -> Option<String> {
+        std::fs::read_to_string(self.directory.join(path)).ok()
+    }
+
+    fn write(&self, text: &str) -> Option<String> {
+        // Readable by nobody else.
+        let mut file =
+            tempfile::Builder::new().prefix("ralph-settings-").suffix(".json").tempfile().ok()?;
+        file.write_all(text.as_bytes()).ok()?;
+        let path = file.into_temp_path();
+        let told = path.to_str()?.to_owned();
+        self.written.replace(Some(path));
+        Some(told)
     }
 }

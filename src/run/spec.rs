@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::agent::{Adapter, PromptVia};
 use crate::core::completion::Rule;
@@ -55,6 +56,8 @@ pub struct AgentSpec {
     pub autonomous: bool,
     /// It asks our hook before it uses a tool: see [`AgentSpec::guard`].
     pub guarded: bool,
+    /// Files that its flags name, for as long as this is there.
+    pub files: Vec<Arc<tempfile::TempPath>>,
     /// Ask for a machine-readable stream.
     pub stream: bool,
     pub prompt_via: Option<PromptVia>,

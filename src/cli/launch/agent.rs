@@ -62,6 +62,7 @@ pub(super) fn spec(
         model: agent.model.clone(),
         autonomous: agent.autonomous,
         guarded: false,
+        files: Vec::new(),
         stream: settings.stream_agent_output,
         prompt_via: agent.prompt_via,
         keep_background: agent.keep_background,
