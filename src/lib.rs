@@ -6,6 +6,7 @@
 //! - [`cli`]: what can be said on the command line; a file per command.
 //! - [`config`]: files, environment and flags become settings, and each value's origin is known.
 //! - [`run`]: the engine. A [`run::spec::RunSpec`] says what to do, the driver does it.
+//! - [`plugin`]: what Claude Code installs.
 //! - [`hook`]: the answers to Claude Code's hooks.
 //! - [`agent`]: what is known of each agent: how to start it, how its output becomes events.
 //! - [`process`]: starting programs and ending them with everything that they started.
@@ -24,6 +25,7 @@ pub mod core;
 pub mod demo;
 pub mod error;
 pub mod hook;
+pub mod plugin;
 pub mod policy;
 pub mod process;
 pub mod report;

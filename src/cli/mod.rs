@@ -8,6 +8,7 @@ mod demo;
 mod doctor;
 pub mod init;
 mod launch;
+mod plugin;
 mod run;
 mod runs;
 pub mod settings;
@@ -93,6 +94,10 @@ pub enum Command {
     #[command(after_help = HOOK_EXAMPLES)]
     Hook(HookArgs),
 
+    /// Write the plugin for Claude Code: hooks, a skill for planning, scripts.
+    #[command(after_help = PLUGIN_EXAMPLES)]
+    Plugin(PluginArgs),
+
     /// Print a script that completes ralph's commands in your shell.
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions(CompletionsArgs),
@@ -146,6 +151,10 @@ Examples:
   What would it say to this command, if a loop's agent used it?
     echo '{\"cwd\": \"'$PWD'\", \"tool_name\": \"Bash\", \"tool_input\": {\"command\": \"rm -rf ~\"}}' |
       RALPH_RUN_ID=try ralph hook pre-tool-use";
+const PLUGIN_EXAMPLES: &str = "\
+Examples:
+  ralph plugin export ~/ralph-plugin
+  claude --plugin-dir ~/ralph-plugin";
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
   ralph completions bash > ~/.local/share/bash-completion/completions/ralph
@@ -342,6 +351,26 @@ pub struct HookArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct PluginArgs {
+    #[command(subcommand)]
+    pub command: PluginCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum PluginCommand {
+    /// Write the plugin to a directory.
+    #[command(after_help = PLUGIN_EXAMPLES)]
+    Export {
+        /// Where to; it is made if it is not there.
+        directory: PathBuf,
+
+        /// Overwrite the plugin's files if they are there already.
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+#[derive(Debug, Args)]
 pub struct CompletionsArgs {
     /// The shell.
     #[arg(value_enum)]
@@ -407,6 +436,7 @@ fn dispatch(cli: Cli) -> Result<u8, Error> {
             crate::hook::main(&[args.name.into()]);
             Ok(0)
         }
+        Command::Plugin(args) => plugin::plugin(&args),
         Command::Completions(args) => {
             let mut script = Vec::new();
             clap_complete::generate(args.shell, &mut definition(), "ralph", &mut script);
