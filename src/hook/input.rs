@@ -46,6 +46,10 @@ impl<'a> Input<'a> {
     /// # Errors
     /// It is no JSON object, or a field in it is not what it has to be.
     pub(super) fn parse(bytes: &'a [u8]) -> Result<Input<'a>, serde_json::Error> {
+        // A list would be taken for the fields in their order.
+        if bytes.trim_ascii_start().first() != Some(&b'{') {
+            return Err(serde::de::Error::custom("it is no JSON object"));
+        }
         serde_json::from_slice(bytes)
     }
 }
