@@ -3,10 +3,10 @@
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::error::Error;
-use crate::state::save::save_all;
+use crate::state::save::{Saving, save_all};
 
 /// One file of it.
 #[derive(Debug)]
@@ -54,12 +54,14 @@ pub fn export(directory: &Path, force: bool) -> Result<(), Error> {
     if directory.exists() && !directory.is_dir() {
         return Err(Error::input(format!("not a directory: {}", directory.display())));
     }
-    let files: Vec<(PathBuf, Vec<u8>)> = FILES
-        .iter()
-        .map(|file| (directory.join(file.path), file.text.as_bytes().to_vec()))
-        .collect();
+    let saving = |file: &PluginFile| Saving {
+        path: directory.join(file.path),
+        bytes: file.text.into(),
+        replace: force,
+    };
+    let files: Vec<Saving> = FILES.iter().map(saving).collect();
     let in_the_way: Vec<&Path> =
-        files.iter().map(|(path, _)| path.as_path()).filter(|path| is_there(path)).collect();
+        files.iter().map(|file| file.path.as_path()).filter(|path| is_there(path)).collect();
     if let (false, Some(first)) = (force, in_the_way.first()) {
         let more = match in_the_way.len() {
             1 => String::new(),
@@ -68,8 +70,8 @@ pub fn export(directory: &Path, force: bool) -> Result<(), Error> {
         return Err(Error::input(format!("already there: {}{more}", first.display()))
             .hint("--force overwrites the plugin's own files, and no others"));
     }
-    save_all(&files, force).map_err(|(path, err)| cannot_write(&path, &err))?;
-    for (file, (path, _)) in FILES.iter().zip(&files) {
+    save_all(&files).map_err(|(path, err)| cannot_write(&path, &err))?;
+    for (file, Saving { path, .. }) in FILES.iter().zip(&files) {
         if file.is_executable() {
             make_executable(path).map_err(|err| cannot_write(path, &err))?;
         }

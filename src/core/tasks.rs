@@ -10,6 +10,7 @@ pub mod ledger;
 pub mod naming;
 pub mod order;
 mod parse;
+pub mod summary;
 pub mod verdict;
 
 use serde_json::Value;

@@ -25,6 +25,7 @@ use input::Input;
 use memory::Memory;
 pub use settings::ALLOW_VARIABLE;
 
+use crate::state::documents::{Documents, TASKS};
 use crate::state::home::ralph_home;
 
 /// The hooks, by the names that people and `hooks.json` call them.
@@ -185,8 +186,11 @@ fn post_tool_use(bytes: &[u8], surroundings: &Surroundings<'_>) -> io::Result<An
 }
 
 fn audience(input: &Input<'_>, surroundings: &Surroundings<'_>) -> Audience {
-    let has_task_list =
-        || surroundings.project(input).is_some_and(|dir| dir.join("ralph/tasks.json").exists());
+    let has_task_list = || {
+        surroundings
+            .project(input)
+            .is_some_and(|dir| Documents::new(&dir, None).path(TASKS).exists())
+    };
     match surroundings.run() {
         None => Audience::Person,
         Some(_) if has_task_list() => Audience::TaskList,

@@ -1,11 +1,15 @@
-//! The agent of a loop wants to stop: is its work committed?
+//! The agent of a loop wants to stop: is its task list in order, and its work committed?
 
 use std::io;
+use std::path::Path;
 
 use super::answer::Answer;
 use super::input::Input;
 use super::{STOP_CHECK, Surroundings};
+use crate::core::tasks;
 use crate::run::scm;
+use crate::state::active;
+use crate::state::documents::{DIRECTORY, Documents, PROGRESS, TASKS};
 
 /// How many files are named.
 const NAMED: usize = 10;
@@ -29,13 +33,42 @@ pub(super) fn stop(bytes: &[u8], surroundings: &Surroundings<'_>) -> io::Result<
         }
     }
     let Some(project) = surroundings.project(&input) else { return Ok(Answer::Nothing) };
-    // Outside of a repository there is nothing to commit to.
-    let files = scm::uncommitted_files(&project).unwrap_or_default();
-    if files.is_empty() {
-        return Ok(Answer::Nothing);
+    let reasons: Vec<String> =
+        [task_list(&project), uncommitted_work(&project)].into_iter().flatten().collect();
+    Ok(if reasons.is_empty() { Answer::Nothing } else { Answer::Block(reasons.join("\n\n")) })
+}
+
+/// What is wrong with the task list, if a loop works it off.
+fn task_list(project: &Path) -> Option<String> {
+    if !project.join(active::NAME).exists() {
+        return None;
     }
-    let keeps_progress = project.join("ralph/progress.txt").exists();
-    Ok(Answer::Block(uncommitted(&files, keeps_progress)))
+    let documents = Documents::new(project, None);
+    let problems = match documents.read_tasks() {
+        Ok(bytes) => match tasks::parse(&bytes) {
+            Ok(list) => tasks::few(&list.problems()),
+            Err(broken) => tasks::few(&broken.problems),
+        },
+        // It may be in a directory of another name, which nobody told us.
+        Err(_) if !documents.dir().is_dir() => return None,
+        Err(err) => vec![format!("cannot be read: {err}")],
+    };
+    let shown = documents.shown(TASKS);
+    let lines: Vec<String> =
+        problems.iter().map(|problem| format!("- {shown}: {problem}")).collect();
+    (!lines.is_empty()).then(|| {
+        format!(
+            "The task list is not in order, and the next iteration reads it. Before you stop, correct:\n{}",
+            lines.join("\n")
+        )
+    })
+}
+
+fn uncommitted_work(project: &Path) -> Option<String> {
+    // Outside of a repository there is nothing to commit to.
+    let files = scm::uncommitted_files(project).unwrap_or_default();
+    let keeps_progress = project.join(DIRECTORY).join(PROGRESS).exists();
+    (!files.is_empty()).then(|| uncommitted(&files, keeps_progress))
 }
 
 /// What the agent is told of work that is in no commit.

@@ -74,20 +74,22 @@ impl Documents {
     /// Changes the task list, while nobody else does.
     ///
     /// # Errors
-    /// What `change` says, or what the file system says. The file is then as it was.
-    pub fn change_tasks<E: From<io::Error>>(
+    /// What the file system says, and inside of that what `change` says. The file is then as it was.
+    pub fn change_tasks<E>(
         &self,
         change: impl FnOnce(&str) -> Result<String, E>,
-    ) -> Result<(), E> {
+    ) -> io::Result<Result<(), E>> {
         let _lock = lock::hold(&self.dir, PATIENCE)?;
         let bytes = self.read_tasks()?;
         let text = String::from_utf8(bytes)
             .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))?;
-        let changed = change(&text)?;
-        if changed != text {
-            save_atomically(&self.path(TASKS), changed.as_bytes())?;
+        match change(&text) {
+            Ok(changed) if changed != text => {
+                save_atomically(&self.path(TASKS), changed.as_bytes()).map(Ok)
+            }
+            Ok(_) => Ok(Ok(())),
+            Err(error) => Ok(Err(error)),
         }
-        Ok(())
     }
 }
 
@@ -137,6 +139,16 @@ fn read_file(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+const TASKS_TEMPLATE: &str = include_str!("../../plugin/templates/tasks-template.json");
+
+/// The list without the story of the template, if that is all that is in it: it shows what a story
+/// looks like, and is none.
+pub fn without_placeholder(text: &str) -> Option<String> {
+    let stories = |text| edit::value(text)?.get("userStories").cloned();
+    let is_placeholder = stories(text)? == stories(TASKS_TEMPLATE)?;
+    if is_placeholder { edit::set(text, &[("userStories", serde_json::json!([]))]) } else { None }
+}
+
 /// The documents of work that is new.
 #[derive(Debug, Clone, Copy)]
 pub struct Fresh<'a> {
@@ -155,7 +167,7 @@ impl Documents {
         let named = |template: &str| {
             template.replace("{{DATE}}", fresh.date).replace("{{PROJECT_NAME}}", &title)
         };
-        let tasks = include_str!("../../plugin/templates/tasks-template.json");
+        let tasks = TASKS_TEMPLATE;
         let fields = [("project", fresh.name.into()), ("branchName", fresh.branch.into())];
         let prompt = include_str!("../../plugin/templates/prompt.md");
         [
@@ -183,6 +195,9 @@ mod tests {
         assert!(text(PROMPT).contains("`work/progress.txt`"));
         let list = edit::value(text(TASKS)).unwrap();
         assert_eq!((&list["project"], &list["branchName"]), (&name.into(), &"ralph/x".into()));
+        let emptied = without_placeholder(text(TASKS)).unwrap();
+        assert_eq!(without_placeholder(&emptied), None);
+        assert_eq!(tasks::parse(emptied.as_bytes()).unwrap().stories, []);
         for (name, text) in fresh.iter().filter(|(name, _)| *name != TASKS) {
             let text = text.replace(title, "");
             assert!(!text.contains("{{"), "{name} has an empty place");

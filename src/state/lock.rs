@@ -115,6 +115,22 @@ pub fn hold(directory: &Path, patience: Duration) -> io::Result<File> {
     }
 }
 
+/// Takes the lock of `directory` without a note, for a command that is over in a moment and leaves
+/// nothing that anybody would have to be told of. `None` where there are no locks.
+///
+/// # Errors
+/// Somebody else has it, and may have said who they are in `note`.
+pub fn keep_idle(directory: &Path, note: &Path) -> Result<Option<File>, Option<Holder>> {
+    let Ok(held) = File::open(directory) else { return Ok(None) };
+    match held.try_lock() {
+        Ok(()) => Ok(Some(held)),
+        Err(TryLockError::Error(_)) => Ok(None),
+        Err(TryLockError::WouldBlock) => {
+            Err(File::open(note).ok().and_then(|mut note| read_note(&mut note)))
+        }
+    }
+}
+
 fn open_note(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
 }

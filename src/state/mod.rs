@@ -1,5 +1,7 @@
 //! What ralph keeps on disk, and the one place that writes it.
 
+pub mod active;
+pub mod archive;
 pub mod documents;
 pub mod home;
 pub mod journal;

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::active;
+
 /// Run-time files that have no place in version control. Settings, prompts and plans are not here.
 const GITIGNORE: &str = "\
 # Written by ralph: run-time files and what is only for this machine.
@@ -15,13 +17,10 @@ const GITIGNORE: &str = "\
 /side_*.txt
 ";
 
-/// Marks a project in which a loop works off a task list, while it does.
-pub const ACTIVE_MARKER: &str = ".ralph-active";
-
 /// Whether a path, relative to the repository, is that of a file which ralph writes for itself while it
 /// runs: nobody's work, whether or not git was told to ignore it.
 pub fn is_run_time_file(path: &str) -> bool {
-    if path.rsplit('/').next() == Some(ACTIVE_MARKER) {
+    if path.rsplit('/').next() == Some(active::NAME) {
         return true;
     }
     let inside = match path.strip_prefix(".ralph/") {

@@ -19,13 +19,22 @@ pub fn save_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Saves several files, all of them or none. With `replace` those that are there are replaced.
+/// A file that is to be saved together with others.
+#[derive(Debug, Clone)]
+pub struct Saving {
+    pub path: PathBuf,
+    pub bytes: Vec<u8>,
+    /// It may take the place of one that is there.
+    pub replace: bool,
+}
+
+/// Saves several files, all of them or none.
 ///
 /// # Errors
 /// What the file system said, and of which file. Nothing is then changed.
-pub fn save_all(files: &[(PathBuf, Vec<u8>)], replace: bool) -> Result<(), (PathBuf, io::Error)> {
+pub fn save_all(files: &[Saving]) -> Result<(), (PathBuf, io::Error)> {
     let mut made = Vec::new();
-    let saved = save_each(files, replace, &mut made);
+    let saved = save_each(files, &mut made);
     if saved.is_err() {
         for (undo, path) in made.into_iter().rev() {
             // What cannot be undone either is beyond us; what failed first is what is told.
@@ -47,12 +56,11 @@ enum Undo {
 }
 
 fn save_each(
-    files: &[(PathBuf, Vec<u8>)],
-    replace: bool,
+    files: &[Saving],
     made: &mut Vec<(Undo, PathBuf)>,
 ) -> Result<(), (PathBuf, io::Error)> {
     let mut ready = Vec::new();
-    for (path, bytes) in files {
+    for Saving { path, bytes, replace } in files {
         let failed = |error| (path.clone(), error);
         // From the outermost one on that is missing.
         let missing = path.ancestors().skip(1).take_while(|directory| !directory.exists());
@@ -63,10 +71,10 @@ fn save_each(
             fs::create_dir(directory).map_err(failed)?;
             made.push((Undo::RemoveDirectory, directory.to_owned()));
         }
-        ready.push((path, staged(path, bytes).map_err(failed)?));
+        ready.push((path, *replace, staged(path, bytes).map_err(failed)?));
     }
     // All of it is on the disk by now; what is left is to give it its names.
-    for (path, file) in ready {
+    for (path, replace, file) in ready {
         let failed = |error| (path.clone(), error);
         let old = match fs::read(path) {
             Ok(bytes) => Some(bytes),
@@ -154,18 +162,26 @@ mod tests {
     fn several_files_are_saved_together_or_not_at_all() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
-        let file = |name: &str, text: &str| (at(name), text.as_bytes().to_vec());
-        save_all(&[file("a", "1"), file("b", "2")], false).unwrap();
+        let file = |name: &str, text: &str, replace| Saving {
+            path: at(name),
+            bytes: text.as_bytes().to_vec(),
+            replace,
+        };
+        save_all(&[file("a", "1", false), file("b", "2", false)]).unwrap();
         // The last one cannot be written: its name is that of a directory with something in it.
         fs::create_dir_all(at("d/full")).unwrap();
         for replace in [false, true] {
-            let files = [file("new/deep/c", "3"), file("a", "changed"), file("d", "4")];
-            let (path, _) = save_all(&files, replace).unwrap_err();
+            let files = [
+                file("new/deep/c", "3", false),
+                file("a", "changed", replace),
+                file("d", "4", true),
+            ];
+            let (path, _) = save_all(&files).unwrap_err();
             assert_eq!(path, if replace { at("d") } else { at("a") });
             assert_eq!(fs::read(at("a")).unwrap(), b"1");
             assert_eq!(names(dir.path()), ["a", "b", "d"]);
         }
-        save_all(&[file("a", "changed"), file("new/c", "3")], true).unwrap();
+        save_all(&[file("a", "changed", true), file("new/c", "3", false)]).unwrap();
         assert_eq!(fs::read(at("a")).unwrap(), b"changed");
         assert_eq!(names(dir.path()), ["a", "b", "d", "new"]);
     }

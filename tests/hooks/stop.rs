@@ -132,3 +132,38 @@ fn many_files_are_counted_and_renamed_ones_named_once() {
     let said = reason(&stop(&project));
     assert!(said.contains("file-08, and 21 more."), "{said}");
 }
+
+#[test]
+fn a_task_list_that_a_loop_works_off_has_to_be_in_order() {
+    let project = committed();
+    let list = |stories: Value| {
+        let list = json!({
+            "project": "p", "branchName": "ralph/p", "description": "d", "userStories": stories
+        });
+        project.write("ralph/tasks.json", list.to_string());
+        project.git_command(["add", "."]);
+        project.git_command(["commit", "--quiet", "--allow-empty", "-m", "Stories"]);
+    };
+    let story = |id: &str, passes: bool, notes: &str| {
+        json!({
+            "id": id, "title": "t", "passes": passes, "priority": 1, "notes": notes,
+            "acceptanceCriteria": ["It is there"], "dependsOn": []
+        })
+    };
+    list(json!([{"id": "US-001"}]));
+    stop(&project).says_nothing();
+    // From here on a loop works it off.
+    project.write(".ralph-active", "{}");
+    assert!(reason(&stop(&project)).contains("- ralph/tasks.json: US-001: acceptanceCriteria: "));
+    list(json!([story("US-001", true, "Done."), story("US-002", false, "")]));
+    stop(&project).says_nothing();
+    list(json!([story("US-001", true, " ")]));
+    assert!(reason(&stop(&project)).contains("US-001: notes: "));
+    list(json!([story("US-001", false, ""), story("US-001", false, "")]));
+    assert!(reason(&stop(&project)).contains("US-001"));
+    project.write("ralph/tasks.json", "{");
+    let said = reason(&stop(&project));
+    assert!(said.contains("not valid JSON") && said.contains("uncommitted changes"), "{said}");
+    std::fs::remove_file(project.path().join("ralph/tasks.json")).expect("a file");
+    assert!(reason(&stop(&project)).contains("ralph/tasks.json: cannot be read"));
+}
