@@ -187,13 +187,12 @@ fn spelling(arg: &clap::Arg) -> String {
 
 /// Settings that are understood already and have no effect yet, and what the program says when one is
 /// asked to do something: it refuses, or it has nothing to apply it to.
-const LATER: [(&str, Option<(&str, &str)>); 7] = [
+const LATER: [(&str, Option<(&str, &str)>); 6] = [
     ("sandbox.", Some(("RALPH_SANDBOX__BACKEND", "bwrap"))),
     ("sandbox.required", Some(("RALPH_SANDBOX__REQUIRED", "true"))),
     ("agent.responseFilter", Some(("RALPH_AGENT__RESPONSE_FILTER", "."))),
     ("agent.displayFilter", Some(("RALPH_AGENT__DISPLAY_FILTER", "cat"))),
     ("stall.", Some(("RALPH_STALL__ITERATIONS", "3"))),
-    ("hooks.", None),
     ("worker.", None),
 ];
 
@@ -220,9 +219,7 @@ fn what_the_reference_calls_missing_is_missing() {
     }
     let known: Vec<String> =
         cli::definition().get_subcommands().map(|c| c.get_name().to_owned()).collect();
-    for command in ["hook", "spawn"] {
-        assert!(!known.iter().any(|name| name == command), "{command} is there by now");
-    }
+    assert!(!known.iter().any(|name| name == "spawn"), "spawn is there by now");
 }
 
 #[test]
