@@ -15,6 +15,7 @@ mod run;
 mod runs;
 pub mod settings;
 mod tasks;
+mod work;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -64,6 +65,10 @@ pub enum Command {
     /// Run the agent until it answers with the completion response and all guardrails pass.
     #[command(after_help = RUN_EXAMPLES)]
     Run(Box<RunArgs>),
+
+    /// Work off a task list, one story an iteration, until every story passes.
+    #[command(after_help = work::EXAMPLES)]
+    Work(Box<work::WorkArgs>),
 
     /// Write the documents of a task list: requirements, stories, progress, prompt.
     #[command(after_help = new::EXAMPLES)]
@@ -426,6 +431,7 @@ fn dispatch(cli: Cli) -> Result<u8, Error> {
     let project = || project(&cli.place);
     match cli.command {
         Command::Run(args) => run::run(&project()?, &args, Vec::new()),
+        Command::Work(args) => work::work(&project()?, &args),
         Command::New(args) => new::new(&project()?, &args),
         Command::Tasks(args) => tasks::tasks(&project()?, &args),
         Command::Archive(args) => archive::archive(&project()?, &args),

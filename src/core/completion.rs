@@ -97,6 +97,20 @@ impl Detector {
         self.echo = Some(echo);
     }
 
+    /// What seemed to be said so far was not the agent's word.
+    pub fn retract(&mut self) {
+        match &mut self.watch {
+            Watch::Response { scanner, .. } => *scanner = TagScanner::new("response"),
+            Watch::Promise { scanner, .. } => *scanner = TagScanner::new("promise"),
+            Watch::Pattern { recent, is_cut, .. } => {
+                recent.clear();
+                *is_cut = false;
+            }
+        }
+        self.verdict = Verdict::default();
+        self.said_anything = false;
+    }
+
     /// Whether the agent has said anything but white space.
     pub fn said_anything(&self) -> bool {
         self.said_anything

@@ -507,6 +507,7 @@ fn event_is_agents(event: &Event<'_>) -> bool {
             | Event::Todo { .. }
             | Event::Usage(_)
             | Event::Notice { .. }
+            | Event::Retracted { .. }
             | Event::Result { .. }
     )
 }

@@ -7,9 +7,11 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 
 use crate::core::machine::Now;
 use crate::process::{ChildId, Launch, Occurrence, System};
+use crate::state::documents;
 use crate::state::lock::{Holder, Lock};
 use crate::state::project::Project;
 use crate::state::runs::RunFiles;
+use crate::state::save::save_atomically;
 
 /// A file that a run adds to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +34,11 @@ pub trait World {
     /// Waits for the next thing to happen, at most until `until_mono_ms`.
     fn wait(&mut self, until_mono_ms: Option<u64>, buf: &mut Vec<u8>) -> Occurrence;
     fn read(&mut self, path: &Path) -> io::Result<Vec<u8>>;
+    /// Reads a task list, which somebody may be writing.
+    fn read_tasks(&mut self, path: &Path) -> io::Result<Vec<u8>>;
     fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()>;
+    /// Writes a file all or nothing.
+    fn save(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()>;
     /// Removes a file; one that is not there is no error.
     fn remove(&mut self, path: &Path) -> io::Result<()>;
     /// Begins a new log.
@@ -120,8 +126,16 @@ impl World for RealWorld {
         std::fs::read(path)
     }
 
+    fn read_tasks(&mut self, path: &Path) -> io::Result<Vec<u8>> {
+        documents::read_tasks(path)
+    }
+
     fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         in_its_directory(path, || std::fs::write(path, bytes))
+    }
+
+    fn save(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        in_its_directory(path, || save_atomically(path, bytes))
     }
 
     fn remove(&mut self, path: &Path) -> io::Result<()> {

@@ -169,13 +169,18 @@ impl Documents {
         };
         let tasks = TASKS_TEMPLATE;
         let fields = [("project", fresh.name.into()), ("branchName", fresh.branch.into())];
-        let prompt = include_str!("../../plugin/templates/prompt.md");
         [
             (PRD, named(include_str!("../../plugin/templates/prd-template.md"))),
             (TASKS, edit::set(tasks, &fields).unwrap_or_else(|| tasks.to_owned())),
             (PROGRESS, named(include_str!("../../plugin/templates/progress-template.md"))),
-            (PROMPT, prompt.replace("{{RALPH_DIR}}", &self.shown_dir())),
+            (PROMPT, self.prompt()),
         ]
+    }
+
+    /// What each iteration is asked if nobody has written anything else.
+    pub fn prompt(&self) -> String {
+        let prompt = include_str!("../../plugin/templates/prompt.md");
+        prompt.replace("{{RALPH_DIR}}", &self.shown_dir())
     }
 }
 

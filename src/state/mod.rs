@@ -9,3 +9,4 @@ pub mod lock;
 pub mod project;
 pub mod runs;
 pub mod save;
+pub mod snapshots;

@@ -20,7 +20,9 @@ mod real;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod case;
 mod failures;
+mod limits;
 mod loops;
 mod processes;
 mod prompts;

@@ -30,22 +30,31 @@ fn in_a_tool(real: &RealAgent, facts: &Facts) -> Running {
     running
 }
 
-// cline has a test of its own, below.
-for_agents!(asked_twice: claude, codex, opencode, gemini, copilot, qwen);
+for_agents!(terminated_twice: claude, codex, opencode, gemini, copilot, cline, qwen);
 
-/// Once is for the end of the run after this iteration, twice is for its end at once; with which of
-/// the signals that ask for it makes no difference.
-fn asked_twice(facts: &Facts) {
+/// Once is for the end of the run after this iteration, twice is for its end at once.
+fn terminated_twice(facts: &Facts) {
+    asked_twice(facts, [Signal::TERM, Signal::TERM]);
+}
+
+for_agents!(interrupted_twice: claude, codex, opencode, gemini, copilot, cline, qwen);
+
+/// With which of the signals that ask for it makes no difference.
+fn interrupted_twice(facts: &Facts) {
+    asked_twice(facts, [Signal::INT, Signal::INT]);
+}
+
+fn asked_twice(facts: &Facts, signals: [Signal; 2]) {
     let Some(real) = RealAgent::new(facts.name, script) else { return };
-    ask_twice(&real, facts);
+    ask_twice(&real, facts, signals);
     assert_eq!(real.project.processes(), []);
 }
 
-fn ask_twice(real: &RealAgent, facts: &Facts) {
+fn ask_twice(real: &RealAgent, facts: &Facts, [first, second]: [Signal; 2]) {
     let running = in_a_tool(real, facts);
-    running.signal(Signal::INT);
+    running.signal(first);
     wait_until(LONG, || running.stderr().contains("shutting down"));
-    running.signal(Signal::TERM);
+    running.signal(second);
     running.wait().code(130);
     let events = real.project.events();
     assert_eq!(events.last("agent_ended")["class"], "interrupted", "whatever its exit code says");
@@ -66,7 +75,7 @@ fn cline_works_without_its_daemon() {
     real.alone(&["--json", "--auto-approve", "true", "--", "Say hello."]).run().code(0);
     let daemon = real.project.processes();
     assert!(daemon.len() == 1 && daemon[0].command.contains("hub-daemon"), "{daemon:?}");
-    ask_twice(&real, facts);
+    ask_twice(&real, facts, [Signal::INT, Signal::TERM]);
     assert_eq!(real.project.processes(), daemon, "the tool is gone, what was there before is not");
 }
 
@@ -85,8 +94,7 @@ fn killed(facts: &Facts) {
     assert_eq!(project.processes(), []);
 }
 
-// Not opencode: it is silent for ten seconds and more before it asks its model for anything.
-for_agents!(hung: claude, codex, gemini, copilot, cline, qwen);
+for_agents!(hung: claude, codex, opencode, gemini, copilot, cline, qwen);
 
 /// An agent that has gone silent is ended, with its tool, and what it told of its costs is kept.
 fn hung(facts: &Facts) {

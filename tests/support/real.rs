@@ -76,6 +76,16 @@ impl RealAgent {
         self.requests().iter().any(|request| request["kind"] == "main")
     }
 
+    /// What is left in its directory for temporary files.
+    pub(crate) fn temporary_bytes(&self) -> u64 {
+        fn size(path: &Path) -> u64 {
+            let Ok(about) = fs::symlink_metadata(path) else { return 0 };
+            let entries = fs::read_dir(path).into_iter().flatten().flatten();
+            about.len() + entries.map(|entry| size(&entry.path())).sum::<u64>()
+        }
+        size(&self.project.beside("tmp"))
+    }
+
     /// The request that began each conversation.
     pub(crate) fn first_requests(&self) -> Vec<Value> {
         let begins = |request: &Value| request["kind"] == "main" && request["fresh"] == true;

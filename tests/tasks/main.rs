@@ -1,4 +1,4 @@
-//! Task lists as a user meets them: `ralph new`, `ralph tasks`, `ralph archive`.
+//! Task lists as a user meets them: `ralph new`, `ralph tasks`, `ralph work`, `ralph archive`.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -6,6 +6,7 @@ mod support;
 mod archive;
 mod new;
 mod stories;
+mod work;
 
 use serde_json::{Value, json};
 use support::Project;

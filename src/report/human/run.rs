@@ -82,6 +82,26 @@ impl Human {
                 }
                 pen.end();
             }
+            Event::Tasks { done, total, story, title, problems } => {
+                if loud {
+                    let mut pen = self.line(at, Paragraph::Run);
+                    pen.say(marks.todo).say(" ");
+                    match total {
+                        0 => pen.say("No stories yet"),
+                        _ => pen.say(&format!("Stories: {done} of {total} pass")),
+                    };
+                    if let Some(story) = story {
+                        pen.say(", next ").quote(story);
+                    }
+                    if let Some(title) = title.as_deref().filter(|title| !title.is_empty()) {
+                        pen.say(": ").quote(title);
+                    }
+                    pen.end();
+                }
+                for problem in problems {
+                    self.warn(at, &format!("Task list: {problem}"));
+                }
+            }
             Event::Vetoed { reason } => {
                 let mut pen = self.line(at, Paragraph::Run);
                 pen.head(marks.denied, Paint::Bad, "Not complete");
@@ -101,10 +121,18 @@ impl Human {
                 pen.say("Received ").quote(signal);
                 pen.say(", ending the agent now...").end();
             }
+            Event::PauseRequested => self.say_aside(at, "Pausing after what is running..."),
+            Event::Paused => self.say_aside(at, "Paused."),
+            Event::Resumed { .. } => self.say_aside(at, "Resumed."),
             Event::Warning { message } => self.warn(at, message),
             Event::RunEnded { .. } => self.run_ended(at, event),
             _ => {}
         }
+    }
+
+    fn say_aside(&mut self, at: Stamp, words: &str) {
+        let mut pen = self.aside(at);
+        pen.say(words).end();
     }
 
     fn run_started(&mut self, at: Stamp, event: &Event<'_>) {
@@ -162,6 +190,8 @@ impl Human {
             Class::Limited | Class::Interrupted => {
                 (marks.stopped, Paint::Caution, class_words(*class))
             }
+            // Whether that is a failure is for the run to say.
+            Class::Empty => (marks.warning, Paint::Caution, class_words(*class)),
             _ => (marks.error, Paint::Bad, class_words(*class)),
         };
         let mut pen = self.line(at, Paragraph::Attempt);
