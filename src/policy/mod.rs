@@ -8,8 +8,22 @@
 //! the programs in it do.
 
 mod allow;
+mod bombs;
+mod braces;
+mod code;
+mod expand;
 mod family;
+mod find;
+mod message;
+mod printed;
+mod rules;
+mod run;
+mod shell;
+mod state;
 mod tool;
+mod value;
+mod walk;
+mod wrappers;
 
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
@@ -120,15 +134,31 @@ impl Verdict {
 }
 
 /// Judges one thing that a tool is about to do.
-pub fn judge(_context: &Context<'_>, call: &ToolCall<'_>) -> Verdict {
+pub fn judge(context: &Context<'_>, call: &ToolCall<'_>) -> Verdict {
     match call {
+        ToolCall::Shell(command) => walk::judge(context, command),
+        ToolCall::Write(path) => judge_path(context, path, rules::Access::Write),
+        ToolCall::Read(path) => judge_path(context, path, rules::Access::Read),
         ToolCall::Unclear(reason) => Verdict::Deny(Finding {
             family: Family::Obfuscation,
             subject: "tool call".into(),
             reason: (*reason).into(),
             instead: "call the tool with the arguments that it documents".into(),
         }),
-        ToolCall::Shell(_) | ToolCall::Write(_) | ToolCall::Read(_) => Verdict::Allow,
+    }
+}
+
+fn judge_path(context: &Context<'_>, path: &str, access: rules::Access) -> Verdict {
+    let Some(hit) = rules::judge_path(context, path, access) else { return Verdict::Allow };
+    let finding = Finding {
+        family: hit.family,
+        subject: message::excerpt(path),
+        reason: hit.reason.into_owned(),
+        instead: hit.instead.into_owned(),
+    };
+    match hit.tier {
+        Tier::Warn => Verdict::Warn(finding),
+        Tier::Deny => Verdict::Deny(finding),
     }
 }
 
