@@ -11,6 +11,7 @@
 //! | prompts that begin with a dash | `failures::refused_credentials`, `prompts` |
 //! | prompts that are long, and that they repeat | `prompts` |
 //! | a marker in several pieces, the words of a limit in a file | `loops` |
+//! | hooks, settings for one run, plugins | `hooks` |
 //! | a sandbox in which `.git` cannot be written | `loops`, by codex's commit |
 
 #[path = "../../testing/agents.rs"]
@@ -22,6 +23,7 @@ mod support;
 
 mod case;
 mod failures;
+mod hooks;
 mod limits;
 mod loops;
 mod processes;

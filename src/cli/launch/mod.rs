@@ -19,6 +19,7 @@ use crate::core::completion::Rule;
 use crate::core::event::Event;
 use crate::core::exit;
 use crate::error::Error;
+use crate::policy::AllowList;
 use crate::report::{Pace, Reporter};
 use crate::run::driver;
 use crate::run::session::{Keep, Session};
@@ -228,6 +229,10 @@ fn preface(spec: &RunSpec, loaded: &Loaded) -> Vec<Event<'static>> {
         .collect();
     events.extend(loaded.warnings.iter().cloned().map(warning));
     events.push(note(format!("Settings: {}", merged(loaded))));
+    let (_, unusable) = AllowList::parse(loaded.settings.hooks.allow.iter().map(String::as_str));
+    events.extend(unusable.into_iter().map(|bad| {
+        warning(format!("hooks.allow: {:?} lets nothing through: {}", bad.entry, bad.reason))
+    }));
     let adapter = spec.agent.adapter;
     if spec.agent.autonomous && adapter.name() != "text" && !adapter.confines_itself() {
         events.push(warning(format!(
