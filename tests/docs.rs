@@ -193,11 +193,10 @@ fn spelling(arg: &clap::Arg) -> String {
 
 /// Settings that are understood already and have no effect yet, and what the program says when one is
 /// asked to do something: it refuses, or it has nothing to apply it to.
-const LATER: [(&str, Option<(&str, &str)>); 5] = [
+const LATER: [(&str, Option<(&str, &str)>); 4] = [
     ("sandbox.", Some(("RALPH_SANDBOX__BACKEND", "bwrap"))),
     ("sandbox.required", Some(("RALPH_SANDBOX__REQUIRED", "true"))),
     ("stall.", Some(("RALPH_STALL__ITERATIONS", "3"))),
-    ("hooks.", None),
     ("worker.", None),
 ];
 
@@ -224,9 +223,7 @@ fn what_the_reference_calls_missing_is_missing() {
     }
     let known: Vec<String> =
         cli::definition().get_subcommands().map(|c| c.get_name().to_owned()).collect();
-    for command in ["hook", "spawn"] {
-        assert!(!known.iter().any(|name| name == command), "{command} is there by now");
-    }
+    assert!(!known.iter().any(|name| name == "spawn"), "spawn is there by now");
 }
 
 #[test]

@@ -15,6 +15,7 @@ use ralph::run::driver;
 use ralph::run::spec::{AgentSpec, PromptSource, RunSpec};
 use ralph::state::journal;
 
+use crate::hooks;
 use crate::null_world::NullWorld;
 use crate::place::{Place, busy, figure, ralph, silent};
 use crate::table::{Table, Target, count, size, speed, time};
@@ -23,8 +24,9 @@ use crate::writer;
 /// A part of the whole. The number is what was given for it on the command line.
 type Section = fn(&Place, &mut Table, Option<u64>) -> io::Result<()>;
 
-const SECTIONS: [(&str, Section); 6] = [
+const SECTIONS: [(&str, Section); 7] = [
     ("start", start),
+    ("hooks", hooks::hooks),
     ("iteration", iteration),
     ("stream", stream),
     ("memory", memory),
@@ -52,7 +54,7 @@ pub(super) fn main() -> io::Result<()> {
 }
 
 /// The medians of what two things take, done in turn so that both meet the same disturbances.
-fn compare(
+pub(super) fn compare(
     rounds: usize,
     mut floor: impl FnMut() -> io::Result<()>,
     mut ralph: impl FnMut() -> io::Result<()>,
@@ -203,6 +205,8 @@ fn driven(claude: &Path, bytes: u64, reporters: Vec<Box<dyn Reporter>>) -> io::R
             flags: Vec::new(),
             model: None,
             autonomous: true,
+            guarded: false,
+            files: Vec::new(),
             stream: true,
             prompt_via: None,
             keep_background: false,

@@ -291,6 +291,14 @@ pub fn filtered_reader(adapter: &dyn Adapter, filter: &ResponseFilter) -> Box<dy
     Box::new(filter::Filtered::new(adapter.reader(is_known), filter.clone(), !is_known))
 }
 
+/// The files that [`Adapter::guarded`] needs.
+pub trait GuardFiles {
+    /// The content of a file that a flag names.
+    fn read(&self, path: &Path) -> Option<String>;
+    /// Puts a text that nobody else is to see where the agent can read it, and tells the path.
+    fn write(&self, text: &str) -> Option<String>;
+}
+
 /// What ralph knows of one kind of agent.
 pub trait Adapter: std::fmt::Debug + Sync {
     /// The adapter's name, as in `agent.type`.
@@ -315,6 +323,16 @@ pub trait Adapter: std::fmt::Debug + Sync {
     /// It keeps itself to the project when it is not inside a sandbox of ours.
     fn confines_itself(&self) -> bool {
         false
+    }
+    /// The user's flags with what makes the agent ask `hook`, a command line, before it uses a tool;
+    /// `None` if it cannot be made to, or if the flags are such that it will not start.
+    fn guarded(
+        &self,
+        _flags: &[String],
+        _hook: &[&str],
+        _files: &dyn GuardFiles,
+    ) -> Option<Vec<String>> {
+        None
     }
 }
 

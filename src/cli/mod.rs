@@ -11,6 +11,7 @@ pub mod init;
 mod launch;
 mod modes;
 mod new;
+mod plugin;
 mod run;
 mod runs;
 pub mod settings;
@@ -121,6 +122,14 @@ pub enum Command {
     #[command(after_help = AGENTS_EXAMPLES)]
     Agents(AgentsArgs),
 
+    /// Answer one of Claude Code's hooks, whose question is on standard input.
+    #[command(after_help = HOOK_EXAMPLES)]
+    Hook(HookArgs),
+
+    /// Write the plugin for Claude Code: hooks, a skill for planning, scripts.
+    #[command(after_help = PLUGIN_EXAMPLES)]
+    Plugin(PluginArgs),
+
     /// Print a script that completes ralph's commands in your shell.
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions(CompletionsArgs),
@@ -202,6 +211,18 @@ Examples:
 
   Those that are installed in a version that was not tested:
     ralph agents --json | jq -r 'select(.program and (.is_recorded | not)) | .agent'";
+const HOOK_EXAMPLES: &str = "\
+Claude Code calls these by itself: with the plugin (`ralph plugin export`) all of them, and in a run
+without a sandbox the first.
+
+Examples:
+  What would it say to this command, if a loop's agent used it?
+    echo '{\"cwd\": \"'$PWD'\", \"tool_name\": \"Bash\", \"tool_input\": {\"command\": \"rm -rf ~\"}}' |
+      RALPH_RUN_ID=try ralph hook pre-tool-use";
+const PLUGIN_EXAMPLES: &str = "\
+Examples:
+  ralph plugin export ~/ralph-plugin
+  claude --plugin-dir ~/ralph-plugin";
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
   ralph completions bash > ~/.local/share/bash-completion/completions/ralph
@@ -452,6 +473,32 @@ pub struct AgentsArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct HookArgs {
+    /// Which one: pre-tool-use, post-tool-use, stop or session-start.
+    pub name: String,
+}
+
+#[derive(Debug, Args)]
+pub struct PluginArgs {
+    #[command(subcommand)]
+    pub command: PluginCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum PluginCommand {
+    /// Write the plugin to a directory.
+    #[command(after_help = PLUGIN_EXAMPLES)]
+    Export {
+        /// Where to; it is made if it is not there.
+        directory: PathBuf,
+
+        /// Overwrite the plugin's files if they are there already.
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+#[derive(Debug, Args)]
 pub struct CompletionsArgs {
     /// The shell.
     #[arg(value_enum)]
@@ -519,6 +566,12 @@ fn dispatch(cli: Cli) -> Result<u8, Error> {
         Command::Demo(args) => demo::demo(&args),
         Command::Doctor => doctor::doctor(&project()?),
         Command::Agents(args) => agents::agents(&project()?, &args),
+        // Here it comes only with flags before it. The answer's exit code is always 0.
+        Command::Hook(args) => {
+            crate::hook::main(&[args.name.into()]);
+            Ok(0)
+        }
+        Command::Plugin(args) => plugin::plugin(&args),
         Command::Completions(args) => {
             let mut script = Vec::new();
             clap_complete::generate(args.shell, &mut definition(), "ralph", &mut script);

@@ -21,7 +21,9 @@ use crate::core::event::{EndCause, Event, Outcome, Purpose, Stream};
 use crate::core::exit;
 use crate::core::machine::{Action, Input, LoopMachine, Now};
 use crate::core::prompt::{self as prompts, GuardrailFailure};
+use crate::core::rules::ScmTask;
 use crate::core::text;
+use crate::hook::STOP_CHECK;
 use crate::process::{ChildId, Ended, Launch, Occurrence, Signal};
 use crate::report::Reporter;
 
@@ -444,6 +446,7 @@ impl<W: World> Driver<'_, W> {
         }
         let mut env = agent.env.clone();
         env.extend(self.run_variables());
+        env.push((STOP_CHECK.into(), Some(self.stop_check().into())));
         env.extend(
             invocation.env.iter().map(|(name, value)| (OsString::from(*name), Some(value.into()))),
         );
@@ -485,6 +488,19 @@ impl<W: World> Driver<'_, W> {
         }
         self.task = Task::Agent(Box::new(task));
         Ok(())
+    }
+
+    /// Which start of an agent this is, if Claude Code's stop hook is to look for uncommitted work. Where
+    /// the loop commits what its guardrails let pass, the agent is not to do it before them.
+    fn stop_check(&self) -> String {
+        let may_be_claude = ["claude", "text"].contains(&self.spec.agent.adapter.name());
+        let loop_commits =
+            self.spec.scm.as_ref().is_some_and(|scm| scm.kinds().contains(&ScmTask::Commit));
+        if may_be_claude && !loop_commits {
+            format!("{}.{}", self.machine.iteration(), self.machine.attempt())
+        } else {
+            String::new()
+        }
     }
 
     fn agent_ended(&mut self, mut task: AgentTask, ended: Ended, now: Now) {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::agent::{self, Adapter, Invocation, PromptVia, Reader, Request, ResponseFilter};
 use crate::core::completion::Rule;
@@ -104,6 +105,10 @@ pub struct AgentSpec {
     pub flags: Vec<String>,
     pub model: Option<String>,
     pub autonomous: bool,
+    /// It asks our hook before it uses a tool: see [`AgentSpec::guard`].
+    pub guarded: bool,
+    /// Files that its flags name, for as long as this is there.
+    pub files: Vec<Arc<tempfile::TempPath>>,
     /// Ask for a machine-readable stream.
     pub stream: bool,
     pub prompt_via: Option<PromptVia>,

@@ -79,12 +79,14 @@ pub(super) fn spec(
         return Err(Error::config("a model cannot be chosen where agent.args are all arguments")
             .hint("put the model among them, or use agent.flags, which are added to ralph's own"));
     }
-    Ok(AgentSpec {
+    let mut spec = AgentSpec {
         adapter,
         program,
         flags,
         model: agent.model.clone(),
         autonomous: agent.autonomous,
+        guarded: false,
+        files: Vec::new(),
         stream,
         prompt_via: agent.prompt_via,
         keep_background: agent.keep_background,
@@ -92,7 +94,15 @@ pub(super) fn spec(
         args: agent.args.clone(),
         response_filter,
         stderr_is_said: defaults.stderr_is_said && (!is_known || agent.args.is_some()),
-    })
+    };
+    // Nobody else looks at what it is about to do. All arguments being given, none is added.
+    if spec.autonomous
+        && spec.args.is_none()
+        && let Ok(ralph) = std::env::current_exe()
+    {
+        spec.guard(&ralph, &settings.hooks.allow, project.root());
+    }
+    Ok(spec)
 }
 
 /// What can be said of an agent that is probably not meant as it was said.

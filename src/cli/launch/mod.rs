@@ -20,6 +20,7 @@ use crate::core::completion::Rule;
 use crate::core::event::Event;
 use crate::core::exit;
 use crate::error::Error;
+use crate::policy::AllowList;
 use crate::report::Pace;
 use crate::run::driver;
 use crate::run::session::{Keep, Session};
@@ -268,6 +269,10 @@ fn preface(spec: &RunSpec, loaded: &Loaded) -> Vec<Event<'static>> {
     events.extend(loaded.warnings.iter().cloned().map(warning));
     events.push(note(format!("Settings: {}", merged(loaded))));
     events.extend(agent::oddities(&spec.agent).map(warning));
+    let (_, unusable) = AllowList::parse(loaded.settings.hooks.allow.iter().map(String::as_str));
+    events.extend(unusable.into_iter().map(|bad| {
+        warning(format!("hooks.allow: {:?} lets nothing through: {}", bad.entry, bad.reason))
+    }));
     let adapter = spec.agent.adapter;
     if spec.agent.autonomous
         && spec.agent.args.is_none()
@@ -275,8 +280,9 @@ fn preface(spec: &RunSpec, loaded: &Loaded) -> Vec<Event<'static>> {
         && !adapter.confines_itself()
     {
         events.push(warning(format!(
-            "{} runs with its own approval prompts switched off and without a sandbox",
-            adapter.name()
+            "{} runs with its own approval prompts switched off and without a sandbox{}",
+            adapter.name(),
+            if spec.agent.guarded { "; a hook keeps it from the worst commands only" } else { "" }
         )));
     }
     events
