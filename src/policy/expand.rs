@@ -3,7 +3,7 @@
 use super::braces::braces;
 use super::shell::{ParameterOp, Part, Word};
 use super::state::Value;
-use super::value::{Arg, BELOW, HOLE, MAX_TEXT, Origin, glob_match, is_known};
+use super::value::{Arg, BELOW, HOLE, MAX_TEXT, Origin, Output, glob_match, is_known};
 use super::walk::Walk;
 
 impl Walk<'_> {
@@ -77,8 +77,9 @@ impl Walk<'_> {
                         fields.split(text, output.origin, &separators);
                     }
                 }
-                Part::Process(program) => {
-                    let output = self.substitute(program);
+                Part::Process { program, reads } => {
+                    let input = reads.then(Output::unknown);
+                    let output = self.substitute_with(program, input.as_ref());
                     fields.push("/dev/fd/63", output.origin);
                     fields.current().process = Some(Box::new(output));
                 }
@@ -126,7 +127,13 @@ impl Walk<'_> {
         let place = match user {
             "" => self.variable("HOME").map_or_else(|| HOLE.to_string(), |(v, _)| v.join(" ")),
             "+" => self.cwd_text(),
-            _ if user.chars().all(|c| c.is_alphanumeric() || "-_.".contains(c)) => HOLE.to_string(),
+            // Homes stand beside one another.
+            _ if user.chars().all(|c| c.is_alphanumeric() || "-_.".contains(c)) => {
+                match self.context.home.and_then(std::path::Path::parent) {
+                    Some(homes) => homes.join(user).to_string_lossy().into_owned(),
+                    None => HOLE.to_string(),
+                }
+            }
             _ => return None,
         };
         Some(place + path)

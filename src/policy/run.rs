@@ -56,6 +56,11 @@ impl Walk<'_> {
         for hit in hits {
             self.report(argv, hit);
         }
+        if first.text.contains('/')
+            && let Some(output) = self.written(first)
+        {
+            return self.copied(|walk| walk.run_text(argv, &output.text, output.origin));
+        }
         if let Some(output) = self.builtin(&name, argv, stdin) {
             return output;
         }
@@ -254,9 +259,16 @@ impl Walk<'_> {
                     let input = input.clone();
                     return Some(self.run_text(argv, &input.text, input.origin));
                 }
+                if let Some(output) = file.and_then(|file| self.written(file)) {
+                    return Some(self.run_text(argv, &output.text, output.origin));
+                }
                 return Some(Output::unknown());
             }
             "trap" => {
+                let args = match args {
+                    [first, rest @ ..] if first.text == "--" => rest,
+                    _ => args,
+                };
                 if let [action, _, ..] = args
                     && action.text != "-"
                     && !action.text.is_empty()

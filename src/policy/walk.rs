@@ -3,6 +3,7 @@
 //! Nothing runs, so what commands print and which branch is taken is only known in part. Both
 //! branches of a condition are walked, a loop over known words is walked once for each, any other loop twice.
 
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use super::bombs::{is_bomb, is_endless};
@@ -13,7 +14,7 @@ use super::shell::{
 };
 use super::state::{Function, State, Value};
 use super::value::{Arg, HOLE, MAX_TEXT, Origin, Output};
-use super::{Context, Family, Finding, Tier, Verdict};
+use super::{Context, Family, Finding, Tier, Verdict, lexical};
 
 /// How many commands are looked at before a command line counts as too complicated.
 const FUEL: usize = 5_000;
@@ -23,6 +24,9 @@ const MAX_DEPTH: usize = 30;
 
 /// How many combinations of values are tried for one command.
 const MAX_COMBINATIONS: usize = 64;
+
+/// How many files are kept in mind.
+const MAX_FILES: usize = 50;
 
 /// How many variables are kept.
 const MAX_VARIABLES: usize = 500;
@@ -102,12 +106,12 @@ impl Walk<'_> {
                 ),
             );
         }
-        self.deeper(|walk| walk.run_program(&program))
+        self.deeper(|walk| walk.run_program(&program, None))
     }
 
-    fn run_program(&mut self, program: &Rc<Program>) -> Output {
+    fn run_program(&mut self, program: &Rc<Program>, stdin: Option<&Output>) -> Output {
         let outer = std::mem::replace(&mut self.program, Rc::clone(program));
-        let output = self.list(&program.list, None);
+        let output = self.list(&program.list, stdin);
         self.program = outer;
         output
     }
@@ -121,8 +125,16 @@ impl Walk<'_> {
 
     /// `$(…)`: in a copy of the shell.
     pub(super) fn substitute(&mut self, program: &Rc<Program>) -> Output {
+        self.substitute_with(program, None)
+    }
+
+    pub(super) fn substitute_with(
+        &mut self,
+        program: &Rc<Program>,
+        stdin: Option<&Output>,
+    ) -> Output {
         let program = Rc::clone(program);
-        self.copied(|walk| walk.deeper(|walk| walk.run_program(&program)))
+        self.copied(|walk| walk.deeper(|walk| walk.run_program(&program, stdin)))
     }
 
     /// Does something in a copy of the shell, whose changes are lost.
@@ -130,7 +142,9 @@ impl Walk<'_> {
         let state = self.state.clone();
         let choices = std::mem::take(&mut self.choices);
         let result = work(self);
-        self.state = state;
+        // Files stay.
+        let files = Rc::clone(&self.state.files);
+        self.state = State { files, ..state };
         self.choices = choices;
         result
     }
@@ -249,7 +263,7 @@ impl Walk<'_> {
                 let without = self.state.clone();
                 let mut output = Output::default();
                 for value in &values {
-                    self.assign(variable, value.clone());
+                    self.assign(variable, value.matched());
                     output.push(&self.list(body, input));
                 }
                 let cwd = without.cwd.clone();
@@ -259,8 +273,11 @@ impl Walk<'_> {
                 }
                 output
             }
-            Command::Case { subject, arms, redirects } => {
+            Command::Case { subject, patterns, arms, redirects } => {
                 self.text(subject);
+                for pattern in patterns {
+                    self.text(pattern);
+                }
                 let input = self.redirects(redirects, &[]);
                 let input = input.as_ref().or(stdin);
                 let start = self.state.clone();
@@ -372,6 +389,12 @@ impl Walk<'_> {
             matches!(arg.text.as_str(), "export" | "declare" | "local" | "readonly" | "typeset")
         });
         let output = self.run(&argv, input);
+        for redirect in &simple.redirects {
+            if matches!(redirect.op, RedirectOp::Write | RedirectOp::Append) {
+                let target = self.text(&redirect.target);
+                self.wrote(&target, &output, redirect.op == RedirectOp::Append);
+            }
+        }
         if !declares && !simple.assignments.is_empty() {
             for assignment in &simple.assignments {
                 match saved.get(&assignment.name) {
@@ -497,6 +520,33 @@ impl Walk<'_> {
             }
         }
         stdin
+    }
+
+    /// Keeps in mind what was written to a file.
+    pub(super) fn wrote(&mut self, target: &Arg, output: &Output, append: bool) {
+        let Some(path) = self.path_of(target) else { return };
+        if self.state.files.len() >= MAX_FILES {
+            return;
+        }
+        let files = Rc::make_mut(&mut self.state.files);
+        match files.get_mut(&path) {
+            Some(before) if append => before.push(output),
+            _ => {
+                files.insert(path, output.clone());
+            }
+        }
+    }
+
+    /// What the same command line has written to a file.
+    pub(super) fn written(&self, file: &Arg) -> Option<Output> {
+        self.state.files.get(&self.path_of(file)?).cloned()
+    }
+
+    fn path_of(&self, file: &Arg) -> Option<PathBuf> {
+        if !file.is_known() || file.text.starts_with("/dev/") || file.text.is_empty() {
+            return None;
+        }
+        lexical(&self.state.cwd.as_deref()?.join(&file.text))
     }
 
     fn text_of(&mut self, word: &Word) -> String {

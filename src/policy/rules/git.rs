@@ -50,7 +50,7 @@ pub(super) const RULES: &[Rule] = &[
         "files that git does not know are deleted for good",
         "look with `git clean -n` first",
     ),
-    warn(Git, &["git"]).sub(&["branch"]).with(&["-D", "--force", "-M"]).because(
+    warn(Git, &["git"]).sub(&["branch"]).with(&["-D", "-f", "--force", "-M"]).because(
         "a branch is deleted or replaced, merged or not",
         "use `git branch -d`, which looks first",
     ),
@@ -155,7 +155,7 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         }
         "rm" if command.has(&["-r"]) && !command.has(&["--cached"]) => {
             for path in rest {
-                hits.extend(command.scene.deletes(path));
+                hits.push(command.scene.deletes(path));
             }
         }
         "config" => {

@@ -216,6 +216,17 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         return;
     }
     if command.name == "git" && !reading_git(command) {
+        let operands = command.operands();
+        let adds = operands
+            .first()
+            .is_some_and(|sub| ["add", "commit", "stage"].contains(&sub.text.as_str()));
+        if adds && operands.iter().skip(1).any(|path| command.scene.reads(path).is_some()) {
+            hits.push(Hit::warn(
+                Secrets,
+                "a file of secrets would be committed",
+                "leave it out, and add it to .gitignore",
+            ));
+        }
         return;
     }
     let mut operands = command.operands();
