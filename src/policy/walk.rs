@@ -3,10 +3,11 @@
 //! Nothing runs, so what commands print and which branch is taken is only known in part. Both
 //! branches of a condition are walked, a loop over known words is walked once for each, any other loop twice.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use super::bombs::{is_bomb, is_endless};
+use super::bombs::{is_bomb, is_endless, prints_for_ever};
 use super::message::{excerpt, subject, visible};
 use super::rules::{Hit, Scene};
 use super::shell::{
@@ -31,6 +32,16 @@ const MAX_FILES: usize = 50;
 /// How many variables are kept.
 const MAX_VARIABLES: usize = 500;
 
+/// What harms beyond the container that it runs in.
+const REACHES_OUT: &[Family] = &[
+    Family::Databases,
+    Family::Cloud,
+    Family::Publishing,
+    Family::Exfiltration,
+    Family::Remote,
+    Family::Resources,
+];
+
 pub(super) struct Walk<'c> {
     pub(super) context: &'c Context<'c>,
     pub(super) state: State,
@@ -39,6 +50,8 @@ pub(super) struct Walk<'c> {
     program: Rc<Program>,
     fuel: usize,
     depth: usize,
+    /// In a container, whose files are not those of this machine.
+    pub(super) contained: bool,
     /// Which of its values each variable has in this try: its name, the number, how many.
     choices: Vec<(String, usize, usize)>,
 }
@@ -52,6 +65,7 @@ pub(super) fn judge(context: &Context<'_>, command: &str) -> Verdict {
         program: Rc::default(),
         fuel: FUEL,
         depth: 0,
+        contained: false,
         choices: Vec::new(),
     };
     walk.script(command);
@@ -61,7 +75,8 @@ pub(super) fn judge(context: &Context<'_>, command: &str) -> Verdict {
 impl Walk<'_> {
     /// Notes what a rule found, unless the project allows the command.
     pub(super) fn report(&mut self, argv: &[Arg], hit: Hit) {
-        if self.context.allow.covers(argv) {
+        if self.context.allow.covers(argv) || (self.contained && !REACHES_OUT.contains(&hit.family))
+        {
             return;
         }
         self.note(subject(argv), hit);
@@ -373,7 +388,10 @@ impl Walk<'_> {
             return Output::unknown();
         }
         let argv = self.arguments(&simple.words);
-        let saved = self.state.variables.clone();
+        let saved = match simple.assignments.is_empty() {
+            true => HashMap::new(),
+            false => self.state.variables.clone(),
+        };
         for assignment in &simple.assignments {
             self.assignment(assignment, &argv);
         }
@@ -393,6 +411,16 @@ impl Walk<'_> {
             if matches!(redirect.op, RedirectOp::Write | RedirectOp::Append) {
                 let target = self.text(&redirect.target);
                 self.wrote(&target, &output, redirect.op == RedirectOp::Append);
+                if prints_for_ever(&argv) && !target.text.starts_with("/dev/") {
+                    self.report(
+                        &argv,
+                        Hit::deny(
+                            Family::Resources,
+                            "it writes without end until the disk is full",
+                            "let `head -c` end it",
+                        ),
+                    );
+                }
             }
         }
         if !declares && !simple.assignments.is_empty() {

@@ -202,11 +202,39 @@ impl Walk<'_> {
                 self.git(argv, stdin);
                 None
             }
+            "docker" | "podman" | "nerdctl" | "kubectl" | "oc" | "docker-compose" => {
+                self.container(name, args, stdin);
+                None
+            }
             _ => {
                 code::look(self, name, argv, stdin);
                 None
             }
         }
+    }
+
+    /// `docker exec NAME COMMAND`, `kubectl exec NAME -- COMMAND`: what runs there may still reach out.
+    fn container(&mut self, name: &str, args: &[Arg], stdin: Option<&Output>) {
+        let rest = skip_options(args, valued_options(name));
+        let Some(at) = rest.iter().position(|arg| ["exec", "run"].contains(&arg.text.as_str()))
+        else {
+            return;
+        };
+        let cluster = name == "kubectl" || name == "oc";
+        let rest = rest.get(at + 1..).unwrap_or_default();
+        let command = match rest.iter().position(|arg| arg.text == "--") {
+            Some(at) if cluster => rest.get(at + 1..).unwrap_or_default(),
+            _ => skip_options(rest, valued_options(name)).get(1..).unwrap_or_default(),
+        };
+        if command.is_empty() {
+            return;
+        }
+        let outer = std::mem::replace(&mut self.contained, !cluster);
+        self.copied(|walk| {
+            walk.state.cwd = None;
+            walk.run(command, stdin)
+        });
+        self.contained = outer;
     }
 
     /// Runs words as a shell runs their text.

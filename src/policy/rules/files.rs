@@ -259,7 +259,16 @@ fn written(command: &Invocation<'_>) -> Vec<Arg> {
         }
         "tar" | "bsdtar" | "unzip" | "7z" => command.values(&["-C", "--directory", "-d"]),
         "patch" => command.values(&["-d", "--directory", "-o", "--output"]),
-        "git" => command.values(&["--output"]),
+        "git" => {
+            let mut paths = command.values(&["--output"]);
+            let operands = command.operands();
+            if let [sub, _, target, ..] = operands.as_slice()
+                && sub.text == "clone"
+            {
+                paths.push((*target).clone());
+            }
+            paths
+        }
         "osascript" | "ssh-keygen" => command.values(&["-f"]),
         _ => Vec::new(),
     }

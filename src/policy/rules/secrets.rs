@@ -163,7 +163,6 @@ const READERS: &[&str] = &[
     "zsh",
     "xargs",
     "envsubst",
-    "dotenv",
     "pr",
     "column",
     "tr",
@@ -187,8 +186,6 @@ const READERS: &[&str] = &[
     "ssh-add",
     "mapfile",
     "readarray",
-    "docker",
-    "podman",
 ];
 
 /// Programs whose first operand is a pattern or a script, not a file.
@@ -260,7 +257,7 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
             ));
         }
     }
-    for value in command.values(&["-f", "--file", "--from-file", "--env-file", "--key"]) {
+    for value in command.values(&["-f", "--file", "--from-file", "--key"]) {
         hits.extend(command.scene.reads(&value));
     }
 }

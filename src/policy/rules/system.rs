@@ -183,6 +183,7 @@ pub(super) const RULES: &[Rule] = &[
     deny(
         System,
         &[
+            "hostname",
             "hostnamectl",
             "timedatectl",
             "localectl",
