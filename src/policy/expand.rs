@@ -40,6 +40,10 @@ impl Walk<'_> {
     fn fields(&mut self, word: &Word, split: bool) -> Vec<Arg> {
         let mut fields = Fields::default();
         for (index, part) in word.parts.iter().enumerate() {
+            let made = std::mem::take(&mut fields.made);
+            if !self.expand(made) {
+                return Vec::new();
+            }
             match part {
                 Part::Text { text, quoted: true } => fields.push(text, Origin::Written),
                 Part::Text { text, quoted: false } => {
@@ -91,6 +95,7 @@ impl Walk<'_> {
                 }
             }
         }
+        self.expand(fields.made);
         fields.finish()
     }
 
@@ -312,6 +317,8 @@ impl Walk<'_> {
 struct Fields {
     done: Vec<Arg>,
     open: Option<Arg>,
+    /// How many bytes were made since this was last looked at.
+    made: usize,
 }
 
 impl Fields {
@@ -320,6 +327,8 @@ impl Fields {
     }
 
     fn push(&mut self, text: &str, origin: Origin) {
+        // A field costs more than its text.
+        self.made += text.len() + 16;
         let current = self.current();
         current.text.push_str(text);
         current.origin = current.origin.max(origin);

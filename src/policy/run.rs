@@ -27,6 +27,9 @@ pub(super) fn program_name(text: &str) -> String {
 impl Walk<'_> {
     /// Judges a command, and says what it prints as far as that can be known.
     pub(super) fn run(&mut self, argv: &[Arg], stdin: Option<&Output>) -> Output {
+        if !self.step() {
+            return Output::unknown();
+        }
         self.deeper(|walk| walk.run_here(argv, stdin))
     }
 
@@ -200,6 +203,7 @@ impl Walk<'_> {
             }
             "unset" => {
                 for arg in operands() {
+                    self.unset(argv, &arg.text);
                     self.state.variables.insert(arg.text.clone(), Value::Unset);
                 }
             }
@@ -285,6 +289,15 @@ impl Walk<'_> {
             _ => return None,
         }
         Some(Output::default())
+    }
+
+    /// Some variables are not to be taken away either.
+    pub(super) fn unset(&mut self, argv: &[Arg], name: &str) {
+        if name.starts_with("RALPH_")
+            && let Some(hit) = rules::environment(name, None)
+        {
+            self.report(argv, hit);
+        }
     }
 
     fn printf(&mut self, args: &[Arg]) -> Output {

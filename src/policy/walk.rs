@@ -17,8 +17,12 @@ use super::state::{Function, State, Value};
 use super::value::{Arg, HOLE, MAX_TEXT, Origin, Output};
 use super::{Context, Family, Finding, Tier, Verdict, lexical};
 
-/// How many commands are looked at before a command line counts as too complicated.
-const FUEL: usize = 5_000;
+/// How many steps are taken before a command line counts as too complicated: one for each command,
+/// one for each program.
+const FUEL: usize = 10_000;
+
+/// How many bytes expansion may make, in all.
+const MAX_EXPANDED: usize = 4 << 20;
 
 /// How deep commands may run one another: `sh -c`, `eval`, functions, wrappers.
 const MAX_DEPTH: usize = 30;
@@ -49,6 +53,7 @@ pub(super) struct Walk<'c> {
     /// What the here-documents belong to.
     program: Rc<Program>,
     fuel: usize,
+    expanded: usize,
     depth: usize,
     /// In a container, whose files are not those of this machine.
     pub(super) contained: bool,
@@ -64,6 +69,7 @@ pub(super) fn judge(context: &Context<'_>, command: &str) -> Verdict {
         verdict: Verdict::Allow,
         program: Rc::default(),
         fuel: FUEL,
+        expanded: 0,
         depth: 0,
         contained: false,
         choices: Vec::new(),
@@ -96,7 +102,25 @@ impl Walk<'_> {
         self.verdict = std::mem::replace(&mut self.verdict, Verdict::Allow).or_worse(verdict);
     }
 
-    fn too_complicated(&mut self) {
+    /// Takes a step, if there is one left.
+    pub(super) fn step(&mut self) -> bool {
+        if self.fuel == 1 {
+            self.too_complicated();
+        }
+        self.fuel = self.fuel.saturating_sub(1);
+        self.fuel > 0
+    }
+
+    /// Counts what expansion made; whether there may be more.
+    pub(super) fn expand(&mut self, bytes: usize) -> bool {
+        self.expanded = self.expanded.saturating_add(bytes);
+        if self.expanded > MAX_EXPANDED && self.fuel > 0 {
+            self.too_complicated();
+        }
+        self.fuel > 0
+    }
+
+    pub(super) fn too_complicated(&mut self) {
         self.fuel = 0;
         self.note(
             "the command".to_owned(),
@@ -382,9 +406,7 @@ impl Walk<'_> {
     }
 
     fn simple_once(&mut self, simple: &Simple, stdin: Option<&Output>) -> Output {
-        self.fuel = self.fuel.saturating_sub(1);
-        if self.fuel == 0 {
-            self.too_complicated();
+        if !self.step() {
             return Output::unknown();
         }
         let argv = self.arguments(&simple.words);

@@ -327,6 +327,9 @@ impl Walk<'_> {
                 return self.run_joined(args, &words);
             }
             if ["-u", "--unset"].contains(&text) {
+                if let Some(name) = tail.first() {
+                    self.unset(args, &name.text);
+                }
                 rest = tail.get(1..).unwrap_or_default();
             } else if ["-C", "--chdir"].contains(&text) || text.starts_with("--chdir=") {
                 let (place, next) = match text.split_once('=') {

@@ -230,7 +230,7 @@ pub(in crate::policy) fn judge_path(
         _ => path.to_owned(),
     };
     let scene = Scene::new(context, Some(context.cwd), None);
-    let arg = Arg::known(text);
+    let arg = Arg { glob: text.contains('*'), ..Arg::known(text) };
     match access {
         Access::Write => scene.writes(&arg),
         Access::Read => scene.reads(&arg),
