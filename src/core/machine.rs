@@ -11,6 +11,7 @@ pub use exchange::{Action, GateVerdict, Input, Now, Report, ScmLook};
 
 use super::event::{Class, EndCause, Event, Feedback, Outcome, Purpose, WaitReason};
 use super::exit;
+use super::progress::Progress;
 use super::rules::{RetryScope, Rules, ScmTask};
 use super::spending::Spending;
 use super::text;
@@ -85,6 +86,8 @@ pub struct LoopMachine {
     iteration: u32,
     attempt: u32,
     iteration_open: bool,
+    /// How long the run was at work before it was resumed.
+    active_before_ms: u64,
     run_started: u64,
     iteration_started: u64,
     /// Failures in a row that the retry policy counts.
@@ -123,6 +126,7 @@ impl LoopMachine {
             iteration: 0,
             attempt: 0,
             iteration_open: false,
+            active_before_ms: 0,
             run_started: 0,
             iteration_started: 0,
             failures: 0,
@@ -143,6 +147,36 @@ impl LoopMachine {
             worked_ms: 0,
             tools: 0,
             tool_errors: 0,
+        }
+    }
+
+    /// Goes on where a run was left: with its counts, its spending and what its agent was to be told.
+    /// An iteration that has no end is begun again under its own number.
+    pub fn resumed(rules: Rules, progress: Progress) -> Self {
+        let Progress {
+            iterations,
+            failures,
+            feedback,
+            scm_failed,
+            tools,
+            tool_errors,
+            spending,
+            active_ms,
+            ..
+        } = progress;
+        // Whoever starts a run again that had given up has done something about it.
+        let failures = if progress.outcome.is_some() { 0 } else { failures };
+        LoopMachine {
+            iteration: iterations,
+            failures,
+            lasting_feedback: feedback.len(),
+            feedback,
+            scm_failed,
+            tools,
+            tool_errors,
+            spending,
+            active_before_ms: active_ms,
+            ..LoopMachine::new(rules)
         }
     }
 
@@ -202,7 +236,8 @@ impl LoopMachine {
 
     /// When the run's time is up, whatever it is doing.
     fn run_deadline(&self) -> Option<u64> {
-        after(self.run_started, self.rules.budget.duration_ms)
+        let limit = self.rules.budget.duration_ms?;
+        Some(self.run_started.saturating_add(limit.saturating_sub(self.active_before_ms)))
     }
 
     /// When agents have worked at this iteration for as long as they may. Waiting is no work, and
@@ -211,6 +246,11 @@ impl LoopMachine {
         let limit = self.rules.iteration_budget.duration_ms?;
         (purpose == Purpose::Work)
             .then(|| started.saturating_add(limit.saturating_sub(self.worked_ms)))
+    }
+
+    /// How long the run has been at work in all.
+    fn active_ms(&self, now: Now) -> u64 {
+        self.active_before_ms.saturating_add(now.mono_ms.saturating_sub(self.run_started))
     }
 
     fn time_is_up(&self, now: Now) -> bool {
@@ -237,6 +277,12 @@ impl LoopMachine {
                 if self.phase == Phase::Briefing {
                     if self.stop.is_some() {
                         self.stop_here(now, &mut out);
+                        return out;
+                    }
+                    if self.pause {
+                        // It has not begun.
+                        self.attempt -= 1;
+                        self.pause_here(now, true, &mut out);
                         return out;
                     }
                     self.feedback.truncate(self.lasting_feedback);
@@ -874,7 +920,7 @@ impl LoopMachine {
     }
 
     fn run_budget_exceeded(&self, now: Now) -> Option<String> {
-        let elapsed = now.mono_ms.saturating_sub(self.run_started);
+        let elapsed = self.active_ms(now);
         self.rules.budget.exceeded(&self.spending.of_run(), elapsed)
     }
 
@@ -993,7 +1039,7 @@ impl LoopMachine {
             exit_code,
             message: message.into(),
             iterations: self.iteration,
-            duration_ms: now.mono_ms.saturating_sub(self.run_started),
+            duration_ms: self.active_ms(now),
             usage: self.spending.total(),
             tools: self.tools,
             tool_errors: self.tool_errors,

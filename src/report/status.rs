@@ -347,6 +347,10 @@ mod tests {
         }
     }
 
+    fn stories(done: u32, total: u32) -> Event<'static> {
+        Event::Tasks { done, total, story: None, title: None, problems: vec![] }
+    }
+
     fn agent() -> Event<'static> {
         Event::AgentStarted { purpose: Purpose::Work, pid: 1, argv: vec![] }
     }
@@ -417,6 +421,15 @@ mod tests {
             Some(Event::StopRequested { signal: "SIGINT".into(), now: false }),
             "iteration 2/10 · 13h52m · $1.23 · 450K tokens · stopping · back-off 2s",
         );
+    }
+
+    #[test]
+    fn it_counts_stories_where_there_are_any() {
+        let mut status = started();
+        status.event(at(0), &stories(0, 0));
+        assert_eq!(status.render(79), "iteration 2/10 · 0s · working");
+        status.event(at(0), &stories(3, 12));
+        assert_eq!(status.render(79), "iteration 2/10 · 3/12 stories · 0s · working");
     }
 
     #[test]

@@ -29,7 +29,8 @@ pub(super) struct TaskGate {
 #[derive(Debug)]
 struct Snapshot {
     path: PathBuf,
-    saved: Vec<u8>,
+    /// The revision of what is in it.
+    saved: Option<u64>,
 }
 
 /// A look at the list.
@@ -45,7 +46,7 @@ impl TaskGate {
     pub(super) fn new(spec: &TasksSpec, run_id: &str) -> TaskGate {
         let snapshot = spec.snapshots.as_ref().map(|directory| Snapshot {
             path: directory.join(format!("{run_id}.json")),
-            saved: Vec::new(),
+            saved: None,
         });
         TaskGate {
             path: spec.path.clone(),
@@ -66,8 +67,12 @@ impl TaskGate {
         let list = read(world, &self.path);
         let review = self.ledger.review(&list);
         self.list = list.ok();
-        let problems: Vec<String> =
-            review.findings.iter().take(MAX_PROBLEMS).map(ToString::to_string).collect();
+        let problems: Vec<String> = review
+            .findings
+            .iter()
+            .take(MAX_PROBLEMS)
+            .map(|it| format!("{}: {it}", self.name))
+            .collect();
         let progress = review.progress.clone().unwrap_or_else(|| self.progress.clone());
         let is_news = progress != self.progress || problems != self.problems;
         self.progress = progress;
@@ -98,13 +103,14 @@ impl TaskGate {
     /// itself goes by what it has in memory, so that a full disk is worth a warning, once.
     fn save(&mut self, world: &mut impl World) -> Option<String> {
         let snapshot = self.snapshot.as_mut()?;
-        let bytes = serde_json::to_vec_pretty(&self.ledger).ok()?;
-        if bytes == snapshot.saved {
+        let revision = Some(self.ledger.revision());
+        if snapshot.saved == revision {
             return None;
         }
+        let bytes = serde_json::to_vec_pretty(&self.ledger).ok()?;
         match world.save(&snapshot.path, &bytes) {
             Ok(()) => {
-                snapshot.saved = bytes;
+                snapshot.saved = revision;
                 None
             }
             Err(err) => {

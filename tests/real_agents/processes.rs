@@ -1,5 +1,7 @@
 //! Nothing is left running, whatever ends a run while a tool of the agent is at work.
 
+use std::time::Duration;
+
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -104,9 +106,12 @@ fn hung(facts: &Facts) {
     // How long it is silent while it starts depends on the machine: more patience where it was ended
     // before it had begun.
     for patience in [1, 2, 4, 8] {
-        let limit = (facts.silence_s * patience).to_string();
+        let silence = facts.silence_s * patience;
+        let limit = silence.to_string();
         let args = ["-p", PROMPT, "-n", "1", "--inactivity-timeout", &limit];
-        real.run(&[&args, facts.args].concat()).run().code(4).stdout_has("inactivity limit");
+        let ralph = real.run(&[&args, facts.args].concat());
+        let ralph = ralph.deadline(LONG + 2 * Duration::from_secs(silence.into()));
+        ralph.run().code(4).stdout_has("inactivity limit");
         assert_eq!(project.processes(), []);
         let events = project.events();
         let ended = events.last("agent_ended");

@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use serde_json::Value;
 
 use super::agents::{self, Agent};
-use super::support::{Project, Ralph, example, skipped};
+use super::support::{LONG, Project, Ralph, example, skipped};
 
 pub(crate) struct RealAgent {
     pub(crate) project: Project,
@@ -51,8 +51,12 @@ impl RealAgent {
 
     /// The same, with flags for the agent.
     pub(crate) fn run_with(&self, args: &[&str], flags: &[&str]) -> Ralph {
-        let mut all = vec!["run".to_owned()];
-        all.extend(args.iter().map(|arg| (*arg).to_owned()));
+        self.ralph(&[&["run"], args].concat(), flags)
+    }
+
+    /// Any command of ralph's that loops, with this agent and flags for it.
+    pub(crate) fn ralph(&self, args: &[&str], flags: &[&str]) -> Ralph {
+        let mut all: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
         all.extend(["--".to_owned(), self.agent.program().to_str().expect("UTF-8").to_owned()]);
         all.extend_from_slice(&self.agent.flags);
         all.extend(flags.iter().map(|flag| (*flag).to_owned()));
@@ -97,7 +101,8 @@ impl RealAgent {
         let mut line = self.server.enter();
         line.push(program.to_str().expect("UTF-8").to_owned());
         line.extend_from_slice(args);
-        let mut ralph = self.project.program(&line[0], &line[1..]);
+        // They take long to start, the more so beside others.
+        let mut ralph = self.project.program(&line[0], &line[1..]).deadline(2 * LONG);
         for (name, value) in &self.env {
             ralph = ralph.env(name, value);
         }

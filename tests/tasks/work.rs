@@ -61,7 +61,7 @@ fn stories_are_worked_off_until_all_pass() {
         .success()
         .stdout_has("Stories: 0 of 2 pass, next a: Title of a")
         .stdout_has("Stories: 1 of 2 pass, next b: Title of b")
-        .stdout_has("Stories: 2 of 2 pass");
+        .stdout_has("Stories: 2 of 2 pass\n");
     assert_eq!(prompts(&project), ["Iteration 1 of 5.", "Iteration 2 of 5."]);
     let events = project.events();
     assert_eq!(events.find("run_started")["command"], "work");
@@ -129,6 +129,19 @@ fn a_story_that_vanishes_is_asked_for_and_given_back() {
     let snapshot: Value =
         serde_json::from_slice(&std::fs::read(snapshot).expect("a snapshot")).expect("JSON");
     assert_eq!(snapshot["stories"]["b"]["id"], "b");
+}
+
+#[test]
+fn a_home_that_cannot_be_written_is_worth_a_warning_once() {
+    let project = project_with(&[open("a", &json!({})), open("b", &json!({}))]);
+    let sessions = [
+        json!([leave(&[passing("a")]), say(PROMISE)]),
+        json!([leave(&[passing("a"), passing("b")]), say(PROMISE)]),
+    ];
+    let output = work(&project, &[], &sessions).env("RALPH_HOME", "/dev/null/home").run();
+    output.success();
+    assert_eq!(output.stderr.matches("cannot be kept in /dev/null/home").count(), 1);
+    assert!(prompts(&project)[1].contains("The story b (Title of b) is gone"));
 }
 
 #[test]

@@ -115,6 +115,12 @@ impl Loop {
         self.actions.contains(action)
     }
 
+    fn asked_to_retry(&self, nth: u32) -> bool {
+        self.actions.iter().any(|action| {
+            matches!(action, Action::Emit(Event::Retrying { failures, .. }) if *failures == nth)
+        })
+    }
+
     fn starts_agent(&self) -> bool {
         self.asked(&Action::StartAgent(Purpose::Work))
     }
@@ -561,6 +567,58 @@ fn a_pause_can_be_taken_back_and_a_stop_ends_it() {
 }
 
 #[test]
+fn a_resumed_run_goes_on_with_all_its_counts() {
+    let progress = || {
+        let mut spending = Spending::default();
+        spending.attempt_ends(&spent(0.7));
+        Progress {
+            iterations: 2,
+            failures: 1,
+            feedback: vec![feedback("red")],
+            tools: 7,
+            spending,
+            active_ms: 9_000,
+            ..Progress::default()
+        }
+    };
+    let budget = Budget { cost_usd: Some(1.0), ..Budget::default() };
+    let rules = || Rules { max_iterations: 4, budget, ..rules() };
+    let begin = |progress| {
+        let machine = LoopMachine::resumed(rules(), progress);
+        let mut run = Loop { machine, now: Now::default(), actions: Vec::new() };
+        run.give(Input::Start);
+        run
+    };
+    let mut run = begin(progress());
+    assert!(run.starts_agent());
+    assert_eq!((run.machine.iteration(), run.machine.feedback().len()), (3, 1));
+    run.agent(failed(Class::Failed));
+    assert!(run.asked_to_retry(2), "{:?}", run.actions);
+
+    let mut run = begin(progress());
+    run.agent(Report { usage: spent(0.4), ..answered() });
+    assert_eq!(run.outcome(), Some((Outcome::Budget, 3)), "0.7 before, and 0.4 now");
+    assert!(run.actions.iter().any(|action| matches!(
+        action,
+        Action::Emit(Event::RunEnded { iterations: 3, tools: 8, duration_ms: 9_000.., .. })
+    )));
+
+    // Time is up when it would have been without the cut.
+    let machine = LoopMachine::resumed(
+        Rules { budget: Budget { duration_ms: Some(10_000), ..Budget::default() }, ..rules() },
+        progress(),
+    );
+    let mut run = Loop { machine, now: Now::default(), actions: Vec::new() };
+    run.give(Input::Start).give(Input::AgentStarted);
+    assert_eq!(run.machine.deadline(), Some(1_000));
+
+    // One that had given up has been helped.
+    let mut run = begin(Progress { outcome: Some(Outcome::AgentFailed), ..progress() });
+    run.agent(failed(Class::Failed));
+    assert!(run.asked_to_retry(1));
+}
+
+#[test]
 fn a_slow_guardrail_is_ended() {
     let mut run = Loop::start(Rules { guardrails: vec![Some(5_000)], ..rules() });
     run.agent(done()).until_deadline();
@@ -681,6 +739,25 @@ fn every_attempt_is_briefed_anew() {
     run.agent(failed(Class::Failed)).until_deadline();
     run.give(Input::Briefed { feedback: Vec::new() });
     assert_eq!(run.machine.feedback(), [feedback("lint")]);
+}
+
+#[test]
+fn a_briefing_is_given_beside_what_a_resumed_run_had_to_tell() {
+    let progress = Progress { feedback: vec![feedback("lint")], ..Progress::default() };
+    let machine = LoopMachine::resumed(Rules { gates: true, ..rules() }, progress);
+    let mut run = Loop { machine, now: Now::default(), actions: Vec::new() };
+    run.give(Input::Start).give(Input::Briefed { feedback: vec![feedback("gone")] });
+    assert_eq!(run.machine.feedback(), [feedback("lint"), feedback("gone")]);
+}
+
+#[test]
+fn a_pause_while_the_gates_are_asked_is_one_before_the_attempt() {
+    let mut run = Loop::start(Rules { gates: true, ..rules() });
+    run.give(Input::Pause).give(Input::Briefed { feedback: Vec::new() });
+    assert!(run.machine.is_paused() && !run.starts_agent());
+    run.give(Input::Resume { max_iterations: None });
+    assert!(run.asked(&Action::Brief));
+    assert_eq!((run.machine.iteration(), run.machine.attempt()), (1, 1));
 }
 
 #[test]

@@ -21,15 +21,23 @@ pub struct Ledger {
     verify_commands: Vec<String>,
     /// Every story there ever was, as it was last seen, by its id.
     stories: Map<String, Value>,
+    /// The ids of those that were in the list when it was last read, in its order.
+    last: Vec<String>,
     /// The stories that passed when all checks last did.
     verified: BTreeSet<String>,
+    /// Counts what was changed here.
+    #[serde(skip)]
+    revision: u64,
 }
 
 /// Something about a list that the agent has to be told.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Finding {
-    /// The file is no task list any more.
-    Broken(Vec<Problem>),
+    /// The file is no task list any more; here are its stories as they were.
+    Broken {
+        problems: Vec<Problem>,
+        stories: Vec<Value>,
+    },
     /// A story is gone; here it is as it was.
     Vanished {
         id: String,
@@ -54,7 +62,7 @@ impl Finding {
 impl std::fmt::Display for Finding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Finding::Broken(problems) => f.write_str(&few(problems).join("; ")),
+            Finding::Broken { problems, .. } => f.write_str(&few(problems).join("; ")),
             Finding::Vanished { id, title, .. } => {
                 write!(f, "{id} ({title}) is gone, and no story replaces it")
             }
@@ -111,7 +119,9 @@ impl Ledger {
         let mut ledger = Ledger {
             verify_commands: list.verify_commands.clone(),
             stories: Map::new(),
+            last: Vec::new(),
             verified: BTreeSet::new(),
+            revision: 0,
         };
         ledger.remember(list);
         ledger.checks_passed(list);
@@ -123,7 +133,9 @@ impl Ledger {
         let list = match list {
             Ok(list) => list,
             Err(broken) => {
-                let findings = vec![Finding::Broken(broken.problems.clone())];
+                let stories = self.last.iter().filter_map(|id| self.stories.get(id)).cloned();
+                let (problems, stories) = (broken.problems.clone(), stories.collect());
+                let findings = vec![Finding::Broken { problems, stories }];
                 return Review { findings, progress: None, unverified: Vec::new() };
             }
         };
@@ -146,12 +158,29 @@ impl Ledger {
     /// All checks passed on the work that this list tells of.
     pub fn checks_passed(&mut self, list: &TaskList) {
         let passing = list.stories.iter().filter(|story| story.passes);
-        self.verified = passing.map(|story| story.id.clone()).collect();
+        let verified = passing.map(|story| story.id.clone()).collect();
+        if self.verified != verified {
+            self.verified = verified;
+            self.revision += 1;
+        }
+    }
+
+    /// Another number than before if there is anything that was not there before.
+    pub fn revision(&self) -> u64 {
+        self.revision
     }
 
     fn remember(&mut self, list: &TaskList) {
         for story in &list.stories {
-            self.stories.insert(story.id.clone(), story.source.clone());
+            if self.stories.get(&story.id) != Some(&story.source) {
+                self.stories.insert(story.id.clone(), story.source.clone());
+                self.revision += 1;
+            }
+        }
+        let ids = || list.stories.iter().map(|story| &story.id);
+        if !self.last.iter().eq(ids()) {
+            self.last = ids().cloned().collect();
+            self.revision += 1;
         }
     }
 

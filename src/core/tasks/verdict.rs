@@ -11,6 +11,8 @@ use crate::core::text;
 const MAX_TOLD: usize = 20;
 /// How many characters of a story that is gone are told.
 const MAX_STORY: usize = 4_000;
+/// A list that is longer than this is not repeated to whoever has to repair it.
+const MAX_LIST: usize = 16_000;
 
 /// What an agent is told before it begins, `name` being the list's file.
 pub fn briefing(review: &Review, name: &str) -> Vec<Feedback> {
@@ -31,11 +33,16 @@ pub fn briefing(review: &Review, name: &str) -> Vec<Feedback> {
 
 fn advice(finding: &Finding) -> String {
     match finding {
-        Finding::Broken(problems) => format!(
-            "It is no valid task list. Repair it, keeping every story that it had \
-             (`git log -p` may show them):\n  {}",
-            few(problems).join("\n  ")
-        ),
+        Finding::Broken { problems, stories } => {
+            let stories = match serde_json::to_string_pretty(stories) {
+                Ok(text) if !stories.is_empty() && text.len() <= MAX_LIST => {
+                    format!("These were its stories:\n{text}")
+                }
+                _ => format!("It had {} stories; git may still have them.", stories.len()),
+            };
+            let problems = few(problems).join("\n  ");
+            format!("It is no valid task list. Repair it:\n  {problems}\n{stories}")
+        }
         Finding::Vanished { id, title, story } => {
             let story = format!("{story:#}");
             format!(

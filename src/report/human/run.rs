@@ -82,26 +82,7 @@ impl Human {
                 }
                 pen.end();
             }
-            Event::Tasks { done, total, story, title, problems } => {
-                if loud {
-                    let mut pen = self.line(at, Paragraph::Run);
-                    pen.say(marks.todo).say(" ");
-                    match total {
-                        0 => pen.say("No stories yet"),
-                        _ => pen.say(&format!("Stories: {done} of {total} pass")),
-                    };
-                    if let Some(story) = story {
-                        pen.say(", next ").quote(story);
-                    }
-                    if let Some(title) = title.as_deref().filter(|title| !title.is_empty()) {
-                        pen.say(": ").quote(title);
-                    }
-                    pen.end();
-                }
-                for problem in problems {
-                    self.warn(at, &format!("Task list: {problem}"));
-                }
-            }
+            Event::Tasks { .. } => self.tasks(at, event),
             Event::Vetoed { reason } => {
                 let mut pen = self.line(at, Paragraph::Run);
                 pen.head(marks.denied, Paint::Bad, "Not complete");
@@ -153,6 +134,38 @@ impl Human {
         pen.end();
         if !prompt.is_empty() {
             self.note(at, "Prompt: ", prompt, MAX_PROMPT);
+        }
+    }
+
+    /// How far the task list is: at the beginning of an iteration with the story to work on, later only
+    /// what became of it.
+    fn tasks(&mut self, at: Stamp, event: &Event<'_>) {
+        let Event::Tasks { done, total, story, title, problems } = event else {
+            return;
+        };
+        if !self.style.quiet {
+            let begins = self.last == Some(Paragraph::Iteration);
+            let mark = self.marks.todo;
+            let mut pen = self.line(at, Paragraph::Run);
+            pen.say(mark).say(" ");
+            match total {
+                0 => pen.say("No stories yet"),
+                _ => pen.say(&format!("Stories: {done} of {total} pass")),
+            };
+            if let Some(story) = story.as_deref().filter(|_| begins) {
+                pen.say(", next ").quote(story);
+                if let Some(title) = title.as_deref().filter(|title| !title.is_empty()) {
+                    pen.say(": ").quote(title);
+                }
+            }
+            pen.end();
+        }
+        // What has not changed since has been said.
+        if *problems != self.task_problems {
+            self.task_problems.clone_from(problems);
+            for problem in problems {
+                self.warn(at, problem);
+            }
         }
     }
 
