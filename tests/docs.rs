@@ -193,11 +193,9 @@ fn spelling(arg: &clap::Arg) -> String {
 
 /// Settings that are understood already and have no effect yet, and what the program says when one is
 /// asked to do something: it refuses, or it has nothing to apply it to.
-const LATER: [(&str, Option<(&str, &str)>); 7] = [
+const LATER: [(&str, Option<(&str, &str)>); 5] = [
     ("sandbox.", Some(("RALPH_SANDBOX__BACKEND", "bwrap"))),
     ("sandbox.required", Some(("RALPH_SANDBOX__REQUIRED", "true"))),
-    ("agent.responseFilter", Some(("RALPH_AGENT__RESPONSE_FILTER", "."))),
-    ("agent.displayFilter", Some(("RALPH_AGENT__DISPLAY_FILTER", "cat"))),
     ("stall.", Some(("RALPH_STALL__ITERATIONS", "3"))),
     ("hooks.", None),
     ("worker.", None),

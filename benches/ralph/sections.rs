@@ -207,8 +207,13 @@ fn driven(claude: &Path, bytes: u64, reporters: Vec<Box<dyn Reporter>>) -> io::R
             prompt_via: None,
             keep_background: false,
             env: vec![(writer::SIZE_VARIABLE.into(), Some(bytes.to_string().into()))],
+            args: None,
+            response_filter: None,
+            stderr_is_said: false,
         },
         prompt: PromptSource::Text("Do it.".to_owned()),
+        variables: None,
+        required: Vec::new(),
         iteration_line: true,
         completion: Rule::Response("DONE".to_owned()),
         guardrails: Vec::new(),
@@ -217,6 +222,7 @@ fn driven(claude: &Path, bytes: u64, reporters: Vec<Box<dyn Reporter>>) -> io::R
         tasks: None,
         rules: rules(),
         notify: None,
+        display_filter: None,
     };
     let finish = driver::run(&spec, &mut NullWorld::new()?, reporters, &[]);
     if finish.exit_code == 1 { Ok(()) } else { Err(io::Error::other(format!("{finish:?}"))) }

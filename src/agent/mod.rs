@@ -10,6 +10,7 @@ mod claude;
 mod cline;
 mod codex;
 mod copilot;
+mod filter;
 mod gemini;
 mod json;
 mod messages;
@@ -27,6 +28,8 @@ use std::path::{Path, PathBuf};
 
 use crate::core::event::{Event, Exit, Failure, FailureKind, Purpose};
 use crate::core::lines::Line;
+
+pub use filter::{BadExpression, ResponseFilter};
 
 /// Every adapter. A new agent is a new file and a line here; the last one takes whatever is left.
 static ADAPTERS: [&dyn Adapter; 9] = [
@@ -106,6 +109,18 @@ pub struct Invocation {
 }
 
 impl Invocation {
+    /// An invocation with nothing in it but what the user wrote: `args` are all arguments.
+    pub fn exact(request: &Request<'_>, args: &[String]) -> Self {
+        let mut invocation = Invocation::new(request, PromptVia::Stdin);
+        invocation.args(args);
+        match invocation.prompt_via {
+            PromptVia::Stdin => {}
+            PromptVia::Argument => invocation.arg(request.prompt),
+            PromptVia::File => invocation.arg(request.prompt_file),
+        }
+        invocation
+    }
+
     /// The beginning of an invocation: nothing but the program, and the prompt by `usual` unless the
     /// user chose another way.
     fn new(request: &Request<'_>, usual: PromptVia) -> Self {
@@ -262,6 +277,16 @@ pub trait Reader {
     fn side_file(&mut self, text: &str, emit: &mut Emit<'_>);
     /// The process is gone. The last chance to say what its output meant.
     fn finish(&mut self, exit: Option<Exit>, emit: &mut Emit<'_>);
+}
+
+/// Reads plain text of which nothing else is known.
+pub fn plain_reader() -> Box<dyn Reader> {
+    text::Text.reader(false)
+}
+
+/// Reads as `reader` does, but takes for the agent's words only what the expression finds in its lines.
+pub fn filtered(reader: Box<dyn Reader>, filter: &ResponseFilter) -> Box<dyn Reader> {
+    Box::new(filter::Filtered::new(reader, filter.clone()))
 }
 
 /// What ralph knows of one kind of agent.

@@ -5,6 +5,7 @@
 //! the signals and the nearest deadline. Nothing here needs a thread.
 
 mod clock;
+mod input;
 mod marked;
 mod path;
 mod pump;

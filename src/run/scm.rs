@@ -100,6 +100,21 @@ pub fn is_unignored(directory: &Path, name: &str) -> bool {
     is_repository(directory) && git(&["check-ignore", "-q", "--", name], directory).is_err()
 }
 
+/// Finds out whether a directory is in a git work tree.
+///
+/// # Errors
+/// It is not, or there is no git.
+pub fn require_repository(directory: &Path) -> Result<(), Error> {
+    if is_repository(directory) {
+        return Ok(());
+    }
+    let path = std::env::var_os("PATH");
+    if process::find_program(OsStr::new("git"), path.as_deref(), directory).is_none() {
+        return Err(Error::input("git was not found").hint("install git"));
+    }
+    Err(Error::input(format!("not a git repository: {}", directory.display())))
+}
+
 impl ScmSpec {
     /// Finds out before anything is spent whether the tasks can work at all, and what there is to say
     /// of it.
@@ -116,12 +131,13 @@ impl ScmSpec {
         if !self.is_git() {
             return Ok(None);
         }
-        if is_repository(directory) {
-            return Ok(self.uncommitted(directory));
-        }
-        Err(Error::input(format!("not a git repository: {}", directory.display()))
-            .hint("`scm` is configured, and its tasks need one: run `git init`")
-            .hint("or take `scm` out of the settings"))
+        let cannot = |error: Error| {
+            error
+                .hint("`scm` is configured, and its tasks need one: run `git init`")
+                .hint("or take `scm` out of the settings")
+        };
+        require_repository(directory).map_err(cannot)?;
+        Ok(self.uncommitted(directory))
     }
 
     /// What the first commit will take along, though no agent of this run made it.

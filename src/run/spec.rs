@@ -1,13 +1,15 @@
 //! What a run is to do. Every command that loops differs only in how it fills this in.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use crate::agent::{Adapter, PromptVia};
+use crate::agent::{self, Adapter, Invocation, PromptVia, Reader, Request, ResponseFilter};
 use crate::core::completion::Rule;
-use crate::core::event::FailAction;
+use crate::core::event::{FailAction, Purpose};
 use crate::core::rules::Rules;
 use crate::core::tasks::TaskList;
+use crate::core::template;
 
 /// One loop, described.
 #[derive(Debug, Clone)]
@@ -21,6 +23,10 @@ pub struct RunSpec {
     pub ralph_dir: PathBuf,
     pub agent: AgentSpec,
     pub prompt: PromptSource,
+    /// What the prompt names by `$NAME`, if anything.
+    pub variables: Option<Variables>,
+    /// What must be there before each attempt.
+    pub required: Vec<Required>,
     /// Begin each prompt with `Iteration X of Y, Z remaining.`
     pub iteration_line: bool,
     pub completion: Rule,
@@ -34,6 +40,8 @@ pub struct RunSpec {
     pub rules: Rules,
     /// A shell command that is told of waits for a limit and of the end.
     pub notify: Option<String>,
+    /// A shell pipeline that makes of the agent's output what the terminal shows.
+    pub display_filter: Option<String>,
 }
 
 impl RunSpec {
@@ -55,6 +63,62 @@ impl RunSpec {
     }
 }
 
+/// What stands in a prompt for something else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Variables {
+    /// Those of a template: the run's own, and these. A name without a value is nothing.
+    Template {
+        /// The command, as `MODE`.
+        mode: &'static str,
+        given: BTreeMap<String, String>,
+    },
+    /// The iteration's figures, under the names that the agent has in its environment. Every other name
+    /// is only text.
+    Figures,
+}
+
+impl Variables {
+    /// The template with the values in their places, and the names of those that have none.
+    pub fn fill_in(&self, template: &str, iteration: u32, max: u32) -> (String, Vec<String>) {
+        let (iteration, max) = (iteration.to_string(), max.to_string());
+        let (mode, given) = match self {
+            Variables::Template { mode, given } => (*mode, given),
+            Variables::Figures => {
+                let value = |name: &str| match name {
+                    "RALPH_ITERATION" => Some(iteration.as_str()),
+                    "RALPH_MAX_ITERATIONS" => Some(max.as_str()),
+                    _ => None,
+                };
+                return (template::substitute_known(template, value), Vec::new());
+            }
+        };
+        let own = [("MODE", mode), ("ITERATION", &iteration), ("MAX_ITERATIONS", &max)];
+        let mut unknown: Vec<String> = Vec::new();
+        let filled = template::substitute(template, |name| {
+            let own = own.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
+            let value = own.or_else(|| given.get(name).map(String::as_str));
+            if value.is_none() && !unknown.iter().any(|known| known == name) {
+                unknown.push(name.to_owned());
+            }
+            value
+        });
+        (filled, unknown)
+    }
+
+    /// The value that was given for a name.
+    pub fn given(&self, name: &str) -> Option<&str> {
+        match self {
+            Variables::Template { given, .. } => given.get(name).map(String::as_str),
+            Variables::Figures => None,
+        }
+    }
+
+    /// What is said of a name that has no value.
+    pub fn warning(name: &str) -> String {
+        format!("the prompt names ${{{name}}}, which has no value, so that nothing stands there")
+    }
+}
+
 /// The agent of a run.
 #[derive(Debug, Clone)]
 pub struct AgentSpec {
@@ -70,9 +134,63 @@ pub struct AgentSpec {
     pub keep_background: bool,
     /// Variables to set or to take away.
     pub env: Vec<(OsString, Option<OsString>)>,
+    /// All arguments, in place of the adapter's own and `flags`.
+    pub args: Option<Vec<String>>,
+    /// What finds the agent's words in its stream, in place of what the adapter knows.
+    pub response_filter: Option<ResponseFilter>,
+    /// What it prints on standard error is said, too, where it prints plain text.
+    pub stderr_is_said: bool,
+}
+
+/// What one process of the agent is for.
+#[derive(Debug, Clone, Copy)]
+pub struct Errand<'a> {
+    pub purpose: Purpose,
+    pub prompt: &'a str,
+    /// Where the prompt is written when it goes by file.
+    pub prompt_file: &'a Path,
+    /// Where the agent may leave what it does not print.
+    pub side_file: &'a Path,
 }
 
 impl AgentSpec {
+    /// How to start it.
+    pub fn invocation(&self, errand: Errand<'_>) -> Invocation {
+        let request = Request {
+            program: &self.program,
+            flags: &self.flags,
+            model: self.model.as_deref(),
+            purpose: errand.purpose,
+            stream: self.stream,
+            autonomous: self.autonomous,
+            sandboxed: false,
+            prompt_via: self.prompt_via,
+            prompt: errand.prompt,
+            prompt_file: errand.prompt_file,
+            side_file: errand.side_file,
+        };
+        let invocation = match &self.args {
+            Some(args) => Invocation::exact(&request, args),
+            None => self.adapter.invocation(&request),
+        };
+        // What no adapter understands can be understood by its filter.
+        let readable = self.adapter.name() != "text" || self.response_filter.is_some();
+        Invocation { structured: self.stream && readable, ..invocation }
+    }
+
+    /// Reads what it prints; `structured` is what the invocation said.
+    pub fn reader(&self, structured: bool) -> Box<dyn Reader> {
+        let reader = match &self.args {
+            // What an adapter knows of plain text is known of the arguments that it chooses itself.
+            Some(_) if !structured => agent::plain_reader(),
+            _ => self.adapter.reader(structured),
+        };
+        match &self.response_filter {
+            Some(filter) if structured => agent::filtered(reader, filter),
+            _ => reader,
+        }
+    }
+
     /// What people call it: the adapter's name, or that of a program that no adapter knows.
     pub fn shown_name(&self) -> &str {
         if self.adapter.name() != "text" {
@@ -89,6 +207,18 @@ pub enum PromptSource {
     Text(String),
     /// Read again for each attempt.
     File(PathBuf),
+    /// One that ralph brings along.
+    BuiltIn {
+        name: &'static str,
+        text: &'static str,
+    },
+}
+
+/// A file that a run cannot do without, and what is said when it is not there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Required {
+    pub file: PathBuf,
+    pub message: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

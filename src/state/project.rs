@@ -40,6 +40,13 @@ impl Project {
         self.ralph_dir().join("runs")
     }
 
+    pub fn logs_dir(&self) -> PathBuf {
+        self.ralph_dir().join("logs")
+    }
+
+    /// The plan that `ralph plan` writes and `ralph build` works off, by its path in the project.
+    pub const PLAN: &'static str = ".ralph/implementation_plan.md";
+
     pub fn lock_path(&self) -> PathBuf {
         self.ralph_dir().join("lock")
     }

@@ -2,34 +2,22 @@
 
 use std::path::Path;
 
-use crate::agent::{PromptVia, Request};
+use crate::agent::PromptVia;
 use crate::config::{self, Loaded};
 use crate::core::event::Purpose;
 use crate::core::tasks::ledger::Progress;
 use crate::core::text;
 use crate::error::Error;
-use crate::run::spec::{PromptSource, RunSpec};
+use crate::run::spec::{Errand, RunSpec};
+
+use super::prompt;
 
 /// Tells what would be run.
 pub(super) fn dry_run(spec: &RunSpec, loaded: &Loaded) -> Result<u8, Error> {
     let agent = &spec.agent;
-    let (prompt, source) = match &spec.prompt {
-        PromptSource::Text(prompt) => (prompt.clone(), "--prompt".to_owned()),
-        PromptSource::File(path) => {
-            let bytes = std::fs::read(path)
-                .map_err(|err| Error::input(format!("cannot read {}: {err}", path.display())))?;
-            (String::from_utf8_lossy(&bytes).into_owned(), config::display_name(path))
-        }
-    };
-    let invocation = agent.adapter.invocation(&Request {
-        program: &agent.program,
-        flags: &agent.flags,
-        model: agent.model.as_deref(),
+    let (prompt, source) = prompt::text(&spec.prompt)?;
+    let invocation = agent.invocation(Errand {
         purpose: Purpose::Work,
-        stream: agent.stream,
-        autonomous: agent.autonomous,
-        sandboxed: false,
-        prompt_via: agent.prompt_via,
         prompt: "<prompt>",
         prompt_file: Path::new(".ralph/prompt_001.txt"),
         side_file: Path::new(".ralph/side_001.txt"),
