@@ -12,6 +12,7 @@ mod launch;
 mod modes;
 mod new;
 mod plugin;
+mod report;
 mod run;
 mod runs;
 pub mod settings;
@@ -110,6 +111,10 @@ pub enum Command {
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay(ReplayArgs),
 
+    /// Tell what a run came to: outcome, iterations, cost, commits, guardrails, what is left.
+    #[command(after_help = REPORT_EXAMPLES)]
+    Report(ReportArgs),
+
     /// Watch a loop at work in a scratch repository: no account, no network, twenty seconds.
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoArgs),
@@ -203,6 +208,13 @@ Examples:
 
   Another one, by as much of its name as tells it apart:
     ralph replay 20261115-2027 --output json";
+const REPORT_EXAMPLES: &str = "\
+Examples:
+  The last run, in the terminal:
+    ralph report
+
+  A page to look at or to send:
+    ralph report --format html > report.html";
 const DEMO_EXAMPLES: &str = "Examples:\n  ralph demo\n  ralph demo --fast --keep";
 const DOCTOR_EXAMPLES: &str = "Examples:\n  ralph doctor";
 const AGENTS_EXAMPLES: &str = "\
@@ -441,6 +453,27 @@ pub struct RunsArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// The run, or the beginning of its name; the last run if none is given.
+    pub run: Option<String>,
+
+    /// How to tell it.
+    #[arg(long, value_enum, value_name = "FORM", default_value = "text")]
+    pub format: ReportForm,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ReportForm {
+    /// For the terminal.
+    Text,
+    Markdown,
+    /// A page that needs nothing else, with a chart of time and cost.
+    Html,
+    /// The facts, for programs.
+    Json,
+}
+
+#[derive(Debug, Args)]
 pub struct ReplayArgs {
     /// The run, or the beginning of its name; the last run if none is given.
     pub run: Option<String>,
@@ -563,6 +596,7 @@ fn dispatch(cli: Cli) -> Result<u8, Error> {
         }
         Command::Runs(args) => runs::runs(&project()?, &args),
         Command::Replay(args) => runs::replay(&project()?, &args),
+        Command::Report(args) => report::report(&project()?, &args),
         Command::Demo(args) => demo::demo(&args),
         Command::Doctor => doctor::doctor(&project()?),
         Command::Agents(args) => agents::agents(&project()?, &args),
