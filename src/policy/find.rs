@@ -155,8 +155,10 @@ pub(super) fn fd(walk: &mut Walk<'_>, argv: &[Arg]) -> Output {
     };
     let names: Vec<String> = search
         .first()
-        .map(|pattern| format!("?*{}*", pattern.text.trim_matches(['^', '$', '.', '*'])))
-        .filter(|pattern| pattern.len() > 3)
+        .map(|pattern| {
+            format!("{BELOW}{}{BELOW}", pattern.text.trim_matches(['^', '$', '\\', '*']))
+        })
+        .filter(|pattern| pattern.chars().count() > 3)
         .into_iter()
         .collect();
     let paths = found(&starts, &names);

@@ -1,6 +1,6 @@
 //! What programs print, as far as it is of use to know it: it may be run, or deleted.
 
-use super::code;
+use super::decode;
 use super::value::{Arg, BELOW, FRESH, HOLE, Origin, Output, is_known};
 use super::walk::Walk;
 
@@ -58,8 +58,8 @@ impl Walk<'_> {
             {
                 let plain = stdin.map(|input| input.text.trim()).unwrap_or_default();
                 let text = match name {
-                    "base64" if is_known(plain) => code::base64(plain),
-                    "xxd" if is_known(plain) => code::hex(plain),
+                    "base64" if is_known(plain) => decode::base64(plain),
+                    "xxd" if is_known(plain) => decode::hex(plain),
                     _ => None,
                 };
                 let origin = stdin.map(|input| input.origin).unwrap_or_default();

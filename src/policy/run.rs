@@ -191,8 +191,14 @@ impl Walk<'_> {
             }
             "popd" => self.state.cwd = None,
             "export" | "declare" | "local" | "readonly" | "typeset" => {
+                // `-n` makes a name for another variable.
+                let reference = args.iter().any(|arg| arg.text == "-n");
                 for arg in operands() {
                     if let Some((name, value)) = arg.text.split_once('=') {
+                        if reference {
+                            self.set_unknown(name, Origin::Written);
+                            continue;
+                        }
                         let value = Arg { text: value.to_owned(), ..arg.clone() };
                         if let Some(hit) = rules::environment(name, Some(&value)) {
                             self.report(argv, hit);

@@ -135,7 +135,7 @@ const PLAIN: &[&[&str]] = &[
 ];
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn it_never_panics(pieces in prop::collection::vec(piece(), 0..40)) {

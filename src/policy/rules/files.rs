@@ -4,7 +4,7 @@
 use super::places::Loss;
 use super::table::{deny, warn};
 use super::{Hit, Invocation, Rule};
-use crate::policy::Family::{Disks, Files, Privilege, Resources};
+use crate::policy::Family::{Disks, Files, Obfuscation, Privilege, Resources};
 use crate::policy::value::Arg;
 
 const LEAVE: &str = "leave the disks of this machine alone; work on files in the project";
@@ -70,6 +70,9 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         }
         _ => {}
     }
+    if command.is(&["cp", "ln", "install", "mv"]) {
+        renamed(command, hits);
+    }
     for written in written(command) {
         hits.extend(command.scene.writes(&written));
     }
@@ -119,6 +122,27 @@ fn moved(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         } else {
             hits.extend(command.scene.writes(operand));
         }
+    }
+}
+
+/// A program of the system under another name is not known by that any more.
+fn renamed(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+    let operands = command.operands();
+    let [source, target] = operands.as_slice() else { return };
+    let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+    let (from, to) = (name(&source.text), name(&target.text));
+    let of_the_system = ["/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/", "/usr/local/bin/"];
+    if of_the_system.iter().any(|place| source.text.starts_with(place))
+        && super::programs().any(|program| program == from)
+        && !to.is_empty()
+        && to != from
+        && !to.starts_with('.')
+    {
+        hits.push(Hit::deny(
+            Obfuscation,
+            "a program of the system is given another name",
+            "call it by its own name",
+        ));
     }
 }
 

@@ -177,11 +177,18 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         }
         "config" => {
             let words: Vec<&str> = rest.iter().map(|arg| arg.text.as_str()).collect();
-            let (key, value) = match words.as_slice() {
-                ["set", key, value, ..] | [key, value, ..] => (*key, *value),
-                _ => return,
-            };
-            if runs_something(key) && !is_quiet(&format!("{key}={value}")) {
+            let reads = ["--get", "--get-all", "--list", "-l", "--get-regexp"];
+            if !command.has(&reads) {
+                for file in command.values(&["-f", "--file"]) {
+                    hits.extend(command.scene.writes(&file));
+                }
+            }
+            let pair = words.windows(2).find_map(|pair| match pair {
+                [key, value] if runs_something(key) => Some((*key, *value)),
+                _ => None,
+            });
+            let Some((key, value)) = pair else { return };
+            if !is_quiet(&format!("{key}={value}")) {
                 let family = if key.eq_ignore_ascii_case("core.hooksPath") {
                     Persistence
                 } else {

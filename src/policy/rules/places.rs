@@ -211,7 +211,7 @@ pub(super) fn matches_name(component: &str, name: &str) -> bool {
         return component.eq_ignore_ascii_case(name);
     }
     // A pattern does not match a leading dot unless it has one.
-    if name.starts_with('.') && !component.starts_with(['.', HOLE, '[']) {
+    if name.starts_with('.') && !component.starts_with(['.', HOLE, BELOW, '[']) {
         return false;
     }
     // A pattern of nearly nothing means nothing in particular.

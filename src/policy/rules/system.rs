@@ -2,7 +2,9 @@
 
 use super::table::{deny, warn};
 use super::{Hit, Invocation, Rule};
-use crate::policy::Family::{Containers, Environment, Persistence, Privilege, Processes, System};
+use crate::policy::Family::{
+    Containers, Environment, Obfuscation, Persistence, Privilege, Processes, System,
+};
 use crate::policy::value::Arg;
 
 const NO_ROOT: &str = "do it without more rights, or say in your answer what a person should do";
@@ -308,6 +310,10 @@ pub(super) const RULES: &[Rule] = &[
         .because("it makes a service that starts by itself", ONCE),
     deny(Persistence, &["chsh", "ssh-copy-id"])
         .because("it changes what happens at the next login", LEAVE),
+    // Obfuscation
+    deny(Obfuscation, &["hash"])
+        .with(&["-p"])
+        .because("a program is given another name", "call it by its own name"),
     // Environment hijack
     deny(Environment, &["ldconfig", "patchelf", "install_name_tool"])
         .sub(&["*"])
