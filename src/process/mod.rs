@@ -4,6 +4,7 @@
 //! [`System::wait`] is the only thing that an idle run does: one `poll` over the children's output,
 //! the signals and the nearest deadline. Nothing here needs a thread.
 
+mod alarm;
 mod clock;
 mod input;
 mod marked;
@@ -18,6 +19,7 @@ mod tree;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
+pub use alarm::{be_silent, speak_after};
 pub use marked::{end_marked, find_marked};
 pub use path::find_program;
 pub use quick::{Output, run_quick};
