@@ -4,6 +4,7 @@ use clap::Args;
 
 use crate::core::completion::Rule;
 use crate::core::event::FailAction;
+use crate::core::prompt::with_iteration;
 use crate::error::Error;
 use crate::run::spec::{GuardrailSpec, PromptSource, RunSpec, TasksSpec};
 use crate::state::documents::{Documents, PROMPT, TASKS};
@@ -69,6 +70,11 @@ pub(super) fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
     let usual = || Ok(Rule::Promise(PROMISE.to_owned()));
     let completion = rules::completion(&args.completion, usual)?;
     let start = Start { project, args: &args.common, defaults: &DEFAULTS, loaded: &loaded };
+    if args.common.print_prompt {
+        let (text, _) = prompt::text(&prompt)?;
+        let text = with_iteration(&text, 1, start.max_iterations());
+        return start.print_prompt(&PromptSource::Text(text), None);
+    }
     let spec = start.spec(prompt, completion)?;
     let keep = loaded.settings.runs.keep as usize;
     let snapshots = home::ralph_home(|name| std::env::var_os(name)).map(|home| home.join("tasks"));
