@@ -175,7 +175,7 @@ impl Start<'_> {
                     events.push(note);
                 }
                 Err(err) => {
-                    session.close();
+                    session.discard();
                     return Err(err);
                 }
             }
