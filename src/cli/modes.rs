@@ -247,12 +247,12 @@ fn variables(mode: &'static str, file: &LoopFile) -> Variables {
     given.entry("SPECS_DIR".to_owned()).or_insert_with(|| "specs".to_owned());
     given.insert("PLAN_FILE".to_owned(), Project::PLAN.to_owned());
     given.extend(file.variables.clone());
-    Variables { mode, given }
+    Variables::Template { mode, given }
 }
 
 /// A prompt that sends the agent to specifications that are not there sends it nowhere.
 fn require_specs(project: &Project, template: &str, variables: &Variables) -> Result<(), Error> {
-    let Some(specs) = variables.given.get("SPECS_DIR") else { return Ok(()) };
+    let Some(specs) = variables.given("SPECS_DIR") else { return Ok(()) };
     if !template::mentions(template, "SPECS_DIR") || project.root().join(specs).is_dir() {
         return Ok(());
     }

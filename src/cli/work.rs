@@ -4,9 +4,8 @@ use clap::Args;
 
 use crate::core::completion::Rule;
 use crate::core::event::FailAction;
-use crate::core::prompt::with_iteration;
 use crate::error::Error;
-use crate::run::spec::{GuardrailSpec, PromptSource, RunSpec, TasksSpec};
+use crate::run::spec::{GuardrailSpec, PromptSource, RunSpec, TasksSpec, Variables};
 use crate::state::documents::{Documents, PROMPT, TASKS};
 use crate::state::project::Project;
 use crate::state::{home, snapshots};
@@ -71,9 +70,7 @@ pub(super) fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
     let completion = rules::completion(&args.completion, usual)?;
     let start = Start { project, args: &args.common, defaults: &DEFAULTS, loaded: &loaded };
     if args.common.print_prompt {
-        let (text, _) = prompt::text(&prompt)?;
-        let text = with_iteration(&text, 1, start.max_iterations());
-        return start.print_prompt(&PromptSource::Text(text), None);
+        return start.print_prompt(&prompt, Some(&Variables::Figures));
     }
     let spec = start.spec(prompt, completion)?;
     let keep = loaded.settings.runs.keep as usize;
@@ -94,7 +91,8 @@ pub(super) fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
         }
     }
     let tasks = TasksSpec { path: documents.path(TASKS), name, list, snapshots };
-    start.carry_out(RunSpec { guardrails, tasks: Some(tasks), ..spec })
+    let variables = Some(Variables::Figures);
+    start.carry_out(RunSpec { guardrails, tasks: Some(tasks), variables, ..spec })
 }
 
 /// What was said on the command line, or the prompt among the documents, or ralph's own.

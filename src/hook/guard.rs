@@ -8,10 +8,10 @@ use std::path::{Component, Path, PathBuf};
 
 use serde_json::Value;
 
-use super::Surroundings;
 use super::answer::Answer;
 use super::input::Input;
 use super::settings::Hooks;
+use super::{GUARDED, Surroundings};
 use crate::policy::{self, AllowList, Context, Verdict};
 
 /// How many links may lead to one another.
@@ -36,6 +36,8 @@ pub(super) fn pre_tool_use(bytes: &io::Result<Vec<u8>>, surroundings: &Surroundi
     match verdict {
         Ok(verdict) => match (&verdict, verdict.message()) {
             (Verdict::Deny(_), Some(message)) => Answer::Deny(message),
+            // Said once is enough.
+            (Verdict::Warn(_), _) if is_second(surroundings) => Answer::Nothing,
             (Verdict::Warn(_), Some(message)) => Answer::Warn(message),
             _ => Answer::Nothing,
         },
@@ -44,6 +46,12 @@ pub(super) fn pre_tool_use(bytes: &io::Result<Vec<u8>>, surroundings: &Surroundi
              it does not understand: {why}"
         )),
     }
+}
+
+/// Whether this is the plugin's hook, and the run has one of its own.
+fn is_second(surroundings: &Surroundings<'_>) -> bool {
+    let is_set = |name: &str| (surroundings.variable)(name).is_some();
+    is_set("CLAUDE_PLUGIN_ROOT") && is_set(GUARDED)
 }
 
 fn judge(

@@ -38,6 +38,9 @@ const RUN_ID: &str = "RALPH_RUN_ID";
 /// by itself, or because the agent is no Claude Code.
 pub const STOP_CHECK: &str = "RALPH_STOP_CHECK";
 
+/// Set where a run has its agent ask the hook by itself, so that with the plugin it is asked twice.
+pub const GUARDED: &str = "RALPH_GUARDED";
+
 /// How long a verdict may take. Claude Code takes a hook that runs into its time limit (10 s in ours) for one
 /// that has no objection.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -294,6 +294,8 @@ fn without_a_prompt_of_its_own_the_usual_one_is_sent() {
     let prompt = &prompts(&project)[0];
     assert!(prompt.starts_with("# Ralph Loop: iteration 1 of 1\n"), "{prompt}");
     assert!(prompt.contains("Hard rules"));
+    let shown = project.ralph(["work", "--print-prompt", "-n", "1"]).run();
+    assert_eq!(shown.success().stdout, *prompt);
 }
 
 /// An agent that stays until it is told otherwise.
