@@ -69,16 +69,16 @@ pub enum Command {
     Run(Box<RunArgs>),
 
     /// Have the agent compare specifications and code, and write the plan.
-    #[command(after_help = PLAN_EXAMPLES)]
-    Plan(Box<PlanArgs>),
+    #[command(after_help = modes::PLAN_EXAMPLES)]
+    Plan(Box<modes::PlanArgs>),
 
     /// Have the agent work the plan off, one task in each iteration.
-    #[command(after_help = BUILD_EXAMPLES)]
-    Build(Box<PlanArgs>),
+    #[command(after_help = modes::BUILD_EXAMPLES)]
+    Build(Box<modes::PlanArgs>),
 
     /// Run a prompt of your own in the same way as plan and build.
-    #[command(after_help = PROMPT_EXAMPLES)]
-    Prompt(Box<AdHocArgs>),
+    #[command(after_help = modes::PROMPT_EXAMPLES)]
+    Prompt(Box<modes::AdHocArgs>),
     /// Work off a task list, one story an iteration, until every story passes.
     #[command(after_help = work::EXAMPLES)]
     Work(Box<work::WorkArgs>),
@@ -158,42 +158,6 @@ Examples:
 Exit codes:
   0 complete   1 limit reached   2 bad usage, settings or input   3 budget used up
   4 the agent kept failing   5 complete, but an SCM task failed   130 interrupted";
-const PLAN_EXAMPLES: &str = "\
-Examples:
-  Write .ralph/implementation_plan.md from the specifications in specs/:
-    ralph plan -- claude
-
-  With the agent of .ralph/config or the settings, at most three times:
-    ralph plan 3
-
-  See what the agent is asked:
-    ralph plan --print-prompt
-
-Exit codes:
-  0 complete, or the limit reached   2 bad usage, settings or input   3 budget used up
-  4 the agent kept failing   5 complete, but an SCM task failed   130 interrupted";
-const BUILD_EXAMPLES: &str = "\
-Examples:
-  Up to 20 tasks of the plan that `ralph plan` wrote:
-    ralph build 20
-
-  With other variables and another agent:
-    ralph build --config ci.config
-
-Exit codes:
-  0 complete, or the limit reached   2 bad usage, settings or input; no plan   3 budget used up
-  4 the agent kept failing   5 complete, but an SCM task failed   130 interrupted";
-const PROMPT_EXAMPLES: &str = "\
-Examples:
-  ralph prompt prompts/refactor-analysis.md
-  ralph prompt prompts/refactor-analysis.md 5 -- codex
-
-The prompt must tell the agent to answer <promise>COMPLETE</promise> when it is done.
-
-Exit codes:
-  0 complete, or the limit reached   1 the prompt does not have the signal
-  2 bad usage, settings or input   3 budget used up   4 the agent kept failing
-  5 complete, but an SCM task failed   130 interrupted";
 const INIT_EXAMPLES: &str = "Examples:\n  ralph init\n  ralph init -C ../other-project";
 const SETTINGS_EXAMPLES: &str = "\
 Examples:
@@ -349,8 +313,8 @@ pub struct CompletionArgs {
     #[arg(short, long, value_name = "TEXT")]
     pub completion_response: Option<String>,
 
-    /// Complete when the agent says `<promise>TEXT</promise>` (the default of plan, build and prompt,
-    /// with COMPLETE).
+    /// Complete when the agent says `<promise>TEXT</promise>` (the default of plan, build, prompt and
+    /// work, with COMPLETE).
     #[arg(long, value_name = "TEXT", conflicts_with = "completion_response")]
     pub completion_promise: Option<String>,
 
@@ -373,61 +337,6 @@ pub struct RunArgs {
 
     #[command(flatten)]
     pub common: LoopArgs,
-}
-
-/// What plan, build and prompt take.
-#[derive(Debug, Args)]
-pub struct ModeArgs {
-    /// Read agent, limits and variables from this file instead of `.ralph/config`.
-    #[arg(long, value_name = "PATH")]
-    pub config: Option<PathBuf>,
-
-    #[command(flatten)]
-    pub prompt: PromptArgs,
-
-    #[command(flatten)]
-    pub completion: CompletionArgs,
-
-    #[command(flatten)]
-    pub common: LoopArgs,
-}
-
-#[derive(Debug, Args)]
-pub struct PlanArgs {
-    /// Stop after this many iterations.
-    #[arg(
-        value_name = "MAX_ITERATIONS",
-        conflicts_with = "max_iterations",
-        allow_negative_numbers = true,
-        value_parser = clap::value_parser!(u32).range(1..)
-    )]
-    pub limit: Option<u32>,
-
-    #[command(flatten)]
-    pub mode: ModeArgs,
-}
-
-#[derive(Debug, Args)]
-pub struct AdHocArgs {
-    /// The file with what to ask the agent. It is read again for each iteration.
-    #[arg(
-        value_name = "FILE",
-        conflicts_with_all = ["prompt", "prompt_file"],
-        required_unless_present_any = ["prompt", "prompt_file"]
-    )]
-    pub file: Option<PathBuf>,
-
-    /// Stop after this many iterations.
-    #[arg(
-        value_name = "MAX_ITERATIONS",
-        conflicts_with = "max_iterations",
-        allow_negative_numbers = true,
-        value_parser = clap::value_parser!(u32).range(1..)
-    )]
-    pub limit: Option<u32>,
-
-    #[command(flatten)]
-    pub mode: ModeArgs,
 }
 
 #[derive(Debug, Args)]

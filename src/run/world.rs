@@ -10,7 +10,7 @@ use crate::process::{ChildId, Launch, Occurrence, System};
 use crate::state::documents;
 use crate::state::lock::{Holder, Lock};
 use crate::state::project::Project;
-use crate::state::runs::RunFiles;
+use crate::state::runs::{RunDir, RunFiles};
 use crate::state::save::save_atomically;
 
 /// A file that a run adds to.
@@ -76,6 +76,11 @@ impl RealWorld {
     /// `lock` is the project's, held by `me`.
     pub fn new(system: System, files: RunFiles, project: Project, lock: Lock, me: Holder) -> Self {
         RealWorld { system, files, log: None, syncer: None, project, lock, me }
+    }
+
+    /// Where this run is kept.
+    pub fn run_dir(&self) -> &RunDir {
+        &self.files.dir
     }
 
     /// Ends what is still running and gives the project back.

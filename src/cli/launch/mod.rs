@@ -148,9 +148,13 @@ impl Start<'_> {
         source: &PromptSource,
         variables: Option<&Variables>,
     ) -> Result<u8, Error> {
-        let settings = &self.loaded.settings;
-        let max = settings.maximum_iterations.unwrap_or(self.defaults.max_iterations);
-        prompt::print(source, variables, max, settings.include_iteration_count_in_prompt)
+        let line = self.loaded.settings.include_iteration_count_in_prompt;
+        prompt::print(source, variables, self.max_iterations(), line)
+    }
+
+    /// The limit of iterations.
+    pub(super) fn max_iterations(&self) -> u32 {
+        self.loaded.settings.maximum_iterations.unwrap_or(self.defaults.max_iterations)
     }
 
     /// Runs what the spec says, in a project of its own while it lasts.
@@ -171,7 +175,7 @@ impl Start<'_> {
                     events.push(note);
                 }
                 Err(err) => {
-                    session.close();
+                    session.discard();
                     return Err(err);
                 }
             }
