@@ -24,6 +24,7 @@ pub mod error;
 pub mod process;
 pub mod report;
 pub mod run;
+pub mod sandbox;
 pub mod state;
 
 use std::ffi::OsStr;

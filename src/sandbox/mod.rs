@@ -1,0 +1,4 @@
+//! Where an agent is locked in.
+
+pub mod hosts;
+pub mod proxy;
