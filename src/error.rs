@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use crate::core::exit;
+
 /// What sort of trouble it is. Decides the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
@@ -29,12 +31,12 @@ pub enum Kind {
 impl Kind {
     pub fn exit_code(self) -> u8 {
         match self {
-            Kind::Failed => 1,
-            Kind::Usage | Kind::Config | Kind::Input => 2,
-            Kind::Budget => 3,
-            Kind::Agent => 4,
-            Kind::Scm => 5,
-            Kind::Interrupted => 130,
+            Kind::Failed => exit::NOT_DONE,
+            Kind::Usage | Kind::Config | Kind::Input => exit::INPUT,
+            Kind::Budget => exit::BUDGET,
+            Kind::Agent => exit::AGENT,
+            Kind::Scm => exit::SCM,
+            Kind::Interrupted => exit::INTERRUPTED,
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::run::scm::git;
 use crate::state::project::Project;
 
-use super::{DemoArgs, LoopArgs, OutputForm, RunArgs};
+use super::{DemoArgs, PromptArgs, RunArgs};
 
 /// # Errors
 /// The scratch repository could not be made.
@@ -51,25 +51,11 @@ pub(super) fn demo(args: &DemoArgs) -> Result<u8, Error> {
         flag("agent.autonomous", json!(false)),
     ];
     let run = RunArgs {
-        prompt: None,
-        prompt_file: Some(dir.join(prepared.prompt_file)),
-        completion_response: None,
-        completion_promise: None,
-        done_pattern: None,
-        common: LoopArgs {
-            max_iterations: None,
-            agent: None,
-            model: None,
-            inactivity_timeout: None,
-            settings: None,
-            stream_agent_output: false,
-            no_stream_agent_output: false,
-            verbose: false,
-            quiet: false,
-            output: OutputForm::Human,
-            dry_run: false,
-            agent_command: Vec::new(),
+        prompt: PromptArgs {
+            prompt_file: Some(dir.join(prepared.prompt_file)),
+            ..PromptArgs::default()
         },
+        ..RunArgs::default()
     };
     let code = super::run::run(&project, &run, flags)?;
     let log = git(&["log", "--oneline", "--stat", "-1"], &dir)?;

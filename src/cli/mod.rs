@@ -7,6 +7,7 @@ mod agents;
 mod demo;
 mod doctor;
 pub mod init;
+mod launch;
 mod run;
 mod runs;
 pub mod settings;
@@ -149,7 +150,7 @@ pub struct Place {
 }
 
 /// What every loop takes.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct LoopArgs {
     /// Stop after this many iterations.
     #[arg(
@@ -207,9 +208,10 @@ pub struct LoopArgs {
     pub agent_command: Vec<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum OutputForm {
     /// For people: emoji and colour where the terminal has them.
+    #[default]
     Human,
     /// One event a line, as in the journal.
     Json,
@@ -217,8 +219,9 @@ pub enum OutputForm {
     Plain,
 }
 
-#[derive(Debug, Args)]
-pub struct RunArgs {
+/// What the agent is asked.
+#[derive(Debug, Default, Args)]
+pub struct PromptArgs {
     /// What to ask the agent.
     #[arg(
         short,
@@ -232,7 +235,11 @@ pub struct RunArgs {
     /// A file with what to ask the agent. It is read again for each iteration.
     #[arg(short = 'f', long, value_name = "FILE")]
     pub prompt_file: Option<PathBuf>,
+}
 
+/// What completes a loop.
+#[derive(Debug, Default, Args)]
+pub struct CompletionArgs {
     /// Complete when the agent answers `<response>TEXT</response>` [default: DONE].
     #[arg(short, long, value_name = "TEXT")]
     pub completion_response: Option<String>,
@@ -248,6 +255,15 @@ pub struct RunArgs {
         conflicts_with_all = ["completion_response", "completion_promise"]
     )]
     pub done_pattern: Option<String>,
+}
+
+#[derive(Debug, Default, Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub prompt: PromptArgs,
+
+    #[command(flatten)]
+    pub completion: CompletionArgs,
 
     #[command(flatten)]
     pub common: LoopArgs,

@@ -60,7 +60,7 @@ pub(super) fn replay(project: &Project, args: &ReplayArgs) -> Result<u8, Error> 
         },
         _ => Style { verbose: args.verbose, ..Style::default() },
     };
-    let mut reporter = super::run::reporter(args.output, style, Pace::OfReader);
+    let mut reporter = super::launch::reporter(args.output, style, Pace::OfReader);
     let mut ended = false;
     let watched = entries.inspect(|entry| ended |= matches!(entry.event, Event::RunEnded { .. }));
     replay::replay(watched, &mut *reporter);

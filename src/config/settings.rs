@@ -126,13 +126,6 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
-    /// The limit of iterations for a command that need not be told one.
-    pub fn maximum_iterations(&self) -> u32 {
-        self.maximum_iterations.unwrap_or(10)
-    }
-}
-
 /// The program that does the work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]

@@ -95,7 +95,7 @@ fn nothing_at_all_is_the_defaults() {
     let project = Project::new();
     let loaded = project.load();
     assert_eq!(loaded.settings, Settings::default());
-    assert_eq!(loaded.settings.maximum_iterations(), 10);
+    assert_eq!(loaded.settings.maximum_iterations, None);
     assert_eq!(loaded.settings.completion_response, "DONE");
     assert_eq!(loaded.settings.output_truncate_chars, 5000);
     assert!(loaded.settings.stream_agent_output);

@@ -10,6 +10,7 @@ mod exchange;
 pub use exchange::{Action, GateVerdict, Input, Now, Report, ScmLook};
 
 use super::event::{Class, EndCause, Event, Feedback, Outcome, Purpose, WaitReason};
+use super::exit;
 use super::rules::{RetryScope, Rules, ScmTask};
 use super::spending::Spending;
 use super::text;
@@ -215,7 +216,7 @@ impl LoopMachine {
             Input::AgentNotStarted { message } => self.agent_not_started(now, message, &mut out),
             Input::PromptFailed { message } => {
                 if self.agent_purpose().is_some() {
-                    self.finish(now, Outcome::PromptLost, 2, message, &mut out);
+                    self.finish(now, Outcome::PromptLost, exit::INPUT, message, &mut out);
                 }
             }
             Input::Output => {
@@ -438,7 +439,7 @@ impl LoopMachine {
             Class::Credentials => {
                 let message =
                     told.unwrap_or_else(|| "the agent's credentials were refused".to_owned());
-                self.finish(now, Outcome::CredentialsRefused, 4, message, out);
+                self.finish(now, Outcome::CredentialsRefused, exit::AGENT, message, out);
             }
             Class::RateLimited | Class::Overloaded => {
                 let resets_at = report.failure.as_ref().and_then(|failure| failure.resets_at);
@@ -523,7 +524,7 @@ impl LoopMachine {
             };
             let message =
                 format!("{message} ({why} is not allowed: see rateLimit in the settings)");
-            return self.finish(now, Outcome::AgentFailed, 4, message, out);
+            return self.finish(now, Outcome::AgentFailed, exit::AGENT, message, out);
         }
         self.limit_waited_ms = waited;
         self.wait(now, WaitReason::RateLimit, delay_ms, until_wall, out);
@@ -660,9 +661,9 @@ impl LoopMachine {
         let after = format!("after {n} iteration{}", if n == 1 { "" } else { "s" });
         if self.scm_failed {
             let message = format!("complete {after}, but an SCM task failed");
-            self.finish(now, Outcome::CompleteScmFailed, 5, message, out);
+            self.finish(now, Outcome::CompleteScmFailed, exit::SCM, message, out);
         } else {
-            self.finish(now, Outcome::Complete, 0, format!("complete {after}"), out);
+            self.finish(now, Outcome::Complete, exit::DONE, format!("complete {after}"), out);
         }
     }
 
@@ -830,13 +831,27 @@ impl LoopMachine {
 
     fn stop_here(&mut self, now: Now, out: &mut Vec<Action>) {
         match self.stop.take() {
-            Some(Stop::Broken(message)) => self.finish(now, Outcome::Broken, 2, message, out),
-            _ => self.finish(now, Outcome::Interrupted, 130, "interrupted".to_owned(), out),
+            Some(Stop::Broken(message)) => {
+                self.finish(now, Outcome::Broken, exit::INPUT, message, out)
+            }
+            _ => self.finish(
+                now,
+                Outcome::Interrupted,
+                exit::INTERRUPTED,
+                "interrupted".to_owned(),
+                out,
+            ),
         }
     }
 
     fn finish_by_budget(&mut self, now: Now, used_up: &str, out: &mut Vec<Action>) {
-        self.finish(now, Outcome::Budget, 3, format!("the budget is used up: {used_up}"), out);
+        self.finish(
+            now,
+            Outcome::Budget,
+            exit::BUDGET,
+            format!("the budget is used up: {used_up}"),
+            out,
+        );
     }
 
     fn finish(

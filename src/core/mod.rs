@@ -6,6 +6,7 @@
 pub mod attempt;
 pub mod completion;
 pub mod event;
+pub mod exit;
 pub mod lines;
 pub mod machine;
 pub mod prompt;

@@ -16,6 +16,7 @@ use std::path::Path;
 use crate::agent::{PromptVia, Request};
 use crate::core::completion::{Detector, Rule};
 use crate::core::event::{EndCause, Event, Outcome, Purpose, Stream};
+use crate::core::exit;
 use crate::core::machine::{Action, Input, LoopMachine, Now};
 use crate::core::prompt::{self, GuardrailFailure};
 use crate::core::text;
@@ -261,7 +262,7 @@ impl<W: World> Driver<'_, W> {
         // The machine has had its last word, and it is not in the journal: whoever looks there in the
         // morning must not be the only one who does not know.
         if self.broken && outcome != Outcome::Broken {
-            finish = Finish { outcome: Outcome::Broken, exit_code: 2 };
+            finish = Finish { outcome: Outcome::Broken, exit_code: exit::INPUT };
             let message = format!(
                 "the end of this run could not be written to its journal in {}; \
                  free space or permissions are needed",

@@ -1,0 +1,95 @@
+//! What keeps a run from starting, found before anything is spent.
+
+use std::path::Path;
+
+use crate::cli::LoopArgs;
+use crate::config::settings::SandboxBackend;
+use crate::config::{self, Settings};
+use crate::error::Error;
+use crate::run::spec::RunSpec;
+use crate::state::project::Project;
+
+/// The place for everything that is ralph's must not be taken by a file.
+pub(super) fn refuse_file_in_our_place(project: &Project) -> Result<(), Error> {
+    let ralph_dir = project.ralph_dir();
+    if ralph_dir.metadata().is_ok_and(|meta| !meta.is_dir()) {
+        return Err(Error::input(format!("not a directory: {}", ralph_dir.display()))
+            .hint("ralph keeps its settings, journal and logs there; move that file away"));
+    }
+    Ok(())
+}
+
+/// In a subdirectory the settings of the project, and with them its guardrails, would silently not
+/// apply, and a second run could work on the same files.
+pub(super) fn refuse_hidden_settings(project: &Project, args: &LoopArgs) -> Result<(), Error> {
+    let settings = |dir: &Path| dir.join(config::DIRECTORY).join(config::FILE);
+    let root = project.root();
+    if args.settings.is_some() || settings(root).exists() || root.join(".git").exists() {
+        return Ok(());
+    }
+    for above in root.ancestors().skip(1) {
+        if settings(above).exists() {
+            return Err(Error::input(format!(
+                "the settings of this project are not here, but in {}",
+                above.display()
+            ))
+            .hint(format!("run ralph there, or with -C {}", above.display()))
+            .hint("for a project of its own in this directory: ralph init"));
+        }
+        if above.join(".git").exists() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Settings that this version cannot honour are no settings to run with: a sandbox that is not there
+/// must not be believed in.
+pub(super) fn refuse_what_is_missing(settings: &Settings) -> Result<(), Error> {
+    let sandbox = &settings.sandbox;
+    if sandbox.required || sandbox.backend.is_some_and(|backend| backend != SandboxBackend::None) {
+        return Err(Error::config("sandbox: this version of ralph has no sandbox")
+            .hint("set sandbox.backend to \"none\" and sandbox.required to false to run without"));
+    }
+    let missing = [
+        (settings.agent.response_filter.is_some(), "agent.responseFilter"),
+        (settings.agent.display_filter.is_some(), "agent.displayFilter"),
+        (settings.stall.iterations > 0, "stall.iterations"),
+    ];
+    match missing.into_iter().find(|(set, _)| *set) {
+        Some((_, key)) => Err(Error::config(format!("{key} is not available in this version"))
+            .hint("take it out of the settings")),
+        None => Ok(()),
+    }
+}
+
+/// Whoever sets a budget goes to bed trusting it, so one that nothing would ever be counted against is
+/// an error and not a decoration.
+pub(super) fn refuse_unkeepable_budgets(spec: &RunSpec) -> Result<(), Error> {
+    let adapter = spec.agent.adapter;
+    let (run, iteration) = (&spec.rules.budget, &spec.rules.iteration_budget);
+    let cost = run.cost_usd.or(iteration.cost_usd).is_some();
+    let tokens = run.tokens.or(iteration.tokens).is_some();
+    let streams = spec.agent.stream;
+    let (key, what) = if cost && !(streams && adapter.tells_cost()) {
+        ("costUsd", "costs")
+    } else if tokens && !(streams && adapter.tells_tokens()) {
+        ("tokens", "tokens")
+    } else {
+        return Ok(());
+    };
+    let error = Error::config(format!(
+        "budget: {key} cannot be kept, because {} does not tell its {what}{}",
+        if adapter.name() == "text" { &spec.agent.program } else { adapter.name() },
+        if streams { "" } else { " in plain mode" }
+    ));
+    let others = match (key, streams && adapter.tells_tokens()) {
+        ("costUsd", true) => "set tokens or duration instead",
+        _ => "set duration instead",
+    };
+    Err(if streams {
+        error.hint(others)
+    } else {
+        error.hint("leave streamAgentOutput on, or set duration instead")
+    })
+}

@@ -1,0 +1,231 @@
+//! From what was said to a run: every command that loops goes this way.
+//!
+//! A command loads the settings ([`load`]), finds its prompt and its completion rule, and has a
+//! [`Start`] make the [`RunSpec`] of them and carry it out. What a command does differently from the
+//! others while nobody says anything is data: its [`Defaults`].
+
+mod agent;
+mod checks;
+mod dry_run;
+mod faces;
+pub(super) mod prompt;
+pub(super) mod rules;
+
+use serde_json::json;
+
+use crate::config::{self, Flag, Loaded, Settings, Sources};
+use crate::core::completion::Rule;
+use crate::core::event::Event;
+use crate::core::exit;
+use crate::error::Error;
+use crate::report::{Pace, Reporter};
+use crate::run::driver;
+use crate::run::session::{Keep, Session};
+use crate::run::spec::{PromptSource, RunSpec};
+use crate::state::project::Project;
+
+pub(super) use self::faces::{reporter, style};
+use super::LoopArgs;
+
+/// What holds for a command where neither settings nor flags say otherwise.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Defaults {
+    /// As it is typed: `run`, `build`, …
+    pub(super) command: &'static str,
+    pub(super) max_iterations: u32,
+    pub(super) exit_at_limit: u8,
+    /// How often the agent may fail again after it failed.
+    pub(super) retries: u32,
+    /// A failure uses up its iteration, rather than that the same one is tried again.
+    pub(super) failure_uses_iteration: bool,
+    pub(super) exit_at_failure: u8,
+    /// An agent that ends well and says nothing has failed.
+    pub(super) retry_empty: bool,
+    pub(super) inactivity_ms: Option<u64>,
+    /// An agent that is ended for its silence has failed.
+    pub(super) inactivity_fails: bool,
+    /// The agent's program.
+    pub(super) agent: Option<&'static str>,
+    /// Something other than guardrails can veto a completion.
+    pub(super) gates: bool,
+}
+
+impl Defaults {
+    /// Those of `ralph run`, which others differ from.
+    pub(super) const RUN: Defaults = Defaults {
+        command: "run",
+        max_iterations: 10,
+        exit_at_limit: exit::NOT_DONE,
+        retries: 3,
+        failure_uses_iteration: false,
+        exit_at_failure: exit::AGENT,
+        retry_empty: false,
+        inactivity_ms: None,
+        inactivity_fails: true,
+        agent: None,
+        gates: false,
+    };
+}
+
+/// A run that is about to start.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Start<'a> {
+    pub(super) project: &'a Project,
+    pub(super) args: &'a LoopArgs,
+    pub(super) defaults: &'a Defaults,
+    pub(super) loaded: &'a Loaded,
+}
+
+impl Start<'_> {
+    /// The run as settings, flags and defaults describe it.
+    ///
+    /// # Errors
+    /// There is no agent, or the settings do not fit together.
+    pub(super) fn spec(&self, prompt: PromptSource, completion: Rule) -> Result<RunSpec, Error> {
+        let Start { project, args, defaults, loaded } = *self;
+        let settings = &loaded.settings;
+        let command = defaults.command;
+        Ok(RunSpec {
+            command,
+            run_id: String::new(),
+            directory: project.root().to_owned(),
+            ralph_dir: project.ralph_dir(),
+            agent: agent::spec(project, settings, &args.agent_command, command, defaults.agent)?,
+            prompt,
+            iteration_line: settings.include_iteration_count_in_prompt,
+            completion,
+            guardrails: rules::guardrails(settings),
+            output_truncate_chars: settings.output_truncate_chars as usize,
+            scm: rules::scm(settings)?,
+            rules: rules::rules(settings, defaults),
+            notify: settings.notify.command.clone(),
+        })
+    }
+
+    /// Checks what can be checked before anything is spent; then tells what would be run if only that
+    /// was asked for, and else runs it.
+    ///
+    /// # Errors
+    /// Whatever keeps the run from starting. What happens after that is an event, and an exit code.
+    pub(super) fn carry_out(&self, spec: RunSpec) -> Result<u8, Error> {
+        let Start { project, args, loaded, .. } = *self;
+        let unsaved = match &spec.scm {
+            Some(scm) => scm.check(project.root())?,
+            None => None,
+        };
+        checks::refuse_unkeepable_budgets(&spec)?;
+        if args.dry_run {
+            return dry_run::dry_run(&spec, loaded);
+        }
+        let mut preface = preface(&spec, loaded);
+        preface.extend(unsaved.map(|message| Event::Warning { message: message.into() }));
+        let reporter = reporter(args.output, style(args, &loaded.settings), Pace::OfRun);
+        carry_out(project, spec, &loaded.settings, preface, reporter)
+    }
+}
+
+/// The settings, with the flags over them. `extra` is for settings that no flag can say.
+///
+/// # Errors
+/// Whatever is wrong with the settings, or keeps them from being found.
+pub(in crate::cli) fn load(
+    project: &Project,
+    args: &LoopArgs,
+    extra: Vec<Flag>,
+) -> Result<Loaded, Error> {
+    checks::refuse_file_in_our_place(project)?;
+    checks::refuse_hidden_settings(project, args)?;
+    let mut flags = Vec::new();
+    let mut flag = |key, value, name: &str| {
+        flags.push(Flag { key, value, name: name.to_owned() });
+    };
+    if let Some(n) = args.max_iterations {
+        flag("maximumIterations", json!(n), "--max-iterations");
+    }
+    let another_agent = match args.agent_command.split_first() {
+        Some((program, rest)) => Some((program, rest, "-- COMMAND")),
+        None => args.agent.as_ref().map(|program| (program, &[][..], "--agent")),
+    };
+    if let Some((program, rest, name)) = another_agent {
+        flag("agent.command", json!(program), name);
+        // What the settings say of another program is not for this one.
+        flag("agent.flags", json!(rest), name);
+        flag("agent.type", json!(null), name);
+        flag("agent.model", json!(null), name);
+        flag("agent.promptVia", json!(null), name);
+    }
+    if let Some(model) = &args.model {
+        flag("agent.model", json!(model), "--model");
+    }
+    if let Some(seconds) = args.inactivity_timeout {
+        flag("inactivityTimeoutSeconds", json!(seconds), "--inactivity-timeout");
+    }
+    if args.no_stream_agent_output {
+        flag("streamAgentOutput", json!(false), "--no-stream-agent-output");
+    } else if args.stream_agent_output {
+        flag("streamAgentOutput", json!(true), "--stream-agent-output");
+    }
+    flags.extend(extra);
+    let loaded = config::load(&Sources {
+        project_dir: project.root().to_owned(),
+        settings_path: args.settings.clone(),
+        env: std::env::vars_os().collect(),
+        flags,
+    })?;
+    checks::refuse_what_is_missing(&loaded.settings)?;
+    Ok(loaded)
+}
+
+/// Runs what the spec says, in a project of its own while it lasts.
+fn carry_out(
+    project: &Project,
+    mut spec: RunSpec,
+    settings: &Settings,
+    preface: Vec<Event<'static>>,
+    reporter: Box<dyn Reporter>,
+) -> Result<u8, Error> {
+    let keep = Keep {
+        runs: settings.runs.keep as usize,
+        raw_bytes: u64::from(settings.runs.max_raw_megabytes) * 1024 * 1024,
+    };
+    let mut session = Session::open(project, spec.command, keep)?;
+    spec.run_id.clone_from(&session.run_id);
+    let mut events = std::mem::take(&mut session.preface);
+    events.extend(preface);
+    let finish = driver::run(&spec, &mut session.world, vec![reporter], &events);
+    session.close();
+    Ok(finish.exit_code)
+}
+
+/// The settings that somebody made, in one line, with secrets left out.
+fn merged(loaded: &Loaded) -> String {
+    let Ok(mut document) = serde_json::to_value(&loaded.settings) else { return String::new() };
+    config::secret::redact(&mut document);
+    let made: Vec<String> = config::leaves(&document)
+        .into_iter()
+        .filter(|(key, _)| loaded.is_set(key))
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    if made.is_empty() { "all defaults".to_owned() } else { made.join(" ") }
+}
+
+/// What there is to say before the first iteration.
+fn preface(spec: &RunSpec, loaded: &Loaded) -> Vec<Event<'static>> {
+    let note = |message: String| Event::Note { message: message.into() };
+    let warning = |message: String| Event::Warning { message: message.into() };
+    let mut events: Vec<_> = loaded
+        .files
+        .iter()
+        .map(|path| note(format!("Loading settings from {}", config::display_name(path))))
+        .collect();
+    events.extend(loaded.warnings.iter().cloned().map(warning));
+    events.push(note(format!("Settings: {}", merged(loaded))));
+    let adapter = spec.agent.adapter;
+    if spec.agent.autonomous && adapter.name() != "text" && !adapter.confines_itself() {
+        events.push(warning(format!(
+            "{} runs with its own approval prompts switched off and without a sandbox",
+            adapter.name()
+        )));
+    }
+    events
+}
