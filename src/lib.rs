@@ -7,6 +7,7 @@
 //! - [`config`]: files, environment and flags become settings, and each value's origin is known.
 //! - [`run`]: the engine. A [`run::spec::RunSpec`] says what to do, the driver does it.
 //! - [`agent`]: what is known of each agent: how to start it, how its output becomes events.
+//! - [`sandbox`]: where agents are locked in.
 //! - [`process`]: starting programs and ending them with everything that they started.
 //! - [`state`]: what is kept on disk: locks, journals, runs.
 //! - [`report`]: the faces of a run, all drawn from the same events.
@@ -37,6 +38,13 @@ pub fn main() -> ExitCode {
     let name = args.first().and_then(|name| Path::new(name).file_name());
     if name == Some(OsStr::new(demo::AGENT_NAME)) {
         return ExitCode::from(demo::agent_main(&args[1..]));
+    }
+    #[cfg(target_os = "linux")]
+    if args.get(1).is_some_and(|command| command == sandbox::inside::COMMAND) {
+        return ExitCode::from(sandbox::inside::main(&args[2..]));
+    }
+    if args.get(1).is_some_and(|command| command == sandbox::probe::COMMAND) {
+        return ExitCode::from(sandbox::probe::main(&args[2..]));
     }
     cli::main(args)
 }

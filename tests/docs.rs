@@ -187,9 +187,7 @@ fn spelling(arg: &clap::Arg) -> String {
 
 /// Settings that are understood already and have no effect yet, and what the program says when one is
 /// asked to do something: it refuses, or it has nothing to apply it to.
-const LATER: [(&str, Option<(&str, &str)>); 7] = [
-    ("sandbox.", Some(("RALPH_SANDBOX__BACKEND", "bwrap"))),
-    ("sandbox.required", Some(("RALPH_SANDBOX__REQUIRED", "true"))),
+const LATER: [(&str, Option<(&str, &str)>); 5] = [
     ("agent.responseFilter", Some(("RALPH_AGENT__RESPONSE_FILTER", "."))),
     ("agent.displayFilter", Some(("RALPH_AGENT__DISPLAY_FILTER", "cat"))),
     ("stall.", Some(("RALPH_STALL__ITERATIONS", "3"))),
@@ -233,7 +231,7 @@ fn the_settings_reference_is_what_the_program_reads() {
         "Every key of `.ralph/settings.json`, with the variable that sets it. The words are those of \
          the JSON Schema that `ralph settings --schema` prints. A key under *later* is understood, so \
          that settings can be shared with a newer version, but this version does nothing with it; where \
-         leaving it out could do harm, as with a sandbox, `ralph run` refuses to start. `ralph spawn` and \
+         leaving it out could do harm, `ralph run` refuses to start. `ralph spawn` and \
          `ralph work` are commands that are still to come.\n\n\
          A *duration* is a number of seconds or a text such as `\"90m\"` or `\"1h30m\"`.\n",
     );

@@ -195,6 +195,7 @@ fn driven(claude: &Path, bytes: u64, reporters: Vec<Box<dyn Reporter>>) -> io::R
     let spec = RunSpec {
         command: "run",
         run_id: "bench".to_owned(),
+        sandboxed: false,
         directory: std::env::temp_dir(),
         ralph_dir: std::env::temp_dir(),
         agent: AgentSpec {

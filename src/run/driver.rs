@@ -8,7 +8,7 @@ mod notify;
 mod scm;
 
 use std::borrow::Cow;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::Path;
@@ -22,13 +22,14 @@ use crate::core::prompt::{self, GuardrailFailure};
 use crate::core::text;
 use crate::process::{ChildId, Ended, Launch, Occurrence, Signal};
 use crate::report::Reporter;
+use crate::sandbox::proxy::Refusal;
 
 use super::agent::{AgentTask, Files};
 use super::guardrail::{self, GuardrailTask};
 use super::record::Recorder;
 use super::scm::ScmRun;
 use super::spec::{PromptSource, RunSpec};
-use super::world::{Record, World};
+use super::world::{Part, Record, World};
 
 /// How a run came out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +62,7 @@ pub fn run<W: World>(
         prompt_warned: false,
         finish: None,
         notifiers: Vec::new(),
+        refused: (0, HashSet::new()),
     };
     driver.begin(preface);
     driver.drive()
@@ -92,6 +94,8 @@ struct Driver<'s, W> {
     finish: Option<Finish>,
     /// Commands that tell the user of something, beside the loop.
     notifiers: Vec<ChildId>,
+    /// What was refused in which iteration.
+    refused: (u32, HashSet<Refusal>),
 }
 
 impl<W: World> Driver<'_, W> {
@@ -137,6 +141,7 @@ impl<W: World> Driver<'_, W> {
                 Occurrence::Output(child, stream) => self.output(child, stream, &buf),
                 Occurrence::Ended(child, ended) => self.ended(child, ended),
                 Occurrence::Signal(signal) => self.signal(signal),
+                Occurrence::Called => self.tell_refusals(),
                 Occurrence::Deadline => {}
             }
             // An agent that prints without a pause must not keep time from passing.
@@ -318,6 +323,7 @@ impl<W: World> Driver<'_, W> {
         if self.notifier_ended(child, ended.exit) {
             return;
         }
+        self.tell_refusals();
         self.restore();
         match std::mem::replace(&mut self.task, Task::None) {
             Task::Agent(task) if task.child == child => self.agent_ended(*task, ended, now),
@@ -335,6 +341,28 @@ impl<W: World> Driver<'_, W> {
             }
             other => self.task = other,
         }
+    }
+
+    /// What was asked for from inside the sandbox and refused: each once in an iteration, and no more
+    /// than a person would read.
+    fn tell_refusals(&mut self) {
+        const MOST: usize = 50;
+        self.stamp();
+        let iteration = self.machine.iteration();
+        if self.refused.0 != iteration {
+            self.refused = (iteration, HashSet::new());
+        }
+        for refusal in self.world.refusals() {
+            if self.refused.1.len() < MOST && self.refused.1.insert(refusal.clone()) {
+                self.recorder.record(&Event::NetworkRefused {
+                    host: refusal.host.as_str().into(),
+                    port: refusal.port,
+                    why: refusal.why().into(),
+                    allow: refusal.entry().into(),
+                });
+            }
+        }
+        self.commit();
     }
 
     fn signal(&mut self, signal: Signal) {
@@ -400,7 +428,7 @@ impl<W: World> Driver<'_, W> {
             purpose,
             stream: agent.stream,
             autonomous: agent.autonomous,
-            sandboxed: false,
+            sandboxed: spec.sandboxed,
             prompt_via: agent.prompt_via,
             prompt: &prompt,
             prompt_file: &prompt_file,
@@ -437,8 +465,10 @@ impl<W: World> Driver<'_, W> {
             keep_background: agent.keep_background,
             spare: false,
         };
-        let (child, pid) = self.world.start(&launch).map_err(|err| Input::AgentNotStarted {
-            message: not_started(spec, &err, invocation.prompt_via, prompt.len()),
+        let (child, pid) = self.world.start_inside(Part::Agent, &launch).map_err(|err| {
+            Input::AgentNotStarted {
+                message: not_started(spec, &err, invocation.prompt_via, prompt.len()),
+            }
         })?;
         let argv = argv(&invocation.program, &invocation.args, &prompt);
         self.recorder.record(&Event::AgentStarted { purpose, pid, argv });
@@ -531,7 +561,7 @@ impl<W: World> Driver<'_, W> {
         let args = [OsString::from("-c"), OsString::from(&spec.command)];
         let launch = plain_launch(&self.spec.directory, OsStr::new("sh"), &args, &env);
         let max_chars = self.spec.output_truncate_chars;
-        match self.world.start(&launch) {
+        match self.world.start_inside(Part::Check, &launch) {
             Ok((child, _)) => {
                 let started = self.world.now().mono_ms;
                 let task = GuardrailTask::new(child, index, started, log, max_chars);

@@ -16,6 +16,8 @@ pub struct RunSpec {
     pub run_id: String,
     /// Where agent, guardrails and SCM work.
     pub directory: PathBuf,
+    /// The agent is started inside a sandbox.
+    pub sandboxed: bool,
     /// Where logs and prompt files go.
     pub ralph_dir: PathBuf,
     pub agent: AgentSpec,

@@ -24,6 +24,7 @@ mod failures;
 mod loops;
 mod processes;
 mod prompts;
+mod sandbox;
 
 /// Dollars for a million tokens.
 struct Price {

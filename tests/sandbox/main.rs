@@ -2,4 +2,10 @@
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "all of this is a test")]
 
+#[path = "../support/mod.rs"]
+mod support;
+
+mod attacker;
+mod escapes;
 mod proxy;
+mod runs;

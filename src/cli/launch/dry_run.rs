@@ -8,9 +8,10 @@ use crate::core::event::Purpose;
 use crate::core::text;
 use crate::error::Error;
 use crate::run::spec::{PromptSource, RunSpec};
+use crate::sandbox::choice::Choice;
 
 /// Tells what would be run.
-pub(super) fn dry_run(spec: &RunSpec, loaded: &Loaded) -> Result<u8, Error> {
+pub(super) fn dry_run(spec: &RunSpec, choice: &Choice, loaded: &Loaded) -> Result<u8, Error> {
     let agent = &spec.agent;
     let (prompt, source) = match &spec.prompt {
         PromptSource::Text(prompt) => (prompt.clone(), "--prompt".to_owned()),
@@ -27,7 +28,7 @@ pub(super) fn dry_run(spec: &RunSpec, loaded: &Loaded) -> Result<u8, Error> {
         purpose: Purpose::Work,
         stream: agent.stream,
         autonomous: agent.autonomous,
-        sandboxed: false,
+        sandboxed: spec.sandboxed,
         prompt_via: agent.prompt_via,
         prompt: "<prompt>",
         prompt_file: Path::new(".ralph/prompt_001.txt"),
@@ -58,6 +59,12 @@ pub(super) fn dry_run(spec: &RunSpec, loaded: &Loaded) -> Result<u8, Error> {
         ("Complete", format!("when it says {}", spec.completion.describe())),
         ("Limit", format!("{} iterations", spec.rules.max_iterations)),
     ];
+    let sandbox = match choice {
+        Choice::None => "none".to_owned(),
+        Choice::Found(sandbox) => format!("{}, tried out just now", sandbox.backend().name()),
+        Choice::Without(_) => "none, because none works here".to_owned(),
+    };
+    rows.push(("Sandbox", sandbox));
     for guardrail in &spec.guardrails {
         let action = guardrail.fail_action.as_str();
         rows.push(("Guardrail", format!("{} (if it fails: {action})", guardrail.command)));

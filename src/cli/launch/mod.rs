@@ -6,6 +6,7 @@
 
 mod agent;
 mod checks;
+mod confine;
 mod dry_run;
 mod faces;
 pub(super) mod prompt;
@@ -13,6 +14,7 @@ pub(super) mod rules;
 
 use serde_json::json;
 
+use crate::config::settings::SandboxBackend;
 use crate::config::{self, Flag, Loaded, Settings, Sources};
 use crate::core::completion::Rule;
 use crate::core::event::Event;
@@ -22,6 +24,7 @@ use crate::report::{Pace, Reporter};
 use crate::run::driver;
 use crate::run::session::{Keep, Session};
 use crate::run::spec::{PromptSource, RunSpec};
+use crate::sandbox::choice::Choice;
 use crate::state::project::Project;
 
 pub(super) use self::faces::{reporter, style};
@@ -48,6 +51,8 @@ pub(super) struct Defaults {
     pub(super) agent: Option<&'static str>,
     /// Something other than guardrails can veto a completion.
     pub(super) gates: bool,
+    /// What the agent is locked in.
+    pub(super) sandbox: SandboxBackend,
 }
 
 impl Defaults {
@@ -64,6 +69,7 @@ impl Defaults {
         inactivity_fails: true,
         agent: None,
         gates: false,
+        sandbox: SandboxBackend::None,
     };
 }
 
@@ -89,6 +95,7 @@ impl Start<'_> {
             command,
             run_id: String::new(),
             directory: project.root().to_owned(),
+            sandboxed: false,
             ralph_dir: project.ralph_dir(),
             agent: agent::spec(project, settings, &args.agent_command, command, defaults.agent)?,
             prompt,
@@ -107,20 +114,22 @@ impl Start<'_> {
     ///
     /// # Errors
     /// Whatever keeps the run from starting. What happens after that is an event, and an exit code.
-    pub(super) fn carry_out(&self, spec: RunSpec) -> Result<u8, Error> {
+    pub(super) fn carry_out(&self, mut spec: RunSpec) -> Result<u8, Error> {
         let Start { project, args, loaded, .. } = *self;
         let unsaved = match &spec.scm {
             Some(scm) => scm.check(project.root())?,
             None => None,
         };
         checks::refuse_unkeepable_budgets(&spec)?;
+        let choice = confine::choose(&mut spec, project, self)?;
         if args.dry_run {
-            return dry_run::dry_run(&spec, loaded);
+            return dry_run::dry_run(&spec, &choice, loaded);
         }
         let mut preface = preface(&spec, loaded);
+        preface.extend(confine::tell(&choice, &spec, &loaded.settings));
         preface.extend(unsaved.map(|message| Event::Warning { message: message.into() }));
         let reporter = reporter(args.output, style(args, &loaded.settings), Pace::OfRun);
-        carry_out(project, spec, &loaded.settings, preface, reporter)
+        carry_out(project, spec, &loaded.settings, choice, preface, reporter)
     }
 }
 
@@ -133,6 +142,7 @@ pub(in crate::cli) fn load(
     args: &LoopArgs,
     extra: Vec<Flag>,
 ) -> Result<Loaded, Error> {
+    let planted = confine::sweep();
     checks::refuse_file_in_our_place(project)?;
     checks::refuse_hidden_settings(project, args)?;
     let mut flags = Vec::new();
@@ -165,13 +175,25 @@ pub(in crate::cli) fn load(
     } else if args.stream_agent_output {
         flag("streamAgentOutput", json!(true), "--stream-agent-output");
     }
+    if args.no_sandbox {
+        flag("sandbox.backend", json!("none"), "--no-sandbox");
+        flag("sandbox.required", json!(false), "--no-sandbox");
+    } else if let Some(backend) = &args.sandbox {
+        // Without a name it is any, but one there has to be.
+        let any = backend.is_empty();
+        flag("sandbox.backend", json!(if any { "auto" } else { backend }), "--sandbox");
+        if any {
+            flag("sandbox.required", json!(true), "--sandbox");
+        }
+    }
     flags.extend(extra);
-    let loaded = config::load(&Sources {
+    let mut loaded = config::load(&Sources {
         project_dir: project.root().to_owned(),
         settings_path: args.settings.clone(),
         env: std::env::vars_os().collect(),
         flags,
     })?;
+    loaded.warnings.extend(planted);
     checks::refuse_what_is_missing(&loaded.settings)?;
     Ok(loaded)
 }
@@ -181,6 +203,7 @@ fn carry_out(
     project: &Project,
     mut spec: RunSpec,
     settings: &Settings,
+    choice: Choice,
     preface: Vec<Event<'static>>,
     reporter: Box<dyn Reporter>,
 ) -> Result<u8, Error> {
@@ -189,6 +212,9 @@ fn carry_out(
         raw_bytes: u64::from(settings.runs.max_raw_megabytes) * 1024 * 1024,
     };
     let mut session = Session::open(project, spec.command, keep)?;
+    if let Choice::Found(sandbox) = choice {
+        session.world.confine(sandbox, settings.sandbox.guardrails);
+    }
     spec.run_id.clone_from(&session.run_id);
     let mut events = std::mem::take(&mut session.preface);
     events.extend(preface);
@@ -221,7 +247,8 @@ fn preface(spec: &RunSpec, loaded: &Loaded) -> Vec<Event<'static>> {
     events.extend(loaded.warnings.iter().cloned().map(warning));
     events.push(note(format!("Settings: {}", merged(loaded))));
     let adapter = spec.agent.adapter;
-    if spec.agent.autonomous && adapter.name() != "text" && !adapter.confines_itself() {
+    let open = spec.agent.autonomous && !spec.sandboxed;
+    if open && adapter.name() != "text" && !adapter.confines_itself() {
         events.push(warning(format!(
             "{} runs with its own approval prompts switched off and without a sandbox",
             adapter.name()

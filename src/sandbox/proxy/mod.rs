@@ -21,6 +21,7 @@ use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::thread::JoinHandle;
 
 pub use resolve::Resolver;
+pub(super) use serve::MAX_LISTENERS;
 
 use super::hosts::AllowList;
 
