@@ -11,6 +11,7 @@
 //! - [`process`]: starting programs and ending them with everything that they started.
 //! - [`state`]: what is kept on disk: locks, journals, runs.
 //! - [`report`]: the faces of a run, all drawn from the same events.
+//! - [`policy`]: the blocklist: what a tool call is about to do, and whether it may.
 //! - [`core`]: the decisions, in plain data: the loop's machine, events, completion, prompts.
 //! - [`demo`]: a project and an agent to look at.
 //!
@@ -22,6 +23,7 @@ pub mod config;
 pub mod core;
 pub mod demo;
 pub mod error;
+pub mod policy;
 pub mod process;
 pub mod report;
 pub mod run;

@@ -440,6 +440,9 @@ fn timeless(text: &str) -> Result<String> {
         r"|\b(msg|toolu|call|req|resp|rs|fc|ctc)_[0-9a-f]{20,}",
         r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*Z",
         r"|cc-socks/\d+|(?<=tasks/)\w+|\b0[0-9a-z]{8}-[0-9a-f]{8}\b",
+        // Of cline, opencode and gemini; and where a program that is one file has its parts.
+        r"|\b(agent|conv)_\d{13}_\w+|\b(ses|prt|msg)_[0-9a-f]{12}\w{14}\b|\b[0-9a-f]{40}\b",
+        r"|_\d{13}_\d+\b|(?<=/\$bunfs/)(root|home/user)(?=/)",
         // Tasks of claude, and when a limit ends, in the words of claude and of codex.
         r"|\b[ab][0-9a-z]{8}\b|\ba[0-9a-f]{16}\b",
         r"|(?<=resets )\d+(:\d\d)?[ap]m|(?<=try again at )[^.]*|(?<=only ~)\d+",
@@ -464,7 +467,7 @@ fn forget(value: &mut Value) {
         Value::Object(object) => {
             for (key, value) in object.iter_mut() {
                 let key = key.to_ascii_lowercase();
-                let times = ["_ms", "resetsat", "end_time", "_pid"];
+                let times = ["_ms", "durationms", "resetsat", "end_time", "_pid"];
                 if times.iter().any(|end| key.ends_with(end)) {
                     *value = json!("*");
                 } else {
@@ -474,6 +477,8 @@ fn forget(value: &mut Value) {
             object.sort_keys();
         }
         Value::Array(list) => list.iter_mut().for_each(forget),
+        // Milliseconds since 1970.
+        Value::Number(number) if number.as_u64() > Some(1_600_000_000_000) => *value = json!("*"),
         _ => {}
     }
 }

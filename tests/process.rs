@@ -152,10 +152,20 @@ fn run(system: &mut System, script: &Script) -> (Heard, Ended) {
 }
 
 fn alive(pid: u32) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
-        let state = stat.rsplit(')').next().unwrap_or_default().trim_start();
-        !state.starts_with(['Z', 'X'])
-    })
+    state(pid).is_some_and(|state| !['Z', 'X'].contains(&state))
+}
+
+/// What a process does, in the kernel's letters.
+fn state(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit(')').next()?.trim_start().chars().next()
+}
+
+/// How many threads of this process do nothing but read.
+fn pumps() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm"));
+    tasks.flatten().filter_map(|task| name(task).ok()).filter(|name| name == "pump\n").count()
 }
 
 fn eventually(what: &str, condition: impl Fn() -> bool) {
@@ -468,6 +478,41 @@ cases! {
         );
         assert_eq!(ended, PLAIN);
         assert_eq!((heard.stdout.len(), heard.stderr.len()), (50_000_000, 3_000_000));
+    }
+
+    fn a_flood_is_read_by_a_second_thread_and_nothing_of_it_is_lost() {
+        let mut system = System::new().unwrap();
+        let (_, pid) = sh("exec seq 3000000").start(&mut system);
+        let mut heard = Heard::default();
+        let mut buf = Vec::new();
+        let mut pumped = false;
+        let ended = loop {
+            match system.wait(None, &mut buf) {
+                Occurrence::Output(_, stream) => heard.take(stream, &buf),
+                Occurrence::Ended(_, ended) => break ended,
+                other => panic!("{other:?}"),
+            }
+            pumped |= pumps() > 0;
+            // Whoever reads slowly finds the pipe full.
+            eventually("the pipe is full or the child is gone", || state(pid) != Some('R'));
+        };
+        assert_eq!(ended, PLAIN);
+        assert!(pumped, "nobody helped");
+        let expected: String = (1..=3_000_000).map(|n| format!("{n}\n")).collect();
+        assert!(heard.text() == expected, "{} bytes of {}", heard.stdout.len(), expected.len());
+        assert_eq!(pumps(), 0);
+    }
+
+    fn a_flood_from_the_background_keeps_nobody() {
+        let mut system = System::new().unwrap();
+        let script = sh("trap '' HUP TERM; yes & echo tool=$!; i=0; while [ $i -lt 300 ]; do i=$((i+1)); echo $i; done");
+        let (heard, ended) = run(&mut system, &script);
+        assert_eq!(ended.leftovers.len(), 1, "{ended:?}");
+        let tool = heard.stdout.split(|byte| *byte == b'\n').find_map(|line| {
+            std::str::from_utf8(line).ok()?.strip_prefix("tool=")?.parse().ok()
+        });
+        assert!(!alive(tool.unwrap()));
+        assert_eq!(pumps(), 0);
     }
 
     fn what_cannot_be_started_says_why() {

@@ -42,7 +42,15 @@ impl World for NullWorld {
         Err(io::ErrorKind::Unsupported.into())
     }
 
+    fn read_tasks(&mut self, _path: &Path) -> io::Result<Vec<u8>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     fn write(&mut self, _path: &Path, bytes: &[u8]) -> io::Result<()> {
+        self.nowhere.write_all(bytes)
+    }
+
+    fn save(&mut self, _path: &Path, bytes: &[u8]) -> io::Result<()> {
         self.nowhere.write_all(bytes)
     }
 

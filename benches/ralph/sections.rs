@@ -215,6 +215,7 @@ fn driven(claude: &Path, bytes: u64, reporters: Vec<Box<dyn Reporter>>) -> io::R
         guardrails: Vec::new(),
         output_truncate_chars: 5000,
         scm: None,
+        tasks: None,
         rules: rules(),
         notify: None,
     };

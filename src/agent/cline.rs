@@ -16,10 +16,9 @@ use std::borrow::Cow;
 use serde::Deserialize;
 
 use super::json::{Count, Raw, RawText, Size, Str, lenient};
-use super::messages::{key_values, summary, tool_output};
 use super::structured::{LineParser, Read, Structured};
 use super::text::{PlainReader, Words};
-use super::tools::{End, Tools};
+use super::tools::{End, Tools, key_values, summary, tool_output};
 use super::{
     Adapter, Emit, Invocation, PREVIEW_CHARS, PromptVia, Reader, Request, api, failure, one_line,
     plain, sets, with_remedy,
@@ -212,7 +211,7 @@ impl AgentEvents {
         let subagent = !self.running.is_empty();
         let mut end = tool_end(event.output);
         end.failed |= event.error.is_some_and(|error| !error.is_null());
-        end.denied = end.failed && end.preview.contains("Tool approval");
+        end.denied = end.failed && DENIALS.iter().any(|words| end.preview.contains(words));
         self.tools.ended(id, end, subagent, emit);
     }
 
@@ -256,6 +255,10 @@ impl AgentEvents {
         with_remedy(failure, REMEDY)
     }
 }
+
+/// Words in the error of a tool that was not run for want of permission: through the daemon, and
+/// without it.
+const DENIALS: [&str; 2] = ["Tool approval", "requires approval in a TTY session"];
 
 /// What to do about credentials.
 const REMEDY: &str = "run `cline auth`, or check the key that it was given";

@@ -9,9 +9,9 @@ use jiff::Zoned;
 use serde::Deserialize;
 
 use super::json::{Count, Raw, RawText, Size, Str, lenient};
-use super::messages::{key_values, tool_output};
 use super::structured::{LineParser, Read, Structured};
 use super::text::{PlainReader, Words};
+use super::tools::{key_values, tool_output};
 use super::{
     Adapter, Emit, Invocation, PREVIEW_CHARS, PromptVia, Reader, Request, failure, one_line, reset,
     sets,

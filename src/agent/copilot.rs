@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::json::{Count, Raw, RawText, Str, lenient};
-use super::messages::{summary, todo_items, tool_output};
+use super::messages::todo_items;
 use super::structured::{LineParser, Read, Structured};
 use super::text::{PlainReader, Words};
-use super::tools::{End, Tools};
+use super::tools::{End, Tools, summary, tool_output};
 use super::{
     Adapter, Emit, Invocation, PREVIEW_CHARS, PromptVia, Reader, Request, api, failure, one_line,
     plain, sets,
@@ -89,6 +89,8 @@ struct SessionEvents {
     status: u64,
     /// The error that the result will refer to.
     error: Option<Failure>,
+    /// The latest message is [`BLOCKED`].
+    blocked: bool,
 }
 
 impl LineParser for SessionEvents {
@@ -146,7 +148,13 @@ impl LineParser for SessionEvents {
                     emit(Event::Thinking { text: text.text(), joined: false, subagent });
                 }
                 if let Some(text) = data.content.filter(|text| !text.is_empty()) {
-                    emit(Event::Text { text: text.text(), joined: false, subagent });
+                    let text = text.text();
+                    self.blocked = !subagent && text == BLOCKED;
+                    if self.blocked {
+                        emit(Event::Notice { text });
+                    } else {
+                        emit(Event::Text { text, joined: false, subagent });
+                    }
                 }
             }
             "assistant.reasoning" => {
@@ -207,11 +215,13 @@ impl LineParser for SessionEvents {
                 if let Some(id) = line.session {
                     emit(Event::Session { id: Some(id.0), model: None });
                 }
-                let failure = (code != 0.0).then(|| {
-                    self.error.take().unwrap_or_else(|| {
+                let failure = if code != 0.0 {
+                    Some(self.error.take().unwrap_or_else(|| {
                         failure(FailureKind::Other, "copilot failed and did not say why")
-                    })
-                });
+                    }))
+                } else {
+                    self.blocked.then(|| failure(FailureKind::Refusal, BLOCKED))
+                };
                 emit(Event::Result { failure, usage: None, turns: None });
                 return Read::Verdict;
             }
@@ -255,6 +265,10 @@ impl SessionEvents {
         self.tools.ended(id, End { failed, denied, size, preview }, subagent, emit);
     }
 }
+
+/// What copilot puts into the model's mouth when the service kept an answer back.
+const BLOCKED: &str =
+    "The model returned no content because the response was blocked by content filtering.";
 
 /// What copilot's last words mean when there was no result.
 fn explain(words: &Words<'_>) -> Option<Failure> {

@@ -7,10 +7,10 @@
 use serde::Deserialize;
 
 use super::json::{Count, Raw, RawText, Str, lenient};
-use super::messages::{summary, todo_items, tool_output};
+use super::messages::todo_items;
 use super::structured::{LineParser, Read, Structured};
 use super::text::{PlainReader, Words};
-use super::tools::{End, Tools};
+use super::tools::{End, Tools, summary, tool_output};
 use super::{
     Adapter, Emit, Invocation, PREVIEW_CHARS, PromptVia, Reader, Request, api, failure, one_line,
     plain, sets, with_remedy,

@@ -13,10 +13,12 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use memchr::{memchr, memchr_iter};
+use memchr::memchr_iter;
 use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
+
+use super::scan::{find, find_closing_quote};
 
 /// A value as it is written in the document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,11 +52,13 @@ impl<'a> Raw<'a> {
 
     /// The count that this is; anything but a number counts as nothing.
     pub(crate) fn count(self) -> u64 {
+        // Nineteen digits always fit.
+        if self.0.len() <= 19 && self.0.iter().all(u8::is_ascii_digit) {
+            return self.0.iter().fold(0, |count, digit| count * 10 + u64::from(digit - b'0'));
+        }
         let text = std::str::from_utf8(self.0).unwrap_or_default();
-        text.parse().unwrap_or_else(|_| {
-            // A cast from a float saturates, and takes what is not a number for 0.
-            text.parse::<f64>().unwrap_or_default() as u64
-        })
+        // A cast from a float saturates, and takes what is not a number for 0.
+        text.parse().unwrap_or_else(|_| text.parse::<f64>().unwrap_or_default() as u64)
     }
 
     /// Hands the members of an object to `each`: the key as it is written, and the value. `None` if
@@ -197,14 +201,14 @@ fn value_end(bytes: &[u8], mut at: usize) -> Option<usize> {
         b'{' | b'[' => {
             let mut depth = 0usize;
             loop {
-                match bytes.get(at)? {
+                at = find(bytes, at, *b"\"{}[]")?;
+                match bytes[at] {
                     b'"' => {
                         at = string_end(bytes, at)?;
                         continue;
                     }
                     b'{' | b'[' => depth += 1,
-                    b'}' | b']' => depth -= 1,
-                    _ => {}
+                    _ => depth -= 1,
                 }
                 at += 1;
                 if depth == 0 {
@@ -229,37 +233,7 @@ fn string_end(bytes: &[u8], at: usize) -> Option<usize> {
     if bytes.get(at) != Some(&b'"') {
         return None;
     }
-    let start = at + 1;
-    let mut from = start;
-    loop {
-        let quote = from + find_quote(&bytes[from..])?;
-        // A quote after an odd number of backslashes belongs to the string. Looking back costs less
-        // than stopping at every escape: most of them are line ends.
-        let backslashes =
-            bytes[start..quote].iter().rev().take_while(|byte| **byte == b'\\').count();
-        if backslashes % 2 == 0 {
-            return Some(quote + 1);
-        }
-        from = quote + 1;
-    }
-}
-
-/// Most strings are keys, ids and words, which are over before a search that is made for long
-/// distances has begun; so the first bytes are looked at eight at a time.
-fn find_quote(bytes: &[u8]) -> Option<usize> {
-    const QUOTES: u64 = u64::from_ne_bytes([b'"'; 8]);
-    const ONES: u64 = u64::from_ne_bytes([1; 8]);
-    const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
-    let (words, _) = bytes.as_chunks::<8>();
-    for (nth, word) in words.iter().take(5).enumerate() {
-        let zero_where_quote = u64::from_le_bytes(*word) ^ QUOTES;
-        let found = zero_where_quote.wrapping_sub(ONES) & !zero_where_quote & HIGH;
-        if found != 0 {
-            return Some(nth * 8 + found.trailing_zeros() as usize / 8);
-        }
-    }
-    let near = words.len().min(5) * 8;
-    memchr(b'"', &bytes[near..]).map(|at| near + at)
+    find_closing_quote(bytes, at + 1).map(|quote| quote + 1)
 }
 
 /// A short string of a known form: an id, a name, a keyword. Borrowed if it holds no escapes, which
@@ -400,7 +374,7 @@ impl Tally {
 
 /// Resolves the escapes of at most `max` characters.
 fn resolve(raw: &[u8], max: usize) -> Cow<'_, str> {
-    let Some(first) = memchr(b'\\', raw) else {
+    let Some(first) = find(raw, 0, [b'\\']) else {
         return match utf8(raw) {
             Cow::Borrowed(text) => Cow::Borrowed(head(text, max)),
             Cow::Owned(text) => Cow::Owned(head(&text, max).to_owned()),
@@ -429,14 +403,9 @@ fn resolve(raw: &[u8], max: usize) -> Cow<'_, str> {
             out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
         }
         rest = &rest[length..];
-        plain = memchr(b'\\', rest).unwrap_or(rest.len());
+        plain = find(rest, 0, [b'\\']).unwrap_or(rest.len());
     }
-    let mut text = match String::from_utf8(out) {
-        Ok(text) => text,
-        Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
-    };
-    text.truncate(head(&text, max).len());
-    Cow::Owned(text)
+    Cow::Owned(head(&utf8(&out), max).to_owned())
 }
 
 /// How many characters begin in these bytes. Of bytes that are no text it may be fewer than are made
@@ -447,7 +416,7 @@ fn characters(bytes: &[u8]) -> usize {
 
 /// The same as `String::from_utf8_lossy`, which takes a multiple of the time where nothing is wrong.
 pub(crate) fn utf8(bytes: &[u8]) -> Cow<'_, str> {
-    match std::str::from_utf8(bytes) {
+    match simdutf8::basic::from_utf8(bytes) {
         Ok(text) => Cow::Borrowed(text),
         Err(_) => String::from_utf8_lossy(bytes),
     }
@@ -586,8 +555,12 @@ mod tests {
             ("[1,[2]]", 0),
             ("{\"a\":1}", 0),
             ("1e300", u64::MAX),
+            ("9999999999999999999", 9_999_999_999_999_999_999),
+            ("18446744073709551615", u64::MAX),
+            ("99999999999999999999", u64::MAX),
         ] {
             assert_eq!(serde_json::from_str::<Count>(json).unwrap(), Count(count), "{json}");
+            assert_eq!(Raw(json.as_bytes()).count(), count, "{json}");
         }
     }
 

@@ -16,6 +16,7 @@ mod messages;
 mod opencode;
 mod qwen;
 mod reset;
+mod scan;
 mod structured;
 mod text;
 mod tools;

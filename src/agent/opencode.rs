@@ -8,15 +8,15 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::json::{Count, Raw, RawText, Size, Str, lenient};
-use super::messages::{summary, todo_items, tool_output};
+use super::messages::todo_items;
 use super::structured::{LineParser, Read, Structured};
 use super::text::{PlainReader, Words};
-use super::tools::{End, Tools};
+use super::tools::{End, Tools, summary, tool_output};
 use super::{
     Adapter, Emit, Invocation, PromptVia, Reader, Request, api, failure, one_line, plain, sets,
     with_remedy,
 };
-use crate::core::event::{Event, Failure, FailureKind, Usage};
+use crate::core::event::{Event, Exit, Failure, FailureKind, Usage};
 
 /// The adapter for `opencode`.
 #[derive(Debug)]
@@ -47,6 +47,9 @@ impl Adapter for Opencode {
         }
         invocation.model(request, flags, &["-m", "--model"]);
         invocation.args(flags);
+        // A library for the search of its interface for people, of which it would leave a copy of
+        // 5.6 MB among the temporary files with each start.
+        invocation.env.push(("OPENCODE_DISABLE_FFF", "1".into()));
         if let Some(prompt) = invocation.prompt_words(request) {
             invocation.args(["--", &*prompt]);
         }
@@ -73,6 +76,15 @@ struct Parts {
     tools: Tools,
     used: Usage,
     steps: u32,
+    /// How often it was told that its context is full since it last came any further. The first time
+    /// is no verdict yet: it makes a summary and goes on with that. If the prompt itself is too long,
+    /// it does so for ever, so that the second time is one, and it is not waited for what comes then.
+    overflows: u32,
+    overflow: Option<Failure>,
+    /// The tool that nobody allowed in this step. It ends after that, as if all were well.
+    rejected: Option<String>,
+    /// The next step is a summary of the conversation, to go on with.
+    compacting: bool,
 }
 
 impl LineParser for Parts {
@@ -88,12 +100,16 @@ impl LineParser for Parts {
         // A subagent works in a session of its own.
         let subagent = session != self.session;
         match (&*line.kind, &line.part) {
-            ("step_start", _) => Read::Understood,
-            ("text", Some(part)) => {
-                let text = part.text.map(RawText::text).unwrap_or_default();
-                if !text.is_empty() {
-                    emit(Event::Text { text, joined: false, subagent });
+            ("step_start", _) => {
+                self.rejected = None;
+                if !subagent && !self.compacting {
+                    self.overflow = None;
+                    self.overflows = 0;
                 }
+                Read::Understood
+            }
+            ("text", Some(part)) => {
+                self.text(part, subagent, emit);
                 Read::Understood
             }
             ("reasoning", Some(part)) => {
@@ -108,27 +124,67 @@ impl LineParser for Parts {
             ("error", _) => {
                 let error: ErrorObject<'_> = lenient(line.error);
                 let failure = error.failure(line.timestamp.0);
-                if subagent {
-                    emit(Event::Notice { text: one_line(&failure.message).into() });
-                    return Read::Understood;
-                }
-                emit(Event::Result {
-                    failure: Some(failure),
-                    usage: self.usage(),
-                    turns: Some(self.steps),
-                });
-                Read::Verdict
+                self.error(failure, subagent, emit)
             }
             _ => Read::Unknown,
         }
     }
 
     fn explain(&self, words: &Words<'_>) -> Option<Failure> {
-        explain(words)
+        self.overflow.clone().or_else(|| explain(words))
+    }
+
+    fn reconsider(&self, _exit: Option<Exit>) -> Option<Failure> {
+        self.overflow.clone()
     }
 }
 
 impl Parts {
+    fn text(&mut self, part: &Part<'_>, subagent: bool, emit: &mut Emit<'_>) {
+        let text = part.text.map(RawText::text).unwrap_or_default();
+        if text.is_empty() {
+            return;
+        }
+        if !part.synthetic {
+            return if self.compacting && !subagent {
+                emit(Event::Thinking { text, joined: false, subagent });
+            } else {
+                emit(Event::Text { text, joined: false, subagent });
+            };
+        }
+        // The program's own words to the model.
+        let metadata: Metadata = lenient(part.metadata);
+        if metadata.compaction_continue && !subagent {
+            // Only now it is clear what the step before was.
+            let reason = "the agent's context was compacted: its last words were a summary";
+            emit(Event::Retracted { reason: reason.into() });
+        }
+        emit(Event::Notice { text: one_line(&text).into() });
+    }
+
+    fn error(&mut self, failure: Failure, subagent: bool, emit: &mut Emit<'_>) -> Read {
+        if !subagent && failure.kind == FailureKind::Context {
+            self.compacting = true;
+            self.overflows += 1;
+            if self.overflows != 2 {
+                emit(Event::Notice { text: one_line(&failure.message).into() });
+                self.overflow = (self.overflows == 1).then_some(failure);
+                return Read::Understood;
+            }
+            self.overflow = None;
+        }
+        if subagent {
+            emit(Event::Notice { text: one_line(&failure.message).into() });
+            return Read::Understood;
+        }
+        emit(Event::Result {
+            failure: Some(failure),
+            usage: self.usage(),
+            turns: Some(self.steps),
+        });
+        Read::Verdict
+    }
+
     fn tool(&mut self, part: &Part<'_>, subagent: bool, emit: &mut Emit<'_>) -> Read {
         let state: ToolState<'_> = lenient(part.state);
         let id = part.call.as_deref().unwrap_or_default();
@@ -138,6 +194,9 @@ impl Parts {
         let failed = state.status.as_deref() == Some("error");
         let metadata: Metadata = lenient(state.metadata);
         let error = state.error.map(RawText::text).unwrap_or_default();
+        if failed && !subagent && error.contains(REJECTED) {
+            self.rejected = Some(name.to_owned());
+        }
         let (size, preview) = match state.error.filter(|_| failed) {
             Some(error) => (error.size(), error.head(super::PREVIEW_CHARS)),
             None => state.output.map_or((Size::default(), "".into()), |raw| tool_output(Some(raw))),
@@ -166,8 +225,20 @@ impl Parts {
             return Read::Understood;
         }
         self.steps += 1;
+        if std::mem::take(&mut self.compacting) {
+            return Read::Understood;
+        }
         let failure = match part.reason.as_deref().unwrap_or("unknown") {
-            "tool-calls" | "unknown" => return Read::Understood,
+            "tool-calls" | "unknown" => match self.rejected.take() {
+                Some(tool) => Some(failure(
+                    FailureKind::Other,
+                    format!(
+                        "opencode stopped, because nobody allowed it to use {tool} (allow that in \
+                         opencode's settings, or set \"agent\": {{\"autonomous\": true}})"
+                    ),
+                )),
+                None => return Read::Understood,
+            },
             "content-filter" => Some(failure(
                 FailureKind::Refusal,
                 "the answer was stopped by the provider's content filter",
@@ -194,7 +265,8 @@ const REMEDY: &str =
     "run `opencode auth login`, or check the provider's key in opencode's settings";
 
 /// Words in the error of a tool that the user's permissions, or the user, refused.
-const DENIALS: [&str; 2] = ["rejected permission", "prevents you from using this specific tool"];
+const DENIALS: [&str; 2] = [REJECTED, "prevents you from using this specific tool"];
+const REJECTED: &str = "rejected permission";
 
 /// What opencode's last words mean when it said nothing on standard output.
 fn explain(words: &Words<'_>) -> Option<Failure> {
@@ -229,6 +301,10 @@ struct Line<'a> {
 struct Part<'a> {
     #[serde(borrow)]
     text: Option<RawText<'a>>,
+    /// The program said it, not the model.
+    #[serde(default)]
+    synthetic: bool,
+    metadata: Option<Raw<'a>>,
     tool: Option<Str<'a>>,
     #[serde(rename = "callID")]
     call: Option<Str<'a>>,
@@ -248,9 +324,12 @@ struct ToolState<'a> {
     metadata: Option<Raw<'a>>,
 }
 
+/// What goes with a tool's result, or with a text.
 #[derive(Deserialize, Default)]
+#[serde(default)]
 struct Metadata {
     exit: Option<f64>,
+    compaction_continue: bool,
 }
 
 #[derive(Deserialize, Default)]

@@ -4,14 +4,18 @@
 //! made from it; a file per command turns what was said into a call.
 
 mod agents;
+mod archive;
 mod demo;
 mod doctor;
 pub mod init;
 mod launch;
+mod new;
 mod run;
 mod runs;
 mod sandbox;
 pub mod settings;
+mod tasks;
+mod work;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -61,6 +65,22 @@ pub enum Command {
     /// Run the agent until it answers with the completion response and all guardrails pass.
     #[command(after_help = RUN_EXAMPLES)]
     Run(Box<RunArgs>),
+
+    /// Work off a task list, one story an iteration, until every story passes.
+    #[command(after_help = work::EXAMPLES)]
+    Work(Box<work::WorkArgs>),
+
+    /// Write the documents of a task list: requirements, stories, progress, prompt.
+    #[command(after_help = new::EXAMPLES)]
+    New(new::NewArgs),
+
+    /// Show the stories of the task list, what is next, and change them.
+    #[command(after_help = tasks::EXAMPLES)]
+    Tasks(tasks::TasksArgs),
+
+    /// Set the documents of finished work aside, begin anew, and commit that.
+    #[command(after_help = archive::EXAMPLES)]
+    Archive(archive::ArchiveArgs),
 
     /// Ask a few questions and write `.ralph/settings.json`.
     #[command(after_help = INIT_EXAMPLES)]
@@ -422,6 +442,10 @@ fn dispatch(cli: Cli) -> Result<u8, Error> {
     let project = || project(&cli.place);
     match cli.command {
         Command::Run(args) => run::run(&project()?, &args, Vec::new()),
+        Command::Work(args) => work::work(&project()?, &args),
+        Command::New(args) => new::new(&project()?, &args),
+        Command::Tasks(args) => tasks::tasks(&project()?, &args),
+        Command::Archive(args) => archive::archive(&project()?, &args),
         Command::Init => {
             let project_dir = project()?.root().to_owned();
             init::init(&init::InitOptions { project_dir })

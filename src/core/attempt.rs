@@ -22,7 +22,9 @@ pub fn classify(facts: &Facts<'_>) -> Class {
         Some(EndCause::Inactivity | EndCause::IterationTimeout) => return Class::TimedOut,
         Some(EndCause::Budget | EndCause::IterationBudget) => return Class::Limited,
         // It had given its result, so that the result counts and not the way it was ended.
-        Some(EndCause::ResultGrace) => return by_result(facts.result.flatten(), facts.active),
+        Some(EndCause::ResultGrace | EndCause::Refused) => {
+            return by_result(facts.result.flatten(), facts.active);
+        }
         None => {}
     }
     if let Some(Some(failure)) = facts.result {
@@ -57,6 +59,7 @@ mod tests {
         let failure = |kind| Failure { kind, message: String::new(), resets_at: None };
         let limit = failure(FailureKind::RateLimit);
         let other = failure(FailureKind::Other);
+        let refused = failure(FailureKind::Credentials);
         let code = |code| Some(Exit::Code(code));
         let cases = [
             // exit, ended by us, verdict, active, class
@@ -76,6 +79,7 @@ mod tests {
             (code(143), Some(EndCause::Interrupt), Some(None), true, Class::Interrupted),
             (code(143), Some(EndCause::ResultGrace), Some(None), true, Class::Answered),
             (code(143), Some(EndCause::ResultGrace), Some(Some(&other)), true, Class::Failed),
+            (code(143), Some(EndCause::Refused), Some(Some(&refused)), true, Class::Credentials),
             (code(0), Some(EndCause::IterationBudget), None, true, Class::Limited),
         ];
         for (exit, ended_by, result, active, class) in cases {

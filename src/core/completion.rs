@@ -97,6 +97,20 @@ impl Detector {
         self.echo = Some(echo);
     }
 
+    /// What seemed to be said so far was not the agent's word.
+    pub fn retract(&mut self) {
+        match &mut self.watch {
+            Watch::Response { scanner, .. } => *scanner = TagScanner::new("response"),
+            Watch::Promise { scanner, .. } => *scanner = TagScanner::new("promise"),
+            Watch::Pattern { recent, is_cut, .. } => {
+                recent.clear();
+                *is_cut = false;
+            }
+        }
+        self.verdict = Verdict::default();
+        self.said_anything = false;
+    }
+
     /// Whether the agent has said anything but white space.
     pub fn said_anything(&self) -> bool {
         self.said_anything
@@ -361,6 +375,25 @@ mod tests {
                 (complete, found),
                 "{texts:?}"
             );
+        }
+    }
+
+    #[test]
+    fn what_is_retracted_was_never_said() {
+        let pattern = Rule::Pattern(Regex::new("DONE$").unwrap());
+        for (rule, said) in [
+            (response(), "<response>DONE</response>"),
+            (promise(), "<promise>COMPLETE</promise>"),
+            (pattern, "I am DONE"),
+        ] {
+            let mut detector = Detector::new(&rule);
+            // The half of a tag is forgotten, too.
+            detector.said(&format!("{said} <response><promise>"), false);
+            detector.retract();
+            assert!(!detector.said_anything());
+            assert_eq!(detector.verdict(), Verdict::default(), "{said}");
+            detector.said(said, false);
+            assert!(detector.verdict().complete, "{said}");
         }
     }
 

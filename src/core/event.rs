@@ -167,6 +167,8 @@ pub enum EndCause {
     IterationTimeout,
     /// It had given its final result and did not leave.
     ResultGrace,
+    /// Its credentials were refused, and it went on trying.
+    Refused,
     /// The run's budget.
     Budget,
     /// The iteration's budget.
@@ -366,6 +368,11 @@ pub enum Event<'a> {
     Notice {
         text: Cow<'a, str>,
     },
+    /// What the agent seemed to have said so far was not its word, for instance because it was a summary
+    /// of its own conversation, which may quote anything. It completes nothing.
+    Retracted {
+        reason: Cow<'a, str>,
+    },
     /// The agent announced tasks that go on after its result (their number; 0 when all have ended).
     BackgroundTasks {
         running: u32,
@@ -466,6 +473,20 @@ pub enum Event<'a> {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         found: Option<Cow<'a, str>>,
     },
+    /// How far the task list is, before an attempt and whenever that changed.
+    Tasks {
+        done: u32,
+        total: u32,
+        /// The story to work on.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        story: Option<Cow<'a, str>>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        title: Option<Cow<'a, str>>,
+        /// What is wrong with the list, which the next agent is told; then it may be that the figures
+        /// are the last that could be read.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        problems: Vec<String>,
+    },
     /// A gate refused a completion.
     Vetoed {
         reason: Cow<'a, str>,
@@ -483,6 +504,13 @@ pub enum Event<'a> {
         signal: Cow<'a, str>,
         /// End the agent now rather than let it finish.
         now: bool,
+    },
+    /// Somebody asked for a pause after what is running.
+    PauseRequested,
+    /// Nothing runs, and nothing will until the run is resumed.
+    Paused,
+    Resumed {
+        max_iterations: u32,
     },
     Warning {
         message: Cow<'a, str>,

@@ -11,6 +11,7 @@ pub use exchange::{Action, GateVerdict, Input, Now, Report, ScmLook};
 
 use super::event::{Class, EndCause, Event, Feedback, Outcome, Purpose, WaitReason};
 use super::exit;
+use super::progress::Progress;
 use super::rules::{RetryScope, Rules, ScmTask};
 use super::spending::Spending;
 use super::text;
@@ -18,6 +19,8 @@ use super::text;
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Phase {
     New,
+    /// The gates are asked what the agent has to know before it begins.
+    Briefing,
     /// An agent is being started or is running.
     Agent {
         purpose: Purpose,
@@ -46,6 +49,12 @@ enum Phase {
         ending: bool,
     },
     Gates,
+    /// Somebody asked for a pause, and nothing is running.
+    Paused {
+        since: u64,
+        /// What comes next is another attempt at the iteration that is open.
+        again: bool,
+    },
     Finished,
 }
 
@@ -60,6 +69,9 @@ enum Stop {
 /// While a limit is waited for, the wall clock is looked at this often: it moves on while the
 /// machine sleeps, and the clock that deadlines are measured by does not.
 const WALL_CHECK_MS: u64 = 60_000;
+/// How long an agent may stay that is refused its credentials. It may be about to leave, or to have
+/// others; some go on trying for minutes.
+const REFUSED_GRACE_MS: u64 = 3_000;
 /// A limit that ends at a full second has ended for everybody a moment later.
 const RESET_SLACK_MS: i64 = 1_000;
 
@@ -69,9 +81,13 @@ pub struct LoopMachine {
     rules: Rules,
     phase: Phase,
     stop: Option<Stop>,
+    /// Somebody asked for a pause.
+    pause: bool,
     iteration: u32,
     attempt: u32,
     iteration_open: bool,
+    /// How long the run was at work before it was resumed.
+    active_before_ms: u64,
     run_started: u64,
     iteration_started: u64,
     /// Failures in a row that the retry policy counts.
@@ -80,12 +96,16 @@ pub struct LoopMachine {
     limits: u32,
     limit_waited_ms: u64,
     feedback: Vec<Feedback>,
+    /// How much of it is of the iteration before; the rest is the gates' briefing.
+    lasting_feedback: usize,
     new_feedback: Vec<Feedback>,
     guardrails_passed: bool,
     class: Class,
     complete: bool,
     found: Option<String>,
     background: u32,
+    /// The agent's result is that its credentials were refused.
+    refused: bool,
     /// The state of the last SCM tasks; a failed one is tried again after the next passing iteration.
     scm_failed: bool,
     dirty: bool,
@@ -102,27 +122,60 @@ impl LoopMachine {
             rules,
             phase: Phase::New,
             stop: None,
+            pause: false,
             iteration: 0,
             attempt: 0,
             iteration_open: false,
+            active_before_ms: 0,
             run_started: 0,
             iteration_started: 0,
             failures: 0,
             limits: 0,
             limit_waited_ms: 0,
             feedback: Vec::new(),
+            lasting_feedback: 0,
             new_feedback: Vec::new(),
             guardrails_passed: false,
             class: Class::NotStarted,
             complete: false,
             found: None,
             background: 0,
+            refused: false,
             scm_failed: false,
             dirty: false,
             spending: Spending::default(),
             worked_ms: 0,
             tools: 0,
             tool_errors: 0,
+        }
+    }
+
+    /// Goes on where a run was left: with its counts, its spending and what its agent was to be told.
+    /// An iteration that has no end is begun again under its own number.
+    pub fn resumed(rules: Rules, progress: Progress) -> Self {
+        let Progress {
+            iterations,
+            failures,
+            feedback,
+            scm_failed,
+            tools,
+            tool_errors,
+            spending,
+            active_ms,
+            ..
+        } = progress;
+        // Whoever starts a run again that had given up has done something about it.
+        let failures = if progress.outcome.is_some() { 0 } else { failures };
+        LoopMachine {
+            iteration: iterations,
+            failures,
+            feedback,
+            scm_failed,
+            tools,
+            tool_errors,
+            spending,
+            active_before_ms: active_ms,
+            ..LoopMachine::new(rules)
         }
     }
 
@@ -141,6 +194,11 @@ impl LoopMachine {
     /// What the next prompt carries.
     pub fn feedback(&self) -> &[Feedback] {
         &self.feedback
+    }
+
+    /// Nothing happens until somebody asks to go on.
+    pub fn is_paused(&self) -> bool {
+        matches!(self.phase, Phase::Paused { .. })
     }
 
     pub fn is_finished(&self) -> bool {
@@ -177,7 +235,8 @@ impl LoopMachine {
 
     /// When the run's time is up, whatever it is doing.
     fn run_deadline(&self) -> Option<u64> {
-        after(self.run_started, self.rules.budget.duration_ms)
+        let limit = self.rules.budget.duration_ms?;
+        Some(self.run_started.saturating_add(limit.saturating_sub(self.active_before_ms)))
     }
 
     /// When agents have worked at this iteration for as long as they may. Waiting is no work, and
@@ -188,11 +247,19 @@ impl LoopMachine {
             .then(|| started.saturating_add(limit.saturating_sub(self.worked_ms)))
     }
 
+    /// How long the run has been at work in all.
+    fn active_ms(&self, now: Now) -> u64 {
+        self.active_before_ms.saturating_add(now.mono_ms.saturating_sub(self.run_started))
+    }
+
     fn time_is_up(&self, now: Now) -> bool {
         self.run_deadline().is_some_and(|at| now.mono_ms >= at)
     }
 
     fn result_deadline(&self, result_at: Option<u64>) -> Option<u64> {
+        if self.refused {
+            return after(result_at?, Some(REFUSED_GRACE_MS));
+        }
         if self.background > 0 { None } else { after(result_at?, self.rules.result_grace_ms) }
     }
 
@@ -203,6 +270,17 @@ impl LoopMachine {
                 if self.phase == Phase::New {
                     self.run_started = now.mono_ms;
                     self.next_iteration(now, &mut out);
+                }
+            }
+            Input::Briefed { feedback } => {
+                if self.phase == Phase::Briefing {
+                    if self.stop.is_some() {
+                        self.stop_here(now, &mut out);
+                        return out;
+                    }
+                    self.feedback.truncate(self.lasting_feedback);
+                    self.feedback.extend(feedback);
+                    self.start_agent(now, Purpose::Work, &mut out);
                 }
             }
             Input::AgentStarted => {
@@ -225,6 +303,7 @@ impl LoopMachine {
                 }
             }
             Input::Working => {
+                self.refused = false;
                 if let Phase::Agent { result_at, .. } = &mut self.phase {
                     *result_at = None;
                 }
@@ -233,7 +312,8 @@ impl LoopMachine {
                 self.spending.running(usage);
                 self.check_budgets(now, &mut out);
             }
-            Input::ResultSeen => {
+            Input::ResultSeen | Input::Refused => {
+                self.refused = input == Input::Refused;
                 if let Phase::Agent { result_at, .. } = &mut self.phase {
                     *result_at = Some(now.mono_ms);
                 }
@@ -277,16 +357,7 @@ impl LoopMachine {
             }
             Input::GatesChecked(verdict) => {
                 if self.phase == Phase::Gates {
-                    match verdict {
-                        GateVerdict::Stands => {}
-                        GateVerdict::Complete => self.complete = true,
-                        GateVerdict::Veto { reason, feedback } => {
-                            out.push(Action::Emit(Event::Vetoed { reason: reason.into() }));
-                            self.complete = false;
-                            self.set_feedback(feedback, &mut out);
-                        }
-                    }
-                    self.iteration_done(now, &mut out);
+                    self.gates_checked(now, verdict, &mut out);
                 }
             }
             Input::Deadline => self.deadline_passed(now, &mut out),
@@ -300,6 +371,21 @@ impl LoopMachine {
                     }
                     self.heed_stop(&mut out);
                     self.stop_if_idle(now, &mut out);
+                }
+            }
+            Input::Pause => {
+                if self.phase != Phase::Finished && !std::mem::replace(&mut self.pause, true) {
+                    out.push(Action::Emit(Event::PauseRequested));
+                    // There is no use in waiting for what is not to be done.
+                    if let Phase::Waiting { reason, .. } = self.phase {
+                        self.pause_here(now, self.waits_for_attempt(reason), &mut out);
+                    }
+                }
+            }
+            Input::Resume { max_iterations } => {
+                if self.phase != Phase::Finished && std::mem::replace(&mut self.pause, false) {
+                    self.rules.max_iterations = max_iterations.unwrap_or(self.rules.max_iterations);
+                    self.go_on(now, &mut out);
                 }
             }
             Input::Broken { message } => {
@@ -337,6 +423,9 @@ impl LoopMachine {
             );
             return self.finish(now, Outcome::LimitReached, self.rules.exit_at_limit, message, out);
         }
+        if self.pause {
+            return self.pause_here(now, false, out);
+        }
         self.iteration += 1;
         self.attempt = 0;
         self.iteration_started = now.mono_ms;
@@ -365,13 +454,22 @@ impl LoopMachine {
             self.class = Class::Limited;
             return self.check_work(now, out);
         }
+        if self.pause {
+            return self.pause_here(now, true, out);
+        }
         self.attempt += 1;
-        self.start_agent(now, Purpose::Work, out);
+        if self.rules.gates {
+            self.phase = Phase::Briefing;
+            out.push(Action::Brief);
+        } else {
+            self.start_agent(now, Purpose::Work, out);
+        }
     }
 
     fn start_agent(&mut self, now: Now, purpose: Purpose, out: &mut Vec<Action>) {
         self.spending.attempt_starts();
         self.background = 0;
+        self.refused = false;
         let at = now.mono_ms;
         self.phase =
             Phase::Agent { purpose, started: at, last_output: at, result_at: None, ending: false };
@@ -562,6 +660,11 @@ impl LoopMachine {
             return;
         }
         self.guardrails_passed = self.new_feedback.is_empty();
+        if !self.guardrails_passed && self.rules.gates {
+            // They may have something to add to what failed.
+            self.complete = false;
+            return self.ask_gates(out);
+        }
         let feedback = std::mem::take(&mut self.new_feedback);
         self.set_feedback(feedback, out);
         if !self.guardrails_passed {
@@ -595,6 +698,7 @@ impl LoopMachine {
         if !feedback.is_empty() || !self.feedback.is_empty() {
             out.push(Action::Emit(Event::FeedbackSet { parts: feedback.clone() }));
         }
+        self.lasting_feedback = feedback.len();
         self.feedback = feedback;
     }
 
@@ -642,11 +746,34 @@ impl LoopMachine {
         let found = self.found.clone().map(Into::into);
         out.push(Action::Emit(Event::CompletionChecked { complete: self.complete, found }));
         if self.rules.gates {
-            self.phase = Phase::Gates;
-            out.push(Action::CheckGates);
+            self.ask_gates(out);
         } else {
             self.iteration_done(now, out);
         }
+    }
+
+    fn ask_gates(&mut self, out: &mut Vec<Action>) {
+        self.phase = Phase::Gates;
+        out.push(Action::CheckGates {
+            claimed: self.complete,
+            checks_passed: self.guardrails_passed,
+        });
+    }
+
+    fn gates_checked(&mut self, now: Now, verdict: GateVerdict, out: &mut Vec<Action>) {
+        let mut told = std::mem::take(&mut self.new_feedback);
+        match verdict {
+            GateVerdict::Stands => {}
+            GateVerdict::Complete => self.complete = self.guardrails_passed,
+            GateVerdict::Veto { reason, feedback } => {
+                if std::mem::take(&mut self.complete) {
+                    out.push(Action::Emit(Event::Vetoed { reason: reason.into() }));
+                }
+                told.extend(feedback);
+            }
+        }
+        self.set_feedback(told, out);
+        self.iteration_done(now, out);
     }
 
     fn iteration_done(&mut self, now: Now, out: &mut Vec<Action>) {
@@ -689,7 +816,7 @@ impl LoopMachine {
                 let due = |deadline: Option<u64>| deadline.is_some_and(|at| now.mono_ms >= at);
                 let rules = &self.rules;
                 let cause = if due(self.result_deadline(result_at)) {
-                    Some(EndCause::ResultGrace)
+                    Some(self.after_result())
                 } else if due(after(started, rules.iteration_timeout_ms)) {
                     Some(EndCause::IterationTimeout)
                 } else if due(after(last_output, rules.inactivity_ms)) {
@@ -699,7 +826,7 @@ impl LoopMachine {
                 };
                 match cause {
                     // Whatever its time ran out by: it has answered, and the answer counts.
-                    Some(_) if self.has_answered() => self.end_agent(EndCause::ResultGrace, out),
+                    Some(_) if self.has_answered() => self.end_agent(self.after_result(), out),
                     Some(cause) => self.end_agent(cause, out),
                     None => self.check_budgets(now, out),
                 }
@@ -721,11 +848,10 @@ impl LoopMachine {
                     self.phase = Phase::Waiting { reason, until_mono, until_wall, latest_mono };
                     return;
                 }
-                match (reason, self.rules.retry.scope) {
-                    (WaitReason::Backoff, RetryScope::NextIteration { .. }) => {
-                        self.next_iteration(now, out);
-                    }
-                    _ => self.try_again(now, out),
+                if self.waits_for_attempt(reason) {
+                    self.try_again(now, out);
+                } else {
+                    self.next_iteration(now, out);
                 }
             }
             Phase::Guardrail { index, started, ending: false } => {
@@ -746,6 +872,11 @@ impl LoopMachine {
     /// The agent has given its result and announced nothing that goes on.
     fn has_answered(&self) -> bool {
         matches!(self.phase, Phase::Agent { result_at: Some(_), .. }) && self.background == 0
+    }
+
+    /// Why an agent is ended that has given its result.
+    fn after_result(&self) -> EndCause {
+        if self.refused { EndCause::Refused } else { EndCause::ResultGrace }
     }
 
     fn check_budgets(&mut self, now: Now, out: &mut Vec<Action>) {
@@ -777,12 +908,12 @@ impl LoopMachine {
         };
         let over = self.iteration_deadline(purpose, started).is_some_and(|at| now.mono_ms >= at);
         if over || self.time_is_up(now) {
-            self.end_agent(EndCause::ResultGrace, out);
+            self.end_agent(self.after_result(), out);
         }
     }
 
     fn run_budget_exceeded(&self, now: Now) -> Option<String> {
-        let elapsed = now.mono_ms.saturating_sub(self.run_started);
+        let elapsed = self.active_ms(now);
         self.rules.budget.exceeded(&self.spending.of_run(), elapsed)
     }
 
@@ -799,6 +930,32 @@ impl LoopMachine {
             && !std::mem::replace(ending, true)
         {
             out.push(Action::EndScmTask);
+        }
+    }
+
+    // Pausing.
+
+    /// What follows such a wait is another attempt at the same iteration.
+    fn waits_for_attempt(&self, reason: WaitReason) -> bool {
+        reason != WaitReason::Backoff
+            || !matches!(self.rules.retry.scope, RetryScope::NextIteration { .. })
+    }
+
+    fn pause_here(&mut self, now: Now, again: bool, out: &mut Vec<Action>) {
+        self.phase = Phase::Paused { since: now.mono_ms, again };
+        out.push(Action::Emit(Event::Paused));
+        out.push(Action::Save);
+    }
+
+    fn go_on(&mut self, now: Now, out: &mut Vec<Action>) {
+        let max_iterations = self.rules.max_iterations;
+        out.push(Action::Emit(Event::Resumed { max_iterations }));
+        if let Phase::Paused { since, again } = self.phase {
+            // A pause is on nobody's time.
+            let paused_ms = now.mono_ms.saturating_sub(since);
+            self.run_started = self.run_started.saturating_add(paused_ms);
+            self.iteration_started = self.iteration_started.saturating_add(paused_ms);
+            if again { self.try_again(now, out) } else { self.next_iteration(now, out) }
         }
     }
 
@@ -824,7 +981,7 @@ impl LoopMachine {
 
     /// A stop that finds nothing running takes effect at once.
     fn stop_if_idle(&mut self, now: Now, out: &mut Vec<Action>) {
-        if matches!(self.phase, Phase::Waiting { .. } | Phase::New) {
+        if matches!(self.phase, Phase::Waiting { .. } | Phase::Paused { .. } | Phase::New) {
             self.stop_here(now, out);
         }
     }
@@ -875,7 +1032,7 @@ impl LoopMachine {
             exit_code,
             message: message.into(),
             iterations: self.iteration,
-            duration_ms: now.mono_ms.saturating_sub(self.run_started),
+            duration_ms: self.active_ms(now),
             usage: self.spending.total(),
             tools: self.tools,
             tool_errors: self.tool_errors,

@@ -7,6 +7,7 @@
 mod clock;
 mod marked;
 mod path;
+mod pump;
 mod quick;
 mod signals;
 mod spawn;

@@ -2,20 +2,24 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::io::{self, PipeReader};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitOptions, WaitStatus};
 
+use super::pump::Pump;
 use super::signals::{self, Signals};
 use super::tree::{self, Family, Forest, Identity, Look, Member};
 use super::{ChildId, Ended, Extras, Launch, Occurrence, Signal, clock, spawn};
 use crate::core::event::{Exit, Leftover, Stream};
 
 /// The most that one [`Occurrence::Output`] carries.
-const READ_BYTES: usize = 256 * 1024;
+pub(super) const READ_BYTES: usize = 256 * 1024;
+/// After so many reads in a row that found at least half of that, a child prints faster than it is
+/// read.
+const FLOOD_READS: u32 = 8;
 /// What a child has left behind and is still there after this long is more than the tail of a
 /// pipeline that is about to leave anyway.
 const SETTLE_MS: u64 = 200;
@@ -88,6 +92,12 @@ struct Pipe {
     /// How much is to be read until it is closed, once nothing of the child is left to write.
     /// Whatever else holds the other end must not keep us.
     remaining: Option<u64>,
+    /// Reads in a row that found much.
+    floods: u32,
+    /// Reads in our place, once there were too many of those.
+    pump: Option<Pump>,
+    /// What the pump had read when it was stopped. It comes first.
+    pumped: VecDeque<Vec<u8>>,
 }
 
 /// How far the end of a child has come.
@@ -456,12 +466,10 @@ impl System {
         let child = &mut self.children[index];
         child.stage = Stage::Over;
         for slot in [&mut child.stdout, &mut child.stderr] {
-            if let Some(pipe) = slot {
-                let left = rustix::io::ioctl_fionread(&pipe.reader).unwrap_or(0);
-                pipe.remaining = Some(left);
-                if left == 0 {
-                    *slot = None;
-                }
+            if let Some(pipe) = slot
+                && !pipe.leave_it_at_that()
+            {
+                *slot = None;
             }
         }
     }
@@ -485,7 +493,7 @@ impl System {
     /// something and no signal has arrived.
     fn read(&mut self, until_ms: Option<u64>, buf: &mut Vec<u8>) -> Option<(ChildId, Stream)> {
         let deadline = [until_ms, self.next_step_ms()].into_iter().flatten().min();
-        let timeout = deadline.map(|ms| {
+        let mut timeout = deadline.map(|ms| {
             clock::timespec(ms.saturating_mul(1_000_000).saturating_sub(clock::now_ns()))
         });
         let mut sources = Vec::with_capacity(2 * self.children.len());
@@ -496,8 +504,11 @@ impl System {
             for (stream, pipe) in [(Stream::Stdout, &child.stdout), (Stream::Stderr, &child.stderr)]
             {
                 if let Some(pipe) = pipe {
-                    sources.push((index, stream));
-                    polled.push(PollFd::from_borrowed_fd(pipe.reader.as_fd(), PollFlags::IN));
+                    if !pipe.pumped.is_empty() {
+                        timeout = Some(clock::timespec(0));
+                    }
+                    sources.push((index, stream, !pipe.pumped.is_empty()));
+                    polled.push(PollFd::from_borrowed_fd(pipe.fd(), PollFlags::IN));
                 }
             }
         }
@@ -513,12 +524,13 @@ impl System {
         if self.bell.is_some() {
             self.rung = polled.pop().is_some_and(|bell| !bell.revents().is_empty());
         }
-        let ready: Vec<bool> = polled[1..].iter().map(|fd| !fd.revents().is_empty()).collect();
+        for (source, fd) in sources.iter_mut().zip(&polled[1..]) {
+            source.2 |= !fd.revents().is_empty();
+        }
         self.turn = self.turn.wrapping_add(1);
-        for offset in 0..ready.len() {
-            let source = (self.turn + offset) % ready.len();
-            if ready[source] {
-                let (index, stream) = sources[source];
+        for offset in 0..sources.len() {
+            let (index, stream, ready) = sources[(self.turn + offset) % sources.len()];
+            if ready {
                 let child = &mut self.children[index];
                 let slot = match stream {
                     Stream::Stdout => &mut child.stdout,
@@ -560,7 +572,42 @@ impl Child {
 
 impl Pipe {
     fn new(reader: PipeReader) -> Self {
-        Pipe { reader, remaining: None }
+        Pipe { reader, remaining: None, floods: 0, pump: None, pumped: VecDeque::new() }
+    }
+
+    /// What tells that there is something to read.
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.pump.as_ref().map_or(self.reader.as_fd(), Pump::fd)
+    }
+
+    /// Reads what is there, once, and says how much it was; 0 is the end.
+    fn read(&mut self, buf: &mut Vec<u8>) -> Result<usize, Errno> {
+        if let Some(bytes) = self.pumped.pop_front() {
+            *buf = bytes;
+            return Ok(buf.len());
+        }
+        if let Some(pump) = &mut self.pump {
+            return Ok(if pump.take(buf) { buf.len() } else { 0 });
+        }
+        buf.reserve(READ_BYTES);
+        let read = rustix::io::read(&self.reader, rustix::buffer::spare_capacity(buf))?;
+        self.floods = if read >= READ_BYTES / 2 { self.floods + 1 } else { 0 };
+        if self.floods == FLOOD_READS && self.remaining.is_none() {
+            self.pump = Pump::start(&self.reader);
+        }
+        Ok(read)
+    }
+
+    /// Nobody who matters writes any more: only what is there now is still to be read. Says whether
+    /// that is anything.
+    fn leave_it_at_that(&mut self) -> bool {
+        if let Some(mut pump) = self.pump.take() {
+            self.pumped = pump.stop();
+        }
+        let pumped: usize = self.pumped.iter().map(Vec::len).sum();
+        let left = rustix::io::ioctl_fionread(&self.reader).unwrap_or(0);
+        self.remaining = Some(left + pumped as u64);
+        self.remaining != Some(0)
     }
 }
 
@@ -569,8 +616,7 @@ fn read_pipe(slot: &mut Option<Pipe>, buf: &mut Vec<u8>) -> bool {
     let Some(pipe) = slot else {
         return false;
     };
-    buf.reserve(READ_BYTES);
-    let read = match rustix::io::read(&pipe.reader, rustix::buffer::spare_capacity(buf)) {
+    let read = match pipe.read(buf) {
         Ok(read) => read,
         Err(Errno::INTR) => return false,
         Err(Errno::AGAIN) if pipe.remaining.is_none() => return false,

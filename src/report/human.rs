@@ -93,6 +93,8 @@ pub struct Human {
     blank: bool,
     run: String,
     max_iterations: u32,
+    /// What is wrong with the task list, as it was last told.
+    task_problems: Vec<String>,
     purpose: Purpose,
     scratch: String,
     finished: bool,
@@ -176,6 +178,7 @@ impl Human {
             blank: true,
             run: String::new(),
             max_iterations: 0,
+            task_problems: Vec::new(),
             purpose: Purpose::Work,
             scratch: String::new(),
             finished: false,
@@ -507,6 +510,7 @@ fn event_is_agents(event: &Event<'_>) -> bool {
             | Event::Todo { .. }
             | Event::Usage(_)
             | Event::Notice { .. }
+            | Event::Retracted { .. }
             | Event::Result { .. }
     )
 }

@@ -13,6 +13,7 @@ pub mod replay;
 pub mod runs;
 pub mod screen;
 pub mod status;
+pub mod stories;
 pub mod style;
 pub mod visible;
 

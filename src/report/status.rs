@@ -20,6 +20,7 @@ enum Doing {
     Guardrail,
     Scm,
     Waiting { reason: WaitReason, until_ms: i64 },
+    Paused,
 }
 
 /// A tool call that has not ended.
@@ -47,6 +48,8 @@ pub struct Status {
     drawn_ms: i64,
     iteration: u32,
     max_iterations: u32,
+    /// How many stories pass, and how many there are; none if it is not about stories.
+    stories: (u32, u32),
     /// What ended attempts used, and what the current one has used so far.
     spent: Usage,
     current: Usage,
@@ -55,6 +58,7 @@ pub struct Status {
     detail: String,
     tools: Vec<Tool>,
     stopping: bool,
+    pausing: bool,
     line: String,
 }
 
@@ -68,6 +72,7 @@ impl Status {
             drawn_ms: 0,
             iteration: 0,
             max_iterations: 0,
+            stories: (0, 0),
             spent: Usage::default(),
             current: Usage::default(),
             doing: Doing::Between,
@@ -75,6 +80,7 @@ impl Status {
             detail: String::new(),
             tools: Vec::new(),
             stopping: false,
+            pausing: false,
             line: String::new(),
         }
     }
@@ -122,6 +128,7 @@ impl Status {
             Event::Text { .. }
             | Event::Thinking { .. }
             | Event::Notice { .. }
+            | Event::Retracted { .. }
             | Event::Output { .. }
             | Event::Todo { .. } => self.since_ms = self.now_ms,
             Event::Usage(usage) => self.current = *usage,
@@ -139,7 +146,17 @@ impl Status {
             Event::GuardrailEnded { .. } | Event::ScmEnded { .. } => {
                 self.turn_to(Doing::Between, "");
             }
+            Event::Tasks { done, total, .. } => self.stories = (*done, *total),
             Event::StopRequested { .. } => self.stopping = true,
+            Event::PauseRequested => self.pausing = true,
+            Event::Paused => self.turn_to(Doing::Paused, ""),
+            Event::Resumed { max_iterations } => {
+                self.pausing = false;
+                self.max_iterations = *max_iterations;
+                if matches!(self.doing, Doing::Paused) {
+                    self.turn_to(Doing::Between, "");
+                }
+            }
             Event::RunEnded { .. } => self.started_ms = None,
             _ => {}
         }
@@ -211,6 +228,9 @@ impl Status {
             }
             line.push_str(separator);
         }
+        if let (done, total @ 1..) = self.stories {
+            let _ = write!(line, "{done}/{total} stories{separator}");
+        }
         line.push_str(&span(self.now_ms - started_ms));
         line.push_str(separator);
         let mut usage = self.spent;
@@ -225,6 +245,8 @@ impl Status {
         }
         if self.stopping {
             let _ = write!(line, "stopping{separator}");
+        } else if self.pausing && !matches!(self.doing, Doing::Paused) {
+            let _ = write!(line, "pausing{separator}");
         }
     }
 
@@ -245,6 +267,7 @@ impl Status {
                 ),
             },
             Doing::Guardrail => (format!("guardrail `{}`", self.detail), since(self.since_ms)),
+            Doing::Paused => ("paused".to_owned(), since(self.since_ms)),
             Doing::Scm => (format!("SCM {}", self.detail), since(self.since_ms)),
             Doing::Waiting { reason, until_ms } => {
                 let left = until_ms - self.now_ms;
@@ -324,6 +347,10 @@ mod tests {
         }
     }
 
+    fn stories(done: u32, total: u32) -> Event<'static> {
+        Event::Tasks { done, total, story: None, title: None, problems: vec![] }
+    }
+
     fn agent() -> Event<'static> {
         Event::AgentStarted { purpose: Purpose::Work, pid: 1, argv: vec![] }
     }
@@ -394,6 +421,15 @@ mod tests {
             Some(Event::StopRequested { signal: "SIGINT".into(), now: false }),
             "iteration 2/10 · 13h52m · $1.23 · 450K tokens · stopping · back-off 2s",
         );
+    }
+
+    #[test]
+    fn it_counts_stories_where_there_are_any() {
+        let mut status = started();
+        status.event(at(0), &stories(0, 0));
+        assert_eq!(status.render(79), "iteration 2/10 · 0s · working");
+        status.event(at(0), &stories(3, 12));
+        assert_eq!(status.render(79), "iteration 2/10 · 3/12 stories · 0s · working");
     }
 
     #[test]

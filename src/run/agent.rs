@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use crate::agent::Reader;
 use crate::core::attempt::{Facts, classify};
 use crate::core::completion::Detector;
-use crate::core::event::{Class, EndCause, Event, Exit, Failure, Purpose, Stream, Usage};
+use crate::core::event::{
+    Class, EndCause, Event, Exit, Failure, FailureKind, Purpose, Stream, Usage,
+};
 use crate::core::lines::LineSplitter;
 use crate::core::machine::{Input, Report};
 use crate::core::prompt;
@@ -196,6 +198,10 @@ impl Gathered {
                 }
                 self.working();
             }
+            Event::Retracted { .. } => {
+                self.detector.retract();
+                self.answer.clear();
+            }
             Event::ToolStarted { .. } => {
                 // What it says while it looks around is not yet the message.
                 self.answer.clear();
@@ -210,8 +216,9 @@ impl Gathered {
             Event::BackgroundTasks { running } => self.news.push(Input::BackgroundTasks(*running)),
             Event::Result { failure, usage, .. } => {
                 self.result = Some(failure.clone());
+                let refused = is_refusal(failure.as_ref());
                 // In this order: what an agent has used up by its last word ends it no more.
-                self.news.push(Input::ResultSeen);
+                self.news.push(if refused { Input::Refused } else { Input::ResultSeen });
                 if let Some(usage) = usage {
                     self.used(*usage);
                 }
@@ -225,6 +232,10 @@ impl Gathered {
         if self.result.is_some() && self.news.last() != Some(&Input::Working) {
             self.news.push(Input::Working);
         }
+        // With credentials that are refused it could not.
+        if self.result.as_ref().is_some_and(|result| is_refusal(result.as_ref())) {
+            self.result = None;
+        }
     }
 
     /// Each count is of all so far, so that only the last one matters.
@@ -235,4 +246,9 @@ impl Gathered {
             _ => self.news.push(Input::Used(usage)),
         }
     }
+}
+
+/// The agent's credentials were refused.
+fn is_refusal(failure: Option<&Failure>) -> bool {
+    failure.is_some_and(|failure| failure.kind == FailureKind::Credentials)
 }

@@ -6,6 +6,7 @@
 
 mod notify;
 mod scm;
+mod tasks;
 
 use std::borrow::Cow;
 use std::collections::{HashSet, VecDeque};
@@ -29,6 +30,7 @@ use super::guardrail::{self, GuardrailTask};
 use super::record::Recorder;
 use super::scm::ScmRun;
 use super::spec::{PromptSource, RunSpec};
+use super::tasks::TaskGate;
 use super::world::{Part, Record, World};
 
 /// How a run came out.
@@ -63,6 +65,7 @@ pub fn run<W: World>(
         finish: None,
         notifiers: Vec::new(),
         refused: (0, HashSet::new()),
+        gate: spec.tasks.as_ref().map(|tasks| TaskGate::new(tasks, &spec.run_id)),
     };
     driver.begin(preface);
     driver.drive()
@@ -96,6 +99,7 @@ struct Driver<'s, W> {
     notifiers: Vec<ChildId>,
     /// What was refused in which iteration.
     refused: (u32, HashSet<Refusal>),
+    gate: Option<TaskGate>,
 }
 
 impl<W: World> Driver<'_, W> {
@@ -107,6 +111,10 @@ impl<W: World> Driver<'_, W> {
                 path.strip_prefix(&spec.directory).unwrap_or(path).to_string_lossy()
             }
         };
+        let completion = match &spec.tasks {
+            Some(_) => spec.describe_completion(),
+            None => spec.completion.describe(),
+        };
         self.stamp();
         self.recorder.record(&Event::RunStarted {
             run: spec.run_id.as_str().into(),
@@ -116,7 +124,7 @@ impl<W: World> Driver<'_, W> {
             pid: std::process::id(),
             agent: spec.agent.shown_name().into(),
             prompt,
-            completion: spec.completion.describe().into(),
+            completion: completion.into(),
             max_iterations: spec.rules.max_iterations,
         });
         for event in preface {
@@ -252,10 +260,9 @@ impl<W: World> Driver<'_, W> {
                     self.world.end(run.child, false);
                 }
             }
-            // No command has a gate yet, and one that cannot be asked must not let anything pass.
-            Action::CheckGates => {
-                self.queue
-                    .push_back(Input::Broken { message: "there is no gate to ask".to_owned() });
+            Action::Brief => self.brief(),
+            Action::CheckGates { claimed, checks_passed } => {
+                self.check_gates(claimed, checks_passed);
             }
             Action::Finish { outcome, exit_code } => self.finish(outcome, exit_code),
         }
@@ -494,6 +501,10 @@ impl<W: World> Driver<'_, W> {
             PromptSource::File(path) => Cow::Owned(self.read_prompt(path)?),
         };
         let (iteration, max) = (self.machine.iteration(), self.machine.max_iterations());
+        let base = match self.gate {
+            Some(_) => prompt::with_iteration(&base, iteration, max).into(),
+            None => base,
+        };
         let feedback = self.machine.feedback();
         let line = self.spec.iteration_line.then_some((iteration, max));
         let prompt = prompt::compose(&base, feedback, line);

@@ -7,4 +7,5 @@ pub mod record;
 pub mod scm;
 pub mod session;
 pub mod spec;
+pub mod tasks;
 pub mod world;

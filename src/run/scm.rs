@@ -28,9 +28,17 @@ pub fn git(args: &[&str], directory: &Path) -> Result<String, Error> {
     git_within(PATIENCE, args, directory)
 }
 
-fn git_within(patience: Duration, args: &[&str], directory: &Path) -> Result<String, Error> {
-    let failed = |what: &str| Error::failed(format!("git {}: {what}", args.join(" ")));
+fn git_within(
+    patience: Duration,
+    args: &[impl AsRef<OsStr>],
+    directory: &Path,
+) -> Result<String, Error> {
     let words: Vec<OsString> = args.iter().map(Into::into).collect();
+    let failed = |what: &str| {
+        let mut command = words.iter().map(|word| word.to_string_lossy());
+        let command = command.find(|word| !word.starts_with('-')).unwrap_or_default();
+        Error::failed(format!("git {command}: {what}"))
+    };
     let output = process::run_quick(OsStr::new("git"), &words, directory, &[], patience)
         .map_err(|err| failed(&err.to_string()))?;
     if output.exit.success() {
@@ -38,6 +46,58 @@ fn git_within(patience: Duration, args: &[&str], directory: &Path) -> Result<Str
     } else {
         Err(failed(String::from_utf8_lossy(&output.stderr).trim()))
     }
+}
+
+/// How long a commit may take: it runs the user's own hooks.
+const COMMIT_PATIENCE: Duration = Duration::from_secs(600);
+
+/// What became of a commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Committed {
+    /// It has this name, in short.
+    As(String),
+    NoRepository,
+    /// Everything that was to be committed is ignored.
+    Ignored,
+}
+
+/// Commits what is at these paths and nothing else. What else is staged stays staged.
+///
+/// # Errors
+/// What git said: a hook refused, a merge is under way, there is nobody to commit as.
+pub fn commit_only(directory: &Path, paths: &[&Path], message: &str) -> Result<Committed, Error> {
+    if !is_repository(directory) {
+        return Ok(Committed::NoRepository);
+    }
+    // A name with a `*` in it is that name.
+    let literal = OsStr::new("--literal-pathspecs");
+    let ignored = |path: &Path| {
+        let words = [OsStr::new("check-ignore"), "-q".as_ref(), "--".as_ref(), path.as_ref()];
+        git_within(PATIENCE, &words, directory).is_ok()
+    };
+    let paths: Vec<&OsStr> =
+        paths.iter().filter(|path| !ignored(path)).map(|path| path.as_os_str()).collect();
+    if paths.is_empty() {
+        return Ok(Committed::Ignored);
+    }
+    let with = |words: &[&str]| -> Vec<OsString> {
+        let words = words.iter().map(OsStr::new).chain([OsStr::new("--")]).chain(paths.clone());
+        std::iter::once(literal).chain(words).map(Into::into).collect()
+    };
+    git_within(PATIENCE, &with(&["add"]), directory)?;
+    git_within(COMMIT_PATIENCE, &with(&["commit", "--quiet", "-m", message]), directory)?;
+    let name = git(&["rev-parse", "--short", "HEAD"], directory)?;
+    Ok(Committed::As(name.trim().to_owned()))
+}
+
+fn is_repository(directory: &Path) -> bool {
+    let inside = git(&["rev-parse", "--is-inside-work-tree"], directory);
+    inside.is_ok_and(|answer| answer.trim() == "true")
+}
+
+/// Whether git would take a file for part of the work.
+pub fn is_unignored(directory: &Path, name: &str) -> bool {
+    is_repository(directory) && git(&["check-ignore", "-q", "--", name], directory).is_err()
 }
 
 impl ScmSpec {
@@ -56,8 +116,7 @@ impl ScmSpec {
         if !self.is_git() {
             return Ok(None);
         }
-        let inside = git(&["rev-parse", "--is-inside-work-tree"], directory);
-        if inside.is_ok_and(|answer| answer.trim() == "true") {
+        if is_repository(directory) {
             return Ok(self.uncommitted(directory));
         }
         Err(Error::input(format!("not a git repository: {}", directory.display()))

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::process::{self, System};
 use crate::report::runs::RunSummary;
 use crate::state::journal;
-use crate::state::lock::{Holder, Lock, Taken};
+use crate::state::lock::{self, Holder, Lock, Taken};
 use crate::state::project::Project;
 use crate::state::runs::{self, RunFiles};
 
@@ -89,6 +89,15 @@ impl Session {
         // a disk that cannot be written, so that is not far from the truth.
         let _ = self.world.close();
     }
+}
+
+/// Keeps runs away from a project while a command changes what they work on, until the answer is
+/// dropped.
+///
+/// # Errors
+/// A run is going on.
+pub fn keep_idle(project: &Project) -> Result<Option<std::fs::File>, Error> {
+    lock::keep_idle(project.root(), &project.lock_path()).map_err(|holder| held(project, holder))
 }
 
 fn hint_for(err: &io::Error) -> &'static str {

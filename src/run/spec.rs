@@ -7,6 +7,7 @@ use crate::agent::{Adapter, PromptVia};
 use crate::core::completion::Rule;
 use crate::core::event::FailAction;
 use crate::core::rules::Rules;
+use crate::core::tasks::TaskList;
 
 /// One loop, described.
 #[derive(Debug, Clone)]
@@ -29,6 +30,8 @@ pub struct RunSpec {
     /// How many characters of a guardrail's output the agent is told.
     pub output_truncate_chars: usize,
     pub scm: Option<ScmSpec>,
+    /// The task list that has a say in completion.
+    pub tasks: Option<TasksSpec>,
     /// All but what follows from `guardrails` and `scm`: see [`RunSpec::all_rules`].
     pub rules: Rules,
     /// A shell command that is told of waits for a limit and of the end.
@@ -36,6 +39,14 @@ pub struct RunSpec {
 }
 
 impl RunSpec {
+    /// What completes the run, in words.
+    pub fn describe_completion(&self) -> String {
+        match &self.tasks {
+            Some(tasks) => format!("every story of {} passes", tasks.name),
+            None => format!("it says {}", self.completion.describe()),
+        }
+    }
+
     /// The rules with what they have to know of guardrails and SCM tasks.
     pub fn all_rules(&self) -> Rules {
         Rules {
@@ -88,6 +99,18 @@ pub struct GuardrailSpec {
     pub fail_action: FailAction,
     pub hint: Option<String>,
     pub timeout_ms: Option<u64>,
+}
+
+/// A task list to be worked off.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TasksSpec {
+    pub path: PathBuf,
+    /// The file as people and agents are told of it.
+    pub name: String,
+    /// What it held when the run began.
+    pub list: TaskList,
+    /// Where what is remembered of it is kept, by the run's id: nowhere that the agent works.
+    pub snapshots: Option<PathBuf>,
 }
 
 /// Version control after a passing iteration.

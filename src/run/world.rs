@@ -9,9 +9,11 @@ use crate::core::machine::Now;
 use crate::process::{ChildId, Launch, Occurrence, System};
 use crate::sandbox::proxy::Refusal;
 use crate::sandbox::{self, Sandbox};
+use crate::state::documents;
 use crate::state::lock::{Holder, Lock};
 use crate::state::project::Project;
 use crate::state::runs::RunFiles;
+use crate::state::save::save_atomically;
 
 /// A file that a run adds to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +53,11 @@ pub trait World {
     /// Waits for the next thing to happen, at most until `until_mono_ms`.
     fn wait(&mut self, until_mono_ms: Option<u64>, buf: &mut Vec<u8>) -> Occurrence;
     fn read(&mut self, path: &Path) -> io::Result<Vec<u8>>;
+    /// Reads a task list, which somebody may be writing.
+    fn read_tasks(&mut self, path: &Path) -> io::Result<Vec<u8>>;
     fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()>;
+    /// Writes a file all or nothing.
+    fn save(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()>;
     /// Removes a file; one that is not there is no error.
     fn remove(&mut self, path: &Path) -> io::Result<()>;
     /// Begins a new log.
@@ -186,12 +192,24 @@ impl World for RealWorld {
         }
     }
 
+    fn read_tasks(&mut self, path: &Path) -> io::Result<Vec<u8>> {
+        if self.cell.is_some() {
+            // The agent writes this one: it may be a link by now.
+            sandbox::read_beneath(self.project.root(), path)?;
+        }
+        documents::read_tasks(path)
+    }
+
     fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         // An agent may have left a link there, to a file that is none of its business.
         self.remove(path)?;
         in_its_directory(path, || {
             OpenOptions::new().write(true).create_new(true).open(path)?.write_all(bytes)
         })
+    }
+
+    fn save(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        in_its_directory(path, || save_atomically(path, bytes))
     }
 
     fn remove(&mut self, path: &Path) -> io::Result<()> {

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::plan::Guard;
+use crate::state::home::ralph_home;
 
 const NOTE: &str = "sandbox.json";
 
@@ -41,19 +42,13 @@ pub struct Listed {
     pub in_use: bool,
 }
 
-/// Where ralph keeps what is not a project's: `$RALPH_HOME`, else `~/.ralph`.
-pub fn ralph_home() -> PathBuf {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let home = set("RALPH_HOME").or_else(|| set("HOME").map(|home| home.join(".ralph")));
-    home.filter(|path| path.is_absolute()).unwrap_or_else(|| {
-        let user = rustix::process::getuid().as_raw();
-        std::env::temp_dir().join(format!("ralph-{user}"))
-    })
-}
-
 /// Where the directories of sandboxes are.
 pub fn sandboxes() -> PathBuf {
-    ralph_home().join("sandboxes")
+    let home = ralph_home(|name| std::env::var_os(name)).unwrap_or_else(|| {
+        let user = rustix::process::getuid().as_raw();
+        std::env::temp_dir().join(format!("ralph-{user}"))
+    });
+    home.join("sandboxes")
 }
 
 impl Scratch {

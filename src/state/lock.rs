@@ -7,6 +7,7 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -85,6 +86,48 @@ impl Lock {
         self.note.rewind()?;
         self.note.write_all(text.as_bytes())?;
         self.note.set_len(text.len() as u64)
+    }
+}
+
+/// Waits until nobody else holds `directory`, for `patience` at most, and holds it until the answer is
+/// dropped: for a change of a moment.
+///
+/// # Errors
+/// It is held for longer than that, or is not there.
+pub fn hold(directory: &Path, patience: Duration) -> io::Result<File> {
+    let held = File::open(directory)?;
+    let until = Instant::now() + patience;
+    loop {
+        match held.try_lock() {
+            Ok(()) => return Ok(held),
+            Err(TryLockError::WouldBlock) if Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            Err(TryLockError::WouldBlock) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "another command holds its lock",
+                ));
+            }
+            // A file system without locks is no reason not to work.
+            Err(TryLockError::Error(_)) => return Ok(held),
+        }
+    }
+}
+
+/// Takes the lock of `directory` without a note, for a command that is over in a moment and leaves
+/// nothing that anybody would have to be told of. `None` where there are no locks.
+///
+/// # Errors
+/// Somebody else has it, and may have said who they are in `note`.
+pub fn keep_idle(directory: &Path, note: &Path) -> Result<Option<File>, Option<Holder>> {
+    let Ok(held) = File::open(directory) else { return Ok(None) };
+    match held.try_lock() {
+        Ok(()) => Ok(Some(held)),
+        Err(TryLockError::Error(_)) => Ok(None),
+        Err(TryLockError::WouldBlock) => {
+            Err(File::open(note).ok().and_then(|mut note| read_note(&mut note)))
+        }
     }
 }
 

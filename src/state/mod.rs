@@ -1,7 +1,12 @@
 //! What ralph keeps on disk, and the one place that writes it.
 
+pub mod active;
+pub mod archive;
+pub mod documents;
+pub mod home;
 pub mod journal;
 pub mod lock;
 pub mod project;
 pub mod runs;
 pub mod save;
+pub mod snapshots;

@@ -22,7 +22,7 @@ pub fn new_id(now_ms: i64) -> String {
     format!("{}-{suffix:04x}", time.strftime("%Y%m%d-%H%M%S"))
 }
 
-fn is_id(name: &str) -> bool {
+pub(super) fn is_id(name: &str) -> bool {
     let shape = |c: char| match c {
         '0'..='9' => '0',
         'a'..='f' => 'a',

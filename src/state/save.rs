@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Puts `bytes` in the place of the file at `path`, all or nothing.
 ///
@@ -13,10 +13,91 @@ use std::path::Path;
 /// # Errors
 /// What the file system said. The old file is then as it was and no temporary file is left.
 pub fn save_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let directory = match path.parent() {
+    let file = staged(path, bytes)?;
+    file.persist(path).map_err(|error| error.error)?;
+    sync_directory_of(path);
+    Ok(())
+}
+
+/// A file that is to be saved together with others.
+#[derive(Debug, Clone)]
+pub struct Saving {
+    pub path: PathBuf,
+    pub bytes: Vec<u8>,
+    /// It may take the place of one that is there.
+    pub replace: bool,
+}
+
+/// Saves several files, all of them or none.
+///
+/// # Errors
+/// What the file system said, and of which file. Nothing is then changed.
+pub fn save_all(files: &[Saving]) -> Result<(), (PathBuf, io::Error)> {
+    let mut made = Vec::new();
+    let saved = save_each(files, &mut made);
+    if saved.is_err() {
+        for (undo, path) in made.into_iter().rev() {
+            // What cannot be undone either is beyond us; what failed first is what is told.
+            let _ = match undo {
+                Undo::RemoveDirectory => fs::remove_dir(path),
+                Undo::RemoveFile => fs::remove_file(path),
+                Undo::Restore(bytes) => save_atomically(&path, &bytes),
+            };
+        }
+    }
+    saved
+}
+
+/// What would make something unmade that was done to a path.
+enum Undo {
+    RemoveDirectory,
+    RemoveFile,
+    Restore(Vec<u8>),
+}
+
+fn save_each(
+    files: &[Saving],
+    made: &mut Vec<(Undo, PathBuf)>,
+) -> Result<(), (PathBuf, io::Error)> {
+    let mut ready = Vec::new();
+    for Saving { path, bytes, replace } in files {
+        let failed = |error| (path.clone(), error);
+        // From the outermost one on that is missing.
+        let missing = path.ancestors().skip(1).take_while(|directory| !directory.exists());
+        for directory in missing.collect::<Vec<_>>().into_iter().rev() {
+            if directory.as_os_str().is_empty() {
+                continue;
+            }
+            fs::create_dir(directory).map_err(failed)?;
+            made.push((Undo::RemoveDirectory, directory.to_owned()));
+        }
+        ready.push((path, *replace, staged(path, bytes).map_err(failed)?));
+    }
+    // All of it is on the disk by now; what is left is to give it its names.
+    for (path, replace, file) in ready {
+        let failed = |error| (path.clone(), error);
+        let old = match fs::read(path) {
+            Ok(bytes) => Some(bytes),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(failed(error)),
+        };
+        let named = if replace { file.persist(path) } else { file.persist_noclobber(path) };
+        named.map_err(|error| failed(error.error))?;
+        made.push((old.map_or(Undo::RemoveFile, Undo::Restore), path.clone()));
+        sync_directory_of(path);
+    }
+    Ok(())
+}
+
+fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
-    };
+    }
+}
+
+/// The content of a file beside it, on the disk, without its name.
+fn staged(path: &Path, bytes: &[u8]) -> io::Result<tempfile::NamedTempFile> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(".ralph-save-");
     #[cfg(unix)]
@@ -25,7 +106,7 @@ pub fn save_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
         // What any new file gets; the process's umask still applies.
         builder.permissions(fs::Permissions::from_mode(0o666));
     }
-    let mut file = builder.tempfile_in(directory)?;
+    let mut file = builder.tempfile_in(directory_of(path))?;
     file.write_all(bytes)?;
     if let Ok(old) = fs::symlink_metadata(path)
         && old.is_file()
@@ -33,13 +114,15 @@ pub fn save_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
         file.as_file().set_permissions(old.permissions())?;
     }
     file.as_file().sync_all()?;
-    file.persist(path).map_err(|error| error.error)?;
+    Ok(file)
+}
+
+fn sync_directory_of(path: &Path) {
     // The name is in the directory, and it is lost in a power failure unless that is synced too.
     // Some file systems cannot do it, and the content is safe by now.
-    if let Ok(directory) = File::open(directory) {
+    if let Ok(directory) = File::open(directory_of(path)) {
         let _ = directory.sync_all();
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -73,6 +156,34 @@ mod tests {
         assert!(save_atomically(&path, b"x").is_err());
         assert_eq!(names(dir.path()), ["a"]);
         assert!(save_atomically(&dir.path().join("missing/b"), b"x").is_err());
+    }
+
+    #[test]
+    fn several_files_are_saved_together_or_not_at_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let file = |name: &str, text: &str, replace| Saving {
+            path: at(name),
+            bytes: text.as_bytes().to_vec(),
+            replace,
+        };
+        save_all(&[file("a", "1", false), file("b", "2", false)]).unwrap();
+        // The last one cannot be written: its name is that of a directory with something in it.
+        fs::create_dir_all(at("d/full")).unwrap();
+        for replace in [false, true] {
+            let files = [
+                file("new/deep/c", "3", false),
+                file("a", "changed", replace),
+                file("d", "4", true),
+            ];
+            let (path, _) = save_all(&files).unwrap_err();
+            assert_eq!(path, if replace { at("d") } else { at("a") });
+            assert_eq!(fs::read(at("a")).unwrap(), b"1");
+            assert_eq!(names(dir.path()), ["a", "b", "d"]);
+        }
+        save_all(&[file("a", "changed", true), file("new/c", "3", false)]).unwrap();
+        assert_eq!(fs::read(at("a")).unwrap(), b"changed");
+        assert_eq!(names(dir.path()), ["a", "b", "d", "new"]);
     }
 
     #[cfg(unix)]

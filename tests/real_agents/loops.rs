@@ -81,4 +81,6 @@ fn three_iterations(facts: &Facts) {
         }
     }
     assert_eq!(project.processes(), []);
+    let left = real.temporary_bytes();
+    assert!(left < 5_000_000, "{left} bytes of temporary files, after three iterations");
 }

@@ -12,6 +12,9 @@
 //! | prompts that are long, and that they repeat | `prompts` |
 //! | a marker in several pieces, the words of a limit in a file | `loops` |
 //! | a sandbox in which `.git` cannot be written | `loops`, by codex's commit |
+//! | files that they leave behind | `loops` |
+//! | a summary of the conversation that looks like an answer, or is made again and again | `limits`, opencode's |
+//! | retries that go on for minutes | `limits`, `failures::refused_credentials` |
 
 #[path = "../../testing/agents.rs"]
 mod agents;
@@ -20,7 +23,9 @@ mod real;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod case;
 mod failures;
+mod limits;
 mod loops;
 mod processes;
 mod prompts;
@@ -72,6 +77,7 @@ const AGENTS: [Facts; 7] = [
     Facts {
         price: Some(Price { input: 3.0, cache_read: 0.0, cache_write: 0.0, output: 15.0 }),
         tells_usage_early: false,
+        silence_s: 12,
         ..facts("opencode")
     },
     Facts { tells_usage_early: false, ..facts("gemini") },

@@ -1,5 +1,7 @@
 //! Nothing is left running, whatever ends a run while a tool of the agent is at work.
 
+use std::time::Duration;
+
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -30,22 +32,31 @@ fn in_a_tool(real: &RealAgent, facts: &Facts) -> Running {
     running
 }
 
-// cline has a test of its own, below.
-for_agents!(asked_twice: claude, codex, opencode, gemini, copilot, qwen);
+for_agents!(terminated_twice: claude, codex, opencode, gemini, copilot, cline, qwen);
 
-/// Once is for the end of the run after this iteration, twice is for its end at once; with which of
-/// the signals that ask for it makes no difference.
-fn asked_twice(facts: &Facts) {
+/// Once is for the end of the run after this iteration, twice is for its end at once.
+fn terminated_twice(facts: &Facts) {
+    asked_twice(facts, [Signal::TERM, Signal::TERM]);
+}
+
+for_agents!(interrupted_twice: claude, codex, opencode, gemini, copilot, cline, qwen);
+
+/// With which of the signals that ask for it makes no difference.
+fn interrupted_twice(facts: &Facts) {
+    asked_twice(facts, [Signal::INT, Signal::INT]);
+}
+
+fn asked_twice(facts: &Facts, signals: [Signal; 2]) {
     let Some(real) = RealAgent::new(facts.name, script) else { return };
-    ask_twice(&real, facts);
+    ask_twice(&real, facts, signals);
     assert_eq!(real.project.processes(), []);
 }
 
-fn ask_twice(real: &RealAgent, facts: &Facts) {
+fn ask_twice(real: &RealAgent, facts: &Facts, [first, second]: [Signal; 2]) {
     let running = in_a_tool(real, facts);
-    running.signal(Signal::INT);
+    running.signal(first);
     wait_until(LONG, || running.stderr().contains("shutting down"));
-    running.signal(Signal::TERM);
+    running.signal(second);
     running.wait().code(130);
     let events = real.project.events();
     assert_eq!(events.last("agent_ended")["class"], "interrupted", "whatever its exit code says");
@@ -66,7 +77,7 @@ fn cline_works_without_its_daemon() {
     real.alone(&["--json", "--auto-approve", "true", "--", "Say hello."]).run().code(0);
     let daemon = real.project.processes();
     assert!(daemon.len() == 1 && daemon[0].command.contains("hub-daemon"), "{daemon:?}");
-    ask_twice(&real, facts);
+    ask_twice(&real, facts, [Signal::INT, Signal::TERM]);
     assert_eq!(real.project.processes(), daemon, "the tool is gone, what was there before is not");
 }
 
@@ -85,8 +96,7 @@ fn killed(facts: &Facts) {
     assert_eq!(project.processes(), []);
 }
 
-// Not opencode: it is silent for ten seconds and more before it asks its model for anything.
-for_agents!(hung: claude, codex, gemini, copilot, cline, qwen);
+for_agents!(hung: claude, codex, opencode, gemini, copilot, cline, qwen);
 
 /// An agent that has gone silent is ended, with its tool, and what it told of its costs is kept.
 fn hung(facts: &Facts) {
@@ -96,9 +106,12 @@ fn hung(facts: &Facts) {
     // How long it is silent while it starts depends on the machine: more patience where it was ended
     // before it had begun.
     for patience in [1, 2, 4, 8] {
-        let limit = (facts.silence_s * patience).to_string();
+        let silence = facts.silence_s * patience;
+        let limit = silence.to_string();
         let args = ["-p", PROMPT, "-n", "1", "--inactivity-timeout", &limit];
-        real.run(&[&args, facts.args].concat()).run().code(4).stdout_has("inactivity limit");
+        let ralph = real.run(&[&args, facts.args].concat());
+        let ralph = ralph.deadline(LONG + 2 * Duration::from_secs(silence.into()));
+        ralph.run().code(4).stdout_has("inactivity limit");
         assert_eq!(project.processes(), []);
         let events = project.events();
         let ended = events.last("agent_ended");

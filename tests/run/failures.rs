@@ -231,7 +231,7 @@ fn a_full_context_is_a_failure_that_is_tried_again_afresh() {
 fn an_empty_answer_is_an_iteration_without_completion() {
     let project = Project::new();
     let output = run(&project, &["-p", "do it", "-n", "2"], &json!([])).run();
-    output.code(1).stdout_has("The agent said nothing");
+    output.code(1).stdout_has("[WARN] The agent said nothing");
     let events = project.events();
     assert_eq!(events.all("agent_started").len(), 2);
     assert_eq!(events.find("agent_ended")["class"], "empty");

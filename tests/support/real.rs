@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use serde_json::Value;
 
 use super::agents::{self, Agent};
-use super::support::{Project, Ralph, example, skipped};
+use super::support::{LONG, Project, Ralph, example, skipped};
 
 pub(crate) struct RealAgent {
     pub(crate) project: Project,
@@ -76,6 +76,16 @@ impl RealAgent {
         self.requests().iter().any(|request| request["kind"] == "main")
     }
 
+    /// What is left in its directory for temporary files.
+    pub(crate) fn temporary_bytes(&self) -> u64 {
+        fn size(path: &Path) -> u64 {
+            let Ok(about) = fs::symlink_metadata(path) else { return 0 };
+            let entries = fs::read_dir(path).into_iter().flatten().flatten();
+            about.len() + entries.map(|entry| size(&entry.path())).sum::<u64>()
+        }
+        size(&self.project.beside("tmp"))
+    }
+
     /// The request that began each conversation.
     pub(crate) fn first_requests(&self) -> Vec<Value> {
         let begins = |request: &Value| request["kind"] == "main" && request["fresh"] == true;
@@ -87,7 +97,8 @@ impl RealAgent {
         let mut line = self.server.enter();
         line.push(program.to_str().expect("UTF-8").to_owned());
         line.extend_from_slice(args);
-        let mut ralph = self.project.program(&line[0], &line[1..]);
+        // They take long to start, the more so beside others.
+        let mut ralph = self.project.program(&line[0], &line[1..]).deadline(2 * LONG);
         for (name, value) in &self.env {
             ralph = ralph.env(name, value);
         }

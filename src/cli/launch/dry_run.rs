@@ -5,6 +5,7 @@ use std::path::Path;
 use crate::agent::{PromptVia, Request};
 use crate::config::{self, Loaded};
 use crate::core::event::Purpose;
+use crate::core::tasks::ledger::Progress;
 use crate::core::text;
 use crate::error::Error;
 use crate::run::spec::{PromptSource, RunSpec};
@@ -56,7 +57,7 @@ pub(super) fn dry_run(spec: &RunSpec, choice: &Choice, loaded: &Loaded) -> Resul
                 text::truncate(first, 100, "…").into_owned()
             }),
         ),
-        ("Complete", format!("when it says {}", spec.completion.describe())),
+        ("Complete", format!("when {}", spec.describe_completion())),
         ("Limit", format!("{} iterations", spec.rules.max_iterations)),
     ];
     let sandbox = match choice {
@@ -65,6 +66,13 @@ pub(super) fn dry_run(spec: &RunSpec, choice: &Choice, loaded: &Loaded) -> Resul
         Choice::Without(_) => "none, because none works here".to_owned(),
     };
     rows.push(("Sandbox", sandbox));
+    if let Some(tasks) = &spec.tasks {
+        let progress = Progress::of(&tasks.list);
+        let next =
+            progress.next.map_or_else(String::new, |(id, title)| format!(", next {id} {title}"));
+        let Progress { done, total, .. } = progress;
+        rows.push(("Tasks", format!("{}: {done} of {total} stories pass{next}", tasks.name)));
+    }
     for guardrail in &spec.guardrails {
         let action = guardrail.fail_action.as_str();
         rows.push(("Guardrail", format!("{} (if it fails: {action})", guardrail.command)));

@@ -11,6 +11,7 @@ mod dry_run;
 mod faces;
 pub(super) mod prompt;
 pub(super) mod rules;
+mod sign;
 
 use serde_json::json;
 
@@ -104,6 +105,7 @@ impl Start<'_> {
             guardrails: rules::guardrails(settings),
             output_truncate_chars: settings.output_truncate_chars as usize,
             scm: rules::scm(settings)?,
+            tasks: None,
             rules: rules::rules(settings, defaults),
             notify: settings.notify.command.clone(),
         })
@@ -127,7 +129,8 @@ impl Start<'_> {
         }
         let mut preface = preface(&spec, loaded);
         preface.extend(confine::tell(&choice, &spec, &loaded.settings));
-        preface.extend(unsaved.map(|message| Event::Warning { message: message.into() }));
+        let warnings = unsaved.into_iter().chain(sign::keep_ignored(project, &spec));
+        preface.extend(warnings.map(|message| Event::Warning { message: message.into() }));
         let reporter = reporter(args.output, style(args, &loaded.settings), Pace::OfRun);
         carry_out(project, spec, &loaded.settings, choice, preface, reporter)
     }
@@ -218,7 +221,12 @@ fn carry_out(
     spec.run_id.clone_from(&session.run_id);
     let mut events = std::mem::take(&mut session.preface);
     events.extend(preface);
+    let sign = sign::put_up(project, &spec).unwrap_or_else(|message| {
+        events.push(Event::Warning { message: message.into() });
+        None
+    });
     let finish = driver::run(&spec, &mut session.world, vec![reporter], &events);
+    drop(sign);
     session.close();
     Ok(finish.exit_code)
 }

@@ -16,6 +16,10 @@ pub struct Now {
 pub enum Input {
     /// The first input, and only the first.
     Start,
+    /// What the gates have to say to the agent before it begins.
+    Briefed {
+        feedback: Vec<Feedback>,
+    },
     AgentStarted,
     /// The agent's program could not be run.
     AgentNotStarted {
@@ -33,6 +37,8 @@ pub enum Input {
     Used(Usage),
     /// The agent has given a final result.
     ResultSeen,
+    /// The agent said that its credentials were refused.
+    Refused,
     /// So many of the agent's own background tasks are running.
     BackgroundTasks(u32),
     AgentEnded(Box<Report>),
@@ -51,6 +57,12 @@ pub enum Input {
     Stop {
         signal: &'static str,
         now: bool,
+    },
+    /// Somebody asked for a pause: what is running comes to its end, and nothing new is begun.
+    Pause,
+    /// Somebody asked to go on, with another limit if one is given.
+    Resume {
+        max_iterations: Option<u32>,
     },
     /// ralph itself cannot go on.
     Broken {
@@ -74,7 +86,8 @@ pub enum GateVerdict {
     Stands,
     /// The work is complete, whether or not the agent said so.
     Complete,
-    /// It is not complete, for this reason, and the agent is to be told this.
+    /// It is not complete, for this reason, and the next agent is to be told this, after what
+    /// guardrails have to say.
     Veto { reason: String, feedback: Vec<Feedback> },
 }
 
@@ -98,6 +111,8 @@ pub struct Report {
 /// What to do.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
+    /// Ask the gates what the agent has to know. Answered by `Briefed`.
+    Brief,
     /// Compose the prompt from its source and [`LoopMachine::feedback`], and start the agent.
     /// Answered by `AgentStarted`, `AgentNotStarted` or `PromptFailed`.
     StartAgent(Purpose),
@@ -117,7 +132,12 @@ pub enum Action {
     SkipScmTask(usize, &'static str),
     EndScmTask,
     /// Answered by `GatesChecked`.
-    CheckGates,
+    CheckGates {
+        /// The completion rule has found what it looks for.
+        claimed: bool,
+        /// So do all guardrails. If not, the work is not complete whatever the gates say.
+        checks_passed: bool,
+    },
     Emit(Event<'static>),
     /// An iteration is over: what is recorded must be safe.
     Save,

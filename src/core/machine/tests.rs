@@ -86,6 +86,9 @@ impl Loop {
 
     /// The agent that is being started runs and ends so.
     fn agent(&mut self, report: Report) -> &mut Self {
+        if self.asked(&Action::Brief) {
+            self.give(Input::Briefed { feedback: Vec::new() });
+        }
         self.give(Input::AgentStarted).give(Input::AgentEnded(Box::new(report)))
     }
 
@@ -110,6 +113,12 @@ impl Loop {
 
     fn asked(&self, action: &Action) -> bool {
         self.actions.contains(action)
+    }
+
+    fn asked_to_retry(&self, nth: u32) -> bool {
+        self.actions.iter().any(|action| {
+            matches!(action, Action::Emit(Event::Retrying { failures, .. }) if *failures == nth)
+        })
     }
 
     fn starts_agent(&self) -> bool {
@@ -344,6 +353,22 @@ fn an_agent_that_stays_after_its_result_is_ended() {
 }
 
 #[test]
+fn an_agent_that_goes_on_with_refused_credentials_is_ended() {
+    // Whatever it announced, and even if answers are never waited for.
+    let mut run = Loop::start(Rules { result_grace_ms: None, ..rules() });
+    run.give(Input::AgentStarted).give(Input::BackgroundTasks(1)).give(Input::Refused);
+    run.after(2_000).give(Input::Output).until_deadline();
+    assert_eq!(run.actions, [Action::EndAgent(EndCause::Refused)]);
+
+    // It found others, by which it works.
+    let mut run = Loop::start(rules());
+    run.give(Input::AgentStarted).give(Input::Refused).give(Input::Working);
+    assert_eq!(run.machine.deadline(), None);
+    run.give(Input::ResultSeen).until_deadline();
+    assert_eq!(run.actions, [Action::EndAgent(EndCause::ResultGrace)]);
+}
+
+#[test]
 fn no_other_limit_takes_away_an_answer() {
     let limit = Some(4_000);
     let time = Budget { duration_ms: limit, ..Budget::default() };
@@ -481,6 +506,119 @@ fn a_stop_ends_a_wait_and_a_guardrail_gets_its_turn() {
 }
 
 #[test]
+fn a_pause_waits_for_what_is_running_and_for_nothing_else() {
+    let go_on = Input::Resume { max_iterations: None };
+    let mut run = Loop::start(Rules { guardrails: vec![None], ..rules() });
+    run.give(Input::AgentStarted).give(Input::Pause);
+    assert_eq!(run.actions, [Action::Emit(Event::PauseRequested)]);
+    run.give(Input::AgentEnded(Box::new(answered())));
+    assert!(run.asked(&Action::RunGuardrail(0)), "an iteration is not left half done");
+    run.give(Input::GuardrailEnded { failed: Some(feedback("red")) });
+    assert!(run.asked(&Action::Emit(Event::Paused)) && !run.starts_agent());
+    assert_eq!((run.machine.deadline(), run.machine.iteration()), (None, 1));
+    run.give(Input::Pause);
+    assert_eq!(run.actions, [], "once is enough");
+    run.give(go_on.clone());
+    assert!(run.starts_agent());
+    assert_eq!((run.machine.iteration(), run.machine.feedback().len()), (2, 1));
+    run.give(go_on);
+    assert_eq!(run.actions, [], "it goes on already");
+}
+
+#[test]
+fn a_pause_ends_a_back_off_at_once() {
+    let retry = Retry { scope: RetryScope::NextIteration { failures: 5 }, ..rules().retry };
+    for (rules, iteration) in [(rules(), 1), (Rules { retry, ..rules() }, 2)] {
+        let mut run = Loop::start(rules);
+        run.agent(failed(Class::Failed)).give(Input::Pause);
+        assert!(run.machine.is_paused());
+        run.after(1_000_000).give(Input::Resume { max_iterations: None });
+        assert!(run.starts_agent());
+        assert_eq!(run.machine.iteration(), iteration);
+    }
+}
+
+#[test]
+fn a_pause_costs_no_time_and_may_change_the_limit() {
+    let budget = Budget { duration_ms: Some(10_000), ..Budget::default() };
+    let mut run = Loop::start(Rules { max_iterations: 2, budget, ..rules() });
+    run.give(Input::Pause).agent(answered()).after(1_000_000);
+    run.give(Input::Resume { max_iterations: Some(3) });
+    assert!(run.starts_agent());
+    run.agent(answered()).agent(answered());
+    assert_eq!(
+        (run.outcome().map(|(outcome, _)| outcome), run.machine.iteration()),
+        (Some(Outcome::LimitReached), 3)
+    );
+}
+
+#[test]
+fn a_pause_can_be_taken_back_and_a_stop_ends_it() {
+    let mut run = Loop::start(rules());
+    run.give(Input::Pause).give(Input::Resume { max_iterations: None }).agent(answered());
+    assert!(run.starts_agent());
+    run.give(Input::Pause).agent(answered());
+    run.give(Input::Stop { signal: "SIGTERM", now: false });
+    assert_eq!(run.outcome(), Some((Outcome::Interrupted, 130)));
+
+    let mut run = Loop::start(Rules { max_iterations: 1, ..rules() });
+    run.give(Input::Pause).agent(answered());
+    assert!(run.machine.is_finished(), "there is nothing left to pause");
+}
+
+#[test]
+fn a_resumed_run_goes_on_with_all_its_counts() {
+    let progress = || {
+        let mut spending = Spending::default();
+        spending.attempt_ends(&spent(0.7));
+        Progress {
+            iterations: 2,
+            failures: 1,
+            feedback: vec![feedback("red")],
+            tools: 7,
+            spending,
+            active_ms: 9_000,
+            ..Progress::default()
+        }
+    };
+    let budget = Budget { cost_usd: Some(1.0), ..Budget::default() };
+    let rules = || Rules { max_iterations: 4, budget, ..rules() };
+    let begin = |progress| {
+        let machine = LoopMachine::resumed(rules(), progress);
+        let mut run = Loop { machine, now: Now::default(), actions: Vec::new() };
+        run.give(Input::Start);
+        run
+    };
+    let mut run = begin(progress());
+    assert!(run.starts_agent());
+    assert_eq!((run.machine.iteration(), run.machine.feedback().len()), (3, 1));
+    run.agent(failed(Class::Failed));
+    assert!(run.asked_to_retry(2), "{:?}", run.actions);
+
+    let mut run = begin(progress());
+    run.agent(Report { usage: spent(0.4), ..answered() });
+    assert_eq!(run.outcome(), Some((Outcome::Budget, 3)), "0.7 before, and 0.4 now");
+    assert!(run.actions.iter().any(|action| matches!(
+        action,
+        Action::Emit(Event::RunEnded { iterations: 3, tools: 7, duration_ms: 9_000.., .. })
+    )));
+
+    // Time is up when it would have been without the cut.
+    let machine = LoopMachine::resumed(
+        Rules { budget: Budget { duration_ms: Some(10_000), ..Budget::default() }, ..rules() },
+        progress(),
+    );
+    let mut run = Loop { machine, now: Now::default(), actions: Vec::new() };
+    run.give(Input::Start).give(Input::AgentStarted);
+    assert_eq!(run.machine.deadline(), Some(1_000));
+
+    // One that had given up has been helped.
+    let mut run = begin(Progress { outcome: Some(Outcome::AgentFailed), ..progress() });
+    run.agent(failed(Class::Failed));
+    assert!(run.asked_to_retry(1));
+}
+
+#[test]
 fn a_slow_guardrail_is_ended() {
     let mut run = Loop::start(Rules { guardrails: vec![Some(5_000)], ..rules() });
     run.agent(done()).until_deadline();
@@ -530,18 +668,88 @@ fn changes_that_cannot_be_staged_spoil_the_end_too() {
     assert_eq!(run.outcome(), Some((Outcome::CompleteScmFailed, 5)));
 }
 
+/// What the gates are asked after guardrails that passed.
+fn check_gates(claimed: bool) -> Action {
+    Action::CheckGates { claimed, checks_passed: true }
+}
+
+fn veto(told: &[&str]) -> Input {
+    let feedback = told.iter().map(|told| feedback(told)).collect();
+    Input::GatesChecked(GateVerdict::Veto { reason: "open".to_owned(), feedback })
+}
+
 #[test]
 fn a_gate_can_veto() {
     let mut run = Loop::start(Rules { gates: true, ..rules() });
     run.agent(done());
-    assert!(run.asked(&Action::CheckGates));
-    let reason = "2 stories are open".to_owned();
-    let veto = GateVerdict::Veto { reason, feedback: vec![feedback("open: US-2")] };
-    run.give(Input::GatesChecked(veto));
-    assert!(run.starts_agent());
+    assert!(run.asked(&check_gates(true)));
+    run.give(veto(&["open: US-2"]));
+    assert!(run.asked(&Action::Emit(Event::Vetoed { reason: "open".into() })));
     assert_eq!(run.machine.feedback(), [feedback("open: US-2")]);
     run.agent(done()).give(Input::GatesChecked(GateVerdict::Stands));
     assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
+}
+
+#[test]
+fn there_is_nothing_to_veto_where_nothing_is_claimed() {
+    let mut run = Loop::start(Rules { gates: true, ..rules() });
+    run.agent(answered());
+    assert!(run.asked(&check_gates(false)));
+    run.give(veto(&[]));
+    let vetoed = |action: &Action| matches!(action, Action::Emit(Event::Vetoed { .. }));
+    assert!(!run.actions.iter().any(vetoed));
+    run.agent(answered()).give(Input::GatesChecked(GateVerdict::Stands));
+    assert_eq!(run.outcome(), None);
+}
+
+#[test]
+fn gates_are_asked_after_failed_guardrails_too_and_cannot_overrule_them() {
+    for verdict in [veto(&["marked"]), Input::GatesChecked(GateVerdict::Complete)] {
+        let adds = matches!(verdict, Input::GatesChecked(GateVerdict::Veto { .. }));
+        let mut run = Loop::start(Rules { gates: true, guardrails: vec![None], ..rules() });
+        run.agent(done()).give(Input::GuardrailEnded { failed: Some(feedback("lint")) });
+        assert!(run.asked(&Action::CheckGates { claimed: false, checks_passed: false }));
+        run.give(verdict);
+        assert_eq!(run.outcome(), None);
+        let told =
+            if adds { vec![feedback("lint"), feedback("marked")] } else { vec![feedback("lint")] };
+        assert_eq!(run.machine.feedback(), told);
+        let set = Action::Emit(Event::FeedbackSet { parts: told });
+        assert!(run.asked(&set), "told of once, and whole");
+    }
+}
+
+#[test]
+fn every_attempt_is_briefed_anew() {
+    let brief = |told: &str| Input::Briefed { feedback: vec![feedback(told)] };
+    let mut run = Loop::start(Rules { gates: true, guardrails: vec![None], ..rules() });
+    assert!(run.asked(&Action::Brief) && !run.starts_agent());
+    run.give(brief("one"));
+    assert!(run.starts_agent());
+    assert_eq!(run.machine.feedback(), [feedback("one")]);
+    // The same iteration again, with what there is to say now and not what there was.
+    run.agent(failed(Class::Failed)).until_deadline();
+    assert!(run.asked(&Action::Brief));
+    run.give(brief("two"));
+    assert_eq!(run.machine.feedback(), [feedback("two")]);
+    // What failed comes first and stays through a retry; the briefing is new each time.
+    run.agent(answered()).give(Input::GuardrailEnded { failed: Some(feedback("lint")) });
+    run.give(Input::GatesChecked(GateVerdict::Stands)).give(brief("three"));
+    assert_eq!(run.machine.feedback(), [feedback("lint"), feedback("three")]);
+    run.agent(failed(Class::Failed)).until_deadline();
+    run.give(Input::Briefed { feedback: Vec::new() });
+    assert_eq!(run.machine.feedback(), [feedback("lint")]);
+}
+
+#[test]
+fn a_stop_while_the_gates_are_asked_is_heeded() {
+    let stop = || Input::Stop { signal: "SIGINT", now: false };
+    let mut run = Loop::start(Rules { gates: true, ..rules() });
+    run.give(stop()).give(Input::Briefed { feedback: Vec::new() });
+    assert_eq!(run.outcome(), Some((Outcome::Interrupted, 130)));
+    let mut run = Loop::start(Rules { gates: true, ..rules() });
+    run.agent(done()).give(stop()).give(Input::GatesChecked(GateVerdict::Complete));
+    assert_eq!(run.outcome(), Some((Outcome::Interrupted, 130)));
 }
 
 #[test]
@@ -651,6 +859,7 @@ struct World {
     guardrail_failed: bool,
     looking: bool,
     scm: bool,
+    briefing: bool,
     gates: bool,
     agents_started: u32,
     iterations: u32,
@@ -699,8 +908,13 @@ impl World {
                     self.scm = true;
                 }
                 Action::EndScmTask => assert!(self.scm || self.looking),
-                Action::CheckGates => {
-                    assert!(self.idle() && !self.guardrail_failed);
+                Action::Brief => {
+                    assert!(self.idle() && !self.stop_asked);
+                    self.briefing = true;
+                }
+                Action::CheckGates { claimed, checks_passed } => {
+                    assert!(self.idle());
+                    assert!(!(claimed || checks_passed) || !self.guardrail_failed);
                     self.gates = true;
                 }
                 Action::SkipScmTask(..) | Action::Save => {}
@@ -732,7 +946,8 @@ impl World {
     }
 
     fn idle(&self) -> bool {
-        self.agent.is_none() && !self.guardrail && !self.looking && !self.scm && !self.gates
+        self.agent.is_none()
+            && !(self.guardrail || self.looking || self.scm || self.briefing || self.gates)
     }
 }
 
@@ -819,10 +1034,16 @@ proptest! {
                     Input::Broken { message: "disk full".into() }
                 }
                 2 | 3 => Input::Deadline,
+                9 if choice.is_multiple_of(4) => Input::Pause,
+                _ if machine.is_paused() => {
+                    let limit = machine.max_iterations();
+                    Input::Resume { max_iterations: flag.then_some(limit) }
+                }
                 4 if world.agent.is_some() => Input::Output,
                 5 if world.agent.is_some() => Input::Used(spent(f64::from(choice) / 200.0)),
                 6 if world.agent.is_some() => Input::ResultSeen,
                 7 if world.agent.is_some() => Input::BackgroundTasks(u32::from(choice % 3)),
+                8 if world.agent.is_some() && flag => Input::Refused,
                 8 if world.agent.is_some() => Input::Working,
                 _ => {
                     if world.starting {
@@ -856,6 +1077,8 @@ proptest! {
                         })
                     } else if std::mem::take(&mut world.scm) {
                         Input::ScmTaskEnded { ok: flag }
+                    } else if std::mem::take(&mut world.briefing) {
+                        Input::Briefed { feedback: vec![] }
                     } else if std::mem::take(&mut world.gates) {
                         Input::GatesChecked(if flag {
                             world.complete_claimed = false;
@@ -888,6 +1111,8 @@ proptest! {
                 Some(Input::ScmLooked(ScmLook::Dirty))
             } else if std::mem::take(&mut world.scm) {
                 Some(Input::ScmTaskEnded { ok: true })
+            } else if std::mem::take(&mut world.briefing) {
+                Some(Input::Briefed { feedback: vec![] })
             } else if std::mem::take(&mut world.gates) {
                 Some(Input::GatesChecked(GateVerdict::Stands))
             } else {

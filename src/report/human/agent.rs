@@ -34,7 +34,7 @@ impl Human {
             }
             Event::ToolEnded { .. } => self.tool_ended(at, event),
             Event::Todo { items } => self.todo(at, items),
-            Event::Notice { text } => {
+            Event::Notice { text } | Event::Retracted { reason: text } => {
                 let mark = self.marks.notice;
                 let mut pen = self.line(at, Paragraph::Said);
                 pen.say(mark).say(" ").turn(Paint::Faint).quote(text);

@@ -102,6 +102,7 @@ impl Human {
                 }
                 pen.end();
             }
+            Event::Tasks { .. } => self.tasks(at, event),
             Event::Vetoed { reason } => {
                 let mut pen = self.line(at, Paragraph::Run);
                 pen.head(marks.denied, Paint::Bad, "Not complete");
@@ -121,10 +122,18 @@ impl Human {
                 pen.say("Received ").quote(signal);
                 pen.say(", ending the agent now...").end();
             }
+            Event::PauseRequested => self.say_aside(at, "Pausing after what is running..."),
+            Event::Paused => self.say_aside(at, "Paused."),
+            Event::Resumed { .. } => self.say_aside(at, "Resumed."),
             Event::Warning { message } => self.warn(at, message),
             Event::RunEnded { .. } => self.run_ended(at, event),
             _ => {}
         }
+    }
+
+    fn say_aside(&mut self, at: Stamp, words: &str) {
+        let mut pen = self.aside(at);
+        pen.say(words).end();
     }
 
     fn run_started(&mut self, at: Stamp, event: &Event<'_>) {
@@ -145,6 +154,38 @@ impl Human {
         pen.end();
         if !prompt.is_empty() {
             self.note(at, "Prompt: ", prompt, MAX_PROMPT);
+        }
+    }
+
+    /// How far the task list is: at the beginning of an iteration with the story to work on, later only
+    /// what became of it.
+    fn tasks(&mut self, at: Stamp, event: &Event<'_>) {
+        let Event::Tasks { done, total, story, title, problems } = event else {
+            return;
+        };
+        if !self.style.quiet {
+            let begins = self.last == Some(Paragraph::Iteration);
+            let mark = self.marks.todo;
+            let mut pen = self.line(at, Paragraph::Run);
+            pen.say(mark).say(" ");
+            match total {
+                0 => pen.say("No stories yet"),
+                _ => pen.say(&format!("Stories: {done} of {total} pass")),
+            };
+            if let Some(story) = story.as_deref().filter(|_| begins) {
+                pen.say(", next ").quote(story);
+                if let Some(title) = title.as_deref().filter(|title| !title.is_empty()) {
+                    pen.say(": ").quote(title);
+                }
+            }
+            pen.end();
+        }
+        // What has not changed since has been said.
+        if *problems != self.task_problems {
+            self.task_problems.clone_from(problems);
+            for problem in problems {
+                self.warn(at, problem);
+            }
         }
     }
 
@@ -182,6 +223,8 @@ impl Human {
             Class::Limited | Class::Interrupted => {
                 (marks.stopped, Paint::Caution, class_words(*class))
             }
+            // Whether that is a failure is for the run to say.
+            Class::Empty => (marks.warning, Paint::Caution, class_words(*class)),
             _ => (marks.error, Paint::Bad, class_words(*class)),
         };
         let mut pen = self.line(at, Paragraph::Attempt);

@@ -406,3 +406,41 @@ fn golden_runs() {
         assert!(shown == expected, "{path} differs; now:\n{shown}");
     }
 }
+
+#[test]
+fn the_task_list_names_its_next_story_when_an_iteration_begins_and_its_problems_once() {
+    let tasks = |done, problems: &[&str]| Event::Tasks {
+        done,
+        total: 2,
+        story: Some("US-1".into()),
+        title: Some("A \u{1b}[31mtitle".into()),
+        problems: problems.iter().map(|&it| it.to_owned()).collect(),
+    };
+    let begins = || Event::IterationStarted { max_iterations: 3 };
+    let events = [
+        begins(),
+        tasks(0, &[]),
+        tasks(0, &["t: US-2 is gone"]),
+        begins(),
+        tasks(0, &["t: US-2 is gone"]),
+        tasks(1, &[]),
+        tasks(1, &["t: US-2 is gone"]),
+    ];
+    let (out, err) = render(Style::default(), &events);
+    assert_eq!(err, "[WARN] t: US-2 is gone\n".repeat(2));
+    let lines: Vec<&str> = out.lines().filter(|line| line.contains("[TODO]")).collect();
+    let next = "[TODO] Stories: 0 of 2 pass, next US-1: A title";
+    assert_eq!(
+        lines,
+        [
+            next,
+            "[TODO] Stories: 0 of 2 pass",
+            next,
+            "[TODO] Stories: 1 of 2 pass",
+            "[TODO] Stories: 1 of 2 pass"
+        ]
+    );
+    let quiet = Style { quiet: true, ..Style::default() };
+    let (out, err) = render(quiet, &events[..3]);
+    assert_eq!((out.as_str(), err.as_str()), ("", "[WARN] t: US-2 is gone\n"));
+}

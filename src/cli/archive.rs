@@ -1,0 +1,131 @@
+//! `ralph archive`: sets the documents of finished work aside and begins anew.
+
+use std::io;
+use std::path::Path;
+
+use clap::Args;
+
+use crate::core::tasks::{self, naming, summary};
+use crate::error::{Error, Kind};
+use crate::run::{scm, session};
+use crate::state::archive;
+use crate::state::documents::{self, Documents, Fresh, PRD, PROGRESS, PROMPT, TASKS};
+use crate::state::project::Project;
+use crate::state::save::{Saving, save_all};
+
+use super::new::{DocumentsArgs, UNNAMED_BRANCH, name_of, today};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  ralph archive
+  ralph archive --label \"Password reset\"";
+
+#[derive(Debug, Args)]
+pub struct ArchiveArgs {
+    /// What to call the archive, instead of by its branch.
+    #[arg(long, value_name = "LABEL")]
+    pub label: Option<String>,
+
+    #[command(flatten)]
+    pub place: DocumentsArgs,
+}
+
+/// What is set aside. The prompt stays: it is the project's, not the work's.
+const MOVED: [&str; 3] = [PRD, TASKS, PROGRESS];
+
+/// # Errors
+/// There is nothing to archive, a run is going on, something cannot be written, or git refused.
+pub(super) fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error> {
+    let documents = args.place.of(project);
+    let root = project.root();
+    let _idle = session::keep_idle(project)?;
+    let mut files = Vec::new();
+    for name in MOVED {
+        match std::fs::read(documents.path(name)) {
+            Ok(bytes) => files.push((name, bytes)),
+            Err(err) if err.kind() == io::ErrorKind::NotFound => {}
+            Err(err) => {
+                return Err(Error::input(format!("cannot read {}: {err}", documents.shown(name))));
+            }
+        }
+    }
+    if files.is_empty() {
+        return Err(Error::input(format!(
+            "there is nothing to archive in {}/",
+            documents.shown_dir()
+        ))
+        .hint("`ralph new` begins a piece of work"));
+    }
+    let today = today();
+    let content = |wanted| files.iter().find(|(name, _)| *name == wanted).map(|(_, it)| it);
+    let list = String::from_utf8_lossy(content(TASKS).map_or(&[], Vec::as_slice));
+    let list = documents::without_placeholder(&list).map_or(list, Into::into);
+    let list = tasks::parse(list.as_bytes());
+    let progress = String::from_utf8_lossy(content(PROGRESS).map_or(&[], Vec::as_slice));
+    let page = summary::page(&list, summary::started(&progress), &today);
+    let label = match (&args.label, &list) {
+        (Some(label), _) => naming::label(label),
+        (None, Ok(list)) if !list.branch_name.trim().is_empty() => naming::label(&list.branch_name),
+        (None, _) => naming::label(&name_of(project)),
+    };
+    files.push(("summary.md", page.into_bytes()));
+    let unwritable = |path: &Path, err: &io::Error| {
+        Error::input(format!("cannot write {}: {err}", path.display()))
+            .hint("what was there is there still")
+    };
+    let place = archive::make(root, &format!("{today}-{label}"), &files)
+        .map_err(|err| unwritable(&root.join(archive::DIRECTORY), &err))?;
+    let reset = reset(project, &documents, &today).map_err(|(path, err)| {
+        // Without this there would be two of everything.
+        let _ = std::fs::remove_dir_all(&place);
+        unwritable(&path, &err)
+    })?;
+    let shown = place.strip_prefix(root).unwrap_or(&place).display().to_string();
+    let mut text = match &list {
+        Ok(list) => {
+            let (done, total) = (list.done(), list.stories.len());
+            format!("Archived to {shown}: {done} of {total} stories complete.\n")
+        }
+        Err(_) => format!("Archived to {shown}; its task list could not be read.\n"),
+    };
+    let message = format!("chore: archive {shown}");
+    let paths: Vec<&Path> =
+        std::iter::once(place.as_path()).chain(reset.iter().map(|p| &**p)).collect();
+    match scm::commit_only(root, &paths, &message) {
+        Ok(scm::Committed::As(commit)) => text.push_str(&format!("Committed as {commit}.\n")),
+        Ok(scm::Committed::NoRepository) => {
+            text.push_str("Not committed: this is not a git repository.\n");
+        }
+        Ok(scm::Committed::Ignored) => {
+            text.push_str("Not committed: git ignores these files.\n");
+        }
+        Err(err) => {
+            super::print(&text)?;
+            return Err(Error::new(Kind::Scm, format!("it is not committed: {}", err.message))
+                .hint(format!("nothing is lost: {shown} is complete; commit it yourself")));
+        }
+    }
+    super::print(&text)
+}
+
+/// Puts fresh documents in the place of those that were set aside, and tells which were written.
+fn reset(
+    project: &Project,
+    documents: &Documents,
+    today: &str,
+) -> Result<Vec<std::path::PathBuf>, (std::path::PathBuf, io::Error)> {
+    let name = name_of(project);
+    let fresh = documents.fresh(Fresh { name: &name, branch: UNNAMED_BRANCH, date: today });
+    let stays = |name: &str| name == PROMPT && documents.path(name).symlink_metadata().is_ok();
+    let files: Vec<Saving> = fresh
+        .into_iter()
+        .filter(|(name, _)| !stays(name))
+        .map(|(name, text)| Saving {
+            path: documents.path(name),
+            bytes: text.into_bytes(),
+            replace: true,
+        })
+        .collect();
+    save_all(&files)?;
+    Ok(files.into_iter().map(|file| file.path).collect())
+}

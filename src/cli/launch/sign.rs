@@ -1,0 +1,40 @@
+//! Telling others that a task list is being worked off.
+
+use crate::run::scm;
+use crate::run::spec::RunSpec;
+use crate::state::active::{self, Active, Sign};
+use crate::state::project::Project;
+use crate::state::save::save_atomically;
+
+/// Keeps the sign of a run that works off a task list out of git: whatever commits everything must not
+/// commit that. This calls git, so that it has to come before the run.
+pub(super) fn keep_ignored(project: &Project, spec: &RunSpec) -> Option<String> {
+    let root = project.root();
+    if spec.tasks.is_none() || !scm::is_unignored(root, active::NAME) {
+        return None;
+    }
+    let (path, text) = active::ignored(root).ok().flatten()?;
+    let err = save_atomically(&path, &text).err()?;
+    Some(unwritable(project, ".gitignore", &err))
+}
+
+/// Puts up the sign of a run that works off a task list. It comes down when the sign is dropped.
+pub(super) fn put_up(project: &Project, spec: &RunSpec) -> Result<Option<Sign>, String> {
+    if spec.tasks.is_none() {
+        return Ok(None);
+    }
+    let active = Active {
+        timestamp: format!("{:.0}", jiff::Timestamp::now()),
+        pid: std::process::id(),
+        max_iterations: spec.rules.max_iterations,
+        mode: "direct".to_owned(),
+        run_id: spec.run_id.clone(),
+    };
+    Sign::put_up(project.root(), active)
+        .map(Some)
+        .map_err(|err| unwritable(project, active::NAME, &err))
+}
+
+fn unwritable(project: &Project, what: &str, err: &std::io::Error) -> String {
+    format!("cannot write {what} in {}: {err}", project.root().display())
+}

@@ -1,0 +1,121 @@
+//! `ralph new`: the documents of a task list.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::core::tasks::naming;
+use crate::error::Error;
+use crate::run::session;
+use crate::state::active;
+use crate::state::documents::{Documents, Fresh, PRD, PROGRESS, PROMPT, TASKS};
+use crate::state::project::Project;
+use crate::state::save::{Saving, save_all};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  ralph new \"Password reset\"
+  ralph new --ralph-dir loops/billing Billing";
+
+#[derive(Debug, Args)]
+pub struct NewArgs {
+    /// What the work is called; the name of the directory if it is not said.
+    pub name: Option<String>,
+
+    /// The same, for scripts.
+    #[arg(long = "name", value_name = "NAME", hide = true, conflicts_with = "name")]
+    pub feature_name: Option<String>,
+
+    /// Overwrite documents that are there.
+    #[arg(long)]
+    pub force: bool,
+
+    #[command(flatten)]
+    pub place: DocumentsArgs,
+}
+
+/// Where the documents of a task list are.
+#[derive(Debug, Default, Args)]
+pub struct DocumentsArgs {
+    /// The directory of prd.md, tasks.json, progress.txt and prompt.md, in the project [default: ralph].
+    #[arg(long, value_name = "PATH", global = true)]
+    pub ralph_dir: Option<PathBuf>,
+}
+
+impl DocumentsArgs {
+    pub(super) fn of(&self, project: &Project) -> Documents {
+        Documents::new(project.root(), self.ralph_dir.as_deref())
+    }
+}
+
+/// Today, as people write it.
+pub(super) fn today() -> String {
+    jiff::Zoned::now().strftime("%Y-%m-%d").to_string()
+}
+
+/// What work is called that nobody has given a name.
+pub(super) fn name_of(project: &Project) -> String {
+    let name = project.root().file_name().map(|name| name.to_string_lossy().into_owned());
+    name.unwrap_or_else(|| "project".to_owned())
+}
+
+/// The branch that the template names.
+pub(super) const UNNAMED_BRANCH: &str = "ralph/feature-name";
+
+/// # Errors
+/// Documents are there already, or cannot be written; nothing is then changed.
+pub(super) fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
+    let documents = args.place.of(project);
+    let given = args.name.as_deref().or(args.feature_name.as_deref());
+    if given.is_some_and(|name| name.trim().is_empty()) {
+        return Err(Error::usage("the name is empty").hint("ralph new \"Password reset\""));
+    }
+    let name = given.map_or_else(|| name_of(project), |name| name.trim().to_owned());
+    let branch = given.map_or_else(|| UNNAMED_BRANCH.to_owned(), naming::branch);
+    // Not while somebody works by them.
+    let _idle = if args.force { session::keep_idle(project)? } else { None };
+    let fresh = documents.fresh(Fresh { name: &name, branch: &branch, date: &today() });
+    let is_there = |name: &str| documents.path(name).symlink_metadata().is_ok();
+    let there: Vec<String> = fresh
+        .iter()
+        .filter(|(name, _)| is_there(name))
+        .map(|(name, _)| documents.shown(name))
+        .collect();
+    if !there.is_empty() && !args.force {
+        let are = if there.len() == 1 { "is" } else { "are" };
+        return Err(Error::input(format!("{} {are} there already", there.join(", ")))
+            .hint("`ralph archive` sets finished work aside and begins anew")
+            .hint("`ralph new --force` overwrites it"));
+    }
+    let mut files: Vec<Saving> = fresh
+        .into_iter()
+        .map(|(name, text)| Saving {
+            path: documents.path(name),
+            bytes: text.into_bytes(),
+            replace: args.force,
+        })
+        .collect();
+    let ignore = active::ignored(project.root())
+        .map_err(|err| Error::input(format!("cannot read .gitignore: {err}")))?;
+    files.extend(ignore.map(|(path, bytes)| Saving { path, bytes, replace: true }));
+    save_all(&files).map_err(|(path, err)| {
+        Error::input(format!("cannot write {}: {err}", path.display())).hint("nothing was written")
+    })?;
+    let [prd, tasks, progress, prompt] =
+        [PRD, TASKS, PROGRESS, PROMPT].map(|name| documents.shown(name));
+    let width = progress.chars().count();
+    super::print(&format!(
+        "Ready for {name:?}:\n\
+         \x20 {prd:<width$}  what is to be built, and why\n\
+         \x20 {tasks:<width$}  the stories, and which of them pass\n\
+         \x20 {progress:<width$}  what iterations did and learned\n\
+         \x20 {prompt:<width$}  what each iteration is asked\n\
+         \n\
+         Next:\n\
+         \x20 1. Describe the work in {prd}.\n\
+         \x20 2. Break it into stories in {tasks}, each small enough for one iteration,\n\
+         \x20    and name the commands that verify them.\n\
+         \x20    With ralph's plugin for Claude Code, /ralph-plan does both together with you.\n\
+         \x20 3. `ralph tasks` shows what is there, `ralph work` works it off.\n"
+    ))
+}

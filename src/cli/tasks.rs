@@ -1,0 +1,381 @@
+//! `ralph tasks`: the stories of the task list, for people and for scripts.
+
+use std::io;
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::{Map, Value, json};
+
+use crate::core::tasks::order::{self, Standing};
+use crate::core::tasks::{self, Problem, Story, TaskList, edit};
+use crate::error::Error;
+use crate::report::screen::Output;
+use crate::report::stories;
+use crate::state::documents::{self, Documents, TASKS};
+use crate::state::project::Project;
+
+use super::new::DocumentsArgs;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  ralph tasks
+  ralph tasks next
+  ralph tasks add \"Reset by mail\" --criterion \"A mail with a link is sent\" --depends-on US-001
+  ralph tasks set US-001 --passes --notes \"Done in src/reset.rs\"
+
+  The titles of what is still open:
+    ralph tasks --format json | jq -r 'select(.passes | not) | .title'";
+
+#[derive(Debug, Args)]
+pub struct TasksArgs {
+    #[command(subcommand)]
+    pub command: Option<TasksCommand>,
+
+    /// How to print it.
+    #[arg(long, value_enum, value_name = "FORM", default_value_t, global = true)]
+    pub format: Format,
+
+    #[command(flatten)]
+    pub place: DocumentsArgs,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line: the story as it is in the file, with its state.
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum TasksCommand {
+    /// List the stories (the default).
+    #[command(after_help = "Examples:\n  ralph tasks list\n  ralph tasks list --format json")]
+    List,
+
+    /// Show the story to work on: the smallest priority of those that wait for nothing.
+    #[command(
+        after_help = "Examples:\n  ralph tasks next\n  ralph tasks next --format json | jq -r .id"
+    )]
+    Next,
+
+    /// Show a story.
+    #[command(after_help = "Examples:\n  ralph tasks show US-001")]
+    Show {
+        /// Its id.
+        id: String,
+    },
+
+    /// Add a story at the end of the list.
+    #[command(
+        after_help = "Examples:\n  ralph tasks add \"Reset by mail\" --criterion \"A mail with a link is sent\"\n  \
+                      ralph tasks add \"Expiry\" --criterion \"A link works for a day\" --depends-on US-001"
+    )]
+    Add(Box<AddArgs>),
+
+    /// Change a story.
+    #[command(
+        after_help = "Examples:\n  ralph tasks set US-001 --passes --notes \"Done in src/reset.rs\"\n  \
+                      ralph tasks set US-002 --passes=false --add-note \"It fails for long names\""
+    )]
+    Set(Box<SetArgs>),
+}
+
+#[derive(Debug, Args)]
+pub struct AddArgs {
+    /// What it is about, in a few words.
+    pub title: String,
+
+    /// Something that must hold once it is done; give it several times for several.
+    #[arg(long = "criterion", value_name = "TEXT", required = true)]
+    pub criteria: Vec<String>,
+
+    /// Its id [default: the next of the form US-001].
+    #[arg(long)]
+    pub id: Option<String>,
+
+    /// What it is about, in some sentences.
+    #[arg(long, value_name = "TEXT")]
+    pub description: Option<String>,
+
+    /// The smallest comes first [default: after all others].
+    #[arg(long, value_name = "NUMBER", value_parser = finite)]
+    pub priority: Option<f64>,
+
+    /// A story that has to pass first; may be given several times.
+    #[arg(long, value_name = "ID")]
+    pub depends_on: Vec<String>,
+
+    /// A story that this one stands for, so that it may leave the list; may be given several times.
+    #[arg(long, value_name = "ID")]
+    pub replaces: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct SetArgs {
+    /// Its id.
+    pub id: String,
+
+    /// Whether it passes; this needs notes that say what was done.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub passes: Option<bool>,
+
+    /// What was done, instead of the notes that are there.
+    #[arg(long, value_name = "TEXT", conflicts_with = "add_note")]
+    pub notes: Option<String>,
+
+    /// A line to add to the notes.
+    #[arg(long, value_name = "TEXT")]
+    pub add_note: Option<String>,
+
+    /// What it is about, in a few words.
+    #[arg(long, value_name = "TEXT")]
+    pub title: Option<String>,
+
+    /// What it is about, in some sentences.
+    #[arg(long, value_name = "TEXT")]
+    pub description: Option<String>,
+
+    /// The smallest comes first.
+    #[arg(long, value_name = "NUMBER", value_parser = finite)]
+    pub priority: Option<f64>,
+
+    /// The stories that have to pass first, instead of those that are there.
+    #[arg(long, value_name = "ID")]
+    pub depends_on: Vec<String>,
+}
+
+/// A number that JSON has.
+fn finite(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| "it is not a number".to_owned())?;
+    if number.is_finite() { Ok(number) } else { Err("it is not a finite number".to_owned()) }
+}
+
+/// # Errors
+/// There is no list, it is broken, or the change would break it.
+pub(super) fn tasks(project: &Project, args: &TasksArgs) -> Result<u8, Error> {
+    let documents = args.place.of(project);
+    match &args.command {
+        None | Some(TasksCommand::List) => list(&documents, args.format),
+        Some(TasksCommand::Next) => next(&documents, args.format),
+        Some(TasksCommand::Show { id }) => show(&documents, id, args.format),
+        Some(TasksCommand::Add(new)) => add(&documents, new, args.format),
+        Some(TasksCommand::Set(changes)) => set(&documents, changes, args.format),
+    }
+}
+
+/// Reads the list of these documents.
+///
+/// # Errors
+/// It is not there, or no list.
+pub(super) fn read(documents: &Documents) -> Result<TaskList, Error> {
+    let bytes = documents.read_tasks().map_err(|err| unreadable(documents, &err))?;
+    tasks::parse(&bytes).map_err(|broken| wrong(documents, &broken.problems))
+}
+
+fn unreadable(documents: &Documents, err: &io::Error) -> Error {
+    let name = documents.shown(TASKS);
+    match err.kind() {
+        io::ErrorKind::NotFound => Error::input(format!("there is no task list: {name}"))
+            .hint("`ralph new` makes one; --ralph-dir says where else it is"),
+        _ => Error::input(format!("cannot use {name}: {err}")),
+    }
+}
+
+/// The list has these problems.
+pub(super) fn wrong(documents: &Documents, problems: &[Problem]) -> Error {
+    let name = documents.shown(TASKS);
+    let lines: Vec<String> =
+        tasks::few(problems).iter().map(|problem| format!("{name}: {problem}")).collect();
+    Error::input(lines.join("\n"))
+}
+
+fn list(documents: &Documents, format: Format) -> Result<u8, Error> {
+    let bytes = documents.read_tasks().map_err(|err| unreadable(documents, &err))?;
+    let text = String::from_utf8_lossy(&bytes);
+    let text = documents::without_placeholder(&text).unwrap_or_else(|| text.into_owned());
+    let list =
+        tasks::parse(text.as_bytes()).map_err(|broken| wrong(documents, &broken.problems))?;
+    let text = match format {
+        Format::Text => stories::table(&list, &documents.shown(TASKS), Output::stdout().width()),
+        Format::Json => {
+            let standings = order::standings(&list);
+            let next = order::next(&list).map(|story| story.id.as_str());
+            let rows = list.stories.iter().zip(&standings);
+            rows.map(|(story, standing)| row(&list, story, standing, next)).collect()
+        }
+    };
+    super::print(&text)?;
+    match list.problems().as_slice() {
+        [] => Ok(0),
+        problems => Err(wrong(documents, problems)),
+    }
+}
+
+/// A story for programs: as it is in the file, and how it stands.
+fn row(list: &TaskList, story: &Story, standing: &Standing, next: Option<&str>) -> String {
+    let mut value = story.source.clone();
+    let (state, waits) = match standing {
+        Standing::Passes => ("passes", &[][..]),
+        Standing::Ready if next == Some(&story.id) => ("next", &[][..]),
+        Standing::Ready => ("ready", &[][..]),
+        Standing::Waits(waits) => ("waits", waits.as_slice()),
+    };
+    let waits: Vec<&str> = waits
+        .iter()
+        .filter_map(|at| list.stories.get(*at))
+        .map(|story| story.id.as_str())
+        .collect();
+    value["state"] = json!(state);
+    value["waitsFor"] = json!(waits);
+    format!("{value}\n")
+}
+
+fn next(documents: &Documents, format: Format) -> Result<u8, Error> {
+    let list = read(documents)?;
+    let problems = order::problems(&list);
+    if !problems.is_empty() {
+        return Err(wrong(documents, &problems));
+    }
+    match (order::next(&list), format) {
+        (Some(story), Format::Text) => super::print(&stories::story(story)),
+        (Some(story), Format::Json) => super::print(&format!("{}\n", story.source)),
+        (None, Format::Json) => Ok(0),
+        (None, Format::Text) if list.stories.is_empty() => {
+            super::print(&format!("{} has no stories yet\n", documents.shown(TASKS)))
+        }
+        (None, Format::Text) => super::print("every story passes\n"),
+    }
+}
+
+fn find<'a>(documents: &Documents, list: &'a TaskList, id: &str) -> Result<&'a Story, Error> {
+    list.stories.iter().find(|story| story.id == id).ok_or_else(|| {
+        let near = list
+            .stories
+            .iter()
+            .map(|story| (strsim::jaro_winkler(&story.id, id), story))
+            .filter(|(nearness, _)| *nearness > 0.8)
+            .max_by(|a, b| a.0.total_cmp(&b.0));
+        let error = Error::input(format!("there is no story {id:?} in {}", documents.shown(TASKS)));
+        match near {
+            Some((_, story)) => error.hint(format!("there is {}", story.id)),
+            None => error.hint("`ralph tasks` lists them"),
+        }
+    })
+}
+
+fn show(documents: &Documents, id: &str, format: Format) -> Result<u8, Error> {
+    let list = read(documents)?;
+    let story = find(documents, &list, id)?;
+    super::print(&match format {
+        Format::Text => stories::story(story),
+        Format::Json => format!("{}\n", story.source),
+    })
+}
+
+fn add(documents: &Documents, args: &AddArgs, format: Format) -> Result<u8, Error> {
+    if args.title.trim().is_empty() {
+        return Err(Error::usage("the title is empty"));
+    }
+    let mut id = String::new();
+    change(documents, |text, list| {
+        id = args.id.clone().unwrap_or_else(|| free_id(list));
+        let after_all = list.stories.iter().map(|story| story.priority).fold(0.0, f64::max) + 1.0;
+        let mut story = Map::new();
+        story.insert("id".into(), json!(id));
+        story.insert("title".into(), json!(args.title));
+        story.insert("description".into(), json!(args.description.as_deref().unwrap_or_default()));
+        story.insert("acceptanceCriteria".into(), json!(args.criteria));
+        story.insert("priority".into(), number(args.priority.unwrap_or(after_all.floor())));
+        story.insert("passes".into(), json!(false));
+        story.insert("notes".into(), json!(""));
+        story.insert("dependsOn".into(), json!(args.depends_on));
+        if !args.replaces.is_empty() {
+            story.insert("replaces".into(), json!(args.replaces));
+        }
+        Ok(edit::add_story(text, &story))
+    })?;
+    match format {
+        Format::Text => super::print(&format!("added {id}\n")),
+        Format::Json => show(documents, &id, format),
+    }
+}
+
+/// The first id of the usual form after all that are there.
+fn free_id(list: &TaskList) -> String {
+    let numbers =
+        list.stories.iter().filter_map(|story| story.id.strip_prefix("US-")?.parse::<u32>().ok());
+    format!("US-{:03}", numbers.max().unwrap_or(0).saturating_add(1))
+}
+
+/// Whole numbers are written as such.
+fn number(number: f64) -> Value {
+    if number.fract() == 0.0 && number.abs() < 1e15 {
+        #[expect(clippy::cast_possible_truncation, reason = "it is whole, and small enough")]
+        let whole = number as i64;
+        json!(whole)
+    } else {
+        json!(number)
+    }
+}
+
+fn set(documents: &Documents, args: &SetArgs, format: Format) -> Result<u8, Error> {
+    change(documents, |text, list| {
+        let story = find(documents, list, &args.id)?;
+        let notes = match (&args.notes, &args.add_note) {
+            (Some(notes), _) => Some(notes.clone()),
+            (None, Some(note)) if story.notes.trim().is_empty() => Some(note.clone()),
+            (None, Some(note)) => Some(format!("{}\n{note}", story.notes.trim_end())),
+            (None, None) => None,
+        };
+        let depends_on = (!args.depends_on.is_empty()).then(|| json!(args.depends_on));
+        let changes: Vec<edit::Change<'_>> = [
+            ("title", args.title.as_ref().map(|it| json!(it))),
+            ("description", args.description.as_ref().map(|it| json!(it))),
+            ("priority", args.priority.map(number)),
+            ("passes", args.passes.map(|it| json!(it))),
+            ("notes", notes.map(|it| json!(it))),
+            ("dependsOn", depends_on),
+        ]
+        .into_iter()
+        .filter_map(|(field, value)| Some((field, value?)))
+        .collect();
+        if changes.is_empty() {
+            return Err(Error::usage("there is nothing to change")
+                .hint("say what: `ralph tasks set --help` lists it"));
+        }
+        Ok(edit::set_in_story(text, &args.id, &changes))
+    })?;
+    match format {
+        Format::Text => super::print(&format!("changed {}\n", args.id)),
+        Format::Json => show(documents, &args.id, format),
+    }
+}
+
+/// Changes the list unless that would make something wrong with it that was not wrong before.
+fn change(
+    documents: &Documents,
+    edit: impl FnOnce(&str, &TaskList) -> Result<Option<String>, Error>,
+) -> Result<(), Error> {
+    let changed = documents.change_tasks(|text| {
+        let emptied = documents::without_placeholder(text);
+        let text = emptied.as_deref().unwrap_or(text);
+        let list = tasks::parse(text.as_bytes())
+            .map_err(|broken| wrong(documents, &broken.problems).hint("repair it first"))?;
+        let before = list.problems();
+        let changed = edit(text, &list)?.ok_or_else(|| {
+            Error::failed(format!("cannot find the place to change in {}", documents.shown(TASKS)))
+        })?;
+        let after = match tasks::parse(changed.as_bytes()) {
+            Ok(list) => list.problems(),
+            Err(broken) => broken.problems,
+        };
+        let new: Vec<Problem> =
+            after.into_iter().filter(|problem| !before.contains(problem)).collect();
+        match new.as_slice() {
+            [] => Ok(changed),
+            new => Err(wrong(documents, new).hint("nothing was changed")),
+        }
+    });
+    changed.map_err(|err| unreadable(documents, &err))?
+}

@@ -1,0 +1,209 @@
+//! Changing a task list by its text: what is not changed stays as it was written, to the character.
+//! So a person's layout, keys that only they know, and a reviewable difference survive every edit.
+
+use std::ops::Range;
+
+use serde::Deserialize as _;
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_json::ser::{PrettyFormatter, Serializer};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+/// A field and its new value.
+pub type Change<'a> = (&'a str, Value);
+
+/// Sets fields of the list itself. `None` if the text is not one JSON object.
+pub fn set(text: &str, changes: &[Change<'_>]) -> Option<String> {
+    apply(text, whole(text), changes)
+}
+
+/// Sets fields of a story. `None` if there is no such story.
+pub fn set_in_story(text: &str, id: &str, changes: &[Change<'_>]) -> Option<String> {
+    let stories = elements(text, field(text, whole(text), "userStories")?)?;
+    let is_it = |span: &Range<usize>| {
+        let value = field(text, span.clone(), "id").and_then(|id| text.get(id));
+        value.and_then(|value| serde_json::from_str::<String>(value).ok()).as_deref() == Some(id)
+    };
+    apply(text, stories.into_iter().find(is_it)?, changes)
+}
+
+/// Adds a story at the end of the list. `None` if there is no list.
+pub fn add_story(text: &str, story: &Map<String, Value>) -> Option<String> {
+    let array = field(text, whole(text), "userStories")?;
+    let stories = elements(text, array.clone())?;
+    let unit = unit(text);
+    let (at, gap, end) = match (stories.first(), stories.last()) {
+        (Some(first), Some(last)) => {
+            (last.end, format!(",{}", text.get(array.start + 1..first.start)?), "")
+        }
+        _ => {
+            let inner = array.start + 1..array.end.checked_sub(1)?;
+            let indent = indent_of_line(text, array.start);
+            let (gap, end) = if unit.is_empty() {
+                (String::new(), String::new())
+            } else {
+                (format!("\n{indent}{unit}"), format!("\n{indent}"))
+            };
+            // What is between the brackets is only space, and is replaced.
+            let text = format!("{}{}", text.get(..inner.start)?, text.get(inner.end..)?);
+            let story = rendered(&Value::Object(story.clone()), &gap, unit);
+            return splice(&text, inner.start..inner.start, &format!("{gap}{story}{end}"));
+        }
+    };
+    let story = rendered(&Value::Object(story.clone()), &gap, unit);
+    splice(text, at..at, &format!("{gap}{story}{end}"))
+}
+
+fn whole(text: &str) -> Range<usize> {
+    let start = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
+    start..text.len()
+}
+
+fn apply(text: &str, object: Range<usize>, changes: &[Change<'_>]) -> Option<String> {
+    let length = object.end - object.start;
+    let mut text = text.to_owned();
+    let before = text.len() - length;
+    for (key, value) in changes {
+        // Edits change its length and nothing outside of it.
+        let object = object.start..object.start + (text.len() - before);
+        text = set_one(&text, object, key, value)?;
+    }
+    Some(text)
+}
+
+fn set_one(text: &str, object: Range<usize>, key: &str, value: &Value) -> Option<String> {
+    let fields = fields(text, object.clone())?;
+    let unit = unit(text);
+    // The last of several with one name is the one that counts.
+    if let Some((_, span)) = fields.iter().rev().find(|(name, _)| name == key) {
+        let line = format!("\n{}", indent_of_line(text, span.start));
+        let gap = if first_gap(text, &object)?.contains('\n') { line } else { String::new() };
+        return splice(text, span.clone(), &rendered(value, &gap, unit));
+    }
+    let gap = first_gap(text, &object)?;
+    let comma = if fields.is_empty() { "" } else { "," };
+    let name = Value::from(key);
+    let at = match fields.last() {
+        Some((_, last)) => last.end,
+        None => object.start + text.get(object)?.find('{')? + 1,
+    };
+    let space = if comma.is_empty() { "" } else { gap };
+    let space = if space.is_empty() && !comma.is_empty() { " " } else { space };
+    let value = rendered(value, gap, unit);
+    splice(text, at..at, &format!("{comma}{space}{name}: {value}"))
+}
+
+/// The space between an object's brace and its first key: what stands before each of its keys.
+fn first_gap<'a>(text: &'a str, object: &Range<usize>) -> Option<&'a str> {
+    let inner = text.get(object.clone())?.trim_start().strip_prefix('{')?;
+    let gap = inner.len() - inner.trim_start().len();
+    inner.get(..gap)
+}
+
+/// A value as text, indented for a place that `gap` leads to; on one line if there is no line break
+/// in the gap.
+fn rendered(value: &Value, gap: &str, unit: &str) -> String {
+    let Some((_, indent)) = gap.rsplit_once('\n') else { return spaced(value) };
+    let mut bytes = Vec::new();
+    let formatter = PrettyFormatter::with_indent(unit.as_bytes());
+    let mut serializer = Serializer::with_formatter(&mut bytes, formatter);
+    if serde::Serialize::serialize(value, &mut serializer).is_err() {
+        return value.to_string();
+    }
+    // A line break inside of a string is written as `\n`, so that every one here is between values.
+    String::from_utf8_lossy(&bytes).replace('\n', &format!("\n{indent}"))
+}
+
+/// A value on one line as a person writes it.
+fn spaced(value: &Value) -> String {
+    match value {
+        Value::Array(values) => {
+            format!("[{}]", values.iter().map(spaced).collect::<Vec<_>>().join(", "))
+        }
+        Value::Object(fields) => {
+            let field = |(key, value): (&String, &Value)| {
+                format!("{}: {}", Value::from(key.as_str()), spaced(value))
+            };
+            format!("{{{}}}", fields.iter().map(field).collect::<Vec<_>>().join(", "))
+        }
+        other => other.to_string(),
+    }
+}
+
+/// What a level of the file is indented by; nothing if it is written on one line.
+fn unit(text: &str) -> &str {
+    let gap = first_gap(text, &whole(text)).unwrap_or_default();
+    gap.rsplit_once('\n').map_or("", |(_, indent)| indent)
+}
+
+/// The indentation of the line that a place is in.
+fn indent_of_line(text: &str, at: usize) -> &str {
+    let head = text.get(..at).unwrap_or_default();
+    let line = head.rfind('\n').map_or(0, |end| end + 1);
+    let line = text.get(line..).unwrap_or_default();
+    let content = line.trim_start_matches([' ', '\t']);
+    line.get(..line.len() - content.len()).unwrap_or_default()
+}
+
+fn splice(text: &str, span: Range<usize>, new: &str) -> Option<String> {
+    Some(format!("{}{new}{}", text.get(..span.start)?, text.get(span.end..)?))
+}
+
+/// Where the value of a field is, if the text there is an object that has it.
+fn field(text: &str, object: Range<usize>, key: &str) -> Option<Range<usize>> {
+    let mut fields = fields(text, object)?;
+    fields.reverse();
+    fields.into_iter().find(|(name, _)| name == key).map(|(_, span)| span)
+}
+
+/// The fields of an object with the places of their values.
+fn fields(text: &str, object: Range<usize>) -> Option<Vec<(String, Range<usize>)>> {
+    let part = text.get(object)?;
+    let Fields(fields) = serde_json::from_str(part).ok()?;
+    fields.into_iter().map(|(name, value)| Some((name, place(text, value)?))).collect()
+}
+
+/// The places of an array's elements.
+fn elements(text: &str, array: Range<usize>) -> Option<Vec<Range<usize>>> {
+    let values: Vec<&RawValue> = serde_json::from_str(text.get(array)?).ok()?;
+    values.into_iter().map(|value| place(text, value)).collect()
+}
+
+/// Where in a text a value is that was read from it.
+fn place(text: &str, value: &RawValue) -> Option<Range<usize>> {
+    let value = value.get();
+    let start = (value.as_ptr() as usize).checked_sub(text.as_ptr() as usize)?;
+    let span = start..start.checked_add(value.len())?;
+    (text.get(span.clone()) == Some(value)).then_some(span)
+}
+
+/// An object that is not read further than to its fields.
+struct Fields<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'de> serde::Deserialize<'de> for Fields<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Collect;
+        impl<'de> Visitor<'de> for Collect {
+            type Value = Fields<'de>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut fields = Vec::new();
+                while let Some(name) = map.next_key::<String>()? {
+                    fields.push((name, map.next_value::<&RawValue>()?));
+                }
+                Ok(Fields(fields))
+            }
+        }
+        deserializer.deserialize_map(Collect)
+    }
+}
+
+/// The whole text as one value, for whoever wants to look at what an edit made of it.
+pub fn value(text: &str) -> Option<Value> {
+    let mut deserializer = serde_json::Deserializer::from_str(text.get(whole(text))?);
+    Value::deserialize(&mut deserializer).ok()
+}

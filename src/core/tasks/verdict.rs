@@ -1,0 +1,127 @@
+//! What the task list says to the agent's claim, and what the next agent is told of it.
+
+use super::few;
+use super::ledger::{Finding, Review};
+use crate::core::event::{FailAction, Feedback};
+use crate::core::machine::GateVerdict;
+use crate::core::text;
+
+/// How many findings of one kind are told in full: an agent that emptied the list of ten thousand
+/// stories is not helped by all of them.
+const MAX_TOLD: usize = 20;
+/// How many characters of a story that is gone are told.
+const MAX_STORY: usize = 4_000;
+/// A list that is longer than this is not repeated to whoever has to repair it.
+const MAX_LIST: usize = 16_000;
+
+/// What an agent is told before it begins, `name` being the list's file.
+pub fn briefing(review: &Review, name: &str) -> Vec<Feedback> {
+    if review.findings.is_empty() {
+        return Vec::new();
+    }
+    let mut message = format!("Before anything else, put {name} right:");
+    let told = review.findings.iter().take(MAX_TOLD);
+    for finding in told {
+        message.push_str("\n- ");
+        message.push_str(&advice(finding));
+    }
+    if review.findings.len() > MAX_TOLD {
+        message.push_str(&format!("\n- {} more like these", review.findings.len() - MAX_TOLD));
+    }
+    vec![Feedback { action: FailAction::Append, message }]
+}
+
+fn advice(finding: &Finding) -> String {
+    match finding {
+        Finding::Broken { problems, stories } => {
+            let stories = match serde_json::to_string_pretty(stories) {
+                Ok(text) if !stories.is_empty() && text.len() <= MAX_LIST => {
+                    format!("These were its stories:\n{text}")
+                }
+                _ => format!("It had {} stories; git may still have them.", stories.len()),
+            };
+            let problems = few(problems).join("\n  ");
+            format!("It is no valid task list. Repair it:\n  {problems}\n{stories}")
+        }
+        Finding::Vanished { id, title, story } => {
+            let story = format!("{story:#}");
+            format!(
+                "The story {id} ({title}) is gone. A story may leave the list only if another one \
+                 names it in \"replaces\". Name it there, or put it back as it was:\n{}",
+                text::truncate(&story, MAX_STORY, "\n…")
+            )
+        }
+        Finding::Problem(problem) => format!("{problem}."),
+        Finding::VerifyCommandsChanged { these_are_run } => {
+            let commands: Vec<String> =
+                these_are_run.iter().map(|command| format!("`{command}`")).collect();
+            let commands =
+                if commands.is_empty() { "none".to_owned() } else { commands.join(", ") };
+            format!(
+                "\"verifyCommands\" was changed, which has no effect: they are those of the run's \
+                 start ({commands}). Put them back."
+            )
+        }
+    }
+}
+
+/// Whether the work is complete. `claimed`: the agent says so. `checks_passed`: so do the guardrails.
+pub fn verdict(review: &Review, claimed: bool, checks_passed: bool, name: &str) -> GateVerdict {
+    let feedback = |message| vec![Feedback { action: FailAction::Append, message }];
+    if !checks_passed {
+        // What failed is told by the guardrails; this is only for what was marked all the same.
+        let told = match review.unverified.as_slice() {
+            [] => Vec::new(),
+            ids => {
+                let (ids, were, it) = match ids {
+                    [id] => (id.clone(), "was", "it"),
+                    ids => (named(ids, 0), "were", "them"),
+                };
+                feedback(format!(
+                    "{ids} {were} marked as passing in {name} while a check fails. Make the check \
+                     pass, or set \"passes\" of {it} back to false."
+                ))
+            }
+        };
+        return GateVerdict::Veto { reason: "a check failed".to_owned(), feedback: told };
+    }
+    let vetoes: Vec<String> =
+        review.findings.iter().filter(|it| it.vetoes()).take(4).map(ToString::to_string).collect();
+    if !vetoes.is_empty() {
+        // What is wrong is told before the next agent begins, by what the list is then.
+        let reason = format!("{name}: {}", vetoes.join("; "));
+        return GateVerdict::Veto { reason, feedback: Vec::new() };
+    }
+    match &review.progress {
+        Some(progress) if progress.is_complete() => GateVerdict::Complete,
+        Some(progress) if claimed => {
+            let reason = match progress.total {
+                0 => format!("{name} has no stories"),
+                total => {
+                    let open = total - progress.done;
+                    let (do_not, ids) = if open == 1 {
+                        ("does not pass", progress.open.join(""))
+                    } else {
+                        ("do not pass", named(&progress.open, progress.more_open))
+                    };
+                    format!("{open} of {total} stories {do_not} yet: {ids}")
+                }
+            };
+            let advice = if progress.total == 0 {
+                "Write stories for what is to be done."
+            } else {
+                "Work on the next one; say that all is complete only when every story passes."
+            };
+            let told = format!("You said that the work is complete, but {reason}. {advice}");
+            GateVerdict::Veto { reason, feedback: feedback(told) }
+        }
+        _ => GateVerdict::Stands,
+    }
+}
+
+fn named(ids: &[String], more: usize) -> String {
+    let shown = ids.len().min(MAX_TOLD);
+    let more = more + ids.len() - shown;
+    let ids = ids[..shown].join(", ");
+    if more == 0 { ids } else { format!("{ids} and {more} more") }
+}

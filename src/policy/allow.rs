@@ -1,0 +1,197 @@
+//! The commands and files that a project lets through: `hooks.allow`.
+//!
+//! An entry is a command, word by word, as a shell would split it, or `Write(path)` or
+//! `Read(path)`. It is held against one simple command after expansion, never against a whole line,
+//! so that nothing can hide behind it.
+
+use std::path::Path;
+
+use super::Context;
+use super::rules::Access;
+use super::shell::{Command, Part, parse};
+use super::value::{Arg, BELOW, HOLE, glob_match};
+
+/// An entry of `hooks.allow` that cannot be used, and why. It lets nothing through.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadEntry {
+    pub entry: String,
+    pub reason: &'static str,
+}
+
+/// The parsed entries of `hooks.allow`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AllowList {
+    commands: Vec<Vec<Pattern>>,
+    paths: Vec<(bool, String)>,
+}
+
+/// One word of an entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Pattern {
+    text: String,
+    /// It has an unquoted `*`.
+    star: bool,
+}
+
+impl AllowList {
+    /// Reads the entries. Those that cannot be used let nothing through and are handed back.
+    pub fn parse<'a>(entries: impl IntoIterator<Item = &'a str>) -> (AllowList, Vec<BadEntry>) {
+        let mut list = AllowList::default();
+        let mut bad = Vec::new();
+        for entry in entries {
+            if let Some((write, path)) = path_entry(entry) {
+                list.paths.push((write, path.to_owned()));
+                continue;
+            }
+            match command_entry(entry) {
+                Ok(words) => list.commands.push(words),
+                Err(reason) => bad.push(BadEntry { entry: entry.to_owned(), reason }),
+            }
+        }
+        (list, bad)
+    }
+
+    /// Whether an entry fits the whole of a command.
+    pub(super) fn covers(&self, argv: &[Arg]) -> bool {
+        self.commands.iter().any(|entry| fits(entry, argv))
+    }
+
+    /// Whether an entry lets a path be read or written.
+    pub(super) fn allows_path(&self, access: Access, path: &Path, context: &Context<'_>) -> bool {
+        let text = path.to_string_lossy();
+        if text.contains([HOLE, BELOW]) || text.split('/').any(|part| part == "..") {
+            return false;
+        }
+        self.paths.iter().any(|(write, pattern)| {
+            // Who may write a file may read it.
+            if access == Access::Write && !write {
+                return false;
+            }
+            let root = match (pattern.strip_prefix("~/"), context.home) {
+                (Some(rest), Some(home)) => home.join(rest),
+                (Some(_), None) => return false,
+                _ => context.project.join(pattern.strip_prefix("./").unwrap_or(pattern)),
+            };
+            glob_match(&root.to_string_lossy(), &text)
+        })
+    }
+}
+
+fn path_entry(entry: &str) -> Option<(bool, &str)> {
+    let entry = entry.trim();
+    let (write, rest) = match (entry.strip_prefix("Write("), entry.strip_prefix("Read(")) {
+        (Some(rest), _) => (true, rest),
+        (_, Some(rest)) => (false, rest),
+        _ => return None,
+    };
+    rest.strip_suffix(')').map(str::trim).filter(|path| !path.is_empty()).map(|path| (write, path))
+}
+
+fn command_entry(entry: &str) -> Result<Vec<Pattern>, &'static str> {
+    let program = parse(entry);
+    if let Some(error) = program.error {
+        return Err(error);
+    }
+    let simple = match program.list.as_slice() {
+        [item] if !item.background => match &item.command {
+            Command::Simple(simple) => simple,
+            _ => return Err("it is not one simple command"),
+        },
+        [] => return Err("it is empty"),
+        _ => return Err("it is more than one command"),
+    };
+    if !simple.redirects.is_empty() {
+        return Err("it redirects; allow the file by Write(path)");
+    }
+    let mut words = Vec::new();
+    for assignment in &simple.assignments {
+        let value = match &assignment.value {
+            super::shell::Assigned::Word(word) => word.literal(),
+            super::shell::Assigned::Array(_) => None,
+        };
+        let value = value.ok_or("it has a substitution in it")?;
+        words.push(Pattern { text: format!("{}={value}", assignment.name), star: false });
+    }
+    for word in &simple.words {
+        let text = word.literal().ok_or("it has a substitution in it")?;
+        let star = word
+            .parts
+            .iter()
+            .any(|part| matches!(part, Part::Text { text, quoted: false } if text.contains('*')));
+        words.push(Pattern { text, star });
+    }
+    match words.first() {
+        None => Err("it is empty"),
+        Some(first) if first.star => Err("its first word must be a program"),
+        Some(_) => Ok(words),
+    }
+}
+
+fn fits(entry: &[Pattern], argv: &[Arg]) -> bool {
+    let (entry, open) = match entry {
+        [start @ .., last] if last.star && last.text == "*" => (start, true),
+        _ => (entry, false),
+    };
+    if argv.len() < entry.len() || (argv.len() > entry.len() && !open) {
+        return false;
+    }
+    entry.iter().zip(argv).enumerate().all(|(at, (pattern, arg))| {
+        // A program may be named by its path in the command, not in the entry.
+        let text = match at {
+            0 if !pattern.text.contains('/') => arg.text.rsplit('/').next().unwrap_or_default(),
+            _ => arg.text.as_str(),
+        };
+        if !pattern.star {
+            return text == pattern.text;
+        }
+        // What a star stands for must be plain to see, and must not lead back out.
+        arg.is_known()
+            && !text.split('/').any(|part| part == "..")
+            && glob_match(&pattern.text, text)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn covers(entry: &str, argv: &[&str]) -> bool {
+        let (list, bad) = AllowList::parse([entry]);
+        assert_eq!(bad, [], "{entry}");
+        let argv: Vec<Arg> = argv.iter().map(|text| Arg::known(*text)).collect();
+        list.covers(&argv)
+    }
+
+    #[test]
+    fn an_entry_fits_a_command_word_by_word() {
+        assert!(covers("npx prettier", &["npx", "prettier"]));
+        assert!(!covers("npx prettier", &["npx", "prettier", "x"]));
+        assert!(covers("npx prettier *", &["npx", "prettier"]));
+        assert!(covers("npx prettier *", &["npx", "prettier", "-w", "x"]));
+        assert!(!covers("npx prettier *", &["npx", "eslint"]));
+        assert!(covers("npx 'prettier' --check", &["npx", "prettier", "--check"]));
+        assert!(covers(
+            "git push --force origin gh-*",
+            &["git", "push", "--force", "origin", "gh-pages"]
+        ));
+        assert!(!covers(
+            "git push --force origin gh-*",
+            &["git", "push", "--force", "origin", "main"]
+        ));
+        assert!(covers("rm -rf /tmp/x/*", &["/bin/rm", "-rf", "/tmp/x/y/z"]));
+        assert!(!covers("rm -rf /tmp/x/*", &["rm", "-rf", "/tmp/x/../.."]));
+        assert!(!covers("rm -rf /tmp/x/*", &["rm", "-rf", "/tmp/x/\u{f8ff}"]));
+        assert!(!covers("rm -rf '*'", &["rm", "-rf", "/"]));
+    }
+
+    #[test]
+    fn what_is_not_one_plain_command_is_no_entry() {
+        for entry in
+            ["", "  ", "a; b", "a && b", "a | b", "a &", "a > b", "$x", "`a`", "'a", "* x", "(a)"]
+        {
+            let (list, bad) = AllowList::parse([entry]);
+            assert_eq!(list, AllowList::default(), "{entry}");
+            assert_eq!(bad.len(), 1, "{entry}");
+        }
+    }
+}

@@ -1,0 +1,458 @@
+//! Code in a command line: what little can be said of it without knowing the language.
+//!
+//! Its texts in quotes are looked at: as commands where something is started, as paths where
+//! something is deleted, read or written.
+
+use super::rules::{Hit, Scene};
+use super::shell::{Octal, decode, parse};
+use super::value::{Arg, HOLE, Origin, Output};
+use super::walk::Walk;
+use super::{Family, Tier};
+
+/// Interpreters and the flags that code stands behind.
+const INTERPRETERS: &[(&[&str], &[&str])] = &[
+    (&["python", "pypy"], &["-c"]),
+    (&["perl"], &["-e", "-E"]),
+    (
+        &[
+            "ruby",
+            "lua",
+            "luajit",
+            "rscript",
+            "julia",
+            "elixir",
+            "groovy",
+            "osascript",
+            "ghc",
+            "scala",
+            "guile",
+        ],
+        &["-e"],
+    ),
+    (&["node", "nodejs", "bun"], &["-e", "-p", "--eval", "--print"]),
+    (&["deno"], &["eval"]),
+    (&["php"], &["-r"]),
+    (&["expect", "tclsh", "powershell"], &["-c", "-Command", "-EncodedCommand", "-enc"]),
+    (&["emacs"], &["--eval", "-eval"]),
+];
+
+/// Looks into the code that a program is given.
+pub(super) fn look(walk: &mut Walk<'_>, name: &str, argv: &[Arg], stdin: Option<&Output>) {
+    let args = argv.get(1..).unwrap_or_default();
+    match name {
+        "awk" | "gawk" | "mawk" | "nawk" => {
+            if let Some(program) = args.iter().find(|arg| arg.text.contains('{')) {
+                scan(walk, argv, &program.text);
+            }
+            return;
+        }
+        "sed" | "gsed" => {
+            sed(walk, argv);
+            return;
+        }
+        "vim" | "vi" | "nvim" | "ex" | "view" | "less" | "man" | "ed" => {
+            for arg in args {
+                let text = arg.text.trim_start_matches(['-', 'c', '+', ':', ' ']);
+                if let Some(script) = text.strip_prefix('!') {
+                    let script = script.to_owned();
+                    walk.copied(|walk| walk.run_text(argv, &script, arg.origin));
+                }
+            }
+            return;
+        }
+        "tar" | "rsync" | "split" | "zip" | "rg" | "sort" | "git" | "ssh" | "scp" | "man-db" => {
+            for arg in args {
+                for flag in [
+                    "--checkpoint-action=exec=",
+                    "--to-command=",
+                    "--use-compress-program=",
+                    "--rsh=",
+                    "--filter=",
+                    "--pre=",
+                    "--compress-program=",
+                    "ProxyCommand=",
+                    "-oProxyCommand=",
+                    "--upload-pack=",
+                    "--receive-pack=",
+                    "--unzip-command=",
+                ] {
+                    if let Some(script) = arg.text.strip_prefix(flag) {
+                        let script = script.to_owned();
+                        walk.copied(|walk| walk.run_text(argv, &script, arg.origin));
+                    }
+                }
+            }
+            return;
+        }
+        "sqlite3" | "psql" | "mysql" | "gdb" | "lldb" => {
+            for arg in args {
+                let text = arg.text.trim_start();
+                for start in [".shell ", ".system ", "\\!", "shell ", "!"] {
+                    if let Some(script) = text.strip_prefix(start) {
+                        let script = script.to_owned();
+                        walk.copied(|walk| walk.run_text(argv, &script, arg.origin));
+                    }
+                }
+            }
+            return;
+        }
+        _ => {}
+    }
+    let Some((_, flags)) = INTERPRETERS.iter().find(|(names, _)| names.contains(&name)) else {
+        return;
+    };
+    let mut found = false;
+    for (at, arg) in args.iter().enumerate() {
+        let text = arg.text.as_str();
+        let next = args.get(at + 1);
+        let code = if flags.contains(&text) {
+            next.cloned()
+        } else {
+            flags.iter().find_map(|flag| attached(flag, text, next))
+        };
+        if let Some(code) = code {
+            found = true;
+            run_code(walk, name, argv, &code.text, code.origin);
+        }
+    }
+    let named = args.iter().any(|arg| !arg.text.starts_with('-'));
+    let module = args.iter().any(|arg| arg.text == "-m");
+    let from_input = args.iter().any(|arg| arg.text == "-") || !named;
+    if let Some(input) = stdin
+        && !found
+        && !module
+        && from_input
+        && *input != Output::file()
+    {
+        let input = input.clone();
+        run_code(walk, name, argv, &input.text, input.origin);
+    }
+    if let Some(process) = args.iter().find_map(|arg| arg.process.clone()) {
+        run_code(walk, name, argv, &process.text, process.origin);
+    }
+}
+
+/// `-cCODE`, `-uc CODE`, `-lane CODE`, `--eval=CODE`.
+fn attached(flag: &str, text: &str, next: Option<&Arg>) -> Option<Arg> {
+    if let Some(long) = flag.strip_prefix("--") {
+        let value = text.strip_prefix("--")?.strip_prefix(long)?.strip_prefix('=')?;
+        return Some(Arg::known(value));
+    }
+    let letter = flag.strip_prefix('-').filter(|letter| letter.len() == 1)?;
+    let cluster = text.strip_prefix('-').filter(|cluster| !cluster.starts_with('-'))?;
+    let (before, after) = cluster.split_once(letter)?;
+    if !before.chars().all(|c| c.is_ascii_alphanumeric()) {
+        return None;
+    }
+    if after.is_empty() { next.cloned() } else { Some(Arg::known(after)) }
+}
+
+fn run_code(walk: &mut Walk<'_>, name: &str, argv: &[Arg], code: &str, origin: Origin) {
+    match origin {
+        Origin::Network => walk.report(
+            argv,
+            Hit::deny(
+                Family::Publishing,
+                "it runs what was just downloaded",
+                "download to a file in the project, read it, then run that",
+            ),
+        ),
+        Origin::Decoded => walk.report(
+            argv,
+            Hit::deny(
+                Family::Obfuscation,
+                "it runs what was just decoded",
+                "write the code itself",
+            ),
+        ),
+        Origin::Written | Origin::Computed => walk.report_code(argv, name),
+    }
+    scan(walk, argv, code);
+}
+
+/// What starts programs, in one language or another.
+const STARTS: &[&str] = &[
+    "system",
+    "popen",
+    "subprocess",
+    "exec",
+    "spawn",
+    "child_process",
+    "passthru",
+    "proc_open",
+    "qx",
+    "open3",
+    "do shell script",
+    "shell",
+    "getoutput",
+    "fork",
+    "`",
+    "%x",
+    "Process.",
+    "os.",
+    "IO.",
+    "getline",
+    "| \"",
+];
+
+/// What deletes directories.
+const DELETES: &[&str] = &[
+    "rmtree",
+    "rmsync",
+    "rm_rf",
+    "rm_r(",
+    "remove_tree",
+    "rimraf",
+    "removesync",
+    "remove_dir_all",
+    "fs.rm(",
+    "rmdirsync",
+    "deletetree",
+    "remove-item",
+    "remove_entry",
+    "fileutils.rm",
+    "removedirs",
+    "emptydir",
+];
+
+const DECODES: &[&str] = &[
+    "b64decode",
+    "base64",
+    "atob(",
+    "fromcharcode",
+    "unhexlify",
+    "fromhex",
+    "rot13",
+    "rot_13",
+    "marshal",
+    "pack(\"h",
+    "pack('h",
+    "decode64",
+    "chr(",
+    "zlib",
+    "bytes([",
+];
+
+const EVALUATES: &[&str] =
+    &["exec(", "eval(", "eval ", "function(", "system(", "popen(", "__import__", "run("];
+
+fn scan(walk: &mut Walk<'_>, argv: &[Arg], code: &str) {
+    let lower = code.to_ascii_lowercase();
+    let has = |words: &[&str]| words.iter().any(|word| lower.contains(&word.to_ascii_lowercase()));
+    let texts = literals(code);
+    let connects =
+        has(&["socket", "fsockopen", "tcpsocket", "net.connect", "net.socket", "createconnection"]);
+    if connects && has(&["dup2", "pty", "/bin/sh", "/bin/bash", "cmd.exe", "exec(", "spawn"]) {
+        walk.report(
+            argv,
+            Hit::deny(Family::Remote, "it connects a shell to another machine", "leave it"),
+        );
+    }
+    if has(DECODES) && has(EVALUATES) {
+        walk.report(
+            argv,
+            Hit::deny(
+                Family::Obfuscation,
+                "it runs what it decodes, so that nobody can see what that is",
+                "write the code itself",
+            ),
+        );
+    }
+    if has(&["os.fork", "fork()", "fork while"]) && has(&["while", "for(;;)", "loop"]) {
+        walk.report(argv, Hit::deny(Family::Resources, "it starts itself without end", "leave it"));
+    }
+    if has(DELETES) {
+        let paths: Vec<Arg> = match texts.len() {
+            0 => vec![Arg::known(HOLE.to_string())],
+            _ => texts.iter().map(|(text, _)| home(walk, text)).collect(),
+        };
+        let hits: Vec<Hit> = {
+            let scene = Scene::new(walk.context, walk.state.cwd.as_deref(), None);
+            paths.iter().filter_map(|path| scene.deletes(path)).collect()
+        };
+        for hit in hits {
+            walk.report(argv, hit);
+        }
+    }
+    let writes = has(&[
+        "'w", "\"w", "'a'", "\"a\"", "write", "copyfile", "rename", "unlink", "remove(", "copy(",
+        "move(",
+    ]);
+    let mut hits = Vec::new();
+    for (text, _) in &texts {
+        // Short texts and prose are no paths.
+        if text.len() < 4 || text.len() > 300 || text.contains('\n') {
+            continue;
+        }
+        let path = home(walk, text);
+        let scene = Scene::new(walk.context, walk.state.cwd.as_deref(), None);
+        hits.extend(scene.reads(&path));
+        if writes {
+            hits.extend(scene.writes(&path).filter(|hit| hit.tier == Tier::Deny));
+        }
+    }
+    for hit in hits {
+        walk.report(argv, hit);
+    }
+    if has(STARTS) {
+        let mut row: Vec<Arg> = Vec::new();
+        for (text, joined) in &texts {
+            if !joined {
+                run_row(walk, &mut row);
+            }
+            row.push(Arg::known(text.clone()));
+            // Prose is not shell, and need not be readable as such.
+            if text.len() <= 2000 && parse(text).error.is_none() {
+                let text = text.clone();
+                walk.copied(|walk| walk.script(&text));
+            }
+        }
+        run_row(walk, &mut row);
+    }
+}
+
+/// A row of texts with nothing but commas between them: `["rm", "-rf", "/"]`.
+fn run_row(walk: &mut Walk<'_>, row: &mut Vec<Arg>) {
+    let row = std::mem::take(row);
+    if row.len() > 1 {
+        walk.copied(|walk| walk.run(&row, None));
+    }
+}
+
+/// `~` at the beginning, which most languages leave to a function of theirs.
+fn home(walk: &Walk<'_>, text: &str) -> Arg {
+    match (text.strip_prefix('~'), walk.context.home) {
+        (Some(rest), Some(home)) if rest.is_empty() || rest.starts_with('/') => {
+            Arg::known(format!("{}{rest}", home.display()))
+        }
+        _ => Arg::known(text),
+    }
+}
+
+/// The texts in quotes, each with whether nothing but a comma is between it and the one before.
+fn literals(code: &str) -> Vec<(String, bool)> {
+    const MOST: usize = 200;
+    let mut all: Vec<(String, bool)> = Vec::new();
+    let mut between = String::new();
+    let mut rest = code;
+    while let Some(at) = rest.find(['"', '\'', '`']) {
+        if all.len() >= MOST {
+            break;
+        }
+        between.clear();
+        between.push_str(rest.get(..at).unwrap_or_default());
+        let tail = rest.get(at..).unwrap_or_default();
+        let quote = tail.get(..1).unwrap_or("\"");
+        let triple = quote.repeat(3);
+        let mark = if tail.starts_with(&triple) { triple.as_str() } else { quote };
+        let body = tail.get(mark.len()..).unwrap_or_default();
+        let Some(end) = closing(body, mark) else { break };
+        let text = body.get(..end).unwrap_or_default();
+        let joined = !all.is_empty() && between.trim() == ",";
+        all.push((decode(text, Octal::Bare), joined));
+        rest = body.get(end + mark.len()..).unwrap_or_default();
+    }
+    all
+}
+
+fn closing(body: &str, mark: &str) -> Option<usize> {
+    let mut escaped = false;
+    for (at, c) in body.char_indices() {
+        if escaped {
+            escaped = false;
+        } else if c == '\\' {
+            escaped = true;
+        } else if body.get(at..).is_some_and(|rest| rest.starts_with(mark)) {
+            return Some(at);
+        }
+    }
+    None
+}
+
+/// GNU sed runs commands by `e`.
+fn sed(walk: &mut Walk<'_>, argv: &[Arg]) {
+    for arg in argv.get(1..).unwrap_or_default() {
+        let script =
+            arg.text.trim_start_matches(|c: char| c.is_ascii_digit() || "$,/ ".contains(c));
+        if let Some(command) = script.strip_prefix("e ") {
+            let command = command.to_owned();
+            walk.copied(|walk| walk.run_text(argv, &command, arg.origin));
+        }
+        if arg.text.starts_with("s/")
+            && arg
+                .text
+                .rsplit('/')
+                .next()
+                .is_some_and(|flags| flags.contains('e') && flags.len() < 4)
+        {
+            walk.report(
+                argv,
+                Hit::deny(
+                    Family::Obfuscation,
+                    "the flag e makes sed run what it puts together",
+                    "let sed print, look at it, and run that",
+                ),
+            );
+        }
+    }
+}
+
+/// Decodes base64, if it is that and a text.
+pub(super) fn base64(text: &str) -> Option<String> {
+    let mut bytes = Vec::new();
+    let mut bits = 0_u32;
+    let mut count = 0;
+    for c in text.bytes().filter(|b| !b.is_ascii_whitespace()) {
+        let value = match c {
+            b'A'..=b'Z' => c - b'A',
+            b'a'..=b'z' => c - b'a' + 26,
+            b'0'..=b'9' => c - b'0' + 52,
+            b'+' | b'-' => 62,
+            b'/' | b'_' => 63,
+            b'=' => break,
+            _ => return None,
+        };
+        bits = bits << 6 | u32::from(value);
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            bytes.push((bits >> count & 0xff) as u8);
+        }
+    }
+    String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))
+}
+
+/// Decodes hexadecimal digits, if they make a text.
+pub(super) fn hex(text: &str) -> Option<String> {
+    let digits: Option<Vec<u8>> = text
+        .chars()
+        .filter(|c| !c.is_whitespace())
+        .map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok()))
+        .collect();
+    let bytes: Vec<u8> = digits?
+        .chunks(2)
+        .map(|pair| pair.iter().fold(0, |byte: u8, digit| byte << 4 | digit))
+        .collect();
+    String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn encodings_are_undone() {
+        assert_eq!(base64("cm0gLXJmIH4=").as_deref(), Some("rm -rf ~"));
+        assert_eq!(base64("not base64!"), None);
+        assert_eq!(hex("72 6d\n20").as_deref(), Some("rm "));
+        assert_eq!(hex("zz"), None);
+    }
+
+    #[test]
+    fn texts_are_found_in_code() {
+        let texts = literals(r#"f(["rm", '-r'], """a "b" c""") + "x\x72""#);
+        let expected = [("rm", false), ("-r", true), (r#"a "b" c"#, false), ("xr", false)];
+        let found: Vec<_> = texts.iter().map(|(text, joined)| (text.as_str(), *joined)).collect();
+        assert_eq!(found, expected);
+    }
+}

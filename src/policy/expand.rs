@@ -1,0 +1,397 @@
+//! From words to arguments: braces, tildes, parameters, substitutions, splitting.
+
+use super::braces::braces;
+use super::shell::{ParameterOp, Part, Word};
+use super::state::Value;
+use super::value::{Arg, BELOW, HOLE, MAX_TEXT, Origin, glob_match, is_known};
+use super::walk::Walk;
+
+impl Walk<'_> {
+    /// The arguments that words become.
+    pub(super) fn arguments(&mut self, words: &[Word]) -> Vec<Arg> {
+        let mut args = Vec::new();
+        for word in words {
+            match braces(word) {
+                None => args.extend(self.fields(word, true)),
+                Some(words) if words.is_empty() => {
+                    args.push(Arg { text: HOLE.to_string(), ..Arg::default() });
+                }
+                Some(words) => {
+                    for word in &words {
+                        args.extend(self.fields(word, true));
+                    }
+                }
+            }
+        }
+        args
+    }
+
+    /// The one text that a word becomes where it is not split: in an assignment, a redirection.
+    pub(super) fn text(&mut self, word: &Word) -> Arg {
+        let mut fields = self.fields(word, false).into_iter();
+        let Some(mut first) = fields.next() else { return Arg::default() };
+        for field in fields {
+            first.text.push(' ');
+            first.text.push_str(&field.text);
+        }
+        first
+    }
+
+    fn fields(&mut self, word: &Word, split: bool) -> Vec<Arg> {
+        let mut fields = Fields::default();
+        for (index, part) in word.parts.iter().enumerate() {
+            match part {
+                Part::Text { text, quoted: true } => fields.push(text, Origin::Written),
+                Part::Text { text, quoted: false } => {
+                    let last = index + 1 == word.parts.len();
+                    let tilde = (index == 0).then(|| self.tildes(text, last)).flatten();
+                    if text.contains(['*', '?', '[']) {
+                        fields.current().glob = true;
+                    }
+                    fields.push(tilde.as_deref().unwrap_or(text), Origin::Written);
+                }
+                Part::Parameter { name, op, quoted } => {
+                    let (values, origin) = self.parameter(name, op);
+                    let all = name == "@" || name.ends_with("[@]");
+                    if *quoted && all {
+                        fields.append(&values, origin);
+                    } else if *quoted || !split {
+                        fields.push(&values.join(" "), origin);
+                    } else {
+                        let separators = self.separators();
+                        for (index, value) in values.iter().enumerate() {
+                            if index > 0 {
+                                fields.end();
+                            }
+                            fields.split(value, origin, &separators);
+                        }
+                    }
+                }
+                Part::Command { program, quoted } => {
+                    let output = self.substitute(program);
+                    let text = output.text.trim_end_matches('\n');
+                    if *quoted || !split {
+                        fields.push(text, output.origin);
+                    } else {
+                        let separators = self.separators();
+                        fields.split(text, output.origin, &separators);
+                    }
+                }
+                Part::Process(program) => {
+                    let output = self.substitute(program);
+                    fields.push("/dev/fd/63", output.origin);
+                    fields.current().process = Some(Box::new(output));
+                }
+                Part::Arithmetic(parts) => {
+                    for part in parts {
+                        self.fields(&Word { parts: vec![part.clone()] }, false);
+                    }
+                    fields.push(&BELOW.to_string(), Origin::Written);
+                }
+            }
+        }
+        fields.finish()
+    }
+
+    fn separators(&mut self) -> Vec<char> {
+        match self.state.variables.get("IFS") {
+            None => vec![' ', '\t', '\n'],
+            Some(_) => {
+                let (values, _) = self.parameter("IFS", &ParameterOp::Plain);
+                values.concat().chars().collect()
+            }
+        }
+    }
+
+    /// Tildes at the beginning, or behind the `=` of what looks like an assignment.
+    fn tildes(&mut self, text: &str, last: bool) -> Option<String> {
+        if let Some((name, value)) = text.split_once('=')
+            && value.starts_with('~')
+            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+        {
+            return self.tilde(value, last).map(|value| format!("{name}={value}"));
+        }
+        self.tilde(text, last)
+    }
+
+    /// What a leading tilde stands for: the whole text with it replaced.
+    fn tilde(&mut self, text: &str, last: bool) -> Option<String> {
+        let rest = text.strip_prefix('~')?;
+        let (user, path) = match rest.find('/') {
+            Some(at) => (rest.get(..at)?, rest.get(at..)?),
+            // `~$user` and `~"x"` are not tildes.
+            None if !last => return None,
+            None => (rest, ""),
+        };
+        let place = match user {
+            "" => self.variable("HOME").map_or_else(|| HOLE.to_string(), |(v, _)| v.join(" ")),
+            "+" => self.cwd_text(),
+            _ if user.chars().all(|c| c.is_alphanumeric() || "-_.".contains(c)) => HOLE.to_string(),
+            _ => return None,
+        };
+        Some(place + path)
+    }
+
+    pub(super) fn cwd_text(&self) -> String {
+        match &self.state.cwd {
+            Some(path) => path.to_string_lossy().into_owned(),
+            None => HOLE.to_string(),
+        }
+    }
+
+    /// The fields of a variable's value, if it is known to be set.
+    fn variable(&mut self, name: &str) -> Option<(Vec<String>, Origin)> {
+        if let Some(value) = self.state.variables.get(name) {
+            let value = value.clone();
+            return Some(match value {
+                Value::Unset => (Vec::new(), Origin::Written),
+                Value::Unknown(origin) => (vec![HOLE.to_string()], origin),
+                Value::Known(alternatives) => {
+                    let choice = self.choose(name, alternatives.len());
+                    (
+                        alternatives.get(choice).map(|v| v.to_vec()).unwrap_or_default(),
+                        Origin::Written,
+                    )
+                }
+            });
+        }
+        let one = |text: String| Some((vec![text], Origin::Written));
+        match name {
+            "PWD" => one(self.cwd_text()),
+            "HOME" => match self.context.home {
+                Some(home) => one(home.to_string_lossy().into_owned()),
+                None => one(HOLE.to_string()),
+            },
+            "RANDOM" | "SECONDS" | "EPOCHSECONDS" | "LINENO" | "UID" | "EUID" | "PPID"
+            | "BASHPID" | "HOSTNAME" | "USER" | "LOGNAME" => one(BELOW.to_string()),
+            "CLAUDE_PROJECT_DIR" => one(self.context.project.to_string_lossy().into_owned()),
+            _ => (self.context.variable)(name).and_then(one),
+        }
+    }
+
+    fn parameter(&mut self, name: &str, op: &ParameterOp) -> (Vec<String>, Origin) {
+        let unknown = || vec![HOLE.to_string()];
+        let base = name.trim_end_matches("[@]").trim_end_matches("[*]").trim_end_matches("[?]");
+        let value = match name {
+            "@" | "*" => Some((self.state.positional.to_vec(), Origin::Written)),
+            "#" | "?" | "$" | "!" | "-" => Some((vec![BELOW.to_string()], Origin::Written)),
+            "0" => Some((vec![self.state.zero.clone()], Origin::Written)),
+            _ if name.bytes().all(|b| b.is_ascii_digit()) => {
+                let index = name.parse::<usize>().unwrap_or(usize::MAX);
+                let value = self.state.positional.get(index.wrapping_sub(1)).cloned();
+                Some((value.into_iter().collect(), Origin::Written))
+            }
+            _ => {
+                let value = self.variable(base);
+                match value {
+                    // Which element it is, is not looked at, so it may be any of them.
+                    Some((fields, origin)) if name.ends_with("[?]") && fields.len() > 1 => {
+                        let choice = self.choose(&format!("{base}[]"), fields.len());
+                        Some((fields.get(choice).cloned().into_iter().collect(), origin))
+                    }
+                    // An array without an index is its first element.
+                    Some((fields, origin)) if name == base && fields.len() > 1 => {
+                        Some((fields.into_iter().take(1).collect(), origin))
+                    }
+                    other => other,
+                }
+            }
+        };
+        let known = value.as_ref().is_some_and(|(fields, _)| fields.iter().all(|f| is_known(f)));
+        match op {
+            ParameterOp::Plain => value.unwrap_or_else(|| (unknown(), Origin::Written)),
+            ParameterOp::Default { word, assign } => {
+                let default = self.text(word);
+                match value {
+                    Some((fields, origin)) if fields.iter().any(|field| !field.is_empty()) => {
+                        (fields, origin)
+                    }
+                    // Set to nothing, or not: if we know nothing of it, the default is our guess
+                    // for the use of it, and it is also the value that the author thought of.
+                    _ => {
+                        if *assign {
+                            self.set(base, vec![default.text.clone()]);
+                        }
+                        (vec![default.text], default.origin)
+                    }
+                }
+            }
+            ParameterOp::Alternative(word) => {
+                let text = self.text(word);
+                match value {
+                    Some((fields, _)) if fields.iter().all(String::is_empty) => {
+                        (Vec::new(), Origin::Written)
+                    }
+                    _ => (vec![text.text], text.origin),
+                }
+            }
+            ParameterOp::Length => (vec![BELOW.to_string()], Origin::Written),
+            ParameterOp::Indirect => match value {
+                Some((fields, _)) if known => {
+                    self.variable(&fields.concat()).unwrap_or_else(|| (unknown(), Origin::Written))
+                }
+                _ => (unknown(), Origin::Written),
+            },
+            ParameterOp::Other(word) => {
+                self.text(word);
+                (unknown(), Origin::Written)
+            }
+            ParameterOp::Case { upper, all } => match value {
+                Some((fields, origin)) if known => {
+                    (fields.iter().map(|f| change_case(f, *upper, *all)).collect(), origin)
+                }
+                _ => (unknown(), Origin::Written),
+            },
+            ParameterOp::Substring(word) => {
+                let range = self.text(word).text;
+                match value {
+                    Some((fields, origin)) if known && name != "@" && name != "*" => {
+                        match substring(&fields.join(" "), &range) {
+                            Some(text) => (vec![text], origin),
+                            None => (unknown(), origin),
+                        }
+                    }
+                    Some((fields, origin)) if known => {
+                        // `${@:2}`: some of them; all of them is a safe guess only if none is
+                        // left out, so the rest is not known.
+                        match range.trim().parse::<usize>() {
+                            Ok(from) => {
+                                (fields.into_iter().skip(from.saturating_sub(1)).collect(), origin)
+                            }
+                            Err(_) => (unknown(), origin),
+                        }
+                    }
+                    _ => (unknown(), Origin::Written),
+                }
+            }
+            ParameterOp::Strip { suffix, longest, pattern } => {
+                let pattern = self.text(pattern).text;
+                match value {
+                    Some((fields, origin)) if known => (
+                        fields.iter().map(|f| strip(f, &pattern, *suffix, *longest)).collect(),
+                        origin,
+                    ),
+                    _ => (unknown(), Origin::Written),
+                }
+            }
+            ParameterOp::Replace { all, pattern, replacement } => {
+                let pattern = self.text(pattern).text;
+                let replacement = self.text(replacement).text;
+                let plain = !pattern.contains(['*', '?', '[', HOLE, BELOW]) && !pattern.is_empty();
+                match value {
+                    Some((fields, origin)) if known && plain => {
+                        let anchored = pattern.starts_with(['#', '%']);
+                        if anchored {
+                            return (unknown(), origin);
+                        }
+                        let replace = |field: &String| {
+                            if *all {
+                                field.replace(&pattern, &replacement)
+                            } else {
+                                field.replacen(&pattern, &replacement, 1)
+                            }
+                        };
+                        (fields.iter().map(replace).collect(), origin)
+                    }
+                    _ => (unknown(), Origin::Written),
+                }
+            }
+        }
+    }
+}
+
+/// Arguments under construction.
+#[derive(Default)]
+struct Fields {
+    done: Vec<Arg>,
+    open: Option<Arg>,
+}
+
+impl Fields {
+    fn current(&mut self) -> &mut Arg {
+        self.open.get_or_insert_default()
+    }
+
+    fn push(&mut self, text: &str, origin: Origin) {
+        let current = self.current();
+        current.text.push_str(text);
+        current.origin = current.origin.max(origin);
+        if current.text.len() > super::shell::MAX_SIZE + MAX_TEXT {
+            current.text = HOLE.to_string();
+        }
+    }
+
+    fn end(&mut self) {
+        self.done.extend(self.open.take());
+    }
+
+    /// Fields that stay as they are: `"$@"`.
+    fn append(&mut self, values: &[String], origin: Origin) {
+        for (index, value) in values.iter().enumerate() {
+            if index > 0 {
+                self.end();
+            }
+            self.push(value, origin);
+        }
+    }
+
+    /// A text that is split at separators, and may have patterns in it.
+    fn split(&mut self, text: &str, origin: Origin, separators: &[char]) {
+        for (index, piece) in text.split(|c| separators.contains(&c)).enumerate() {
+            if index > 0 {
+                self.end();
+            }
+            if !piece.is_empty() {
+                self.push(piece, origin);
+                self.current().glob |= piece.contains(['*', '?', '[']);
+            }
+        }
+    }
+
+    fn finish(mut self) -> Vec<Arg> {
+        self.end();
+        self.done
+    }
+}
+
+fn change_case(text: &str, upper: bool, all: bool) -> String {
+    let change = |c: char| if upper { c.to_ascii_uppercase() } else { c.to_ascii_lowercase() };
+    let mut first = true;
+    text.chars().map(|c| if std::mem::take(&mut first) || all { change(c) } else { c }).collect()
+}
+
+fn substring(text: &str, range: &str) -> Option<String> {
+    let (offset, length) = match range.split_once(':') {
+        Some((offset, length)) => (offset, Some(length.trim().parse::<i64>().ok()?)),
+        None => (range, None),
+    };
+    let chars: Vec<char> = text.chars().collect();
+    let size = i64::try_from(chars.len()).ok()?;
+    let offset = offset.trim().parse::<i64>().ok()?;
+    let from = if offset < 0 { (size + offset).max(0) } else { offset.min(size) };
+    let to = match length {
+        None => size,
+        Some(length) if length < 0 => (size + length).max(from),
+        Some(length) => from.saturating_add(length).min(size),
+    };
+    Some(chars.get(usize::try_from(from).ok()?..usize::try_from(to).ok()?)?.iter().collect())
+}
+
+fn strip(text: &str, pattern: &str, suffix: bool, longest: bool) -> String {
+    if text.len() > 4096 {
+        return HOLE.to_string();
+    }
+    let mut cuts: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
+    // From the shortest piece to the longest, or the other way round.
+    if suffix != longest {
+        cuts.reverse();
+    }
+    for cut in cuts {
+        let (head, tail) = text.split_at(cut);
+        let (piece, left) = if suffix { (tail, head) } else { (head, tail) };
+        if glob_match(pattern, piece) {
+            return left.to_owned();
+        }
+    }
+    text.to_owned()
+}

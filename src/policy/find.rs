@@ -1,0 +1,177 @@
+//! `find` and `fd`: what they run for each file, what they delete, what they print.
+
+use super::rules::{Hit, Scene};
+use super::value::{Arg, BELOW, Origin, Output};
+use super::walk::Walk;
+use super::wrappers::skip_options;
+
+/// The places where a search finds something, as paths of which a part is not known.
+fn found(starts: &[Arg], names: &[String]) -> Vec<Arg> {
+    let mut all = Vec::new();
+    for start in starts {
+        let start_text = start.text.trim_end_matches('/');
+        let root = if start_text.is_empty() { "" } else { start_text };
+        if names.is_empty() {
+            all.push(Arg { text: format!("{root}/{BELOW}"), ..start.clone() });
+        }
+        for name in names {
+            all.push(Arg { text: format!("{root}/{BELOW}/{name}"), glob: true, ..start.clone() });
+        }
+    }
+    all
+}
+
+pub(super) fn find(walk: &mut Walk<'_>, argv: &[Arg]) -> Output {
+    let args = argv.get(1..).unwrap_or_default();
+    let begins = |arg: &&Arg| arg.text.starts_with(['-', '(', ')', '!', ',']) && arg.text != "-";
+    // Options about links come before the paths.
+    let links =
+        args.iter().take_while(|arg| ["-H", "-L", "-P"].contains(&arg.text.as_str())).count();
+    let args = args.get(links..).unwrap_or_default();
+    let count = args.iter().position(|arg| begins(&arg)).unwrap_or(args.len());
+    let (starts, tests) = args.split_at(count);
+    let starts = match starts.len() {
+        0 => vec![Arg::known(".")],
+        _ => starts.to_vec(),
+    };
+
+    let mut actions: Vec<Vec<Arg>> = Vec::new();
+    let mut delete = false;
+    // The names that must fit where an action stands: `-o` begins anew.
+    let mut names: Vec<String> = Vec::new();
+    let mut all_names: Vec<String> = Vec::new();
+    let mut unnamed = false;
+    let mut acting: Vec<String> = Vec::new();
+    let mut rest = tests.iter();
+    let mut negated = false;
+    while let Some(test) = rest.next() {
+        match test.text.as_str() {
+            "!" | "-not" => {
+                negated = true;
+                continue;
+            }
+            "-name" | "-iname" | "-path" | "-ipath" | "-wholename" => {
+                if let Some(name) = rest.next()
+                    && !negated
+                {
+                    let last = name.text.rsplit('/').find(|part| !part.is_empty());
+                    let name = last.unwrap_or("*").to_owned();
+                    // Whatever is named so, or is below what is named so.
+                    let name = match test.text.ends_with("name") {
+                        true => name,
+                        false => name.replace('*', "?*"),
+                    };
+                    if name.chars().any(|c| !"*?.".contains(c)) {
+                        names.push(name);
+                    }
+                }
+            }
+            "-o" | "-or" | "," => {
+                unnamed |= names.is_empty();
+                all_names.append(&mut names);
+            }
+            "-delete" => {
+                delete = true;
+                acting.append(&mut names.clone());
+                unnamed |= names.is_empty();
+            }
+            "-exec" | "-execdir" | "-ok" | "-okdir" => {
+                let command: Vec<Arg> = rest
+                    .by_ref()
+                    .take_while(|arg| arg.text != ";" && arg.text != "+")
+                    .cloned()
+                    .collect();
+                let paths = found(&starts, &names);
+                for path in paths.into_iter().take(8) {
+                    actions.push(
+                        command
+                            .iter()
+                            .map(|arg| match arg.text.contains("{}") {
+                                true => Arg {
+                                    text: arg.text.replace("{}", &path.text),
+                                    glob: path.glob,
+                                    ..arg.clone()
+                                },
+                                false => arg.clone(),
+                            })
+                            .collect(),
+                    );
+                }
+            }
+            "-fprint" | "-fls" | "-fprintf" | "-fprint0" => {
+                if let Some(file) = rest.next() {
+                    let scene = Scene::new(walk.context, walk.state.cwd.as_deref(), None);
+                    let hit = scene.writes(file);
+                    if let Some(hit) = hit {
+                        walk.report(argv, hit);
+                    }
+                }
+            }
+            "-type" | "-mtime" | "-size" | "-newer" | "-maxdepth" | "-mindepth" | "-user"
+            | "-perm" | "-mmin" | "-regex" | "-group" | "-printf" | "-atime" | "-ctime" => {
+                rest.next();
+            }
+            _ => {}
+        }
+        negated = false;
+    }
+    if delete {
+        let paths = found(&starts, if unnamed { &[] } else { &acting });
+        report_deletes(walk, argv, &paths);
+    }
+    for action in actions {
+        walk.run(&action, None);
+    }
+    all_names.append(&mut names);
+    let printed = found(&starts, &all_names);
+    let lines: Vec<String> = printed.iter().map(|arg| arg.text.clone()).collect();
+    Output { text: lines.join("\n") + "\n", origin: Origin::Computed }
+}
+
+fn report_deletes(walk: &mut Walk<'_>, argv: &[Arg], paths: &[Arg]) {
+    let hits: Vec<Hit> = {
+        let scene = Scene::new(walk.context, walk.state.cwd.as_deref(), None);
+        paths.iter().filter_map(|path| scene.deletes(path)).collect()
+    };
+    for hit in hits {
+        walk.report(argv, hit);
+    }
+}
+
+/// `fd [OPTIONS] [PATTERN] [PATH…] [-x COMMAND…]`
+pub(super) fn fd(walk: &mut Walk<'_>, argv: &[Arg]) -> Output {
+    let args = argv.get(1..).unwrap_or_default();
+    let flags = ["-x", "-X", "--exec", "--exec-batch"];
+    let at = args.iter().position(|arg| flags.contains(&arg.text.as_str())).unwrap_or(args.len());
+    let (search, command) = args.split_at(at);
+    let search = skip_options(
+        search,
+        &["-e", "--extension", "-t", "--type", "-d", "--max-depth", "-E", "--exclude"],
+    );
+    let starts = match search.get(1..) {
+        Some(starts) if !starts.is_empty() => starts.to_vec(),
+        _ => vec![Arg::known(".")],
+    };
+    let names: Vec<String> = search
+        .first()
+        .map(|pattern| format!("?*{}*", pattern.text.trim_matches(['^', '$', '.', '*'])))
+        .filter(|pattern| pattern.len() > 3)
+        .into_iter()
+        .collect();
+    let paths = found(&starts, &names);
+    if let Some(command) = command.get(1..).filter(|command| !command.is_empty()) {
+        for path in paths.iter().take(8) {
+            let mut words: Vec<Arg> = command
+                .iter()
+                .filter(|arg| arg.text != ";")
+                .map(|arg| Arg { text: arg.text.replace("{}", &path.text), ..arg.clone() })
+                .collect();
+            if !command.iter().any(|arg| arg.text.contains("{}")) {
+                words.push(path.clone());
+            }
+            walk.run(&words, None);
+        }
+    }
+    let lines: Vec<String> = paths.iter().map(|arg| arg.text.clone()).collect();
+    Output { text: lines.join("\n") + "\n", origin: Origin::Computed }
+}

@@ -1,0 +1,98 @@
+//! What programs print, as far as it is of use to know it: it may be run, or deleted.
+
+use super::code;
+use super::value::{Arg, BELOW, HOLE, Origin, Output, is_known};
+use super::walk::Walk;
+
+impl Walk<'_> {
+    /// What other programs print, as far as it is of use to know it.
+    pub(super) fn printed(&mut self, name: &str, args: &[Arg], stdin: Option<&Output>) -> Output {
+        let operands: Vec<&Arg> = args.iter().filter(|arg| !arg.text.starts_with('-')).collect();
+        let has = |flags: &[&str]| args.iter().any(|arg| flags.contains(&arg.text.as_str()));
+        match name {
+            "cat" | "tee" | "head" | "tail" | "sort" | "uniq" | "tac" | "grep" | "egrep"
+            | "sed" | "awk" | "tr" | "cut" | "rev" | "fmt" | "strings" | "nl" | "iconv" | "jq"
+            | "envsubst" | "column" | "fold" | "xz" | "pv" | "sponge" => match stdin {
+                Some(input) if name == "cat" && operands.iter().all(|arg| arg.text == "-") => {
+                    input.clone()
+                }
+                Some(input) if name == "tee" => input.clone(),
+                Some(input) if name == "rev" && is_known(&input.text) => {
+                    let reversed = |line: &str| line.chars().rev().collect::<String>();
+                    let text = input.text.lines().map(reversed).collect::<Vec<_>>().join("\n");
+                    Output { text, origin: Origin::Decoded }
+                }
+                // Made of what it reads, and so not to be trusted more.
+                Some(input) => Output::of(match name {
+                    "rev" | "tr" => Origin::Decoded.max(input.origin),
+                    _ => Origin::Computed.max(input.origin),
+                }),
+                None => match operands.iter().find_map(|arg| arg.process.as_deref()) {
+                    Some(process) => process.clone(),
+                    None => Output::unknown(),
+                },
+            },
+            "base64" | "base32" | "basenc" | "openssl" | "gpg" | "xxd" | "uudecode" | "gunzip"
+            | "zcat" | "bzcat" | "xzcat" | "bunzip2" | "gzip" | "unxz" | "zstd" | "brotli"
+                if has(&[
+                    "-d", "-D", "--decode", "-r", "-p", "-rp", "-ps", "-dc", "-di", "-c", "enc",
+                ]) || has(&["-rps", "--decompress", "--decrypt", "-cd"])
+                    || name.contains("cat")
+                    || name.starts_with("un")
+                    || name.starts_with("gun")
+                    || name.starts_with("uu") =>
+            {
+                let plain = stdin.map(|input| input.text.trim()).unwrap_or_default();
+                let text = match name {
+                    "base64" if is_known(plain) => code::base64(plain),
+                    "xxd" if is_known(plain) => code::hex(plain),
+                    _ => None,
+                };
+                let origin = stdin.map(|input| input.origin).unwrap_or_default();
+                Output {
+                    text: text.unwrap_or_else(|| HOLE.to_string()),
+                    origin: origin.max(Origin::Decoded),
+                }
+            }
+            "curl" | "wget" | "http" | "https" | "xh" | "aria2c" | "fetch" | "lynx" | "nc"
+            | "ncat" | "socat" | "telnet" | "ftp" | "dig" | "nslookup" => {
+                Output::of(Origin::Network)
+            }
+            "which" | "type" | "whence" => Output {
+                text: operands.first().map_or_else(String::new, |arg| arg.text.clone()),
+                origin: Origin::Written,
+            },
+            "basename" => Output {
+                text: operands.first().map_or_else(String::new, |arg| {
+                    arg.text.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned()
+                }),
+                origin: Origin::Written,
+            },
+            "dirname" => match operands.first() {
+                Some(arg) => Output::known(arg.text.trim_end_matches('/').rsplit_once('/').map_or(
+                    ".",
+                    |(directory, _)| {
+                        if directory.is_empty() { "/" } else { directory }
+                    },
+                )),
+                None => Output::unknown(),
+            },
+            "realpath" | "readlink" => match operands.first() {
+                Some(arg) => Output::known(arg.text.clone()),
+                None => Output::unknown(),
+            },
+            "git" if has(&["--show-toplevel"]) => {
+                Output::known(self.context.project.to_string_lossy())
+            }
+            "git" if has(&["rev-parse", "branch", "describe"]) => Output::name(),
+            "date" | "whoami" | "id" | "hostname" | "uname" | "nproc" | "wc" | "seq"
+            | "uuidgen" | "arch" | "expr" | "logname" | "getconf" => Output::name(),
+            "mktemp" => Output::known(format!("/tmp/tmp.{BELOW}")),
+            "ls" => Output { text: BELOW.to_string(), origin: Origin::Computed },
+            "mkdir" | "touch" | "cp" | "mv" | "rm" | "chmod" | "ln" | "sleep" | "kill" => {
+                Output::default()
+            }
+            _ => Output::unknown(),
+        }
+    }
+}

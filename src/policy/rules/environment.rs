@@ -1,0 +1,107 @@
+//! Environment hijack: variables that change what other programs load and run.
+
+use super::Hit;
+use crate::policy::Family::{Environment, Publishing};
+use crate::policy::Tier;
+use crate::policy::value::Arg;
+
+const LEAVE: &str = "run the program as it is, or name what it needs in its own options";
+
+/// Variables that make programs load or run something, whatever the value.
+const HIJACK: &[&str] = &[
+    "LD_PRELOAD",
+    "LD_AUDIT",
+    "DYLD_INSERT_LIBRARIES",
+    "BASH_ENV",
+    "ENV",
+    "PROMPT_COMMAND",
+    "ZDOTDIR",
+    "PYTHONSTARTUP",
+    "PYTHONHOME",
+    "PERL5OPT",
+    "RUBYOPT",
+    "GIT_SSH",
+    "GIT_SSH_COMMAND",
+    "GIT_EXTERNAL_DIFF",
+    "GIT_PROXY_COMMAND",
+    "GIT_CONFIG_GLOBAL",
+    "GIT_CONFIG_SYSTEM",
+    "GIT_EXEC_PATH",
+    "GIT_TEMPLATE_DIR",
+    "GIT_ASKPASS",
+    "SSH_ASKPASS",
+    "LESSOPEN",
+    "PS0",
+    "BASH_FUNC_*",
+    "GCONV_PATH",
+    "SUDO_ASKPASS",
+];
+
+/// What an assignment does to the programs after it.
+pub(in crate::policy) fn environment(name: &str, value: Option<&Arg>) -> Option<Hit> {
+    let value = value.map(|arg| arg.text.as_str()).unwrap_or_default();
+    let hit = |tier, reason: &'static str| Some(Hit::new(tier, Environment, reason, LEAVE));
+    if HIJACK.iter().any(|known| crate::policy::value::glob_match(known, name)) {
+        return hit(Tier::Deny, "the variable makes other programs load or run something");
+    }
+    match name {
+        "PATH" => {
+            let odd = |entry: &str| {
+                entry == "."
+                    || entry.starts_with("/tmp")
+                    || entry.starts_with("/var/tmp")
+                    || entry.starts_with("/dev/shm")
+            };
+            if value.split(':').any(odd) {
+                return hit(Tier::Deny, "programs are looked up where anybody may put one");
+            }
+            None
+        }
+        "LD_LIBRARY_PATH" | "DYLD_LIBRARY_PATH" | "DYLD_FALLBACK_LIBRARY_PATH"
+            if value.contains("/tmp") || value.contains("/dev/shm") =>
+        {
+            hit(Tier::Deny, "libraries are looked up where anybody may put one")
+        }
+        "NODE_OPTIONS"
+            if ["--require", "-r ", "--import", "--loader", "--inspect"]
+                .iter()
+                .any(|flag| value.contains(flag)) =>
+        {
+            hit(Tier::Deny, "the variable makes every node load or run something")
+        }
+        "JAVA_TOOL_OPTIONS" | "_JAVA_OPTIONS" | "JDK_JAVA_OPTIONS"
+            if value.contains("-javaagent") || value.contains("-agent") =>
+        {
+            hit(Tier::Deny, "the variable makes every Java program load something")
+        }
+        "NODE_TLS_REJECT_UNAUTHORIZED" | "GIT_SSL_NO_VERIFY" | "PYTHONHTTPSVERIFY" => {
+            hit(Tier::Warn, "who is at the other end is not checked any more")
+        }
+        "HTTP_PROXY" | "HTTPS_PROXY" | "ALL_PROXY" | "http_proxy" | "https_proxy" | "all_proxy"
+            if !value.is_empty()
+                && !value.contains("localhost")
+                && !value.contains("127.0.0.1") =>
+        {
+            hit(Tier::Warn, "everything that is fetched goes through another machine")
+        }
+        "PIP_INDEX_URL"
+        | "PIP_EXTRA_INDEX_URL"
+        | "UV_INDEX_URL"
+        | "npm_config_registry"
+        | "NPM_CONFIG_REGISTRY"
+        | "GOPROXY"
+        | "GONOSUMDB"
+        | "CARGO_REGISTRY_DEFAULT" => Some(Hit::deny(
+            Publishing,
+            "packages come from another registry",
+            "use the registry that the project is set up for",
+        )),
+        "HISTFILE" | "HISTSIZE" | "HISTCONTROL" => {
+            hit(Tier::Warn, "it keeps the shell from keeping its history")
+        }
+        "RALPH_RUN_ID" | "RALPH_HOME" | "CLAUDE_CONFIG_DIR" => {
+            hit(Tier::Deny, "the variable tells the loop's own programs who they are")
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,279 @@
+//! Destructive file operations; disks and boot; resource exhaustion; and which arguments of common
+//! programs are paths that they write.
+
+use super::table::{deny, warn};
+use super::{Hit, Invocation, Rule};
+use crate::policy::Family::{Disks, Files, Privilege, Resources};
+use crate::policy::value::Arg;
+
+const LEAVE: &str = "leave the disks of this machine alone; work on files in the project";
+
+pub(super) const RULES: &[Rule] = &[
+    deny(Disks, &["mkfs*", "mke2fs", "mkswap", "newfs", "wipefs", "blkdiscard", "badblocks"])
+        .because("it formats or erases a disk", LEAVE),
+    deny(Disks, &["fdisk", "sfdisk", "cfdisk", "gdisk", "sgdisk", "parted", "partx", "kpartx"])
+        .unless(&["-l", "--list"])
+        .because("it changes the partitions of a disk", LEAVE),
+    deny(
+        Disks,
+        &["cryptsetup", "hdparm", "nvme", "mdadm", "losetup", "dmsetup", "tune2fs", "resize2fs"],
+    )
+    .because("it changes a disk or how it is read", LEAVE),
+    deny(Disks, &["lvremove", "vgremove", "pvremove", "lvreduce", "pvcreate", "vgcreate"])
+        .because("it removes or changes volumes", LEAVE),
+    deny(Disks, &["zpool", "zfs", "btrfs"])
+        .sub(&["destroy", "labelclear", "rollback", "subvolume delete", "device remove"])
+        .because("it destroys a file system", LEAVE),
+    deny(Disks, &["diskutil"])
+        .sub(&["erase*", "partition*", "zero*", "random*", "secure*", "apfs delete*", "reformat"])
+        .because("it erases a disk", LEAVE),
+    deny(
+        Disks,
+        &[
+            "grub-install",
+            "grub2-install",
+            "update-grub",
+            "grub-mkconfig",
+            "efibootmgr",
+            "bootctl",
+            "bcdedit",
+            "bless",
+            "lilo",
+            "nvram",
+        ],
+    )
+    .because("it changes how the machine starts", LEAVE),
+    deny(Disks, &["format", "diskpart"]).because("it formats or changes a disk", LEAVE),
+    deny(Resources, &["stress", "stress-ng", "memtester", "cpuburn"])
+        .because("it uses up the machine", "measure with a small, bounded load"),
+    warn(Files, &["dropbox-trash", "trash-empty"])
+        .because("it empties the trash for good", "leave what is in the trash"),
+];
+
+pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+    match command.name {
+        "rm" | "grm" | "del" | "rd" | "srm" | "wipe" | "shred" | "gshred" => {
+            remove(command, hits);
+        }
+        "mv" | "gmv" => moved(command, hits),
+        "rsync" => mirrored(command, hits),
+        "chmod" | "chown" | "chgrp" => ownership(command, hits),
+        "dd" | "dcfldd" | "ddrescue" => raw(command, hits),
+        "yes" | "cat" | "head" | "fallocate" | "truncate" => endless(command, hits),
+        "robocopy" if command.args.iter().any(|arg| arg.text.eq_ignore_ascii_case("/mir")) => {
+            hits.push(Hit::deny(
+                Files,
+                "it mirrors, and so deletes what is not in the source",
+                "copy",
+            ));
+        }
+        _ => {}
+    }
+    for written in written(command) {
+        hits.extend(command.scene.writes(&written));
+    }
+}
+
+fn remove(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+    if command.args.iter().any(|arg| arg.text == "--no-preserve-root") {
+        hits.push(Hit::deny(
+            Files,
+            "--no-preserve-root has no use but to delete everything",
+            "name a path inside the project in plain words",
+        ));
+    }
+    let recursive = command.has(&["-r", "-R", "--recursive"]) || command.is(&["srm", "wipe", "rd"]);
+    for operand in command.operands() {
+        if recursive {
+            hits.extend(command.scene.deletes(operand));
+        } else if operand.text.ends_with(".lock") && operand.text.contains(".git/") {
+            hits.push(Hit::warn(
+                Files,
+                "a lock of git's is taken away",
+                "make sure that no git is running",
+            ));
+        } else if let Some(hit) = command.scene.writes(operand) {
+            hits.push(hit);
+        }
+    }
+}
+
+/// What is moved away is as good as deleted where it was.
+fn moved(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+    let mut operands = command.operands();
+    if command.values(&["-t", "--target-directory"]).is_empty() {
+        operands.pop();
+    }
+    for operand in operands {
+        if operand.text.starts_with(crate::policy::value::HOLE) {
+            continue;
+        }
+        if let Some(hit) = command.scene.deletes(operand)
+            && hit.tier == crate::policy::Tier::Deny
+            && !hit.reason.contains("outside")
+            && !hit.reason.contains("cannot be told")
+        {
+            hits.push(Hit { reason: hit.reason.replace("deletes", "moves away").into(), ..hit });
+        } else {
+            hits.extend(command.scene.writes(operand));
+        }
+    }
+}
+
+fn mirrored(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+    if command.args.iter().any(|arg| arg.text.starts_with("--del"))
+        && let Some(target) = command.operands().last()
+        && !target.text.contains(':')
+    {
+        hits.extend(command.scene.deletes(target));
+    }
+    if command.has(&["--remove-source-files"])
+        && let Some(source) = command.operands().first()
+    {
+        hits.extend(command.scene.deletes(source));
+    }
+}
+
+fn ownership(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+    let operands = command.operands();
+    let Some((mode, paths)) = operands.split_first() else { return };
+    if command.name == "chmod" {
+        let mode = mode.text.as_str();
+        let numeric = mode.bytes().all(|b| b.is_ascii_digit());
+        let special = numeric && mode.len() == 4 && !mode.starts_with(['0', '1']);
+        // `-s` and `u-x` begin like options, `u+s` does not.
+        let symbolic = !numeric
+            && mode.split(',').any(|part| {
+                part.split_once(['+', '='])
+                    .is_some_and(|(who, what)| what.contains('s') && !who.contains('o'))
+            });
+        if special || symbolic {
+            hits.push(Hit::deny(
+                Privilege,
+                "a set-user-ID program runs with its owner's rights, whoever starts it",
+                "run the program with the rights that it needs, once",
+            ));
+        } else if mode == "777" || mode == "0777" || mode == "a+rwx" || mode == "666" {
+            hits.push(Hit::warn(
+                Privilege,
+                "everybody on this machine may then write it",
+                "give the rights to those who need them, such as u+x",
+            ));
+        }
+    }
+    for path in paths {
+        if command.has(&["-R", "--recursive"])
+            && let Some(hit) = command.scene.deletes(path)
+            && hit.tier == crate::policy::Tier::Deny
+            && !hit.reason.contains("project itself")
+            && !hit.reason.contains("everything in the project")
+        {
+            hits.push(Hit::deny(
+                Files,
+                "it changes rights or owners recursively outside of the project, or where cannot be told",
+                "name a path inside the project in plain words",
+            ));
+        }
+    }
+}
+
+fn raw(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+    let value = |key: &str| {
+        command.args.iter().find_map(|arg| {
+            arg.text.strip_prefix(key).map(|text| Arg { text: text.to_owned(), ..arg.clone() })
+        })
+    };
+    let (input, output) = (value("if="), value("of="));
+    if let Some(output) = &output {
+        hits.extend(command.scene.writes(output));
+    }
+    if let Some(input) = &input {
+        hits.extend(command.scene.reads(input));
+        let endless = ["/dev/zero", "/dev/urandom", "/dev/random"].contains(&input.text.as_str());
+        let lost = output.as_ref().is_none_or(|output| output.text == "/dev/null");
+        if endless && !lost && value("count=").is_none() {
+            hits.push(Hit::deny(
+                Resources,
+                "it writes without end until the disk is full",
+                "give it a count",
+            ));
+        }
+    }
+}
+
+/// Sizes that fill a disk.
+fn endless(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+    let sizes = match command.name {
+        "head" => command.values(&["-c", "--bytes"]),
+        "fallocate" => command.values(&["-l", "--length"]),
+        "truncate" => command.values(&["-s", "--size"]),
+        _ => return,
+    };
+    for size in sizes {
+        let digits = size.text.trim_end_matches(|c: char| !c.is_ascii_digit());
+        let unit = size.text.get(digits.len()..).and_then(|unit| unit.chars().next());
+        let scale: u64 = match unit.map(|c| c.to_ascii_lowercase()) {
+            Some('k') => 1 << 10,
+            Some('m') => 1 << 20,
+            Some('g') => 1 << 30,
+            Some('t') => 1 << 40,
+            Some('p' | 'e') => 1 << 50,
+            _ => 1,
+        };
+        if digits.parse::<u64>().is_ok_and(|n| n.saturating_mul(scale) >= 20 << 30) {
+            hits.push(Hit::deny(
+                Resources,
+                "it makes a file that may fill the disk",
+                "use a size that the task needs",
+            ));
+        }
+    }
+}
+
+/// The paths that a command writes, by its arguments.
+fn written(command: &Invocation<'_>) -> Vec<Arg> {
+    let operands = || command.operands().into_iter().cloned().collect::<Vec<_>>();
+    match command.name {
+        "tee" | "sponge" | "touch" | "mkdir" | "rmdir" | "unlink" | "truncate" | "mkfifo"
+        | "mknod" | "ed" | "nano" | "vim" | "vi" | "nvim" | "emacs" | "ex" | "fallocate" => {
+            operands()
+        }
+        "chmod" | "chown" | "chgrp" | "chattr" | "setfacl" => {
+            operands().into_iter().skip(1).collect()
+        }
+        "cp" | "gcp" | "mv" | "gmv" | "install" | "ln" | "rsync" => {
+            let targets = command.values(&["-t", "--target-directory"]);
+            if targets.is_empty() {
+                operands().pop().into_iter().filter(|arg| !is_remote(&arg.text)).collect()
+            } else {
+                targets
+            }
+        }
+        "curl" => command.values(&["-o", "--output", "--output-dir"]),
+        "wget" => command.values(&["-O", "--output-document", "-P", "--directory-prefix"]),
+        "sort" | "shuf" => command.values(&["-o", "--output"]),
+        "sed" | "gsed" | "perl" | "ruby" if in_place(command) => {
+            // The first operand is the script, unless it is behind a flag.
+            let script = command.has(&["-e", "--expression", "-f"]);
+            operands().into_iter().skip(usize::from(!script)).collect()
+        }
+        "tar" | "bsdtar" | "unzip" | "7z" => command.values(&["-C", "--directory", "-d"]),
+        "patch" => command.values(&["-d", "--directory", "-o", "--output"]),
+        "git" => command.values(&["--output"]),
+        "osascript" | "ssh-keygen" => command.values(&["-f"]),
+        _ => Vec::new(),
+    }
+}
+
+fn in_place(command: &Invocation<'_>) -> bool {
+    command.args.iter().any(|arg| {
+        arg.text.starts_with("--in-place")
+            || (arg.text.starts_with('-')
+                && !arg.text.starts_with("--")
+                && arg.text.split('.').next().is_some_and(|flags| flags.contains('i')))
+    })
+}
+
+pub(super) fn is_remote(text: &str) -> bool {
+    text.split_once(':').is_some_and(|(host, _)| !host.is_empty() && !host.contains('/'))
+}

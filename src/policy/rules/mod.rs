@@ -1,0 +1,253 @@
+//! The rules, by families: tables where a table will do, functions where arguments must be understood.
+//!
+//! A rule sees one command, already expanded and unwrapped (see `walk`), never the text that it
+//! was written as.
+
+mod cloud;
+mod databases;
+mod environment;
+mod files;
+mod git;
+mod network;
+mod places;
+mod protected;
+mod publishing;
+mod secrets;
+mod system;
+mod table;
+
+use std::borrow::Cow;
+use std::path::Path;
+
+use super::value::{Arg, Output};
+use super::{Context, Family, Tier};
+
+pub(super) use environment::environment;
+pub(super) use places::judge_path;
+pub(super) use protected::Access;
+pub(super) use table::{Rule, valued_options};
+
+/// What a rule found.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Hit {
+    pub(super) tier: Tier,
+    pub(super) family: Family,
+    pub(super) reason: Cow<'static, str>,
+    pub(super) instead: Cow<'static, str>,
+}
+
+impl Hit {
+    pub(super) fn new(
+        tier: Tier,
+        family: Family,
+        reason: impl Into<Cow<'static, str>>,
+        instead: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Hit { tier, family, reason: reason.into(), instead: instead.into() }
+    }
+
+    pub(super) fn deny(
+        family: Family,
+        reason: impl Into<Cow<'static, str>>,
+        instead: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Hit::new(Tier::Deny, family, reason, instead)
+    }
+
+    pub(super) fn warn(
+        family: Family,
+        reason: impl Into<Cow<'static, str>>,
+        instead: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Hit::new(Tier::Warn, family, reason, instead)
+    }
+}
+
+/// Where a command runs, and what it reads.
+pub(super) struct Scene<'a> {
+    pub(super) context: &'a Context<'a>,
+    pub(super) cwd: Option<&'a Path>,
+    pub(super) stdin: Option<&'a Output>,
+}
+
+impl<'a> Scene<'a> {
+    pub(super) fn new(
+        context: &'a Context<'a>,
+        cwd: Option<&'a Path>,
+        stdin: Option<&'a Output>,
+    ) -> Self {
+        Scene { context, cwd, stdin }
+    }
+}
+
+/// A command as rules see it.
+pub(super) struct Invocation<'a> {
+    /// The program, without its path.
+    pub(super) name: &'a str,
+    pub(super) args: &'a [Arg],
+    pub(super) scene: &'a Scene<'a>,
+}
+
+impl Invocation<'_> {
+    pub(super) fn is(&self, names: &[&str]) -> bool {
+        names.contains(&self.name)
+    }
+
+    /// Whether one of the flags is there: `-f` alone or among others (`-rf`), `--force` whole, with
+    /// a value, or shortened as far as programs commonly understand it.
+    pub(super) fn has(&self, flags: &[&str]) -> bool {
+        self.options().any(|text| flags.iter().any(|flag| flag_matches(flag, text)))
+    }
+
+    /// The arguments before `--` that begin with a dash.
+    fn options(&self) -> impl Iterator<Item = &str> {
+        self.args
+            .iter()
+            .map(|arg| arg.text.as_str())
+            .take_while(|text| *text != "--")
+            .filter(|text| text.starts_with('-') && text.len() > 1)
+    }
+
+    /// The arguments that are neither options nor values of options.
+    pub(super) fn operands(&self) -> Vec<&Arg> {
+        let valued = valued_options(self.name);
+        let mut operands = Vec::new();
+        let mut args = self.args.iter();
+        while let Some(arg) = args.next() {
+            let text = arg.text.as_str();
+            // `cargo +nightly publish`
+            if self.name == "cargo" && operands.is_empty() && text.starts_with('+') {
+                continue;
+            }
+            if text == "--" {
+                operands.extend(args);
+                break;
+            }
+            if text.starts_with('-') && text.len() > 1 {
+                if valued.contains(&text) {
+                    args.next();
+                }
+                continue;
+            }
+            operands.push(arg);
+        }
+        operands
+    }
+
+    /// The values of a flag: `-o X`, `-oX`, `--output X`, `--output=X`.
+    pub(super) fn values(&self, flags: &[&str]) -> Vec<Arg> {
+        let mut values = Vec::new();
+        for (at, arg) in self.args.iter().enumerate() {
+            for flag in flags {
+                if arg.text == *flag {
+                    values.extend(self.args.get(at + 1).cloned());
+                } else if let Some(value) = arg.text.strip_prefix(flag) {
+                    let long = flag.starts_with("--");
+                    match value.strip_prefix('=') {
+                        Some(value) if long => {
+                            values.push(Arg { text: value.to_owned(), ..arg.clone() });
+                        }
+                        _ if !long && flag.len() == 2 => {
+                            values.push(Arg { text: value.to_owned(), ..arg.clone() });
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+        values
+    }
+}
+
+fn flag_matches(flag: &str, text: &str) -> bool {
+    let given = text.split('=').next().unwrap_or_default();
+    match flag.strip_prefix("--") {
+        Some(_) => given == flag || (given.len() >= 5 && flag.starts_with(given)),
+        // Single-dash words, as Java and Terraform have them, are matched whole.
+        None if flag.len() > 2 => given == flag || given.strip_prefix('-') == Some(flag),
+        None => {
+            !text.starts_with("--")
+                && flag.strip_prefix('-').is_some_and(|letter| {
+                    given.contains(letter) && given.chars().skip(1).all(char::is_alphanumeric)
+                })
+        }
+    }
+}
+
+/// All that rules have to say of a command.
+pub(super) fn look(command: &Invocation<'_>) -> Vec<Hit> {
+    let mut hits = Vec::new();
+    for rule in tables().flatten() {
+        hits.extend(rule.look(command));
+    }
+    for function in [
+        files::look,
+        network::look,
+        secrets::look,
+        system::look,
+        publishing::look,
+        git::look,
+        databases::look,
+        cloud::look,
+    ] {
+        function(command, &mut hits);
+    }
+    hits
+}
+
+fn tables() -> impl Iterator<Item = &'static [Rule]> {
+    [
+        files::RULES,
+        network::RULES,
+        secrets::RULES,
+        system::RULES,
+        publishing::RULES,
+        git::RULES,
+        databases::RULES,
+        cloud::RULES,
+    ]
+    .into_iter()
+}
+
+/// The programs that rules know by name, the worst first.
+pub(super) fn programs() -> impl Iterator<Item = &'static str> {
+    ["rm", "dd", "sh", "bash", "cat"]
+        .into_iter()
+        .chain(tables().flatten().flat_map(|rule| rule.programs.iter().copied()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rule_says_why_and_what_instead() {
+        for rule in tables().flatten() {
+            assert!(!rule.programs.is_empty());
+            for text in [rule.reason, rule.instead] {
+                assert!(!text.is_empty(), "{:?}", rule.programs);
+                assert!(!text.ends_with('.'), "a clause, without a full stop: {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn flags_are_known_by_their_spellings() {
+        for (flag, text, matches) in [
+            ("-f", "-f", true),
+            ("-f", "-rf", true),
+            ("-f", "--force", false),
+            ("-f", "-r", false),
+            ("-f", "-o=f", false),
+            ("--force", "--force", true),
+            ("--force", "--forc", true),
+            ("--force", "--force=x", true),
+            ("--force", "--force-with-lease", false),
+            ("--force", "--follow-tags", false),
+            ("-auto-approve", "-auto-approve", true),
+            ("-auto-approve", "--auto-approve", true),
+        ] {
+            assert_eq!(flag_matches(flag, text), matches, "{flag} {text}");
+        }
+    }
+}

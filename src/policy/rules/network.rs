@@ -1,0 +1,278 @@
+//! Exfiltration; reverse shells and remote access.
+
+use super::files::is_remote;
+use super::table::{deny, warn};
+use super::{Hit, Invocation, Rule};
+use crate::policy::Family::{Exfiltration, Remote};
+use crate::policy::value::{Arg, HOLE, Origin};
+
+const TUNNEL: &str = "it opens this machine to others";
+const SERVE: &str = "serve on 127.0.0.1, for as long as the check needs it";
+
+pub(super) const RULES: &[Rule] = &[
+    deny(Remote, &["nc", "ncat", "netcat", "nc.traditional", "nc.openbsd"])
+        .with(&["-e", "-c", "--exec", "--sh-exec", "--lua-exec"])
+        .because("it hands a shell to whoever is at the other end", "leave it"),
+    deny(Remote, &["nc", "ncat", "netcat", "nc.traditional", "nc.openbsd"])
+        .with(&["-l", "--listen"])
+        .because("it listens for connections", SERVE),
+    deny(
+        Remote,
+        &[
+            "ngrok",
+            "localtunnel",
+            "lt",
+            "bore",
+            "frpc",
+            "chisel",
+            "cloudflared",
+            "sshuttle",
+            "tailscale",
+            "zerotier-cli",
+            "serveo",
+            "pagekite",
+            "gost",
+            "rathole",
+        ],
+    )
+    .because(TUNNEL, SERVE),
+    deny(
+        Remote,
+        &[
+            "sshd",
+            "dropbear",
+            "telnetd",
+            "in.telnetd",
+            "x11vnc",
+            "vncserver",
+            "xrdp",
+            "teamviewer",
+            "anydesk",
+            "rustdesk",
+            "ttyd",
+            "gotty",
+            "tmate",
+            "wetty",
+        ],
+    )
+    .because("it lets others in", "leave it"),
+    deny(Remote, &["ssh", "autossh"])
+        .with(&["-R", "-D", "-w"])
+        .because("it opens a tunnel", "run what you need here"),
+    deny(
+        Remote,
+        &[
+            "msfvenom",
+            "msfconsole",
+            "pwncat",
+            "evil-winrm",
+            "hydra",
+            "sqlmap",
+            "nmap",
+            "masscan",
+            "responder",
+        ],
+    )
+    .because("it is a tool for breaking in", "leave it"),
+    warn(Remote, &["ssh", "autossh", "mosh", "telnet", "rsh", "rlogin"])
+        .unless(&["-V", "-Q", "-G"])
+        .because("it works on another machine, which nothing here guards", "work on this machine"),
+    warn(Remote, &["ssh-copy-id"]).because("it lets this machine's key into another", "leave it"),
+    deny(
+        Exfiltration,
+        &[
+            "pastebinit",
+            "wormhole",
+            "magic-wormhole",
+            "croc",
+            "ffsend",
+            "transfer",
+            "0x0",
+            "termbin",
+        ],
+    )
+    .because("it sends local data to others", "keep it here and name the file in your answer"),
+    deny(Exfiltration, &["mail", "mailx", "mutt", "sendmail", "swaks", "msmtp"])
+        .because("it sends mail", "put what you have to say into your answer"),
+    deny(Exfiltration, &["gh"])
+        .sub(&["gist create"])
+        .because("it publishes local data as a gist", "put it into a file of the project"),
+    deny(Exfiltration, &["rclone"])
+        .sub(&["copy", "sync", "move", "copyto", "moveto", "rcat"])
+        .because(
+            "it copies data to a remote store",
+            "keep it here and name the file in your answer",
+        ),
+    deny(Exfiltration, &["ftp", "lftp", "ncftpput", "tftp", "smbclient"]).because(
+        "it moves data to another machine",
+        "keep it here and name the file in your answer",
+    ),
+    deny(Exfiltration, &["tcpdump", "tshark", "wireshark", "ettercap", "mitmproxy", "dsniff"])
+        .because("it listens in on the network", "log in the program itself"),
+];
+
+const KEEP: &str = "keep it here and name the file in your answer";
+
+pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+    match command.name {
+        "curl" => curl(command, hits),
+        "wget" => {
+            let files = command.values(&["--post-file", "--body-file"]);
+            if !files.is_empty() && !to_this_machine(command) {
+                hits.push(Hit::deny(Exfiltration, "it sends a file to another machine", KEEP));
+            }
+        }
+        "http" | "https" | "xh" => {
+            let sends =
+                command.args.iter().any(|arg| arg.text.contains('@') && !arg.text.contains("://"));
+            if sends && !to_this_machine(command) {
+                hits.push(Hit::deny(Exfiltration, "it sends a file to another machine", KEEP));
+            }
+        }
+        "nc" | "ncat" | "netcat" if command.scene.stdin.is_some() && !to_this_machine(command) => {
+            hits.push(Hit::deny(Exfiltration, "it sends what it reads to another machine", KEEP));
+        }
+        "socat" => {
+            let word = |words: &[&str]| {
+                command.args.iter().any(|arg| {
+                    let text = arg.text.to_ascii_lowercase();
+                    words.iter().any(|word| text.starts_with(word))
+                })
+            };
+            if word(&["exec:", "system:", "shell:"]) {
+                hits.push(Hit::deny(
+                    Remote,
+                    "it hands a program to whoever is at the other end",
+                    "leave it",
+                ));
+            } else if word(&[
+                "tcp-listen:",
+                "tcp4-listen:",
+                "tcp-l:",
+                "openssl-listen:",
+                "udp-listen:",
+            ]) {
+                hits.push(Hit::deny(Remote, TUNNEL, SERVE));
+            } else if word(&["tcp:", "tcp4:", "openssl:", "udp:"]) {
+                hits.push(Hit::warn(Remote, "it opens a raw connection", "use curl"));
+            }
+        }
+        "openssl"
+            if command.operands().first().is_some_and(|arg| arg.text == "s_client")
+                && command.scene.stdin.is_some_and(|input| input.origin != Origin::Written) =>
+        {
+            hits.push(Hit::deny(
+                Remote,
+                "it sends what another command prints to another machine",
+                KEEP,
+            ));
+        }
+        "scp" | "rsync" | "sftp" => {
+            let target = command.operands().last().map(|arg| arg.text.clone()).unwrap_or_default();
+            if is_remote(&target) || target.starts_with("rsync://") || target.starts_with("scp://")
+            {
+                hits.push(Hit::deny(Exfiltration, "it copies files to another machine", KEEP));
+            }
+        }
+        "aws" | "gsutil" | "gcloud" | "az" | "s3cmd" | "mc" => store(command, hits),
+        "dig" | "nslookup" | "host" | "ping" => {
+            let spelt = |arg: &&Arg| {
+                arg.text.contains(HOLE) && arg.origin != Origin::Written && !arg.is_hole()
+            };
+            if command.operands().iter().any(spelt) {
+                hits.push(Hit::deny(
+                    Exfiltration,
+                    "it puts what another command printed into a name that others get to see",
+                    KEEP,
+                ));
+            }
+        }
+        "python" | "php" | "ruby" | "npx" | "busybox" => serve(command, hits),
+        _ => {}
+    }
+}
+
+fn curl(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+    let data = command.values(&[
+        "-d",
+        "--data",
+        "--data-binary",
+        "--data-ascii",
+        "--data-urlencode",
+        "--json",
+    ]);
+    let forms = command.values(&["-F", "--form"]);
+    let uploads = command.values(&["-T", "--upload-file"]);
+    let named = |text: &str| text.strip_prefix('@').is_some_and(|file| file != "-");
+    let piped =
+        data.iter().any(|arg| arg.text == "@-") || uploads.iter().any(|arg| arg.text == "-");
+    // What stands in the command is there to be seen; what is read from elsewhere is not.
+    let hidden = command
+        .scene
+        .stdin
+        .is_none_or(|input| input.origin != Origin::Written || input.text.contains(HOLE));
+    let files = data.iter().any(|arg| named(&arg.text) || arg.text.contains("=@"))
+        || forms.iter().any(|arg| arg.text.contains("=@") || arg.text.contains("=<"))
+        || uploads.iter().any(|arg| arg.text != "-");
+    let computed = data
+        .iter()
+        .chain(&forms)
+        .any(|arg| arg.text.contains(HOLE) && arg.origin != Origin::Written);
+    if (files || computed || (piped && hidden)) && !to_this_machine(command) {
+        hits.push(Hit::deny(Exfiltration, "it sends local data to another machine", KEEP));
+    }
+    for arg in data.iter().chain(&forms).chain(&uploads) {
+        let path = arg.text.rsplit('@').next().unwrap_or_default();
+        hits.extend(command.scene.reads(&Arg::known(path)));
+    }
+    for config in command.values(&["-K", "--config"]) {
+        hits.extend(command.scene.reads(&config));
+    }
+}
+
+fn store(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+    let operands = command.operands();
+    let copies = operands
+        .iter()
+        .any(|arg| ["cp", "sync", "mv", "put", "rsync", "upload"].contains(&arg.text.as_str()));
+    let bucket =
+        |text: &str| ["s3://", "gs://", "az://"].iter().any(|scheme| text.starts_with(scheme));
+    if copies && operands.last().is_some_and(|arg| bucket(&arg.text)) {
+        hits.push(Hit::deny(Exfiltration, "it copies data to a remote store", KEEP));
+    }
+}
+
+fn serve(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+    let text = |word: &str| command.args.iter().any(|arg| arg.text == word);
+    let open = text("0.0.0.0") || command.args.iter().any(|arg| arg.text.starts_with("0.0.0.0:"));
+    let python = text("http.server") && !text("127.0.0.1") && !text("localhost");
+    if python || (open && (text("-S") || text("httpd"))) {
+        hits.push(Hit::warn(
+            Remote,
+            "it serves files to everybody who can reach this machine",
+            "bind it to 127.0.0.1",
+        ));
+    }
+}
+
+fn to_this_machine(command: &Invocation<'_>) -> bool {
+    const HERE: &[&str] =
+        &["localhost", "127.0.0.1", "[::1]", "::1", "0.0.0.0", "host.docker.internal"];
+    let mut any = false;
+    for arg in command.operands() {
+        let host = arg.text.split_once("://").map_or(arg.text.as_str(), |(_, rest)| rest);
+        // What is before an @ is a user, not a host.
+        let host = host.split(['/', '?']).next().unwrap_or_default();
+        let host = host.rsplit('@').next().unwrap_or_default();
+        let bare = host.strip_prefix('[').map_or_else(
+            || host.split(':').next().unwrap_or_default().to_owned(),
+            |rest| format!("[{}]", rest.split(']').next().unwrap_or_default()),
+        );
+        if HERE.contains(&bare.as_str()) || bare.ends_with(".localhost") {
+            any = true;
+        } else if arg.text.contains("://") || bare.contains('.') {
+            return false;
+        }
+    }
+    any
+}

@@ -1,0 +1,191 @@
+//! Where a path leads: inside the project, outside, or who knows.
+
+use std::path::{Path, PathBuf};
+
+use super::protected::{self, Access};
+use super::{Hit, Scene};
+use crate::policy::value::{Arg, BELOW, HOLE, glob_match};
+use crate::policy::{Context, Family};
+
+/// A path as far as it is known.
+#[derive(Debug, PartialEq)]
+pub(super) struct Located {
+    /// The part of it that is known, resolved.
+    pub(super) base: PathBuf,
+    /// What follows: components with patterns or unknown parts in them, and all behind those.
+    pub(super) rest: Vec<String>,
+    /// A part may be anything, `..` too: only `base` is of use, and even that is only a guess.
+    pub(super) unsure: bool,
+}
+
+const WILD: [char; 5] = ['*', '?', '[', HOLE, BELOW];
+
+impl Scene<'_> {
+    /// Resolves a path; `None` if nothing of it is known.
+    pub(super) fn locate(&self, arg: &Arg) -> Option<Located> {
+        let text = arg.text.as_str();
+        if text.is_empty() || text.starts_with(HOLE) {
+            return None;
+        }
+        let absolute = text.starts_with('/');
+        let mut known = PathBuf::new();
+        let mut rest = Vec::new();
+        for component in text.split('/') {
+            let wild = component.contains([HOLE, BELOW])
+                || (arg.glob && component.contains(['*', '?', '[']));
+            if wild || !rest.is_empty() {
+                if !component.is_empty() {
+                    rest.push(component.to_owned());
+                }
+            } else {
+                known.push(component);
+            }
+        }
+        let full = if absolute { Path::new("/").join(known) } else { self.cwd?.join(known) };
+        let unsure = text.contains(HOLE) || rest.iter().any(|component| component == "..");
+        let base = (self.context.resolve)(&full)?;
+        Some(Located { base, rest, unsure })
+    }
+
+    /// What there is to say of deleting a path with all that is in it.
+    pub(in crate::policy) fn deletes(&self, arg: &Arg) -> Option<Hit> {
+        const INSTEAD: &str = "name a path inside the project in plain words";
+        let deny = |reason: &'static str| Some(Hit::deny(Family::Files, reason, INSTEAD));
+        let Some(place) = self.locate(arg).filter(|place| !place.unsure) else {
+            return deny("it deletes recursively, and which path cannot be told");
+        };
+        let project = self.context.project;
+        let Located { base, rest, .. } = &place;
+        if base.parent().is_none() {
+            return deny("it deletes everything that it may on this machine");
+        }
+        if self.context.home == Some(base) {
+            return deny("it deletes the home directory or what is in it");
+        }
+        if rest.is_empty() && project.starts_with(base) {
+            return deny("it deletes the project itself, or a directory that the project is in");
+        }
+        let Ok(inside) = base.strip_prefix(project) else {
+            return deny("it deletes recursively outside of the project");
+        };
+        let names: Vec<String> = inside
+            .components()
+            .map(|component| component.as_os_str().to_string_lossy().into_owned())
+            .chain(rest.iter().cloned())
+            .collect();
+        if rest.first().is_some_and(|first| inside.as_os_str().is_empty() && is_everything(first))
+            && rest.len() == 1
+        {
+            return deny("it deletes everything in the project");
+        }
+        if names.iter().any(|name| matches_name(name, ".git")) {
+            return deny("it deletes the history of the project (.git)");
+        }
+        if names.first().is_some_and(|name| matches_name(name, ".ralph")) {
+            return deny("it deletes ralph's settings and records of runs (.ralph)");
+        }
+        Some(Hit::warn(
+            Family::Files,
+            "it deletes recursively inside of the project",
+            "delete only what can be built again, or commit first",
+        ))
+    }
+
+    pub(super) fn is_temporary(&self, path: &Path) -> bool {
+        ["/tmp", "/var/tmp", "/private/tmp", "/private/var/tmp", "/var/folders", "/dev/shm"]
+            .iter()
+            .any(|place| path.starts_with(place) && path != Path::new(place))
+            || (self.context.variable)("TMPDIR")
+                .is_some_and(|place| place.len() > 1 && path.starts_with(place))
+    }
+
+    /// What there is to say of writing a path.
+    pub(in crate::policy) fn writes(&self, arg: &Arg) -> Option<Hit> {
+        const HARMLESS: &[&str] =
+            &["/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty", "/dev/zero", "/dev/full", "-"];
+        if HARMLESS.contains(&arg.text.as_str()) || arg.text.starts_with("/dev/fd/") {
+            return None;
+        }
+        if arg.text.starts_with("/dev/tcp/") || arg.text.starts_with("/dev/udp/") {
+            return Some(Hit::deny(
+                Family::Remote,
+                "it opens a connection from the shell itself, as reverse shells do",
+                "use a program made for it, such as curl, to a host that the task names",
+            ));
+        }
+        let place = self.locate(arg)?;
+        if let Some(hit) = self.protected(&place, Access::Write) {
+            return Some(hit);
+        }
+        let project = self.context.project;
+        if place.unsure || place.base.starts_with(project) || self.is_temporary(&place.base) {
+            return None;
+        }
+        if HARMLESS.iter().any(|path| Path::new(path) == place.base)
+            || self.context.allow.allows_path(Access::Write, &place.base, self.context)
+        {
+            return None;
+        }
+        Some(Hit::warn(
+            Family::Paths,
+            "it writes outside of the project",
+            "keep what you write inside of the project",
+        ))
+    }
+
+    /// What there is to say of reading a path.
+    pub(in crate::policy) fn reads(&self, arg: &Arg) -> Option<Hit> {
+        if arg.text.starts_with("/dev/tcp/") || arg.text.starts_with("/dev/udp/") {
+            return self.writes(arg);
+        }
+        let place = self.locate(arg)?;
+        self.protected(&place, Access::Read)
+    }
+
+    fn protected(&self, place: &Located, access: Access) -> Option<Hit> {
+        let entry = protected::find(self.context, place, access)?;
+        let whole = place.rest.iter().fold(place.base.clone(), |path, name| path.join(name));
+        if self.context.allow.allows_path(access, &whole, self.context) {
+            return None;
+        }
+        Some(Hit::new(entry.tier, entry.family, entry.reason, entry.instead))
+    }
+}
+
+/// Whether a pattern means all there is, or all that is hidden.
+fn is_everything(pattern: &str) -> bool {
+    pattern.chars().all(|c| WILD.contains(&c) || c == '.')
+}
+
+/// Whether a component, which may be a pattern, may be this name. Some file systems do not tell
+/// capitals from small letters.
+pub(super) fn matches_name(component: &str, name: &str) -> bool {
+    if !component.contains(WILD) {
+        return component.eq_ignore_ascii_case(name);
+    }
+    // A pattern does not match a leading dot unless it has one.
+    if name.starts_with('.') && !component.starts_with(['.', HOLE, '[']) {
+        return false;
+    }
+    // A pattern of nearly nothing means nothing in particular.
+    let letters = component.chars().filter(|c| !WILD.contains(c)).count();
+    letters > 0 && glob_match(&component.to_ascii_lowercase(), &name.to_ascii_lowercase())
+}
+
+/// Judges a path that a file tool names.
+pub(in crate::policy) fn judge_path(
+    context: &Context<'_>,
+    path: &str,
+    access: Access,
+) -> Option<Hit> {
+    let text = match (path.strip_prefix("~/"), context.home) {
+        (Some(rest), Some(home)) => home.join(rest).to_string_lossy().into_owned(),
+        _ => path.to_owned(),
+    };
+    let scene = Scene::new(context, Some(context.cwd), None);
+    let arg = Arg::known(text);
+    match access {
+        Access::Write => scene.writes(&arg),
+        Access::Read => scene.reads(&arg),
+    }
+}

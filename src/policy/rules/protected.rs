@@ -1,0 +1,426 @@
+//! The paths that are not for an agent: to write, or even to read.
+
+use std::path::Path;
+
+use super::places::{Located, matches_name};
+use crate::policy::value::glob_match;
+use crate::policy::{Context, Family, Tier};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::policy) enum Access {
+    Read,
+    Write,
+}
+
+pub(super) struct Protected {
+    /// `~/…` below the home, `./…` below the project, `/…` anywhere else, `**/…` everywhere. An entry
+    /// means what is below it, too.
+    paths: &'static [&'static str],
+    /// Exceptions, by the last component.
+    but: &'static [&'static str],
+    reads: bool,
+    pub(super) tier: Tier,
+    pub(super) family: Family,
+    pub(super) reason: &'static str,
+    pub(super) instead: &'static str,
+}
+
+const SECRET: Protected = Protected {
+    paths: &[],
+    but: &[],
+    reads: true,
+    tier: Tier::Deny,
+    family: Family::Secrets,
+    reason: "it holds secrets",
+    instead: "work without it, or ask for what you need to know of it",
+};
+
+/// The first entry that fits decides.
+const PROTECTED: &[Protected] = &[
+    Protected {
+        paths: &["~/.ssh/authorized_keys", "~/.ssh/config", "~/.ssh/rc"],
+        family: Family::Persistence,
+        reason: "it decides who may log in, or what happens then",
+        instead: "leave it",
+        ..SECRET
+    },
+    Protected {
+        paths: &[
+            "~/.ssh",
+            "~/.aws",
+            "~/.gnupg",
+            "~/.kube",
+            "~/.azure",
+            "~/.config/gcloud",
+            "~/.config/gh",
+            "~/.docker/config.json",
+            "~/.netrc",
+            "~/_netrc",
+            "~/.npmrc",
+            "~/.pypirc",
+            "~/.pgpass",
+            "~/.my.cnf",
+            "~/.git-credentials",
+            "~/.config/git/credentials",
+            "~/.cargo/credentials",
+            "~/.cargo/credentials.toml",
+            "~/.gem/credentials",
+            "~/.vault-token",
+            "~/.password-store",
+            "~/.local/share/keyrings",
+            "~/Library/Keychains",
+            "~/.terraform.d/credentials.tfrc.json",
+            "~/.config/op",
+            "~/.config/rclone",
+            "~/.config/doctl",
+            "~/.config/hub",
+            "~/.config/heroku",
+            "~/.claude/.credentials.json",
+            "~/.claude.json",
+            "~/.codex/auth.json",
+            "~/.gemini/oauth_creds.json",
+            "~/.config/google-chrome",
+            "~/.config/chromium",
+            "~/.mozilla",
+            "~/Library/Cookies",
+            "~/Library/Application Support/Google/Chrome",
+            "~/Library/Application Support/Firefox",
+            "~/.bash_history",
+            "~/.zsh_history",
+            "~/.python_history",
+            "~/.psql_history",
+            "~/.mysql_history",
+            "~/.node_repl_history",
+            "~/.local/share/fish/fish_history",
+            "~/.bitcoin",
+            "~/.ethereum",
+            "~/.electrum",
+            "~/.config/sops",
+            "~/.age",
+            "~/.boto",
+            "~/.s3cfg",
+            "~/.oci",
+            "~/.fly",
+            "/etc/shadow",
+            "/etc/gshadow",
+            "/etc/sudoers",
+            "/etc/sudoers.d",
+            "/etc/ssl/private",
+            "/etc/krb5.keytab",
+            "/proc/*/environ",
+            "/proc/*/mem",
+            "/proc/kcore",
+            "/dev/mem",
+            "/dev/kmem",
+            "/root/.ssh",
+            "/root/.aws",
+            "/var/run/secrets",
+            "/run/secrets",
+        ],
+        ..SECRET
+    },
+    Protected {
+        paths: &[
+            "**/id_rsa",
+            "**/id_dsa",
+            "**/id_ecdsa",
+            "**/id_ed25519",
+            "**/*.p12",
+            "**/*.pfx",
+            "**/*.kdbx",
+            "**/*.keystore",
+            "**/*.jks",
+            "**/*private*.pem",
+            "**/*key.pem",
+            "**/*.key",
+            "**/.htpasswd",
+            "**/.vault_pass",
+            "**/credentials.json",
+            "**/service-account*.json",
+            "**/.netrc",
+            "**/.git-credentials",
+            "**/secrets.yml",
+            "**/secrets.yaml",
+            "**/master.key",
+        ],
+        but: &["*public*", "*.pub", "*example*"],
+        ..SECRET
+    },
+    // Made from an example when a project is set up, so that writing is only noted.
+    Protected {
+        paths: &["**/.env", "**/.env.*", "**/.envrc"],
+        but: &[
+            "*.example",
+            "*.sample",
+            "*.template",
+            "*.dist",
+            "*.defaults",
+            "*.schema",
+            "*.d.ts",
+            "*.md",
+        ],
+        ..SECRET
+    },
+    Protected {
+        paths: &["**/.git/hooks", "./.husky/_"],
+        reads: false,
+        family: Family::Persistence,
+        reason: "git hooks run by themselves, later, outside of any sandbox",
+        instead: "run the check yourself, or ask for the hook",
+        ..SECRET
+    },
+    Protected {
+        paths: &["**/.git"],
+        reads: false,
+        family: Family::Paths,
+        reason: "git's own files decide what git runs and what the history is",
+        instead: "use git's commands",
+        ..SECRET
+    },
+    Protected {
+        paths: &[
+            "./.ralph/settings.json",
+            "./.ralph/settings.local.json",
+            "./.ralph/config*",
+            "./.ralph/prompts",
+            "./.ralph/runs",
+            "./.ralph/*.lock",
+            "./.ralph/locks",
+            "~/.ralph",
+        ],
+        reads: false,
+        family: Family::Paths,
+        reason: "it decides how the loop that runs you works, or is its record",
+        instead: "leave it; say in your answer what should change",
+        ..SECRET
+    },
+    Protected {
+        paths: &[
+            "**/.claude/settings*.json",
+            "**/.claude/hooks",
+            "~/.claude/plugins",
+            "~/.claude/commands",
+            "~/.codex/config.toml",
+            "~/.gemini/settings.json",
+            "~/.config/opencode",
+        ],
+        reads: false,
+        family: Family::Paths,
+        reason: "it decides what an agent may do, and what runs around it",
+        instead: "leave it; say in your answer what should change",
+        ..SECRET
+    },
+    Protected {
+        paths: &[
+            "~/.bashrc",
+            "~/.bash_profile",
+            "~/.bash_login",
+            "~/.bash_logout",
+            "~/.bash_aliases",
+            "~/.profile",
+            "~/.zshrc",
+            "~/.zshenv",
+            "~/.zprofile",
+            "~/.zlogin",
+            "~/.zlogout",
+            "~/.kshrc",
+            "~/.cshrc",
+            "~/.config/fish",
+            "~/.config/autostart",
+            "~/.config/systemd",
+            "~/.local/share/systemd",
+            "~/Library/LaunchAgents",
+            "~/Library/LaunchDaemons",
+            "~/.xinitrc",
+            "~/.xprofile",
+            "~/.xsession",
+            "~/.pam_environment",
+            "~/.inputrc",
+            "~/.tmux.conf",
+            "~/.vimrc",
+            "~/.config/nvim",
+            "~/.emacs",
+            "~/.gitconfig",
+            "~/.config/git",
+            "~/.npmrc",
+            "~/.pip/pip.conf",
+            "~/.config/pip",
+            "~/.cargo/config.toml",
+            "~/.cargo/bin",
+            "~/.local/bin",
+            "~/bin",
+            "~/.ssh",
+            "~/.yarnrc",
+            "~/.bunfig.toml",
+            "~/.condarc",
+            "/etc/cron.d",
+            "/etc/cron.daily",
+            "/etc/cron.hourly",
+            "/etc/cron.weekly",
+            "/etc/cron.monthly",
+            "/etc/crontab",
+            "/var/spool/cron",
+            "/var/spool/at",
+            "/etc/systemd",
+            "/lib/systemd",
+            "/usr/lib/systemd",
+            "/etc/init.d",
+            "/etc/rc.local",
+            "/etc/profile",
+            "/etc/profile.d",
+            "/etc/bash.bashrc",
+            "/etc/zsh",
+            "/etc/environment",
+            "/etc/ld.so.preload",
+            "/etc/ld.so.conf",
+            "/etc/pam.d",
+            "/etc/gitconfig",
+            "/Library/LaunchAgents",
+            "/Library/LaunchDaemons",
+            "/etc/xdg/autostart",
+            "/etc/update-motd.d",
+        ],
+        reads: false,
+        family: Family::Persistence,
+        reason: "what stands there runs again later, without being asked for",
+        instead: "do it in the project, for the time of this work",
+        ..SECRET
+    },
+    Protected {
+        paths: &["/dev/shm", "/dev/pts", "/dev/null"],
+        reads: false,
+        tier: Tier::Warn,
+        family: Family::Paths,
+        reason: "it writes outside of the project",
+        instead: "keep what you write inside of the project",
+        ..SECRET
+    },
+    Protected {
+        paths: &["/dev", "/boot", "/efi"],
+        reads: false,
+        family: Family::Disks,
+        reason: "it is a device, or what the machine starts from",
+        instead: "write to a file in the project",
+        ..SECRET
+    },
+    Protected {
+        paths: &["/proc", "/sys"],
+        reads: false,
+        family: Family::Processes,
+        reason: "it changes the running kernel, or a process",
+        instead: "leave it",
+        ..SECRET
+    },
+    Protected {
+        paths: &[
+            "/etc",
+            "/bin",
+            "/sbin",
+            "/lib",
+            "/lib32",
+            "/lib64",
+            "/usr",
+            "/opt",
+            "/root",
+            "/run",
+            "/snap",
+            "/var/lib",
+            "/var/log",
+            "/var/www",
+            "/var/run",
+            "/System",
+            "/Library",
+            "/Applications",
+            "/private/etc",
+            "/nix",
+        ],
+        reads: false,
+        family: Family::System,
+        reason: "it belongs to the system, not to the project",
+        instead: "keep what you write inside of the project",
+        ..SECRET
+    },
+];
+
+/// The entry that a path falls under.
+pub(super) fn find(
+    context: &Context<'_>,
+    place: &Located,
+    access: Access,
+) -> Option<&'static Protected> {
+    let inside = place.base.starts_with(context.project);
+    PROTECTED
+        .iter()
+        .find(|entry| {
+            if access == Access::Read && !entry.reads {
+                return false;
+            }
+            entry.paths.iter().any(|pattern| {
+                // A project may well live below /opt or /root: it is the project's all the same.
+                let system = pattern.starts_with('/') || pattern.starts_with("~/");
+                (!system || !inside || context.home.is_some_and(|home| home == context.project))
+                    && fits(context, pattern, place)
+            }) && !exempt(entry, place)
+        })
+        .map(|entry| {
+            let env = entry.paths.contains(&"**/.env");
+            if env && access == Access::Write { &ENV_WRITTEN } else { entry }
+        })
+}
+
+const ENV_WRITTEN: Protected = Protected {
+    tier: Tier::Warn,
+    reason: "a file of secrets is written",
+    instead: "put no secret into it that was not there before, and do not commit it",
+    ..SECRET
+};
+
+fn exempt(entry: &Protected, place: &Located) -> bool {
+    let last = match place.rest.last() {
+        Some(last) => last.clone(),
+        None => match place.base.file_name() {
+            Some(name) => name.to_string_lossy().into_owned(),
+            None => return false,
+        },
+    };
+    entry.but.iter().any(|pattern| glob_match(pattern, &last.to_ascii_lowercase()))
+}
+
+fn fits(context: &Context<'_>, pattern: &str, place: &Located) -> bool {
+    if let Some(names) = pattern.strip_prefix("**/") {
+        let names: Vec<&str> = names.split('/').collect();
+        let all = components(&place.base, &place.rest);
+        return all.windows(names.len()).any(|window| {
+            window.iter().zip(&names).all(|(component, name)| component_fits(component, name))
+        });
+    }
+    let (root, names) = match (pattern.strip_prefix("~/"), pattern.strip_prefix("./")) {
+        (Some(names), _) => match context.home {
+            Some(home) => (home, names),
+            None => return false,
+        },
+        (_, Some(names)) => (context.project, names),
+        _ => (Path::new("/"), pattern.strip_prefix('/').unwrap_or(pattern)),
+    };
+    let Ok(below) = place.base.strip_prefix(root) else { return false };
+    let all = components(below, &place.rest);
+    let names: Vec<&str> = names.split('/').collect();
+    all.len() >= names.len()
+        && all.iter().zip(&names).all(|(component, name)| component_fits(component, name))
+}
+
+fn components(base: &Path, rest: &[String]) -> Vec<String> {
+    base.components()
+        .filter(|component| matches!(component, std::path::Component::Normal(_)))
+        .map(|component| component.as_os_str().to_string_lossy().into_owned())
+        .chain(rest.iter().cloned())
+        .collect()
+}
+
+fn component_fits(component: &str, name: &str) -> bool {
+    if name.contains('*') {
+        return glob_match(name, &component.to_ascii_lowercase())
+            && !component.contains(['*', '?', '[']);
+    }
+    matches_name(component, name)
+}

@@ -1,0 +1,279 @@
+//! Publishing and supply chain.
+
+use super::table::{deny, warn};
+use super::{Hit, Invocation, Rule};
+use crate::policy::Family::Publishing;
+
+const PERSON: &str = "prepare the release and leave publishing to a person";
+const LOCAL: &str = "add it to the project's own dependencies";
+
+pub(super) const RULES: &[Rule] = &[
+    deny(
+        Publishing,
+        &[
+            "npm",
+            "pnpm",
+            "yarn",
+            "bun",
+            "jsr",
+            "deno",
+            "lerna",
+            "changeset",
+            "vsce",
+            "ovsx",
+            "clasp",
+        ],
+    )
+    .sub(&[
+        "publish",
+        "unpublish",
+        "npm publish",
+        "deprecate",
+        "dist-tag add",
+        "owner add",
+        "access *",
+        "star",
+    ])
+    .unless(&["--dry-run", "-n"])
+    .because("it publishes a package", PERSON),
+    deny(Publishing, &["npm", "pnpm", "yarn"])
+        .sub(&[
+            "login",
+            "adduser",
+            "logout",
+            "npm login",
+            "profile set",
+            "config set registry*",
+            "config set *registry*",
+            "config set *_authToken*",
+        ])
+        .because(
+            "it changes who publishes, or where packages come from",
+            "leave the registry as it is",
+        ),
+    deny(Publishing, &["cargo"])
+        .sub(&["publish", "yank", "owner", "login", "release"])
+        .unless(&["--dry-run", "-n"])
+        .because("it publishes a crate", PERSON),
+    deny(Publishing, &["twine"])
+        .sub(&["upload", "register"])
+        .because("it publishes a package", PERSON),
+    deny(Publishing, &["poetry", "uv", "flit", "hatch", "pdm", "maturin"])
+        .sub(&["publish", "upload"])
+        .unless(&["--dry-run"])
+        .because("it publishes a package", PERSON),
+    deny(Publishing, &["gem"])
+        .sub(&["push", "yank", "owner", "signin"])
+        .because("it publishes a gem", PERSON),
+    deny(Publishing, &["mvn", "mvnw", "gradle", "gradlew", "sbt"])
+        .sub(&[
+            "deploy",
+            "*:deploy",
+            "publish",
+            "publishToMavenCentral",
+            "publishPlugins",
+            "release:perform",
+            "clean deploy",
+            "uploadArchives",
+        ])
+        .because("it publishes an artifact", PERSON),
+    deny(Publishing, &["dotnet", "nuget"])
+        .sub(&["nuget push", "push", "nuget delete", "delete"])
+        .because("it publishes a package", PERSON),
+    deny(
+        Publishing,
+        &["docker", "podman", "nerdctl", "buildah", "crane", "skopeo", "oras", "helm", "cosign"],
+    )
+    .sub(&["push", "image push", "manifest push", "compose push", "copy", "sign"])
+    .because("it publishes an image", PERSON),
+    deny(Publishing, &["docker", "podman"])
+        .sub(&["build", "buildx build", "buildx bake"])
+        .with(&["--push"])
+        .because("it publishes an image", PERSON),
+    deny(Publishing, &["docker", "podman", "helm"])
+        .sub(&["login", "registry login"])
+        .because("it logs in to a registry", PERSON),
+    deny(Publishing, &["gh"])
+        .sub(&[
+            "release create",
+            "release upload",
+            "release delete",
+            "release edit",
+            "workflow run",
+            "secret set",
+            "variable set",
+            "ssh-key add",
+            "auth login",
+            "repo edit",
+            "repo create",
+            "repo rename",
+            "extension install",
+        ])
+        .because("it publishes, or changes what others rely on", PERSON),
+    deny(Publishing, &["glab"])
+        .sub(&["release create", "release upload"])
+        .because("it publishes a release", PERSON),
+    deny(
+        Publishing,
+        &[
+            "goreleaser",
+            "semantic-release",
+            "release-it",
+            "np",
+            "standard-version-publish",
+            "bumpp",
+        ],
+    )
+    .unless(&["--snapshot", "--dry-run", "--no-publish", "--skip-publish", "-d"])
+    .because("it publishes a release", PERSON),
+    deny(Publishing, &["mix"])
+        .sub(&["hex.publish", "hex.retire"])
+        .because("it publishes a package", PERSON),
+    deny(Publishing, &["pod"])
+        .sub(&["trunk push", "repo push"])
+        .because("it publishes a pod", PERSON),
+    deny(Publishing, &["anaconda", "conda"])
+        .sub(&["upload"])
+        .because("it publishes a package", PERSON),
+    deny(Publishing, &["stack", "cabal"])
+        .sub(&["upload"])
+        .because("it publishes a package", PERSON),
+    deny(Publishing, &["luarocks"]).sub(&["upload"]).because("it publishes a rock", PERSON),
+    deny(Publishing, &["fastlane", "altool", "notarytool", "bundletool"])
+        .sub(&["*"])
+        .because("it publishes an app", PERSON),
+    deny(Publishing, &["pip"]).sub(&["config set", "config edit"]).because(
+        "it changes where every later pip gets packages from",
+        "give the option to the one command that needs it",
+    ),
+    deny(Publishing, &["pip", "uv"])
+        .with(&["--index-url", "--extra-index-url", "--trusted-host", "--find-links", "-i"])
+        .because(
+            "packages come from another registry",
+            "use the registry that the project is set up for",
+        ),
+    deny(Publishing, &["npm", "pnpm", "yarn", "bun"])
+        .sub(&["install", "i", "add", "ci"])
+        .with(&["--registry"])
+        .because(
+            "packages come from another registry",
+            "use the registry that the project is set up for",
+        ),
+    // Downloads and runs what the project does not name.
+    warn(Publishing, &["npx", "bunx", "pnpx", "uvx"])
+        .unless(&["--no-install", "--no"])
+        .because("it downloads and runs a package that the project may not have chosen", LOCAL),
+    warn(Publishing, &["pnpm", "yarn", "npm", "bun", "pipx", "uv"])
+        .sub(&["dlx", "exec", "x", "run", "tool run", "create", "init *", "create *"])
+        .with(&["--yes", "-y", "--spec", "--package", "-p"])
+        .because("it downloads and runs a package that the project may not have chosen", LOCAL),
+    warn(Publishing, &["pnpm", "yarn"])
+        .sub(&["dlx"])
+        .because("it downloads and runs a package that the project may not have chosen", LOCAL),
+    warn(Publishing, &["pipx"])
+        .sub(&["run", "install"])
+        .because("it installs for the whole user", LOCAL),
+    // Global installs.
+    warn(Publishing, &["npm", "pnpm", "bun"])
+        .sub(&["install", "i", "add", "link", "update", "uninstall", "in", "isntall"])
+        .with(&["-g", "--global", "--location"])
+        .because("it installs for the whole user", LOCAL),
+    warn(Publishing, &["yarn", "composer"])
+        .sub(&["global *"])
+        .because("it installs for the whole user", LOCAL),
+    warn(Publishing, &["cargo"])
+        .sub(&["install", "uninstall", "binstall"])
+        .unless(&["--root", "--list"])
+        .because("it installs for the whole user", LOCAL),
+    warn(Publishing, &["gem"])
+        .sub(&["install", "uninstall", "update"])
+        .unless(&["--install-dir"])
+        .because("it installs for the whole user", LOCAL),
+    warn(Publishing, &["go"])
+        .sub(&["install *@*"])
+        .because("it installs for the whole user", LOCAL),
+    warn(Publishing, &["dotnet"])
+        .sub(&["tool install"])
+        .with(&["-g", "--global"])
+        .because("it installs for the whole user", LOCAL),
+    warn(Publishing, &["uv"])
+        .sub(&["tool install"])
+        .because("it installs for the whole user", LOCAL),
+    warn(Publishing, &["pip"])
+        .sub(&["install", "uninstall"])
+        .with(&["--user", "--break-system-packages", "--target", "--prefix"])
+        .because(
+            "it installs outside of the project's environment",
+            "use the project's virtual environment",
+        ),
+    warn(
+        Publishing,
+        &[
+            "apt",
+            "apt-get",
+            "aptitude",
+            "yum",
+            "dnf",
+            "microdnf",
+            "zypper",
+            "apk",
+            "brew",
+            "port",
+            "snap",
+            "flatpak",
+            "choco",
+            "winget",
+            "scoop",
+            "xbps-install",
+            "nix-env",
+        ],
+    )
+    .sub(&["install", "add", "upgrade", "update", "reinstall", "tap", "link", "in"])
+    .because("it installs for the whole machine", LOCAL),
+    warn(Publishing, &["pacman", "nix-env", "xbps-install"])
+        .with(&["-S", "-i", "-U", "--sync", "--install"])
+        .because("it installs for the whole machine", LOCAL),
+    warn(Publishing, &["rustup", "nvm", "pyenv", "rbenv", "asdf", "mise", "volta", "fnm"])
+        .sub(&[
+            "install",
+            "default",
+            "global",
+            "toolchain install",
+            "update",
+            "use --global",
+            "alias",
+        ])
+        .because("it changes a tool for the whole user", "use the version that the project names"),
+];
+
+pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+    let text = |word: &str| command.args.iter().any(|arg| arg.text == word);
+    if command.is(&["python"]) && text("setup.py") && (text("upload") || text("register")) {
+        hits.push(Hit::deny(Publishing, "it publishes a package", PERSON));
+    }
+    // `python -m pip …`, `python -m twine upload` are judged as the module's own program.
+    if command.name == "python"
+        && let Some(at) = command.args.iter().position(|arg| arg.text == "-m")
+        && let Some((module, args)) = command.args.get(at + 1..).and_then(<[_]>::split_first)
+        && ["pip", "twine", "flit", "poetry", "pipx"].contains(&module.text.as_str())
+    {
+        let inner = Invocation { name: &module.text, args, scene: command.scene };
+        for rule in RULES {
+            hits.extend(rule.look(&inner));
+        }
+    }
+    // A package from a plain address is nobody's package.
+    if command.is(&["pip", "npm", "pnpm", "yarn", "bun", "gem", "easy_install"])
+        && command.operands().iter().skip(1).any(|arg| {
+            arg.text.starts_with("http://")
+                || arg.text.starts_with("git+http:")
+                || arg.text.starts_with("ftp://")
+        })
+    {
+        hits.push(Hit::deny(
+            Publishing,
+            "it installs what comes over a connection that nobody vouches for",
+            "install from the project's registry",
+        ));
+    }
+}

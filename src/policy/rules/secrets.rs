@@ -1,0 +1,267 @@
+//! Secrets: files that hold them, and programs that print them.
+
+use super::table::{deny, warn};
+use super::{Hit, Invocation, Rule};
+use crate::policy::Family::Secrets;
+use crate::policy::value::Arg;
+
+const ASK: &str = "work without the secret, or ask for what you need to know of it";
+
+pub(super) const RULES: &[Rule] = &[
+    deny(Secrets, &["security"])
+        .sub(&["find-*-password", "dump-keychain", "export", "unlock-keychain"])
+        .because("it reads the keychain", ASK),
+    deny(Secrets, &["secret-tool", "kwallet-query", "keyctl", "lpass", "bw", "keepassxc-cli"])
+        .because("it reads a store of secrets", ASK),
+    deny(Secrets, &["pass", "gopass"])
+        .sub(&["show", "ls", "find", "grep", "*"])
+        .because("it reads a store of secrets", ASK),
+    deny(Secrets, &["op"])
+        .sub(&["read", "item", "document", "inject"])
+        .because("it reads a store of secrets", ASK),
+    deny(Secrets, &["vault"])
+        .sub(&["kv get", "read", "token", "login", "print"])
+        .because("it reads a store of secrets", ASK),
+    deny(Secrets, &["gh"]).sub(&["auth token"]).because("it prints a token", ASK),
+    deny(Secrets, &["gh"])
+        .sub(&["auth status"])
+        .with(&["-t", "--show-token"])
+        .because("it prints a token", ASK),
+    deny(Secrets, &["gcloud"])
+        .sub(&["auth print-*", "auth application-default print-*", "secrets versions access"])
+        .because("it prints a token or a secret", ASK),
+    deny(Secrets, &["aws"])
+        .sub(&[
+            "configure get",
+            "configure export-credentials",
+            "sts get-session-token",
+            "secretsmanager get-secret-value",
+            "sts assume-role",
+            "ecr get-login-password",
+        ])
+        .because("it prints a secret", ASK),
+    deny(Secrets, &["aws"])
+        .sub(&["ssm get-parameter*"])
+        .with(&["--with-decryption"])
+        .because("it prints a secret", ASK),
+    deny(Secrets, &["az"])
+        .sub(&["account get-access-token", "keyvault secret show", "keyvault secret download"])
+        .because("it prints a secret", ASK),
+    deny(Secrets, &["kubectl", "oc", "k"])
+        .sub(&[
+            "get secret",
+            "get secrets",
+            "describe secret",
+            "get secret/*",
+            "config view",
+            "create token",
+        ])
+        .with(&["-o", "--output", "--raw", "--template", "-ojson", "-oyaml"])
+        .because("it prints a cluster's secrets", ASK),
+    deny(Secrets, &["git"])
+        .sub(&["credential fill", "credential-store get", "credential-osxkeychain get"])
+        .because("it prints a password", ASK),
+    deny(Secrets, &["gpg", "gpg2"])
+        .with(&["--export-secret-keys", "--export-secret-subkeys"])
+        .because("it exports a private key", ASK),
+    deny(Secrets, &["heroku"])
+        .sub(&["config", "config:get", "auth:token"])
+        .because("it prints secrets", ASK),
+    deny(Secrets, &["npm"])
+        .sub(&["token *", "config get *_authToken"])
+        .because("it prints a token", ASK),
+    deny(Secrets, &["mimikatz", "lazagne", "trufflehog", "linpeas", "pspy"])
+        .because("it looks for secrets", ASK),
+    warn(Secrets, &["printenv"]).because(
+        "the environment may hold secrets, which then stand in the transcript",
+        "ask for the one variable that you need",
+    ),
+    warn(Secrets, &["history", "fc"]).because("a shell's history may hold secrets", "leave it"),
+];
+
+/// Programs that print, copy or send what is in the files that they are given.
+const READERS: &[&str] = &[
+    "cat",
+    "tac",
+    "nl",
+    "less",
+    "more",
+    "most",
+    "head",
+    "tail",
+    "bat",
+    "batcat",
+    "grep",
+    "egrep",
+    "fgrep",
+    "rg",
+    "ag",
+    "ack",
+    "zgrep",
+    "sed",
+    "gsed",
+    "awk",
+    "gawk",
+    "mawk",
+    "cut",
+    "sort",
+    "uniq",
+    "xxd",
+    "od",
+    "hexdump",
+    "hd",
+    "strings",
+    "base64",
+    "base32",
+    "cp",
+    "mv",
+    "scp",
+    "rsync",
+    "tar",
+    "zip",
+    "gzip",
+    "bzip2",
+    "xz",
+    "7z",
+    "zstd",
+    "vim",
+    "vi",
+    "nvim",
+    "nano",
+    "emacs",
+    "view",
+    "ed",
+    "code",
+    "diff",
+    "cmp",
+    "comm",
+    "paste",
+    "join",
+    "source",
+    ".",
+    "jq",
+    "yq",
+    "openssl",
+    "gpg",
+    "age",
+    "wc",
+    "rev",
+    "fold",
+    "fmt",
+    "split",
+    "iconv",
+    "install",
+    "ln",
+    "dd",
+    "python",
+    "node",
+    "ruby",
+    "perl",
+    "php",
+    "bash",
+    "sh",
+    "zsh",
+    "xargs",
+    "envsubst",
+    "dotenv",
+    "pr",
+    "column",
+    "tr",
+    "expand",
+    "pandoc",
+    "csplit",
+    "shuf",
+    "look",
+    "sum",
+    "md5sum",
+    "busybox",
+    "open",
+    "xdg-open",
+    "pbcopy",
+    "xclip",
+    "git",
+    "curl",
+    "wget",
+    "nc",
+    "ssh-keygen",
+    "ssh-add",
+    "mapfile",
+    "readarray",
+    "docker",
+    "podman",
+];
+
+/// Programs whose first operand is a pattern or a script, not a file.
+const SCRIPTED: &[&str] = &[
+    "grep", "egrep", "fgrep", "rg", "ag", "ack", "zgrep", "sed", "gsed", "awk", "gawk", "mawk",
+    "jq", "yq", "tr", "perl",
+];
+
+/// Programs that take whole directories along.
+const COLLECTORS: &[&str] = &["tar", "zip", "7z", "cp", "rsync", "scp"];
+
+pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+    // Alone it prints everything; with arguments it runs a program.
+    if command.name == "env" && command.args.iter().all(|arg| arg.text.starts_with('-'))
+        || (command.is(&["set", "export", "declare"]) && command.args.is_empty())
+        || (command.is(&["export", "declare"]) && command.args.iter().all(|arg| arg.text == "-p"))
+    {
+        hits.push(Hit::warn(
+            Secrets,
+            "the environment may hold secrets, which then stand in the transcript",
+            "ask for the one variable that you need",
+        ));
+    }
+    if !command.is(READERS) {
+        return;
+    }
+    if command.name == "git" && !reading_git(command) {
+        return;
+    }
+    let mut operands = command.operands();
+    let scripted = command.has(&["-e", "-f", "--regexp", "--file", "--expression"]);
+    if command.is(SCRIPTED) && !scripted && !operands.is_empty() {
+        operands.remove(0);
+    }
+    for operand in operands {
+        if is_target(command, operand) {
+            continue;
+        }
+        // `src:dst`, `HEAD:.env`, `if=file`
+        let path = operand.text.rsplit([':', '=']).next().unwrap_or_default();
+        let found = command.scene.reads(operand).or_else(|| {
+            (path != operand.text)
+                .then(|| command.scene.reads(&Arg { text: path.to_owned(), ..operand.clone() }))
+                .flatten()
+        });
+        // A volume is `host:container`.
+        hits.extend(found);
+        if command.is(COLLECTORS)
+            && let (Some(place), Some(home)) =
+                (command.scene.locate(operand), command.scene.context.home)
+            && home.starts_with(&place.base)
+            && place.rest.is_empty()
+        {
+            hits.push(Hit::deny(
+                Secrets,
+                "it takes the home directory with all secrets in it",
+                "take the files that the task needs",
+            ));
+        }
+    }
+    for value in command.values(&["-f", "--file", "--from-file", "--env-file", "--key"]) {
+        hits.extend(command.scene.reads(&value));
+    }
+}
+
+/// Where things go is not what is read.
+fn is_target(command: &Invocation<'_>, operand: &Arg) -> bool {
+    command.is(&["cp", "mv", "install", "ln", "rsync", "scp"])
+        && command.operands().last().is_some_and(|last| *last == operand)
+}
+
+fn reading_git(command: &Invocation<'_>) -> bool {
+    command.operands().first().is_some_and(|sub| {
+        ["show", "diff", "cat-file", "grep", "blame", "hash-object"].contains(&sub.text.as_str())
+    })
+}

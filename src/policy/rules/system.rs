@@ -1,0 +1,466 @@
+//! Privilege; container escape; system configuration; processes and kernel; persistence.
+
+use super::table::{deny, warn};
+use super::{Hit, Invocation, Rule};
+use crate::policy::Family::{Containers, Environment, Persistence, Privilege, Processes, System};
+
+const NO_ROOT: &str = "do it without more rights, or say in your answer what a person should do";
+const LEAVE: &str = "leave the machine as it is, or say in your answer what a person should do";
+const ONCE: &str = "run it now, yourself, for the time of this work";
+
+pub(super) const RULES: &[Rule] = &[
+    // Privilege
+    deny(
+        Privilege,
+        &["sudo", "doas", "pkexec", "gksudo", "kdesudo", "sudoedit", "visudo", "run0", "dzdo"],
+    )
+    .because("it runs with the rights of another user", NO_ROOT),
+    deny(Privilege, &["su", "runuser", "newgrp", "sg", "login"])
+        .because("it becomes another user", NO_ROOT),
+    deny(Privilege, &["setcap", "capsh", "chcon", "setfattr"])
+        .because("it gives a program rights that it did not have", NO_ROOT),
+    deny(
+        Privilege,
+        &[
+            "usermod",
+            "gpasswd",
+            "adduser",
+            "useradd",
+            "userdel",
+            "deluser",
+            "groupadd",
+            "groupdel",
+            "groupmod",
+            "addgroup",
+            "passwd",
+            "chpasswd",
+            "vipw",
+            "vigr",
+            "dscl",
+            "sysadminctl",
+            "dseditgroup",
+        ],
+    )
+    .because("it changes the users of this machine", LEAVE),
+    // Container escape
+    deny(
+        Containers,
+        &[
+            "nsenter",
+            "unshare",
+            "chroot",
+            "pivot_root",
+            "systemd-nspawn",
+            "lxc-attach",
+            "ctr",
+            "runc",
+            "crictl",
+        ],
+    )
+    .because("it leaves or makes namespaces by hand", "use the container tool of the project"),
+    deny(Containers, &["docker", "podman", "nerdctl"])
+        .sub(&["run", "create", "exec", "container run", "compose run", "compose exec"])
+        .with(&["--privileged"])
+        .because(
+            "a privileged container has all the rights of the machine",
+            "run it without --privileged",
+        ),
+    warn(Containers, &["docker", "podman", "nerdctl"])
+        .sub(&[
+            "system prune",
+            "volume prune",
+            "image prune",
+            "container prune",
+            "builder prune",
+            "network prune",
+            "volume rm",
+            "rm",
+            "rmi",
+            "container rm",
+            "image rm",
+        ])
+        .because(
+            "it deletes containers, images or volumes, also of others",
+            "remove the ones that you made, by name",
+        ),
+    warn(Containers, &["docker", "podman", "nerdctl", "docker-compose"])
+        .sub(&["compose down", "down"])
+        .with(&["-v", "--volumes", "--rmi"])
+        .because("it deletes the data of the services, too", "leave the volumes"),
+    // System configuration
+    deny(System, &["shutdown", "reboot", "halt", "poweroff", "telinit", "init"])
+        .because("it stops the machine", LEAVE),
+    deny(Persistence, &["systemctl", "launchctl", "rc-update", "update-rc.d", "chkconfig"])
+        .sub(&[
+            "enable",
+            "reenable",
+            "link",
+            "edit",
+            "load",
+            "bootstrap",
+            "submit",
+            "add",
+            "preset",
+            "*.service",
+        ])
+        .because("it makes a service that starts by itself", ONCE),
+    deny(System, &["systemctl", "launchctl", "service", "rc-service", "initctl"])
+        .sub(&[
+            "start",
+            "stop",
+            "restart",
+            "reload",
+            "disable",
+            "mask",
+            "unmask",
+            "kill",
+            "isolate",
+            "poweroff",
+            "reboot",
+            "halt",
+            "daemon-reload",
+            "set-*",
+            "unload",
+            "bootout",
+            "remove",
+            "* start",
+            "* stop",
+            "* restart",
+        ])
+        .because("it starts, stops or changes services of this machine", LEAVE),
+    deny(
+        System,
+        &[
+            "iptables",
+            "ip6tables",
+            "nft",
+            "ufw",
+            "firewall-cmd",
+            "pfctl",
+            "iptables-restore",
+            "ebtables",
+            "ipset",
+        ],
+    )
+    .unless(&["-L", "--list", "-S"])
+    .because("it changes the firewall", LEAVE),
+    deny(
+        System,
+        &[
+            "ip",
+            "route",
+            "ifconfig",
+            "nmcli",
+            "networksetup",
+            "resolvectl",
+            "scutil",
+            "brctl",
+            "iwconfig",
+            "tc",
+        ],
+    )
+    .sub(&[
+        "* add",
+        "* del",
+        "* delete",
+        "* set",
+        "* replace",
+        "* flush",
+        "add",
+        "del",
+        "delete",
+        "* up",
+        "* down",
+        "flush",
+        "connection *",
+        "-set*",
+    ])
+    .because("it changes the network", LEAVE),
+    deny(System, &["mount", "umount", "swapon", "swapoff", "fusermount"])
+        .sub(&["*"])
+        .because("it changes what is mounted", LEAVE),
+    deny(
+        System,
+        &[
+            "hostnamectl",
+            "timedatectl",
+            "localectl",
+            "hwclock",
+            "setenforce",
+            "update-alternatives",
+            "dpkg-reconfigure",
+            "csrutil",
+            "spctl",
+            "tmutil",
+            "pmset",
+            "systemsetup",
+            "reg",
+            "setx",
+        ],
+    )
+    .sub(&["*"])
+    .because("it changes the settings of this machine", LEAVE),
+    deny(System, &["defaults"])
+        .sub(&["write", "delete"])
+        .because("it changes the settings of this machine", LEAVE),
+    deny(
+        System,
+        &[
+            "apt",
+            "apt-get",
+            "aptitude",
+            "yum",
+            "dnf",
+            "microdnf",
+            "zypper",
+            "apk",
+            "brew",
+            "port",
+            "snap",
+            "flatpak",
+            "emerge",
+            "xbps-remove",
+            "opkg",
+        ],
+    )
+    .sub(&[
+        "remove",
+        "purge",
+        "autoremove",
+        "erase",
+        "del",
+        "uninstall",
+        "rm",
+        "full-upgrade",
+        "dist-upgrade",
+        "unmerge",
+    ])
+    .because("it removes or replaces packages of this machine", LEAVE),
+    deny(System, &["pacman"])
+        .with(&["-R", "-Rs", "-Rns", "-Rdd", "--remove"])
+        .because("it removes packages of this machine", LEAVE),
+    deny(System, &["dpkg", "rpm"])
+        .with(&[
+            "-r",
+            "-P",
+            "-e",
+            "-i",
+            "-U",
+            "--remove",
+            "--purge",
+            "--install",
+            "--erase",
+            "--force-all",
+        ])
+        .because("it installs or removes packages of this machine", LEAVE),
+    deny(System, &["date"]).with(&["-s", "--set"]).because("it sets the clock", LEAVE),
+    // Processes and kernel
+    warn(Processes, &["killall", "pkill", "killall5", "skill", "fuser"])
+        .unless(&["-0", "-l", "--list"])
+        .because(
+            "it ends every process of that name, also those of others",
+            "end the process that you started, by its number",
+        ),
+    deny(
+        Processes,
+        &[
+            "insmod",
+            "rmmod",
+            "modprobe",
+            "depmod",
+            "kexec",
+            "kmod",
+            "dkms",
+            "bpftool",
+            "kextload",
+            "kextunload",
+            "kldload",
+        ],
+    )
+    .because("it changes the running kernel", LEAVE),
+    deny(Processes, &["sysctl"])
+        .with(&["-w", "-p", "--write", "--load", "--system"])
+        .because("it changes settings of the kernel", LEAVE),
+    deny(Processes, &["gcore", "ptrace", "criu"])
+        .because("it reads the memory of another process", "log in the program itself"),
+    deny(Processes, &["gdb", "lldb", "strace", "ltrace", "dtruss"])
+        .with(&["-p", "--pid", "--attach"])
+        .because("it takes hold of a running process", "start the program under the debugger"),
+    warn(Processes, &["tmux"]).sub(&["kill-server"]).because(
+        "it ends every session, also those of others",
+        "end the session that you made, by its name",
+    ),
+    deny(Processes, &["ralph"]).sub(&["kill", "pause", "stop"]).because(
+        "it would end the loop that runs you",
+        "finish your work; the loop ends by itself",
+    ),
+    // Persistence
+    deny(Persistence, &["at", "batch", "schtasks", "anacron", "systemd-run", "incrontab"])
+        .unless(&["-l", "-V"])
+        .because("it has a command run later, when nobody looks", ONCE),
+    deny(Persistence, &["loginctl"])
+        .sub(&["enable-linger"])
+        .because("it lets processes outlive the session", ONCE),
+    deny(Persistence, &["pm2", "forever"])
+        .sub(&["startup", "save"])
+        .because("it makes a service that starts by itself", ONCE),
+    deny(Persistence, &["chsh", "ssh-copy-id"])
+        .because("it changes what happens at the next login", LEAVE),
+    // Environment hijack
+    deny(Environment, &["ldconfig", "patchelf", "install_name_tool"])
+        .sub(&["*"])
+        .because("it changes what programs load", "build the program as it should be"),
+    deny(Environment, &["update-ca-certificates", "update-ca-trust", "certutil", "trust"])
+        .because("it changes whom this machine trusts", LEAVE),
+    deny(Environment, &["npm", "pnpm", "yarn"])
+        .sub(&[
+            "config set *script-shell*",
+            "config set prefix *",
+            "config set ignore-scripts*",
+            "config set proxy*",
+        ])
+        .because(
+            "it changes what every later npm runs",
+            "give the option to the one command that needs it",
+        ),
+];
+
+pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+    match command.name {
+        "kill" => kill(command, hits),
+        "pkill" | "killall" => {
+            let ours = ["ralph", "claude", "codex", "tmux", "sshd", "systemd", "init"];
+            if command.operands().iter().any(|arg| {
+                ours.iter().any(|name| arg.text.trim_matches(['^', '$']).ends_with(name))
+            }) {
+                hits.push(Hit::deny(
+                    Processes,
+                    "it ends the loop, the agent or what they run in",
+                    "end the process that you started, by its number",
+                ));
+            }
+        }
+        "crontab" => {
+            let harmless = command.has(&["-l"]) && !command.has(&["-r", "-e"]);
+            if !harmless {
+                hits.push(Hit::deny(
+                    Persistence,
+                    "it changes what runs by itself at set times",
+                    ONCE,
+                ));
+            }
+        }
+        "docker" | "podman" | "nerdctl" => container(command, hits),
+        "ulimit" if command.args.iter().any(|arg| arg.text == "unlimited") => {
+            hits.push(Hit::warn(
+                crate::policy::Family::Resources,
+                "it takes a limit away that keeps the machine usable",
+                "leave the limits",
+            ));
+        }
+        _ => {}
+    }
+}
+
+fn kill(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+    // The first dash may be a signal; a second negative number is a process group, -1 is everybody.
+    let mut targets = Vec::new();
+    let mut args = command.args.iter().map(|arg| arg.text.as_str()).peekable();
+    if let Some(first) = args.peek()
+        && first.starts_with('-')
+    {
+        if ["-l", "-L", "--list", "-0"].contains(first) {
+            return;
+        }
+        let valued = ["-s", "-n", "--signal"].contains(first);
+        args.next();
+        if valued {
+            args.next();
+        }
+    }
+    targets.extend(args.filter(|text| *text != "--"));
+    if targets.contains(&"-1") || targets.contains(&"1") || targets.contains(&"0") {
+        hits.push(Hit::deny(
+            Processes,
+            "it ends every process that it may, and itself",
+            "end the process that you started, by its number",
+        ));
+    }
+}
+
+fn container(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+    const NARROW: &str = "mount the project alone, and give no more rights than needed";
+    let mut deny = |reason: &'static str| hits.push(Hit::deny(Containers, reason, NARROW));
+    let runs = command.operands().first().is_some_and(|sub| {
+        ["run", "create", "exec", "container", "compose", "service"].contains(&sub.text.as_str())
+    });
+    if !runs {
+        return;
+    }
+    for volume in command.values(&["-v", "--volume"]) {
+        let host = volume.text.split(':').next().unwrap_or_default();
+        mounted(command, host, &mut deny);
+    }
+    for mount in command.values(&["--mount"]) {
+        for part in mount.text.split(',') {
+            if let Some((key, host)) = part.split_once('=')
+                && (key == "source" || key == "src")
+            {
+                mounted(command, host, &mut deny);
+            }
+        }
+    }
+    for (flags, values, reason) in [
+        (
+            &["--pid", "--ipc", "--uts", "--userns", "--cgroupns"][..],
+            &["host"][..],
+            "it shares a namespace with the machine",
+        ),
+        (
+            &["--cap-add"],
+            &[
+                "ALL",
+                "SYS_ADMIN",
+                "SYS_PTRACE",
+                "SYS_MODULE",
+                "DAC_READ_SEARCH",
+                "NET_ADMIN",
+                "all",
+                "CAP_SYS_ADMIN",
+            ],
+            "it gives the container rights over the machine",
+        ),
+        (
+            &["--security-opt"],
+            &["seccomp=unconfined", "apparmor=unconfined", "seccomp:unconfined", "label=disable"],
+            "it takes the container's walls down",
+        ),
+    ] {
+        if command.values(flags).iter().any(|value| values.contains(&value.text.as_str())) {
+            deny(reason);
+        }
+    }
+    if command.values(&["--device"]).iter().any(|device| device.text.starts_with("/dev/")) {
+        deny("it gives the container a device of the machine");
+    }
+}
+
+fn mounted(command: &Invocation<'_>, host: &str, deny: &mut dyn FnMut(&'static str)) {
+    if host.contains("docker.sock")
+        || host.contains("containerd.sock")
+        || host.contains("podman.sock")
+    {
+        deny("who has the socket of the container daemon has the machine");
+        return;
+    }
+    let path = std::path::Path::new(host);
+    let system = [
+        "/", "/etc", "/root", "/proc", "/sys", "/dev", "/var", "/var/run", "/run", "/boot", "/usr",
+        "/home", "/var/lib", "/bin", "/Users",
+    ];
+    let normal = host.trim_end_matches('/');
+    let normal = if normal.is_empty() && host.starts_with('/') { "/" } else { normal };
+    if system.contains(&normal) || command.scene.context.home.is_some_and(|home| home == path) {
+        deny("it mounts the machine's own files, or the whole home, into a container");
+    }
+}

@@ -1,0 +1,379 @@
+//! One command: which program it is, what the shell itself does with it, and the rules.
+
+use super::Family;
+use super::rules::{self, Hit, Invocation, Scene};
+use super::shell::{Octal, decode};
+use super::state::Value;
+use super::value::{Arg, BELOW, HOLE, Origin, Output, glob_match, is_known};
+use super::walk::Walk;
+use std::path::Path;
+use std::rc::Rc;
+
+/// Programs whose version is part of their name: `python3.12`, `pip3`.
+const VERSIONED: &[&str] =
+    &["python", "pip", "perl", "ruby", "php", "lua", "node", "nodejs", "pypy", "gem", "psql"];
+
+/// The name by which rules know a program, whatever its path.
+pub(super) fn program_name(text: &str) -> String {
+    let base = text.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    // What is not known may well be nothing: `r${x}m`.
+    let name: String = base.chars().filter(|c| *c != HOLE).collect();
+    let name = name.to_ascii_lowercase();
+    let name = name.strip_suffix(".exe").unwrap_or(&name);
+    let bare = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.' || c == '-');
+    if VERSIONED.contains(&bare) { bare.to_owned() } else { name.to_owned() }
+}
+
+impl Walk<'_> {
+    /// Judges a command, and says what it prints as far as that can be known.
+    pub(super) fn run(&mut self, argv: &[Arg], stdin: Option<&Output>) -> Output {
+        self.deeper(|walk| walk.run_here(argv, stdin))
+    }
+
+    fn run_here(&mut self, argv: &[Arg], stdin: Option<&Output>) -> Output {
+        let Some((first, args)) = argv.split_first() else { return Output::default() };
+        if first.text.is_empty() {
+            return Output::default();
+        }
+        if let Some(output) = self.defined(first, args, stdin) {
+            return output;
+        }
+        let mut name = program_name(&first.text);
+        if first.is_hole() || name.is_empty() {
+            let hit = unknown_program(first.origin);
+            self.report(argv, hit);
+            return Output::unknown();
+        }
+        if first.glob {
+            match self.pattern_program(&first.text, &name) {
+                Some(known) => name = known.to_owned(),
+                None => return Output::unknown(),
+            }
+        }
+        let scene = Scene::new(self.context, self.state.cwd.as_deref(), stdin);
+        let invocation = Invocation { name: &name, args, scene: &scene };
+        let hits = rules::look(&invocation);
+        for hit in hits {
+            self.report(argv, hit);
+        }
+        if let Some(output) = self.builtin(&name, argv, stdin) {
+            return output;
+        }
+        if let Some(output) = self.wrapper(&name, argv, stdin) {
+            return output;
+        }
+        self.printed(&name, args, stdin)
+    }
+
+    /// Functions and aliases come before programs.
+    fn defined(&mut self, first: &Arg, args: &[Arg], stdin: Option<&Output>) -> Option<Output> {
+        if let Some(function) = self.state.functions.get(&first.text).cloned() {
+            let positional = self.state.positional.clone();
+            self.state.positional = args.iter().map(|arg| arg.text.clone()).collect();
+            let output = self.deeper(|walk| walk.run_function(&function, stdin));
+            self.state.positional = positional;
+            return Some(output);
+        }
+        let alias = self.state.aliases.get(&first.text).cloned()?;
+        // An alias is text that is read anew, with the arguments behind it. It is not looked up
+        // again in itself.
+        let mut text = alias;
+        for arg in args {
+            text.push(' ');
+            text.push_str(&quote(&arg.text));
+        }
+        Some(self.without_alias(&first.text, |walk| walk.script(&text)))
+    }
+
+    fn without_alias(&mut self, name: &str, work: impl FnOnce(&mut Self) -> Output) -> Output {
+        let aliases = self.state.aliases.clone();
+        Rc::make_mut(&mut self.state.aliases).remove(name);
+        let output = work(self);
+        self.state.aliases = aliases;
+        output
+    }
+
+    /// A program that is named by a pattern: `/bin/r?`.
+    fn pattern_program(&mut self, path: &str, name: &str) -> Option<&'static str> {
+        let directory = path.rsplit_once('/').map(|(directory, _)| directory);
+        let found = rules::programs().find(|program| glob_match(name, program));
+        let system = match directory {
+            None => true,
+            Some(directory) => {
+                directory.contains(['*', '?', '['])
+                    || ["/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin"]
+                        .contains(&directory)
+            }
+        };
+        if !system || found.is_none() {
+            return None;
+        }
+        self.report(
+            &[Arg::known(path)],
+            Hit::deny(
+                Family::Obfuscation,
+                "the program is named by a pattern, so that it cannot be told which one runs",
+                "name the program",
+            ),
+        );
+        found
+    }
+
+    /// Runs a text as a script, if it may be run at all: from `eval`, `sh -c`, a pipe.
+    pub(super) fn run_text(&mut self, argv: &[Arg], text: &str, origin: Origin) -> Output {
+        match origin {
+            Origin::Network => self.report(
+                argv,
+                Hit::deny(
+                    Family::Publishing,
+                    "it runs what was just downloaded",
+                    "download to a file in the project, read it, then run that",
+                ),
+            ),
+            Origin::Decoded => self.report(
+                argv,
+                Hit::deny(
+                    Family::Obfuscation,
+                    "it runs what was just decoded",
+                    "write the command itself",
+                ),
+            ),
+            Origin::Written | Origin::Computed => {}
+        }
+        if text.trim_matches(|c: char| c == HOLE || c.is_whitespace()).is_empty() {
+            if text.contains(HOLE) && origin <= Origin::Computed {
+                self.report(
+                    argv,
+                    Hit::warn(
+                        Family::Obfuscation,
+                        "it runs a text that is not known before",
+                        "write the command itself, or put it into a script in the project",
+                    ),
+                );
+            }
+            return Output::unknown();
+        }
+        self.script(text)
+    }
+
+    /// What the shell does itself.
+    fn builtin(&mut self, name: &str, argv: &[Arg], stdin: Option<&Output>) -> Option<Output> {
+        let args = argv.get(1..).unwrap_or_default();
+        let operands = || args.iter().filter(|arg| !arg.text.starts_with('-'));
+        match name {
+            "cd" | "pushd" | "chdir" => {
+                let target = operands().next();
+                self.state.cwd = match target {
+                    None if args.is_empty() && name != "pushd" => {
+                        self.context.home.map(Path::to_path_buf)
+                    }
+                    Some(arg) if arg.is_known() && !arg.glob => {
+                        let path = Path::new(&arg.text);
+                        match &self.state.cwd {
+                            _ if path.is_absolute() => (self.context.resolve)(path),
+                            Some(cwd) => (self.context.resolve)(&cwd.join(path)),
+                            None => None,
+                        }
+                    }
+                    _ => None,
+                };
+                if name == "cd" && args.first().is_some_and(|arg| arg.text == "-") {
+                    self.state.cwd = None;
+                }
+            }
+            "popd" => self.state.cwd = None,
+            "export" | "declare" | "local" | "readonly" | "typeset" => {
+                for arg in operands() {
+                    if let Some((name, value)) = arg.text.split_once('=') {
+                        let value = Arg { text: value.to_owned(), ..arg.clone() };
+                        if let Some(hit) = rules::environment(name, Some(&value)) {
+                            self.report(argv, hit);
+                        }
+                        self.assign(name, value);
+                    }
+                }
+            }
+            "unset" => {
+                for arg in operands() {
+                    self.state.variables.insert(arg.text.clone(), Value::Unset);
+                }
+            }
+            "set" => {
+                let mut rest = args.iter();
+                let explicit = rest.any(|arg| arg.text == "--");
+                if explicit {
+                    self.state.positional = rest.map(|arg| arg.text.clone()).collect();
+                } else if args.first().is_some_and(|arg| !arg.text.starts_with(['-', '+'])) {
+                    self.state.positional = args.iter().map(|arg| arg.text.clone()).collect();
+                }
+            }
+            "shift" => {
+                let by = args.first().and_then(|arg| arg.text.parse().ok()).unwrap_or(1);
+                self.state.positional = self.state.positional.iter().skip(by).cloned().collect();
+            }
+            "read" | "mapfile" | "readarray" | "getopts" => {
+                let text = stdin.filter(|output| is_known(&output.text));
+                let line = text.and_then(|output| output.text.lines().next()).map(str::to_owned);
+                let names: Vec<_> = operands().map(|arg| arg.text.clone()).collect();
+                let origin = stdin.map(|output| output.origin).unwrap_or_default();
+                for (index, variable) in names.iter().enumerate() {
+                    match &line {
+                        Some(line) if name == "read" && names.len() == 1 && index == 0 => {
+                            self.set(variable, vec![line.trim().to_owned()]);
+                        }
+                        _ => self.set_unknown(variable, origin),
+                    }
+                }
+                if names.is_empty() {
+                    self.set_unknown("REPLY", origin);
+                }
+            }
+            "alias" => {
+                for arg in operands() {
+                    if let Some((name, value)) = arg.text.split_once('=') {
+                        Rc::make_mut(&mut self.state.aliases)
+                            .insert(name.to_owned(), value.to_owned());
+                    }
+                }
+            }
+            "unalias" => self.state.aliases = Rc::default(),
+            "eval" => {
+                let text = args.iter().map(|arg| arg.text.as_str()).collect::<Vec<_>>().join(" ");
+                let origin = args.iter().map(|arg| arg.origin).max().unwrap_or_default();
+                return Some(self.run_text(argv, &text, origin));
+            }
+            "source" | "." => {
+                let file = args.first();
+                if let Some(output) = file.and_then(|arg| arg.process.clone()) {
+                    return Some(self.run_text(argv, &output.text, output.origin));
+                }
+                if let Some(file) = file
+                    && file.text == "/dev/stdin"
+                    && let Some(input) = stdin
+                {
+                    let input = input.clone();
+                    return Some(self.run_text(argv, &input.text, input.origin));
+                }
+                return Some(Output::unknown());
+            }
+            "trap" => {
+                if let [action, _, ..] = args
+                    && action.text != "-"
+                    && !action.text.is_empty()
+                {
+                    let (text, origin) = (action.text.clone(), action.origin);
+                    self.copied(|walk| walk.run_text(argv, &text, origin));
+                }
+            }
+            "printf" => return Some(self.printf(args)),
+            "echo" => return Some(echo(args)),
+            "pwd" => return Some(Output::known(self.cwd_text())),
+            "true" | "false" | ":" | "test" | "[" | "exit" | "return" | "break" | "continue"
+            | "wait" | "jobs" | "shopt" | "setopt" | "umask" | "hash" => {}
+            _ => return None,
+        }
+        Some(Output::default())
+    }
+
+    fn printf(&mut self, args: &[Arg]) -> Output {
+        let mut args = args;
+        let mut variable = None;
+        if let [flag, name, rest @ ..] = args
+            && flag.text == "-v"
+        {
+            variable = Some(name.text.clone());
+            args = rest;
+        }
+        if let [flag, rest @ ..] = args
+            && flag.text == "--"
+        {
+            args = rest;
+        }
+        let Some((format, values)) = args.split_first() else { return Output::default() };
+        let origin = args.iter().map(|arg| arg.origin).max().unwrap_or_default();
+        let text = format_text(&format.text, values);
+        match variable {
+            Some(name) => {
+                self.assign(&name, Arg { text, origin, ..Arg::default() });
+                Output::default()
+            }
+            None => Output { text, origin },
+        }
+    }
+}
+
+fn unknown_program(origin: Origin) -> Hit {
+    match origin {
+        Origin::Written => Hit::warn(
+            Family::Obfuscation,
+            "the program is in a variable that is not known",
+            "name the program",
+        ),
+        Origin::Computed | Origin::Decoded | Origin::Network => Hit::deny(
+            Family::Obfuscation,
+            "what another command prints is run as a command",
+            "name the program",
+        ),
+    }
+}
+
+fn echo(args: &[Arg]) -> Output {
+    let mut escapes = false;
+    let mut newline = true;
+    let mut rest = args;
+    while let [flag, tail @ ..] = rest {
+        let letters = flag.text.strip_prefix('-').unwrap_or_default();
+        if letters.is_empty() || !letters.chars().all(|c| "neE".contains(c)) {
+            break;
+        }
+        escapes |= letters.contains('e');
+        newline &= !letters.contains('n');
+        rest = tail;
+    }
+    let mut text = rest.iter().map(|arg| arg.text.as_str()).collect::<Vec<_>>().join(" ");
+    if escapes {
+        text = decode(&text, Octal::Zero);
+    }
+    if newline {
+        text.push('\n');
+    }
+    let origin = rest.iter().map(|arg| arg.origin).max().unwrap_or_default();
+    Output { text, origin }
+}
+
+/// `printf`: the format is used again until the values are used up.
+fn format_text(format: &str, values: &[Arg]) -> String {
+    let format = decode(format, Octal::Bare);
+    let mut out = String::new();
+    let mut values = values.iter();
+    loop {
+        let before = values.len();
+        let mut chars = format.chars();
+        while let Some(c) = chars.next() {
+            if c != '%' {
+                out.push(c);
+                continue;
+            }
+            let conversion = chars.find(|c| c.is_ascii_alphabetic() || *c == '%');
+            let value = |next: Option<&Arg>| next.map(|arg| arg.text.clone()).unwrap_or_default();
+            match conversion {
+                Some('%') | None => out.push('%'),
+                Some('s' | 'c' | 'q') => out.push_str(&value(values.next())),
+                Some('b') => out.push_str(&decode(&value(values.next()), Octal::Zero)),
+                Some('d' | 'i' | 'u') => out.push_str(&value(values.next())),
+                Some(_) => {
+                    values.next();
+                    out.push(BELOW);
+                }
+            }
+        }
+        if values.len() == 0 || values.len() == before || out.len() > super::value::MAX_TEXT {
+            return out;
+        }
+    }
+}
+
+/// A word that a shell reads back as the text.
+pub(super) fn quote(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}

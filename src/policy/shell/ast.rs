@@ -1,0 +1,203 @@
+//! A command line as a tree.
+
+use std::rc::Rc;
+
+/// What was read. An error ends the reading, not what was read before it: a shell, too, runs the
+/// lines before the one that it does not understand.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Program {
+    pub(crate) list: Vec<Item>,
+    /// The bodies of here-documents; redirections refer to them by number.
+    pub(crate) heredocs: Vec<Word>,
+    pub(crate) error: Option<&'static str>,
+}
+
+/// A command of a list, and how it hangs together with the one before.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Item {
+    pub(crate) link: Link,
+    pub(crate) command: Command,
+    /// Ended by `&`.
+    pub(crate) background: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Link {
+    Then,
+    And,
+    Or,
+}
+
+#[derive(Debug, PartialEq)]
+pub(crate) enum Command {
+    Simple(Simple),
+    /// Two or more commands, each reading what the one before writes.
+    Pipeline(Vec<Command>),
+    Group {
+        body: Vec<Item>,
+        subshell: bool,
+        redirects: Vec<Redirect>,
+    },
+    If {
+        /// Conditions with what each guards.
+        branches: Vec<(Vec<Item>, Vec<Item>)>,
+        otherwise: Vec<Item>,
+        redirects: Vec<Redirect>,
+    },
+    While {
+        condition: Vec<Item>,
+        body: Vec<Item>,
+        redirects: Vec<Redirect>,
+    },
+    For {
+        variable: String,
+        /// `None`: over the positional parameters.
+        words: Option<Vec<Word>>,
+        body: Vec<Item>,
+        redirects: Vec<Redirect>,
+    },
+    Case {
+        subject: Word,
+        arms: Vec<Vec<Item>>,
+        redirects: Vec<Redirect>,
+    },
+    Function {
+        name: String,
+        body: Rc<Command>,
+    },
+    /// `[[ … ]]` and `(( … ))`: nothing runs but what is substituted in its words.
+    Test(Vec<Word>, Vec<Redirect>),
+}
+
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Simple {
+    pub(crate) assignments: Vec<Assignment>,
+    pub(crate) words: Vec<Word>,
+    pub(crate) redirects: Vec<Redirect>,
+}
+
+#[derive(Debug, PartialEq)]
+pub(crate) struct Assignment {
+    pub(crate) name: String,
+    /// `+=`
+    pub(crate) append: bool,
+    /// `name[…]=`: one element of an array, which one is not looked at.
+    pub(crate) element: bool,
+    pub(crate) value: Assigned,
+}
+
+#[derive(Debug, PartialEq)]
+pub(crate) enum Assigned {
+    Word(Word),
+    Array(Vec<Word>),
+}
+
+#[derive(Debug, PartialEq)]
+pub(crate) struct Redirect {
+    pub(crate) op: RedirectOp,
+    /// The file, the descriptor, the here-string, or the delimiter of a here-document.
+    pub(crate) target: Word,
+    pub(crate) heredoc: Option<usize>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RedirectOp {
+    Read,
+    Write,
+    Append,
+    ReadWrite,
+    /// `>&` or `<&` with a descriptor.
+    Duplicate,
+    HereString,
+    HereDocument,
+}
+
+#[derive(Debug, Default, Clone, PartialEq)]
+pub(crate) struct Word {
+    pub(crate) parts: Vec<Part>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Part {
+    Text {
+        text: String,
+        quoted: bool,
+    },
+    Parameter {
+        name: String,
+        op: ParameterOp,
+        quoted: bool,
+    },
+    /// `$(…)` and backquotes.
+    Command {
+        program: Rc<Program>,
+        quoted: bool,
+    },
+    /// `<(…)` and `>(…)`
+    Process(Rc<Program>),
+    /// `$((…))`: a number. What is substituted in it is kept.
+    Arithmetic(Vec<Part>),
+}
+
+/// What `${name…}` does with the value.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum ParameterOp {
+    Plain,
+    /// `${name:-word}`, `${name:=word}`
+    Default {
+        word: Word,
+        assign: bool,
+    },
+    /// `${name:+word}`
+    Alternative(Word),
+    Length,
+    /// `${!name}`
+    Indirect,
+    /// `${name:offset:length}`
+    Substring(Word),
+    /// `${name#pattern}` and the like; `longest` for the doubled operator.
+    Strip {
+        suffix: bool,
+        longest: bool,
+        pattern: Word,
+    },
+    /// `${name/pattern/replacement}`
+    Replace {
+        all: bool,
+        pattern: Word,
+        replacement: Word,
+    },
+    /// `${name^}`, `${name^^}`, `${name,}`, `${name,,}`
+    Case {
+        upper: bool,
+        all: bool,
+    },
+    /// Something else: the value is not known, but what is substituted in it runs.
+    Other(Word),
+}
+
+impl Word {
+    /// The text of a word that has nothing but text in it, quoted or not.
+    pub(crate) fn literal(&self) -> Option<String> {
+        let mut out = String::new();
+        for part in &self.parts {
+            match part {
+                Part::Text { text, .. } => out.push_str(text),
+                _ => return None,
+            }
+        }
+        Some(out)
+    }
+
+    /// The text of a word that is one piece of unquoted text: it may be a reserved word.
+    pub(crate) fn bare(&self) -> Option<&str> {
+        match self.parts.as_slice() {
+            [Part::Text { text, quoted: false }] => Some(text),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_quoted(&self) -> bool {
+        self.parts.iter().any(|part| matches!(part, Part::Text { quoted: true, .. }))
+    }
+}

@@ -1,0 +1,555 @@
+//! Commands: lists, pipelines, compound commands, redirections. Words are read in `word`.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use super::ast::{
+    Assigned, Assignment, Command, Item, Link, Part, Program, Redirect, RedirectOp, Simple, Word,
+};
+use super::{MAX_DEPTH, MAX_SIZE};
+
+/// Reads a command line. What could be read before an error is there, too.
+pub(crate) fn parse(source: &str) -> Program {
+    if source.len() > MAX_SIZE {
+        return Program { error: Some("it is too long to be read"), ..Program::default() };
+    }
+    if source.contains('\0') {
+        return Program { error: Some("it has a NUL in it"), ..Program::default() };
+    }
+    Parser::new(source, 0).program()
+}
+
+/// What was read of a list before an error.
+type Partial = Vec<Item>;
+/// The error itself is kept in [`Parser::error`].
+pub(super) struct Failed;
+
+pub(super) struct Parser<'a> {
+    pub(super) source: &'a str,
+    pub(super) at: usize,
+    pub(super) depth: usize,
+    pub(super) error: Option<&'static str>,
+    pub(super) heredocs: Vec<Word>,
+    /// Here-documents whose bodies begin after this line: number, delimiter, whether it was quoted,
+    /// whether tabs are taken off.
+    pub(super) pending: Vec<(usize, String, bool, bool)>,
+    /// How many bytes may still be read twice, in all.
+    twice: Rc<Cell<usize>>,
+}
+
+/// Words that end the list before them, when they stand where a command would.
+const CLOSERS: &[&str] = &["then", "elif", "else", "fi", "do", "done", "esac", "}"];
+
+/// Looks for a byte no further than an index may be long, so that a text with many beginnings and
+/// no end is not searched to its end for each.
+fn find_near(text: &str, byte: u8) -> Option<usize> {
+    text.bytes().take(1000).position(|b| b == byte)
+}
+
+impl<'a> Parser<'a> {
+    pub(super) fn new(source: &'a str, depth: usize) -> Self {
+        let twice = Rc::new(Cell::new(MAX_SIZE));
+        Parser { source, at: 0, depth, error: None, heredocs: Vec::new(), pending: vec![], twice }
+    }
+
+    /// Another reader, of a text that was inside of this one's.
+    pub(super) fn inside<'b>(&self, source: &'b str) -> Parser<'b> {
+        Parser { twice: Rc::clone(&self.twice), ..Parser::new(source, self.depth + 1) }
+    }
+
+    /// Goes back to `start`, to read it as something else. Inside of one another such attempts
+    /// would double with each level, so there is a limit to them.
+    pub(super) fn go_back(&mut self, start: usize) -> Result<(), Failed> {
+        let bytes = self.at.saturating_sub(start);
+        self.at = start;
+        match self.twice.get().checked_sub(bytes) {
+            Some(left) => {
+                self.twice.set(left);
+                Ok(())
+            }
+            None => self.fail("its brackets are too ambiguous to be read"),
+        }
+    }
+
+    pub(super) fn program(mut self) -> Program {
+        let list = match self.list(&[]) {
+            Ok(list) => {
+                if self.at < self.source.len() && self.error.is_none() {
+                    self.error = Some("its brackets or its reserved words do not match");
+                }
+                list
+            }
+            Err(list) => list,
+        };
+        self.end_of_line();
+        Program { list, heredocs: self.heredocs, error: self.error }
+    }
+
+    pub(super) fn fail<T>(&mut self, reason: &'static str) -> Result<T, Failed> {
+        self.error.get_or_insert(reason);
+        Err(Failed)
+    }
+
+    pub(super) fn rest(&self) -> &'a str {
+        self.source.get(self.at..).unwrap_or_default()
+    }
+
+    pub(super) fn peek(&self) -> Option<u8> {
+        self.source.as_bytes().get(self.at).copied()
+    }
+
+    pub(super) fn peek_at(&self, offset: usize) -> Option<u8> {
+        self.source.as_bytes().get(self.at + offset).copied()
+    }
+
+    pub(super) fn looking_at(&self, text: &str) -> bool {
+        self.rest().starts_with(text)
+    }
+
+    pub(super) fn take(&mut self, text: &str) -> bool {
+        let found = self.looking_at(text);
+        if found {
+            self.at += text.len();
+        }
+        found
+    }
+
+    /// Goes one level deeper, for the time of `read`.
+    pub(super) fn nested<T>(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> Result<T, Failed>,
+    ) -> Result<T, Failed> {
+        if self.depth >= MAX_DEPTH {
+            return self.fail("it is nested too deeply to be read");
+        }
+        self.depth += 1;
+        let result = read(self);
+        self.depth -= 1;
+        result
+    }
+
+    /// Passes blanks, continued lines and a comment.
+    pub(super) fn blanks(&mut self) {
+        loop {
+            match self.peek() {
+                Some(b' ' | b'\t' | b'\r') => self.at += 1,
+                Some(b'\\') if self.peek_at(1) == Some(b'\n') => self.at += 2,
+                Some(b'#') => {
+                    self.at += self.rest().find('\n').unwrap_or(self.rest().len());
+                }
+                _ => return,
+            }
+        }
+    }
+
+    /// Passes blanks and newlines, and reads the here-documents that begin there.
+    pub(super) fn newlines(&mut self) {
+        loop {
+            self.blanks();
+            if self.peek() != Some(b'\n') {
+                return;
+            }
+            self.at += 1;
+            self.end_of_line();
+        }
+    }
+
+    /// Reads the bodies of the here-documents that were announced on the line before.
+    fn end_of_line(&mut self) {
+        for (number, delimiter, quoted, tabs) in std::mem::take(&mut self.pending) {
+            let body = self.heredoc_body(&delimiter, tabs);
+            let word = if quoted {
+                Word { parts: vec![Part::Text { text: body, quoted: true }] }
+            } else {
+                self.heredoc_word(&body)
+            };
+            if let Some(slot) = self.heredocs.get_mut(number) {
+                *slot = word;
+            }
+        }
+    }
+
+    fn heredoc_body(&mut self, delimiter: &str, tabs: bool) -> String {
+        let mut body = String::new();
+        while self.at < self.source.len() {
+            let rest = self.rest();
+            let (line, next) = match rest.find('\n') {
+                Some(end) => (rest.get(..end).unwrap_or_default(), end + 1),
+                None => (rest, rest.len()),
+            };
+            let line = if tabs { line.trim_start_matches('\t') } else { line };
+            if line == delimiter {
+                self.at += next;
+                break;
+            }
+            // `$(cat <<EOF … EOF)`: bash takes the delimiter there, with a warning.
+            if let Some(after) = line.strip_prefix(delimiter)
+                && after.starts_with(')')
+                && !delimiter.is_empty()
+            {
+                self.at += rest.find(delimiter).unwrap_or(0) + delimiter.len();
+                break;
+            }
+            body.push_str(line);
+            body.push('\n');
+            self.at += next;
+        }
+        body
+    }
+
+    /// Reads commands up to a closer, a `)`, a `;;` or the end.
+    pub(super) fn list(&mut self, closers: &[&str]) -> Result<Vec<Item>, Partial> {
+        let mut items = Vec::new();
+        let mut link = Link::Then;
+        loop {
+            self.newlines();
+            if self.at >= self.source.len() || self.peek() == Some(b')') || self.looking_at(";;") {
+                return Ok(items);
+            }
+            if let Some(word) = self.reserved()
+                && (closers.contains(&word) || CLOSERS.contains(&word))
+            {
+                return Ok(items);
+            }
+            let before = self.at;
+            let command = match self.pipeline() {
+                Ok(command) => command,
+                Err(Failed) => return Err(items),
+            };
+            self.blanks();
+            let mut background = false;
+            let mut next = Link::Then;
+            if self.take("&&") {
+                next = Link::And;
+            } else if self.take("||") {
+                next = Link::Or;
+            } else if [";;", ";&", ";|"].iter().any(|end| self.looking_at(end)) || self.take(";") {
+                // The end of this command, or of the arm of a `case`.
+            } else if self.take("&!") || self.take("&|") || self.take("&") {
+                background = true;
+            }
+            items.push(Item { link, command, background });
+            link = next;
+            if self.at == before {
+                self.error.get_or_insert("it is not a command");
+                return Err(items);
+            }
+        }
+    }
+
+    /// A list inside of something, where an error is an error of the whole.
+    pub(super) fn inner(&mut self, closers: &[&str]) -> Result<Vec<Item>, Failed> {
+        self.nested(|parser| parser.list(closers).map_err(|_| Failed))
+    }
+
+    /// The unquoted word at this place, without reading it, if it may be a reserved word.
+    pub(super) fn reserved(&self) -> Option<&'a str> {
+        let rest = self.rest();
+        let end = rest
+            .find(|c: char| c.is_ascii_whitespace() || ";|&()<>\"'\\$`".contains(c))
+            .unwrap_or(rest.len());
+        let word = rest.get(..end)?;
+        let next = rest.as_bytes().get(end);
+        (!word.is_empty() && !matches!(next, Some(b'"' | b'\'' | b'\\' | b'$' | b'`')))
+            .then_some(word)
+    }
+
+    pub(super) fn take_reserved(&mut self, word: &str) -> bool {
+        let found = self.reserved() == Some(word);
+        if found {
+            self.at += word.len();
+        }
+        found
+    }
+
+    fn pipeline(&mut self) -> Result<Command, Failed> {
+        loop {
+            self.blanks();
+            if let Some(word @ ("!" | "time" | "coproc")) = self.reserved() {
+                self.at += word.len();
+                self.blanks();
+                while self.take_reserved("-p") {
+                    self.blanks();
+                }
+                continue;
+            }
+            // `!(…)`: a negated subshell, unless extended patterns are on.
+            if self.looking_at("!(") {
+                self.at += 1;
+            }
+            break;
+        }
+        let mut stages = vec![self.command()?];
+        loop {
+            self.blanks();
+            if self.looking_at("||") || !(self.take("|&") || self.take("|")) {
+                break;
+            }
+            self.newlines();
+            if self.take_reserved("!") {
+                self.blanks();
+            }
+            stages.push(self.command()?);
+        }
+        match stages.len() {
+            1 => stages.pop().ok_or(Failed),
+            _ => Ok(Command::Pipeline(stages)),
+        }
+    }
+
+    pub(super) fn command(&mut self) -> Result<Command, Failed> {
+        self.blanks();
+        if self.looking_at("((") {
+            let start = self.at;
+            if let Some(word) = self.arithmetic_command()? {
+                let redirects = self.redirects()?;
+                return Ok(Command::Test(vec![word], redirects));
+            }
+            self.go_back(start)?;
+        }
+        if self.take("(") {
+            let body = self.inner(&[])?;
+            self.expect(")")?;
+            let redirects = self.redirects()?;
+            return Ok(Command::Group { body, subshell: true, redirects });
+        }
+        match self.reserved() {
+            Some("{") => self.group(),
+            Some("if") => self.if_command(),
+            Some("while" | "until") => self.while_command(),
+            Some("for" | "foreach" | "select") => self.for_command(),
+            Some("repeat") => self.repeat(),
+            Some("case") => self.case_command(),
+            Some("function") => self.function(),
+            Some("[[") => self.test(),
+            Some(word) if CLOSERS.contains(&word) => {
+                self.fail("its brackets or its reserved words do not match")
+            }
+            _ => self.simple(),
+        }
+    }
+
+    pub(super) fn expect(&mut self, text: &str) -> Result<(), Failed> {
+        self.newlines();
+        if self.take(text) { Ok(()) } else { self.fail("its brackets do not match") }
+    }
+
+    pub(super) fn expect_reserved(&mut self, word: &str) -> Result<(), Failed> {
+        self.newlines();
+        if self.take_reserved(word) {
+            Ok(())
+        } else {
+            self.fail("its brackets or its reserved words do not match")
+        }
+    }
+
+    pub(super) fn at_end_of_words(&self) -> bool {
+        match self.peek() {
+            None | Some(b'\n' | b';' | b'|' | b'&' | b')' | b'(') => true,
+            Some(b'<' | b'>') => self.peek_at(1) != Some(b'('),
+            _ => false,
+        }
+    }
+
+    pub(super) fn words_until_paren(&mut self) -> Result<Vec<Word>, Failed> {
+        self.nested(|parser| {
+            let mut words = Vec::new();
+            loop {
+                parser.newlines();
+                if parser.take(")") {
+                    return Ok(words);
+                }
+                if parser.at_end_of_words() {
+                    return parser.fail("its brackets do not match");
+                }
+                words.push(parser.word()?);
+            }
+        })
+    }
+
+    pub(super) fn simple(&mut self) -> Result<Command, Failed> {
+        let mut simple = Simple::default();
+        loop {
+            self.blanks();
+            if let Some(redirect) = self.redirect()? {
+                simple.redirects.push(redirect);
+                continue;
+            }
+            if self.at_end_of_words() {
+                break;
+            }
+            if simple.words.is_empty()
+                && let Some(assignment) = self.assignment()?
+            {
+                simple.assignments.push(assignment);
+                continue;
+            }
+            let word = self.word()?;
+            // `name() { … }`
+            if simple.words.is_empty()
+                && simple.assignments.is_empty()
+                && let Some(name) = word.bare()
+            {
+                let after = self.at;
+                self.blanks();
+                if self.take("(") {
+                    self.blanks();
+                    if self.take(")") {
+                        let name = name.to_owned();
+                        self.newlines();
+                        let body = self.nested(Self::command)?;
+                        return Ok(Command::Function { name, body: Rc::new(body) });
+                    }
+                    return self.fail("its brackets do not match");
+                }
+                self.at = after;
+            }
+            // `declare -a names=(…)`, `export x=(…)`: the array is kept as words.
+            if !simple.words.is_empty()
+                && self.peek() == Some(b'(')
+                && word.literal().is_some_and(|text| text.ends_with('='))
+            {
+                self.at += 1;
+                let elements = self.words_until_paren()?;
+                let name = word.literal().unwrap_or_default();
+                let name = name.trim_end_matches('=').trim_end_matches('+').to_owned();
+                simple.assignments.push(Assignment {
+                    name,
+                    append: false,
+                    element: false,
+                    value: Assigned::Array(elements),
+                });
+                continue;
+            }
+            simple.words.push(word);
+        }
+        if simple == Simple::default() {
+            return self.fail("a command is missing");
+        }
+        Ok(Command::Simple(simple))
+    }
+
+    /// `name=value`, `name+=value`, `name[i]=value`, `name=(…)`.
+    fn assignment(&mut self) -> Result<Option<Assignment>, Failed> {
+        let rest = self.rest();
+        let length = rest
+            .find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+            .filter(|&end| end > 0)
+            .unwrap_or(0);
+        let name = rest.get(..length).unwrap_or_default();
+        if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
+            return Ok(None);
+        }
+        let mut after = length;
+        let mut element = false;
+        if rest.as_bytes().get(after) == Some(&b'[') {
+            let Some(end) = find_near(rest.get(after..).unwrap_or_default(), b']') else {
+                return self.fail("an array's index is not closed");
+            };
+            after += end + 1;
+            element = true;
+        }
+        let tail = rest.get(after..).unwrap_or_default();
+        let append = tail.starts_with("+=");
+        if !append && !tail.starts_with('=') {
+            return Ok(None);
+        }
+        self.at += after + if append { 2 } else { 1 };
+        let value = if self.take("(") {
+            Assigned::Array(self.words_until_paren()?)
+        } else if self.at_end_of_words() || matches!(self.peek(), Some(b' ' | b'\t' | b'\r')) {
+            Assigned::Word(Word::default())
+        } else {
+            Assigned::Word(self.word()?)
+        };
+        Ok(Some(Assignment { name: name.to_owned(), append, element, value }))
+    }
+
+    pub(super) fn redirects(&mut self) -> Result<Vec<Redirect>, Failed> {
+        let mut redirects = Vec::new();
+        loop {
+            self.blanks();
+            match self.redirect()? {
+                Some(redirect) => redirects.push(redirect),
+                None => return Ok(redirects),
+            }
+        }
+    }
+
+    fn redirect(&mut self) -> Result<Option<Redirect>, Failed> {
+        if !matches!(self.peek(), Some(b'<' | b'>' | b'&' | b'{' | b'0'..=b'9')) {
+            return Ok(None);
+        }
+        let start = self.at;
+        // A descriptor before the operator: `2>`, `{fd}>`.
+        let rest = self.rest();
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let mut skip = digits;
+        if let Some(name) = rest.strip_prefix('{') {
+            let name = name.bytes().take_while(|b| b.is_ascii_alphanumeric() || *b == b'_').count();
+            let after = rest.as_bytes().get(name + 1..).unwrap_or_default();
+            if matches!(after, [b'}', b'<' | b'>', ..]) {
+                skip = name + 2;
+            }
+        }
+        self.at += skip;
+        const OPERATORS: &[(&str, RedirectOp)] = &[
+            ("<<<", RedirectOp::HereString),
+            ("<<-", RedirectOp::HereDocument),
+            ("<<", RedirectOp::HereDocument),
+            ("<>", RedirectOp::ReadWrite),
+            ("<&", RedirectOp::Duplicate),
+            ("<", RedirectOp::Read),
+            ("&>>", RedirectOp::Append),
+            ("&>", RedirectOp::Write),
+            (">>|", RedirectOp::Append),
+            (">>", RedirectOp::Append),
+            (">&", RedirectOp::Duplicate),
+            (">|", RedirectOp::Write),
+            (">!", RedirectOp::Write),
+            (">", RedirectOp::Write),
+        ];
+        let process = self.looking_at("<(") || self.looking_at(">(");
+        let found = OPERATORS.iter().find(|(text, _)| self.looking_at(text)).filter(|_| !process);
+        let Some((text, op)) = found else {
+            self.at = start;
+            return Ok(None);
+        };
+        if skip > 0 && text.starts_with('&') {
+            self.at = start;
+            return Ok(None);
+        }
+        self.at += text.len();
+        self.blanks();
+        if self.at_end_of_words() {
+            return self.fail("a redirection leads nowhere");
+        }
+        let target = self.word()?;
+        let heredoc = (*op == RedirectOp::HereDocument).then(|| {
+            let number = self.heredocs.len();
+            self.heredocs.push(Word::default());
+            let delimiter = target.literal().unwrap_or_default();
+            self.pending.push((number, delimiter, target.is_quoted(), *text == "<<-"));
+            number
+        });
+        Ok(Some(Redirect { op: *op, target, heredoc }))
+    }
+
+    /// A program up to its `)`, with here-documents of its own.
+    pub(super) fn substituted(&mut self) -> Result<Program, Failed> {
+        let heredocs = std::mem::take(&mut self.heredocs);
+        let pending = std::mem::take(&mut self.pending);
+        let result = self.inner(&[]);
+        if result.is_ok() {
+            self.newlines();
+        }
+        let heredocs = std::mem::replace(&mut self.heredocs, heredocs);
+        self.pending = pending;
+        let list = result?;
+        if self.take(")") {
+            Ok(Program { list, heredocs, error: None })
+        } else {
+            self.fail("its brackets do not match")
+        }
+    }
+}

@@ -1,0 +1,488 @@
+//! Words: quoting, parameters, substitutions.
+
+use std::rc::Rc;
+
+use super::ast::{ParameterOp, Part, Word};
+use super::escape::{Octal, decode};
+use super::parser::{Failed, Parser};
+
+/// Collects the parts of a word and joins texts of the same kind.
+#[derive(Default)]
+struct Builder {
+    parts: Vec<Part>,
+    /// A word of nothing but `''` is a word all the same.
+    any: bool,
+}
+
+impl Builder {
+    fn text(&mut self, piece: &str, quote: bool) {
+        self.any = true;
+        if let Some(Part::Text { text, quoted }) = self.parts.last_mut()
+            && *quoted == quote
+        {
+            text.push_str(piece);
+            return;
+        }
+        self.parts.push(Part::Text { text: piece.to_owned(), quoted: quote });
+    }
+
+    fn part(&mut self, part: Part) {
+        self.any = true;
+        self.parts.push(part);
+    }
+}
+
+impl Parser<'_> {
+    /// Reads one word. Fails where there is none.
+    pub(super) fn word(&mut self) -> Result<Word, Failed> {
+        let mut word = Builder::default();
+        while let Some(byte) = self.peek() {
+            match byte {
+                b' ' | b'\t' | b'\n' | b'\r' | b'|' | b'&' | b';' | b')' => break,
+                b'<' | b'>' => {
+                    if self.peek_at(1) != Some(b'(') {
+                        break;
+                    }
+                    self.at += 2;
+                    let program = self.substituted()?;
+                    word.part(Part::Process(Rc::new(program)));
+                }
+                b'(' => {
+                    // Extended patterns: `@(a|b)`, and what zsh writes after a pattern.
+                    let extended = word.parts.last().is_some_and(|part| {
+                        matches!(part, Part::Text { text, quoted: false }
+                            if text.ends_with(['@', '*', '?', '+', '!']))
+                    });
+                    let zsh = matches!(word.parts.as_slice(),
+                        [Part::Text { text, quoted: false }] if text == "=");
+                    if zsh {
+                        self.at += 1;
+                        let program = self.substituted()?;
+                        word.part(Part::Process(Rc::new(program)));
+                    } else if extended {
+                        self.pattern(&mut word)?;
+                    } else {
+                        break;
+                    }
+                }
+                _ => self.piece(byte, &mut word, false)?,
+            }
+        }
+        if word.any { Ok(Word { parts: word.parts }) } else { self.fail("a word is missing") }
+    }
+
+    /// The bracketed part of an extended pattern, taken as text.
+    fn pattern(&mut self, word: &mut Builder) -> Result<(), Failed> {
+        let mut open = 0_usize;
+        while let Some(byte) = self.peek() {
+            match byte {
+                b'(' => open += 1,
+                b')' => open -= 1,
+                b'"' | b'\'' | b'\\' | b'$' | b'`' => {
+                    self.piece(byte, word, false)?;
+                    continue;
+                }
+                _ => {}
+            }
+            self.one_char(word, false);
+            if open == 0 {
+                return Ok(());
+            }
+        }
+        self.fail("its brackets do not match")
+    }
+
+    fn one_char(&mut self, word: &mut Builder, quoted: bool) {
+        let rest = self.rest();
+        if let Some(c) = rest.chars().next() {
+            word.text(rest.get(..c.len_utf8()).unwrap_or_default(), quoted);
+            self.at += c.len_utf8();
+        }
+    }
+
+    /// One piece of a word that is not in double quotes, whatever ends the word.
+    fn piece(&mut self, byte: u8, word: &mut Builder, braces: bool) -> Result<(), Failed> {
+        match byte {
+            b'\\' => {
+                self.at += 1;
+                match self.peek() {
+                    None => word.text("\\", true),
+                    Some(b'\n') => self.at += 1,
+                    Some(_) => self.one_char(word, true),
+                }
+            }
+            b'\'' => {
+                self.at += 1;
+                let Some(end) = self.rest().find('\'') else {
+                    return self.fail("a quote is not closed");
+                };
+                word.text(self.rest().get(..end).unwrap_or_default(), true);
+                self.at += end + 1;
+            }
+            b'"' => {
+                self.at += 1;
+                self.double_quoted(word)?;
+            }
+            b'$' => self.dollar(word, false)?,
+            b'`' => self.backquoted(word, false)?,
+            _ => {
+                // As much plain text as there is.
+                let rest = self.rest();
+                let end = rest
+                    .find(|c: char| {
+                        c.is_ascii_whitespace()
+                            || "|&;()<>\\'\"$`".contains(c)
+                            || (braces && "{}/".contains(c))
+                    })
+                    .unwrap_or(rest.len());
+                if end == 0 {
+                    self.one_char(word, false);
+                } else {
+                    word.text(rest.get(..end).unwrap_or_default(), false);
+                    self.at += end;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What is between double quotes; the opening one has been read.
+    fn double_quoted(&mut self, word: &mut Builder) -> Result<(), Failed> {
+        word.text("", true);
+        loop {
+            let rest = self.rest();
+            let Some(end) = rest.find(['"', '\\', '$', '`']) else {
+                return self.fail("a quote is not closed");
+            };
+            word.text(rest.get(..end).unwrap_or_default(), true);
+            self.at += end;
+            match self.peek() {
+                Some(b'"') => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                Some(b'\\') => self.quoted_backslash(word, true),
+                Some(b'$') => self.dollar(word, true)?,
+                _ => self.backquoted(word, true)?,
+            }
+        }
+    }
+
+    fn quoted_backslash(&mut self, word: &mut Builder, quotes: bool) {
+        self.at += 1;
+        match self.peek() {
+            Some(b'\n') => self.at += 1,
+            Some(b'$' | b'`' | b'\\') => self.one_char(word, true),
+            Some(b'"') if quotes => self.one_char(word, true),
+            _ => word.text("\\", true),
+        }
+    }
+
+    /// The body of a here-document whose delimiter was not quoted.
+    pub(super) fn heredoc_word(&mut self, body: &str) -> Word {
+        let mut parser = self.inside(body);
+        let mut word = Builder::default();
+        loop {
+            let rest = parser.rest();
+            let Some(end) = rest.find(['\\', '$', '`']) else {
+                word.text(rest, true);
+                break;
+            };
+            word.text(rest.get(..end).unwrap_or_default(), true);
+            parser.at += end;
+            let read = match parser.peek() {
+                Some(b'\\') => {
+                    parser.quoted_backslash(&mut word, false);
+                    Ok(())
+                }
+                Some(b'$') => parser.dollar(&mut word, true),
+                _ => parser.backquoted(&mut word, true),
+            };
+            if read.is_err() {
+                break;
+            }
+        }
+        if let Some(error) = parser.error {
+            self.error.get_or_insert(error);
+        }
+        Word { parts: word.parts }
+    }
+
+    fn backquoted(&mut self, word: &mut Builder, quoted: bool) -> Result<(), Failed> {
+        self.at += 1;
+        let mut inner = String::new();
+        loop {
+            let rest = self.rest();
+            let Some(end) = rest.find(['`', '\\']) else {
+                return self.fail("a quote is not closed");
+            };
+            inner.push_str(rest.get(..end).unwrap_or_default());
+            self.at += end + 1;
+            if rest.as_bytes().get(end) == Some(&b'`') {
+                break;
+            }
+            match self.peek() {
+                Some(b'`' | b'\\' | b'$') => {}
+                Some(b'"') if quoted => {}
+                _ => inner.push('\\'),
+            }
+            let rest = self.rest();
+            if let Some(c) = rest.chars().next() {
+                inner.push(c);
+                self.at += c.len_utf8();
+            }
+        }
+        let program = self.nested(|parser| Ok(parser.inside(&inner).program()))?;
+        if let Some(error) = program.error {
+            return self.fail(error);
+        }
+        word.part(Part::Command { program: Rc::new(program), quoted });
+        Ok(())
+    }
+
+    /// `$…`: at the dollar.
+    fn dollar(&mut self, word: &mut Builder, quoted: bool) -> Result<(), Failed> {
+        self.at += 1;
+        match self.peek() {
+            Some(b'\'') if !quoted => {
+                self.at += 1;
+                let text = self.ansi_quoted()?;
+                word.text(&text, true);
+            }
+            Some(b'"') if !quoted => {
+                self.at += 1;
+                self.double_quoted(word)?;
+            }
+            Some(b'(') => {
+                if self.peek_at(1) == Some(b'(') {
+                    let start = self.at;
+                    self.at += 2;
+                    if let Some(parts) = self.nested(Self::arithmetic)? {
+                        word.part(Part::Arithmetic(parts));
+                        return Ok(());
+                    }
+                    self.go_back(start)?;
+                }
+                self.at += 1;
+                let program = self.substituted()?;
+                word.part(Part::Command { program: Rc::new(program), quoted });
+            }
+            Some(b'[') => {
+                // An old spelling of `$((…))`.
+                self.at += 1;
+                let rest = self.rest();
+                let end = rest.find(']').unwrap_or(rest.len());
+                let inner = rest.get(..end).unwrap_or_default();
+                if inner.contains(['$', '`']) {
+                    return self.fail("`$[…]` with a substitution in it is not read");
+                }
+                self.at += end + 1;
+                self.at = self.at.min(self.source.len());
+                word.part(Part::Arithmetic(Vec::new()));
+            }
+            Some(b'{') => {
+                self.at += 1;
+                let part = self.nested(|parser| parser.braced(quoted))?;
+                word.part(part);
+            }
+            Some(byte) if byte.is_ascii_alphabetic() || byte == b'_' => {
+                let rest = self.rest();
+                let end = rest
+                    .find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+                    .unwrap_or(rest.len());
+                let name = rest.get(..end).unwrap_or_default().to_owned();
+                self.at += end;
+                word.part(Part::Parameter { name, op: ParameterOp::Plain, quoted });
+            }
+            Some(byte) if byte.is_ascii_digit() || b"@*#?-$!".contains(&byte) => {
+                self.at += 1;
+                let name = char::from(byte).to_string();
+                word.part(Part::Parameter { name, op: ParameterOp::Plain, quoted });
+            }
+            _ => word.text("$", quoted),
+        }
+        Ok(())
+    }
+
+    fn ansi_quoted(&mut self) -> Result<String, Failed> {
+        let rest = self.rest();
+        let mut escaped = false;
+        for (at, byte) in rest.bytes().enumerate() {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' => escaped = true,
+                b'\'' => {
+                    self.at += at + 1;
+                    let text = decode(rest.get(..at).unwrap_or_default(), Octal::Bare);
+                    // The shell ends the text at a NUL.
+                    return Ok(text.split('\0').next().unwrap_or_default().to_owned());
+                }
+                _ => {}
+            }
+        }
+        self.fail("a quote is not closed")
+    }
+
+    /// Up to `))`; `None` if it is not arithmetic but two brackets, of which the inner closes first.
+    pub(super) fn arithmetic(&mut self) -> Result<Option<Vec<Part>>, Failed> {
+        let mut open = 0_usize;
+        let mut word = Builder::default();
+        while let Some(byte) = self.peek() {
+            match byte {
+                b'(' => {
+                    open += 1;
+                    self.at += 1;
+                }
+                b')' if open > 0 => {
+                    open -= 1;
+                    self.at += 1;
+                }
+                b')' if self.peek_at(1) == Some(b')') => {
+                    self.at += 2;
+                    word.parts.retain(|part| !matches!(part, Part::Text { .. }));
+                    return Ok(Some(word.parts));
+                }
+                b')' => return Ok(None),
+                b'"' | b'\'' | b'\\' | b'$' | b'`' => self.piece(byte, &mut word, false)?,
+                _ => self.at += 1,
+            }
+        }
+        Ok(None)
+    }
+
+    /// `${…}`: behind the brace.
+    fn braced(&mut self, quoted: bool) -> Result<Part, Failed> {
+        let mut prefix = None;
+        if (self.looking_at("#") || self.looking_at("!"))
+            && !matches!(self.peek_at(1), None | Some(b'}' | b':' | b'-' | b'%' | b'='))
+        {
+            prefix = self.peek();
+            self.at += 1;
+        }
+        // zsh: flags in brackets. What they do to the value is not known.
+        let mut flags = false;
+        if self.looking_at("(") {
+            let Some(end) = self.rest().find(')') else {
+                return self.fail("its brackets do not match");
+            };
+            self.at += end + 1;
+            flags = true;
+        }
+        let rest = self.rest();
+        let end =
+            rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(rest.len());
+        let end = if end == 0 { rest.chars().next().map_or(0, char::len_utf8) } else { end };
+        let mut name = rest.get(..end).unwrap_or_default().to_owned();
+        self.at += end;
+        if self.looking_at("[") {
+            let Some(close) = self.rest().find(']') else {
+                return self.fail("its brackets do not match");
+            };
+            let index = self.rest().get(..=close).unwrap_or_default();
+            if index.contains(['$', '`']) {
+                let mut word = Builder::default();
+                let until = self.at + index.len();
+                while self.at < until {
+                    let Some(byte) = self.peek() else { break };
+                    self.piece(byte, &mut word, true)?;
+                }
+                let inner = Word { parts: word.parts };
+                let tail = self.until_brace(true)?;
+                let mut parts = inner.parts;
+                parts.extend(tail.parts);
+                return Ok(Part::Parameter {
+                    name,
+                    op: ParameterOp::Other(Word { parts }),
+                    quoted,
+                });
+            }
+            self.at += close + 1;
+            if index == "[@]" || index == "[*]" {
+                name.push_str(index);
+            } else {
+                name.push_str("[?]");
+            }
+        }
+        let op = match (prefix, flags) {
+            (_, true) => ParameterOp::Other(self.until_brace(true)?),
+            (Some(b'#'), _) => {
+                self.until_brace(true)?;
+                ParameterOp::Length
+            }
+            (Some(_), _) => {
+                let rest = self.until_brace(true)?;
+                if rest.parts.is_empty() { ParameterOp::Indirect } else { ParameterOp::Other(rest) }
+            }
+            (None, _) => self.operator(quoted)?,
+        };
+        Ok(Part::Parameter { name, op, quoted })
+    }
+
+    fn operator(&mut self, quoted: bool) -> Result<ParameterOp, Failed> {
+        let texts: &[&str] = &[
+            "}", ":-", "-", ":=", "=", ":+", "+", ":?", "?", ":", "##", "#", "%%", "%", "//", "/",
+            "^^", "^", ",,", ",",
+        ];
+        let Some(text) = texts.iter().copied().find(|text| self.looking_at(text)) else {
+            return Ok(ParameterOp::Other(self.until_brace(true)?));
+        };
+        self.at += text.len();
+        if text == "}" {
+            return Ok(ParameterOp::Plain);
+        }
+        if text.starts_with('/') {
+            let (pattern, more) = self.operand(!quoted, true)?;
+            let replacement = if more { self.until_brace(!quoted)? } else { Word::default() };
+            return Ok(ParameterOp::Replace { all: text == "//", pattern, replacement });
+        }
+        let word = self.until_brace(!quoted)?;
+        Ok(match text {
+            ":-" | "-" => ParameterOp::Default { word, assign: false },
+            ":=" | "=" => ParameterOp::Default { word, assign: true },
+            ":+" | "+" => ParameterOp::Alternative(word),
+            ":" => ParameterOp::Substring(word),
+            "##" | "#" => {
+                ParameterOp::Strip { suffix: false, longest: text.len() == 2, pattern: word }
+            }
+            "%%" | "%" => {
+                ParameterOp::Strip { suffix: true, longest: text.len() == 2, pattern: word }
+            }
+            "^^" | "^" => ParameterOp::Case { upper: true, all: text.len() == 2 },
+            ",," | "," => ParameterOp::Case { upper: false, all: text.len() == 2 },
+            _ => ParameterOp::Other(word),
+        })
+    }
+
+    fn until_brace(&mut self, single_quotes: bool) -> Result<Word, Failed> {
+        Ok(self.operand(single_quotes, false)?.0)
+    }
+
+    /// A word inside of `${…}`, up to the closing brace, or up to a slash if asked (then `true`).
+    fn operand(&mut self, single_quotes: bool, slash: bool) -> Result<(Word, bool), Failed> {
+        let mut word = Builder::default();
+        let mut open = 0_usize;
+        while let Some(byte) = self.peek() {
+            match byte {
+                b'}' if open == 0 => {
+                    self.at += 1;
+                    return Ok((Word { parts: word.parts }, false));
+                }
+                b'/' if slash && open == 0 => {
+                    self.at += 1;
+                    return Ok((Word { parts: word.parts }, true));
+                }
+                b'{' | b'}' => {
+                    if byte == b'{' {
+                        open += 1;
+                    } else {
+                        open -= 1;
+                    }
+                    self.one_char(&mut word, false);
+                }
+                b'\'' if !single_quotes => self.one_char(&mut word, true),
+                _ => self.piece(byte, &mut word, true)?,
+            }
+        }
+        self.fail("its brackets do not match")
+    }
+}

@@ -1,0 +1,182 @@
+//! Texts of which parts may not be known: expanded words, and what commands print.
+
+/// Stands in a text for a part that is not known and may be anything.
+pub(super) const HOLE: char = '\u{f8ff}';
+
+/// Stands in a text for a part that is not known but is a plain name, number or path: it is not
+/// empty, begins with no slash and has no `..` in it.
+pub(super) const BELOW: char = '\u{f8fe}';
+
+/// Where a text came from. The later, the worse it is to run it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Origin {
+    /// It stands in the command, or in a variable.
+    #[default]
+    Written,
+    /// A program that is not known printed it.
+    Computed,
+    /// It was decoded, decrypted or unpacked.
+    Decoded,
+    /// It was downloaded.
+    Network,
+}
+
+/// A word after expansion: an argument of a command.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Arg {
+    pub(super) text: String,
+    /// It has unquoted characters of a file name pattern.
+    pub(super) glob: bool,
+    pub(super) origin: Origin,
+    /// What can be read from it, if it is a `<(…)`.
+    pub(super) process: Option<Box<Output>>,
+}
+
+impl Arg {
+    pub(super) fn known(text: impl Into<String>) -> Self {
+        Arg { text: text.into(), ..Arg::default() }
+    }
+
+    pub(super) fn is_known(&self) -> bool {
+        is_known(&self.text)
+    }
+
+    pub(super) fn is_hole(&self) -> bool {
+        !self.text.is_empty() && self.text.chars().all(|c| c == HOLE)
+    }
+}
+
+pub(super) fn is_known(text: &str) -> bool {
+    !text.contains([HOLE, BELOW])
+}
+
+/// What a command prints, as far as it is known.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Output {
+    pub(super) text: String,
+    pub(super) origin: Origin,
+}
+
+impl Output {
+    pub(super) fn known(text: impl Into<String>) -> Self {
+        Output { text: text.into(), origin: Origin::Written }
+    }
+
+    /// Anything at all.
+    pub(super) fn unknown() -> Self {
+        Output { text: HOLE.to_string(), origin: Origin::Computed }
+    }
+
+    /// A name, a number, a date.
+    pub(super) fn name() -> Self {
+        Output { text: BELOW.to_string(), origin: Origin::Written }
+    }
+
+    /// What stands in a file. Running a file is nothing that can be judged here.
+    pub(super) fn file() -> Self {
+        Output { text: HOLE.to_string(), origin: Origin::Written }
+    }
+
+    pub(super) fn of(origin: Origin) -> Self {
+        Output { text: HOLE.to_string(), origin }
+    }
+
+    /// Adds what is printed next. What grows too long is not known any more.
+    pub(super) fn push(&mut self, other: &Output) {
+        self.text.push_str(&other.text);
+        self.origin = self.origin.max(other.origin);
+        if self.text.len() > MAX_TEXT {
+            self.text = HOLE.to_string();
+        }
+    }
+}
+
+/// How long a value may grow by expansion before it counts as unknown.
+pub(super) const MAX_TEXT: usize = 1 << 16;
+
+/// Whether a file name pattern (`*`, `?`, `[…]`) matches a whole text. Unknown parts match anything.
+pub(super) fn glob_match(pattern: &str, text: &str) -> bool {
+    let pattern: Vec<char> = pattern.chars().collect();
+    let text: Vec<char> = text.chars().collect();
+    // The classic two-finger match: on failure go back to the last star and let it take one more.
+    let (mut p, mut t) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while t < text.len() {
+        let step = match pattern.get(p) {
+            Some(&('*' | HOLE | BELOW)) => {
+                star = Some((p, t));
+                p += 1;
+                continue;
+            }
+            Some('?') => Some(p + 1),
+            Some('[') => one_of(&pattern, p, text.get(t).copied().unwrap_or_default()),
+            Some(c) if Some(c) == text.get(t) => Some(p + 1),
+            _ => None,
+        };
+        match (step, star) {
+            (Some(next), _) => {
+                p = next;
+                t += 1;
+            }
+            (None, Some((at, taken))) => {
+                p = at + 1;
+                t = taken + 1;
+                star = Some((at, taken + 1));
+            }
+            (None, None) => return false,
+        }
+    }
+    pattern.get(p..).unwrap_or_default().iter().all(|c| matches!(*c, '*' | HOLE | BELOW))
+}
+
+/// Matches `[…]` at `at`: the place behind it, if the character is in it.
+fn one_of(pattern: &[char], at: usize, c: char) -> Option<usize> {
+    let rest = pattern.get(at + 1..)?;
+    let Some(close) = rest.iter().skip(1).position(|c| *c == ']').map(|close| close + 1) else {
+        return (c == '[').then_some(at + 1);
+    };
+    let mut set = rest.get(..close)?;
+    let mut negated = false;
+    if let [first, tail @ ..] = set
+        && matches!(first, '!' | '^')
+    {
+        negated = true;
+        set = tail;
+    }
+    let mut found = false;
+    let mut i = 0;
+    while let Some(&low) = set.get(i) {
+        if let (Some('-'), Some(&high)) = (set.get(i + 1), set.get(i + 2)) {
+            found |= (low..=high).contains(&c);
+            i += 3;
+        } else {
+            found |= low == c;
+            i += 1;
+        }
+    }
+    (found != negated).then_some(at + 1 + close + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_whole_texts() {
+        for (pattern, text, matches) in [
+            ("*", "", true),
+            ("a*c", "abbc", true),
+            ("a*c", "abb", false),
+            ("?m", "rm", true),
+            ("r[a-m]", "rm", true),
+            ("r[!a-m]", "rm", false),
+            ("[", "[", true),
+            ("[]]", "]", true),
+            ("*a*b*", "xxaxxbxx", true),
+            ("a", "ab", false),
+        ] {
+            assert_eq!(glob_match(pattern, text), matches, "{pattern} {text}");
+        }
+        assert!(!glob_match(&"*a".repeat(2000), &"a".repeat(1999)));
+    }
+}

@@ -1,0 +1,505 @@
+//! Walks through a command line as a shell would run it, and has every command judged.
+//!
+//! Nothing runs, so what commands print and which branch is taken is only known in part. Both
+//! branches of a condition are walked, a loop over known words is walked once for each, any other loop twice.
+
+use std::rc::Rc;
+
+use super::bombs::{is_bomb, is_endless};
+use super::message::{excerpt, subject, visible};
+use super::rules::{Hit, Scene};
+use super::shell::{
+    Assigned, Assignment, Command, Item, Link, Program, Redirect, RedirectOp, Simple, Word, parse,
+};
+use super::state::{Function, State, Value};
+use super::value::{Arg, HOLE, MAX_TEXT, Origin, Output};
+use super::{Context, Family, Finding, Tier, Verdict};
+
+/// How many commands are looked at before a command line counts as too complicated.
+const FUEL: usize = 5_000;
+
+/// How deep commands may run one another: `sh -c`, `eval`, functions, wrappers.
+const MAX_DEPTH: usize = 30;
+
+/// How many combinations of values are tried for one command.
+const MAX_COMBINATIONS: usize = 64;
+
+/// How many variables are kept.
+const MAX_VARIABLES: usize = 500;
+
+pub(super) struct Walk<'c> {
+    pub(super) context: &'c Context<'c>,
+    pub(super) state: State,
+    pub(super) verdict: Verdict,
+    /// What the here-documents belong to.
+    program: Rc<Program>,
+    fuel: usize,
+    depth: usize,
+    /// Which of its values each variable has in this try: its name, the number, how many.
+    choices: Vec<(String, usize, usize)>,
+}
+
+/// Judges a command line.
+pub(super) fn judge(context: &Context<'_>, command: &str) -> Verdict {
+    let mut walk = Walk {
+        context,
+        state: State::new(context.cwd.to_path_buf()),
+        verdict: Verdict::Allow,
+        program: Rc::default(),
+        fuel: FUEL,
+        depth: 0,
+        choices: Vec::new(),
+    };
+    walk.script(command);
+    walk.verdict
+}
+
+impl Walk<'_> {
+    /// Notes what a rule found, unless the project allows the command.
+    pub(super) fn report(&mut self, argv: &[Arg], hit: Hit) {
+        if self.context.allow.covers(argv) {
+            return;
+        }
+        self.note(subject(argv), hit);
+    }
+
+    pub(super) fn note(&mut self, subject: String, hit: Hit) {
+        let finding = Finding {
+            family: hit.family,
+            subject,
+            reason: hit.reason.into_owned(),
+            instead: hit.instead.into_owned(),
+        };
+        let verdict = match hit.tier {
+            Tier::Warn => Verdict::Warn(finding),
+            Tier::Deny => Verdict::Deny(finding),
+        };
+        self.verdict = std::mem::replace(&mut self.verdict, Verdict::Allow).or_worse(verdict);
+    }
+
+    fn too_complicated(&mut self) {
+        self.fuel = 0;
+        self.note(
+            "the command".to_owned(),
+            Hit::deny(
+                Family::Obfuscation,
+                "it is too complicated to be followed",
+                "split it into simpler commands, or put it into a script in the project",
+            ),
+        );
+    }
+
+    /// Walks through a text as a script, in the shell as it is now.
+    pub(super) fn script(&mut self, text: &str) -> Output {
+        let program = Rc::new(parse(text));
+        if let Some(error) = program.error {
+            self.note(
+                excerpt(text),
+                Hit::deny(
+                    Family::Obfuscation,
+                    format!("it cannot be read as shell: {error}"),
+                    "write it more plainly, or put it into a script in the project",
+                ),
+            );
+        }
+        self.deeper(|walk| walk.run_program(&program))
+    }
+
+    fn run_program(&mut self, program: &Rc<Program>) -> Output {
+        let outer = std::mem::replace(&mut self.program, Rc::clone(program));
+        let output = self.list(&program.list, None);
+        self.program = outer;
+        output
+    }
+
+    pub(super) fn run_function(&mut self, function: &Function, stdin: Option<&Output>) -> Output {
+        let outer = std::mem::replace(&mut self.program, Rc::clone(&function.program));
+        let output = self.command(&function.body, stdin);
+        self.program = outer;
+        output
+    }
+
+    /// `$(…)`: in a copy of the shell.
+    pub(super) fn substitute(&mut self, program: &Rc<Program>) -> Output {
+        let program = Rc::clone(program);
+        self.copied(|walk| walk.deeper(|walk| walk.run_program(&program)))
+    }
+
+    /// Does something in a copy of the shell, whose changes are lost.
+    pub(super) fn copied<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
+        let state = self.state.clone();
+        let choices = std::mem::take(&mut self.choices);
+        let result = work(self);
+        self.state = state;
+        self.choices = choices;
+        result
+    }
+
+    pub(super) fn deeper(&mut self, work: impl FnOnce(&mut Self) -> Output) -> Output {
+        if self.depth >= MAX_DEPTH {
+            self.too_complicated();
+            return Output::unknown();
+        }
+        self.depth += 1;
+        let output = work(self);
+        self.depth -= 1;
+        output
+    }
+
+    fn list(&mut self, items: &[Item], stdin: Option<&Output>) -> Output {
+        let mut output = Output::default();
+        // Where a command runs if the one before it failed to go elsewhere.
+        let mut stayed = self.state.cwd.clone();
+        for item in items {
+            if self.fuel == 0 {
+                return Output::unknown();
+            }
+            let here = self.state.cwd.clone();
+            if item.link == Link::Then {
+                stayed.clone_from(&here);
+                output.push(&self.command(&item.command, stdin));
+                continue;
+            }
+            // Whether the second of two runs is not known: both may be what is left.
+            let without = self.state.clone();
+            if item.link == Link::Or {
+                self.state.cwd.clone_from(&stayed);
+            }
+            output.push(&self.command(&item.command, stdin));
+            let there = self.state.cwd.clone();
+            self.state.join(without);
+            // What comes next counts on success.
+            self.state.cwd = if item.link == Link::And { there } else { here.clone() };
+            if stayed != here {
+                stayed = None;
+            }
+        }
+        output
+    }
+
+    fn command(&mut self, command: &Command, stdin: Option<&Output>) -> Output {
+        if self.fuel == 0 {
+            return Output::unknown();
+        }
+        match command {
+            Command::Simple(simple) => self.simple(simple, stdin),
+            Command::Pipeline(stages) => {
+                let mut input: Option<Output> = stdin.cloned();
+                for stage in stages {
+                    let output = self.copied(|walk| walk.command(stage, input.as_ref()));
+                    input = Some(output);
+                }
+                input.unwrap_or_default()
+            }
+            Command::Group { body, subshell, redirects } => {
+                let input = self.redirects(redirects, &[]);
+                let input = input.as_ref().or(stdin);
+                if *subshell {
+                    self.copied(|walk| walk.list(body, input))
+                } else {
+                    self.list(body, input)
+                }
+            }
+            Command::If { branches, otherwise, redirects } => {
+                let input = self.redirects(redirects, &[]);
+                let input = input.as_ref().or(stdin);
+                let mut output = Output::default();
+                let mut ends: Vec<State> = Vec::new();
+                for (condition, body) in branches {
+                    output.push(&self.list(condition, input));
+                    let state = self.state.clone();
+                    output.push(&self.list(body, input));
+                    ends.push(std::mem::replace(&mut self.state, state));
+                }
+                output.push(&self.list(otherwise, input));
+                for end in ends {
+                    self.state.join(end);
+                }
+                output
+            }
+            Command::While { condition, body, redirects } => {
+                let input = self.redirects(redirects, &[]);
+                let input = input.as_ref().or(stdin);
+                if is_endless(condition) && body.iter().any(|item| item.background) {
+                    self.note(
+                        "while true".to_owned(),
+                        Hit::deny(
+                            Family::Resources,
+                            "a loop without end starts processes without waiting for them",
+                            "give the loop an end, or wait for each process",
+                        ),
+                    );
+                }
+                let mut output = Output::default();
+                for _ in 0..2 {
+                    let without = self.state.clone();
+                    output.push(&self.list(condition, input));
+                    output.push(&self.list(body, input));
+                    self.state.join(without);
+                }
+                output
+            }
+            Command::For { variable, words, body, redirects } => {
+                let input = self.redirects(redirects, &[]);
+                let input = input.as_ref().or(stdin);
+                let values = match words {
+                    Some(words) => self.arguments(words),
+                    None => self.state.positional.iter().map(Arg::known).collect(),
+                };
+                let without = self.state.clone();
+                let mut output = Output::default();
+                for value in &values {
+                    self.assign(variable, value.clone());
+                    output.push(&self.list(body, input));
+                }
+                let cwd = without.cwd.clone();
+                self.state.join(without);
+                if self.state.cwd != cwd {
+                    self.state.cwd = None;
+                }
+                output
+            }
+            Command::Case { subject, arms, redirects } => {
+                self.text(subject);
+                let input = self.redirects(redirects, &[]);
+                let input = input.as_ref().or(stdin);
+                let start = self.state.clone();
+                let mut end = start.clone();
+                let mut output = Output::default();
+                for arm in arms {
+                    self.state = start.clone();
+                    output.push(&self.list(arm, input));
+                    end.join(self.state.clone());
+                }
+                self.state = end;
+                output
+            }
+            Command::Function { name, body } => {
+                if is_bomb(name, body, false) {
+                    self.note(
+                        format!("{name}()"),
+                        Hit::deny(
+                            Family::Resources,
+                            "the function starts itself again and again: a fork bomb",
+                            "leave it",
+                        ),
+                    );
+                }
+                let function =
+                    Function { body: Rc::clone(body), program: Rc::clone(&self.program) };
+                Rc::make_mut(&mut self.state.functions).insert(name.clone(), function);
+                Output::default()
+            }
+            Command::Test(words, redirects) => {
+                self.redirects(redirects, &[]);
+                for word in words {
+                    self.text(word);
+                }
+                Output::default()
+            }
+        }
+    }
+
+    /// Tries a command with every combination of the values that its variables may have.
+    fn simple(&mut self, simple: &Simple, stdin: Option<&Output>) -> Output {
+        if !self.state.several {
+            return self.simple_once(simple, stdin);
+        }
+        let outer = std::mem::take(&mut self.choices);
+        let start = self.state.clone();
+        let mut end: Option<State> = None;
+        let mut output = Output::default();
+        for tries in 0.. {
+            let this = self.simple_once(simple, stdin);
+            if tries == 0 {
+                output = this;
+            } else if output != this {
+                output = Output::unknown();
+            }
+            // The last choice that has another value takes it; those after it begin anew.
+            while self.choices.pop_if(|(_, choice, count)| *choice + 1 >= *count).is_some() {}
+            let Some((_, choice, _)) = self.choices.last_mut() else { break };
+            *choice += 1;
+            if tries > MAX_COMBINATIONS {
+                self.too_complicated();
+                break;
+            }
+            let this = std::mem::replace(&mut self.state, start.clone());
+            match &mut end {
+                Some(end) => end.join(this),
+                None => end = Some(this),
+            }
+        }
+        if let Some(end) = end {
+            self.state.join(end);
+        }
+        self.choices = outer;
+        output
+    }
+
+    /// Which of its `count` values the variable has in this try.
+    pub(super) fn choose(&mut self, name: &str, count: usize) -> usize {
+        if count < 2 {
+            return 0;
+        }
+        if let Some((_, choice, _)) = self.choices.iter().find(|(known, ..)| known == name) {
+            return *choice;
+        }
+        self.choices.push((name.to_owned(), 0, count));
+        0
+    }
+
+    fn simple_once(&mut self, simple: &Simple, stdin: Option<&Output>) -> Output {
+        self.fuel = self.fuel.saturating_sub(1);
+        if self.fuel == 0 {
+            self.too_complicated();
+            return Output::unknown();
+        }
+        let argv = self.arguments(&simple.words);
+        let saved = self.state.variables.clone();
+        for assignment in &simple.assignments {
+            self.assignment(assignment, &argv);
+        }
+        let input = self.redirects(&simple.redirects, &argv);
+        let input = input.as_ref().or(stdin);
+        if argv.is_empty() {
+            return match simple.words.is_empty() {
+                true if simple.assignments.is_empty() => input.cloned().unwrap_or_default(),
+                _ => Output::default(),
+            };
+        }
+        let declares = argv.first().is_some_and(|arg| {
+            matches!(arg.text.as_str(), "export" | "declare" | "local" | "readonly" | "typeset")
+        });
+        let output = self.run(&argv, input);
+        if !declares && !simple.assignments.is_empty() {
+            for assignment in &simple.assignments {
+                match saved.get(&assignment.name) {
+                    Some(value) => {
+                        self.state.variables.insert(assignment.name.clone(), value.clone())
+                    }
+                    None => self.state.variables.remove(&assignment.name),
+                };
+            }
+        }
+        output
+    }
+
+    fn assignment(&mut self, assignment: &Assignment, argv: &[Arg]) {
+        let Assignment { name, append, element, value } = assignment;
+        let mut fields = match value {
+            Assigned::Word(word) => vec![self.text(word)],
+            Assigned::Array(words) => self.arguments(words),
+        };
+        if let Some(hit) = super::rules::environment(name, fields.first()) {
+            // An entry of the allow list must name the assignment to allow it.
+            let mut words = vec![Arg::known(format!(
+                "{name}={}",
+                fields.first().map(|arg| arg.text.as_str()).unwrap_or_default()
+            ))];
+            words.extend_from_slice(argv);
+            self.report(&words, hit);
+        }
+        if *append || *element {
+            let known = match self.state.variables.get(name) {
+                Some(Value::Known(all)) if all.len() == 1 => all.first().cloned(),
+                None | Some(Value::Unset) => Some(Rc::from(Vec::new())),
+                _ => None,
+            };
+            let Some(old) = known else {
+                self.set_unknown(name, Origin::Written);
+                return;
+            };
+            let mut old: Vec<Arg> = old.iter().map(Arg::known).collect();
+            if *element || matches!(value, Assigned::Array(_)) {
+                old.append(&mut fields);
+            } else if let (Some(last), Some(more)) = (old.last_mut(), fields.first()) {
+                last.text.push_str(&more.text);
+            } else {
+                old.append(&mut fields);
+            }
+            fields = old;
+        }
+        let origin = fields.iter().map(|field| field.origin).max().unwrap_or_default();
+        if fields.iter().any(Arg::is_hole) && origin != Origin::Written {
+            self.set_unknown(name, origin);
+        } else {
+            self.set(name, fields.into_iter().map(|field| field.text).collect());
+        }
+    }
+
+    pub(super) fn assign(&mut self, name: &str, value: Arg) {
+        if value.is_hole() && value.origin != Origin::Written {
+            self.set_unknown(name, value.origin);
+        } else {
+            self.set(name, vec![value.text]);
+        }
+    }
+
+    pub(super) fn set(&mut self, name: &str, fields: Vec<String>) {
+        if self.state.variables.len() >= MAX_VARIABLES {
+            self.too_complicated();
+            return;
+        }
+        let fields = match fields.iter().map(String::len).sum::<usize>() > MAX_TEXT {
+            true => vec![HOLE.to_string()],
+            false => fields,
+        };
+        self.state.several |= fields.len() > 1;
+        self.state.variables.insert(name.to_owned(), Value::Known(vec![Rc::from(fields)]));
+    }
+
+    pub(super) fn set_unknown(&mut self, name: &str, origin: Origin) {
+        if self.state.variables.len() < MAX_VARIABLES {
+            self.state.variables.insert(name.to_owned(), Value::Unknown(origin));
+        } else {
+            self.too_complicated();
+        }
+    }
+
+    /// Judges where redirections lead, and says what is read by them.
+    fn redirects(&mut self, redirects: &[Redirect], argv: &[Arg]) -> Option<Output> {
+        let mut stdin = None;
+        for redirect in redirects {
+            if let Some(number) = redirect.heredoc {
+                let program = Rc::clone(&self.program);
+                let text = program.heredocs.get(number).map(|word| self.text_of(word));
+                stdin = Some(Output::known(text.unwrap_or_default()));
+                continue;
+            }
+            let target = self.text(&redirect.target);
+            let mut hits = Vec::new();
+            let scene = Scene::new(self.context, self.state.cwd.as_deref(), None);
+            match redirect.op {
+                RedirectOp::HereString => {
+                    stdin = Some(Output { text: target.text + "\n", origin: target.origin });
+                    continue;
+                }
+                RedirectOp::Read => {
+                    hits.extend(scene.reads(&target));
+                    let inner = target.process.clone();
+                    stdin = Some(inner.map_or_else(Output::file, |output| *output));
+                }
+                RedirectOp::Duplicate => {
+                    // `>&2` and `>&-` are no files.
+                    if !target.text.bytes().all(|b| b.is_ascii_digit() || b == b'-') {
+                        hits.extend(scene.writes(&target));
+                    }
+                }
+                RedirectOp::ReadWrite | RedirectOp::Write | RedirectOp::Append => {
+                    hits.extend(scene.writes(&target));
+                }
+                RedirectOp::HereDocument => {}
+            }
+            for hit in hits {
+                let subject = format!("{} > {}", subject(argv), visible(&target.text));
+                self.note(subject.trim_start().to_owned(), hit);
+            }
+        }
+        stdin
+    }
+
+    fn text_of(&mut self, word: &Word) -> String {
+        self.text(word).text
+    }
+}

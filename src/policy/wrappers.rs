@@ -1,0 +1,542 @@
+//! Programs that run other programs: what they run is judged as if it stood there alone.
+
+use super::Family;
+use super::code;
+use super::find;
+use super::rules::{Hit, valued_options};
+use super::value::{Arg, HOLE, Origin, Output};
+use super::walk::Walk;
+use std::path::PathBuf;
+
+/// A program that takes options, then a few operands of its own, then a command.
+struct Wrapper {
+    names: &'static [&'static str],
+    /// Options whose value is the next word.
+    valued: &'static [&'static str],
+    /// How many operands come before the command.
+    operands: usize,
+}
+
+const fn wrapper(
+    names: &'static [&'static str],
+    valued: &'static [&'static str],
+    operands: usize,
+) -> Wrapper {
+    Wrapper { names, valued, operands }
+}
+
+const WRAPPERS: &[Wrapper] = &[
+    wrapper(
+        &["nohup", "setsid", "builtin", "noglob", "nocorrect", "-", "unbuffer", "time", "busybox"],
+        &["-f", "-o"],
+        0,
+    ),
+    wrapper(&["toybox", "torsocks", "proxychains", "proxychains4", "rlwrap", "catchsegv"], &[], 0),
+    wrapper(
+        &["dbus-run-session", "xvfb-run", "caffeinate", "ts", "fakeroot", "eatmydata"],
+        &["-t", "-s", "-n", "-w"],
+        0,
+    ),
+    wrapper(&["command"], &[], 0),
+    wrapper(&["exec"], &["-a"], 0),
+    wrapper(
+        &["sudo"],
+        &["-u", "-g", "-h", "-p", "-C", "-T", "-D", "-R", "-r", "-t", "-U", "--user", "--group"],
+        0,
+    ),
+    wrapper(&["doas"], &["-u", "-C"], 0),
+    wrapper(&["pkexec"], &["--user"], 0),
+    wrapper(&["nice"], &["-n", "--adjustment"], 0),
+    wrapper(&["ionice"], &["-c", "-n", "-p", "--class", "--classdata"], 0),
+    wrapper(&["chrt", "taskset", "setarch", "faketime", "cpulimit"], &["-p", "-l"], 1),
+    wrapper(&["stdbuf"], &["-i", "-o", "-e", "--input", "--output", "--error"], 0),
+    wrapper(&["timeout", "gtimeout"], &["-s", "-k", "--signal", "--kill-after"], 1),
+    wrapper(&["strace", "ltrace", "dtruss"], &["-e", "-o", "-p", "-s", "-u", "-E", "-P", "-S"], 0),
+    wrapper(&["perf"], &["-e", "-o", "-F"], 1),
+    wrapper(&["valgrind", "firejail", "bwrap", "rr"], &[], 0),
+    wrapper(&["chroot"], &[], 1),
+    wrapper(&["unshare", "nsenter"], &["-t", "-S", "-G", "--target"], 0),
+    wrapper(
+        &["systemd-run", "systemd-inhibit"],
+        &["-p", "-u", "--unit", "-E", "--what", "--who", "--why"],
+        0,
+    ),
+    wrapper(&["runuser"], &["-u", "-g", "-G"], 0),
+    wrapper(&["setpriv", "prlimit", "numactl", "chpst", "softlimit"], &["-u", "-m"], 0),
+];
+
+/// `tool subcommand … command`: two words, then options, then a command.
+const RUNNERS: &[(&str, &[&str])] = &[
+    ("uv", &["run"]),
+    ("poetry", &["run"]),
+    ("pipenv", &["run"]),
+    ("pdm", &["run"]),
+    ("hatch", &["run"]),
+    ("bundle", &["exec"]),
+    ("rbenv", &["exec"]),
+    ("pyenv", &["exec"]),
+    ("asdf", &["exec"]),
+    ("mise", &["exec", "x"]),
+    ("npm", &["exec", "x"]),
+    ("pnpm", &["exec", "dlx"]),
+    ("yarn", &["exec", "dlx"]),
+    ("bun", &["x"]),
+    ("conda", &["run"]),
+    ("dotenv", &["run"]),
+    ("op", &["run"]),
+    ("doppler", &["run"]),
+    ("nix", &["develop", "shell"]),
+];
+
+const SHELLS: &[&str] =
+    &["bash", "sh", "dash", "zsh", "ksh", "ash", "mksh", "rbash", "fish", "tcsh", "csh", "pwsh"];
+
+pub(super) fn is_shell(name: &str) -> bool {
+    SHELLS.contains(&name)
+}
+
+impl Walk<'_> {
+    /// What a program that runs others runs; `None` if it is no such program.
+    pub(super) fn wrapper(
+        &mut self,
+        name: &str,
+        argv: &[Arg],
+        stdin: Option<&Output>,
+    ) -> Option<Output> {
+        let args = argv.get(1..).unwrap_or_default();
+        if is_shell(name) {
+            return Some(self.shell(argv, stdin));
+        }
+        if let Some(wrapper) = WRAPPERS.iter().find(|wrapper| wrapper.names.contains(&name)) {
+            if name == "command" && args.first().is_some_and(|a| a.text == "-v" || a.text == "-V") {
+                let found = args.get(1).map(|arg| arg.text.clone()).unwrap_or_default();
+                return Some(Output::known(found));
+            }
+            let mut rest = skip_options(args, wrapper.valued);
+            rest = rest.get(wrapper.operands..).unwrap_or_default();
+            // sudo and doas take assignments, too.
+            while let [first, tail @ ..] = rest
+                && is_assignment(&first.text)
+            {
+                rest = tail;
+            }
+            return Some(self.run(rest, stdin));
+        }
+        if let Some((_, subcommands)) = RUNNERS.iter().find(|(tool, _)| *tool == name)
+            && let Some(at) = args.iter().position(|arg| subcommands.contains(&arg.text.as_str()))
+        {
+            let rest = args.get(at + 1..).unwrap_or_default();
+            if let Some(script) = value_of(rest, &["-c", "--call", "--command"])
+                && name != "nix"
+            {
+                let script = script.clone();
+                return Some(self.copied(|walk| walk.run_text(argv, &script.text, script.origin)));
+            }
+            let valued = [
+                "-p",
+                "--package",
+                "-n",
+                "--name",
+                "--with",
+                "--python",
+                "-f",
+                "-C",
+                "--directory",
+            ];
+            return Some(self.run(skip_options(rest, &valued), stdin));
+        }
+        match name {
+            "npx" | "bunx" | "pnpx" | "uvx" => {
+                if let Some(script) = value_of(args, &["-c", "--call"]).cloned() {
+                    return Some(
+                        self.copied(|walk| walk.run_text(argv, &script.text, script.origin)),
+                    );
+                }
+                let valued = ["-p", "--package", "--from", "--with", "--python"];
+                Some(self.run(skip_options(args, &valued), stdin))
+            }
+            "env" => Some(self.env(args, stdin)),
+            "xargs" => Some(self.xargs(args, stdin)),
+            "parallel" => Some(self.parallel(argv, stdin)),
+            "find" | "gfind" => Some(find::find(self, argv)),
+            "fd" | "fdfind" => Some(find::fd(self, argv)),
+            "watch" | "hyperfine" | "concurrently" | "entr" | "nodemon" => {
+                let valued = ["-n", "--interval", "-w", "-r", "-m", "-M", "--exec", "-p"];
+                let rest = skip_options(args, &valued);
+                // Each may be a word of one command, or a command of its own.
+                if rest.len() > 1 && rest.iter().any(|arg| arg.text.contains(' ')) {
+                    for arg in rest {
+                        self.copied(|walk| walk.run_text(argv, &arg.text, arg.origin));
+                    }
+                } else {
+                    self.run_joined(argv, rest);
+                }
+                Some(Output::unknown())
+            }
+            "script" | "su" | "flock" | "nix-shell" | "vagrant" | "runcon" => {
+                let flags = ["-c", "--command", "--run"];
+                if let Some(script) = value_of(args, &flags).cloned() {
+                    self.copied(|walk| walk.run_text(argv, &script.text, script.origin));
+                } else if name == "flock" {
+                    let rest = skip_options(args, &["-w", "-E", "--timeout"]);
+                    self.run(rest.get(1..).unwrap_or_default(), stdin);
+                }
+                Some(Output::unknown())
+            }
+            "ssh" => {
+                let rest = skip_options(args, valued_options("ssh"));
+                if let Some(command) = rest.get(1..).filter(|command| !command.is_empty()) {
+                    // Elsewhere: no path of this project, and nothing known of where it runs.
+                    self.copied(|walk| {
+                        walk.state.cwd = None;
+                        walk.run_joined(argv, command)
+                    });
+                }
+                Some(Output::of(Origin::Network))
+            }
+            "tmux" | "screen" => {
+                self.terminal(argv);
+                Some(Output::unknown())
+            }
+            "git" => {
+                self.git(argv, stdin);
+                None
+            }
+            _ => {
+                code::look(self, name, argv, stdin);
+                None
+            }
+        }
+    }
+
+    /// Runs words as a shell runs their text.
+    fn run_joined(&mut self, argv: &[Arg], words: &[Arg]) -> Output {
+        let text = words.iter().map(|arg| arg.text.as_str()).collect::<Vec<_>>().join(" ");
+        let origin = words.iter().map(|arg| arg.origin).max().unwrap_or_default();
+        self.copied(|walk| walk.run_text(argv, &text, origin))
+    }
+
+    /// `bash -c …`, `bash FILE`, `… | bash`.
+    fn shell(&mut self, argv: &[Arg], stdin: Option<&Output>) -> Output {
+        let mut rest = argv.get(1..).unwrap_or_default();
+        let mut command = false;
+        let mut reads = false;
+        while let [flag, tail @ ..] = rest {
+            let text = flag.text.as_str();
+            if text == "--" || text == "-" {
+                rest = tail;
+                break;
+            }
+            if !text.starts_with(['-', '+']) {
+                break;
+            }
+            rest = tail;
+            if text.starts_with("--") {
+                if text == "--command" {
+                    command = true;
+                } else if ["--rcfile", "--init-file"].contains(&text) {
+                    rest = tail.get(1..).unwrap_or_default();
+                }
+                continue;
+            }
+            command |= text.contains('c');
+            reads |= text.contains('s');
+            if text.ends_with(['o', 'O']) {
+                rest = rest.get(1..).unwrap_or_default();
+            }
+        }
+        if command {
+            let Some((script, positional)) = rest.split_first() else { return Output::default() };
+            let (text, origin) = (script.text.clone(), script.origin);
+            let mut positional = positional.iter().map(|arg| arg.text.clone());
+            let stdin = stdin.cloned();
+            return self.copied(|walk| {
+                walk.state.zero = positional.next().unwrap_or_else(|| "bash".to_owned());
+                walk.state.positional = positional.collect();
+                // What the script reads is what this reads: `… | sh -c 'sh'`.
+                match stdin {
+                    Some(input) if text.trim() == "sh" || text.trim() == "bash" => {
+                        walk.run_text(argv, &input.text, input.origin)
+                    }
+                    _ => walk.run_text(argv, &text, origin),
+                }
+            });
+        }
+        let file = rest.first().filter(|_| !reads);
+        if let Some(output) = file.and_then(|file| file.process.clone()) {
+            return self.copied(|walk| walk.run_text(argv, &output.text, output.origin));
+        }
+        match (file.map(|file| file.text.as_str()), stdin) {
+            (None | Some("/dev/stdin" | "/proc/self/fd/0"), Some(input)) => {
+                let input = input.clone();
+                // `bash < FILE` is as good as `bash FILE`, of which nothing is known either.
+                if input == Output::file() {
+                    return Output::unknown();
+                }
+                self.copied(|walk| walk.run_text(argv, &input.text, input.origin))
+            }
+            _ => Output::unknown(),
+        }
+    }
+
+    fn env(&mut self, args: &[Arg], stdin: Option<&Output>) -> Output {
+        let mut rest = args;
+        let outer = self.state.cwd.clone();
+        while let [first, tail @ ..] = rest {
+            let text = first.text.as_str();
+            if let Some(script) =
+                text.strip_prefix("-S").or_else(|| text.strip_prefix("--split-string"))
+            {
+                let script = script.trim_start_matches('=').to_owned();
+                let mut words: Vec<Arg> = Vec::new();
+                if !script.is_empty() {
+                    words.push(Arg { text: script, ..first.clone() });
+                }
+                words.extend_from_slice(tail);
+                return self.run_joined(args, &words);
+            }
+            if ["-u", "--unset"].contains(&text) {
+                rest = tail.get(1..).unwrap_or_default();
+            } else if ["-C", "--chdir"].contains(&text) {
+                let place = tail.first().filter(|arg| arg.is_known()).map(|arg| arg.text.clone());
+                self.state.cwd = match (place, &self.state.cwd) {
+                    (Some(place), Some(cwd)) => Some(cwd.join(place)),
+                    _ => None,
+                };
+                rest = tail.get(1..).unwrap_or_default();
+            } else if text.starts_with('-') {
+                rest = tail;
+            } else if let Some((name, value)) = text.split_once('=').filter(|_| is_assignment(text))
+            {
+                let value = Arg { text: value.to_owned(), ..first.clone() };
+                if let Some(hit) = super::rules::environment(name, Some(&value)) {
+                    self.report(args, hit);
+                }
+                rest = tail;
+            } else {
+                break;
+            }
+        }
+        let output = match rest.is_empty() {
+            true => Output::unknown(),
+            false => self.run(rest, stdin),
+        };
+        self.state.cwd = outer;
+        output
+    }
+
+    fn xargs(&mut self, args: &[Arg], stdin: Option<&Output>) -> Output {
+        let valued = [
+            "-I",
+            "-n",
+            "-P",
+            "-L",
+            "-d",
+            "-s",
+            "-E",
+            "-a",
+            "-J",
+            "-R",
+            "--max-args",
+            "--max-procs",
+            "--delimiter",
+            "--replace",
+            "--arg-file",
+            "--max-lines",
+        ];
+        let replace = args.iter().enumerate().find_map(|(at, arg)| {
+            let text = arg.text.as_str();
+            match text {
+                "-I" | "-J" => args.get(at + 1).map(|arg| arg.text.clone()),
+                "-i" | "--replace" => Some("{}".to_owned()),
+                _ => text.strip_prefix("-I").filter(|_| at == 0).map(str::to_owned),
+            }
+        });
+        let mut command = skip_options(args, &valued).to_vec();
+        if command.is_empty() {
+            command.push(Arg::known("echo"));
+        }
+        let items = items_of(stdin);
+        match replace.filter(|replace| !replace.is_empty()) {
+            Some(replace) => {
+                let all: Vec<Arg> = match items.len() {
+                    0..=20 => items,
+                    _ => vec![Arg { text: HOLE.to_string(), ..Arg::default() }],
+                };
+                for item in all {
+                    let command: Vec<Arg> = command
+                        .iter()
+                        .map(|arg| Arg {
+                            text: arg.text.replace(&replace, &item.text),
+                            ..arg.clone()
+                        })
+                        .collect();
+                    self.run(&command, None);
+                }
+            }
+            None => {
+                command.extend(items);
+                self.run(&command, None);
+            }
+        }
+        Output::unknown()
+    }
+
+    fn parallel(&mut self, argv: &[Arg], stdin: Option<&Output>) -> Output {
+        let valued = ["-j", "--jobs", "-I", "-n", "-N", "--timeout", "--delay", "-S", "--retries"];
+        let rest = skip_options(argv.get(1..).unwrap_or_default(), &valued);
+        let end = rest.iter().position(|arg| arg.text.starts_with(":::")).unwrap_or(rest.len());
+        let (command, values) = rest.split_at(end);
+        let values = match values.len() {
+            0 => items_of(stdin),
+            _ => values.get(1..).unwrap_or_default().to_vec(),
+        };
+        let template = command.iter().map(|arg| arg.text.as_str()).collect::<Vec<_>>().join(" ");
+        for value in values.iter().take(20) {
+            let text = if template.is_empty() {
+                value.text.clone()
+            } else if template.contains("{}") {
+                template.replace("{}", &value.text)
+            } else {
+                format!("{template} {}", value.text)
+            };
+            self.copied(|walk| walk.run_text(argv, &text, value.origin));
+        }
+        Output::unknown()
+    }
+
+    /// A terminal multiplexer runs, or types, what it is given.
+    fn terminal(&mut self, argv: &[Arg]) {
+        let args = argv.get(1..).unwrap_or_default();
+        let valued = ["-L", "-S", "-f", "-t", "-s", "-n", "-c", "-x", "-y", "-F", "-e", "-X", "-p"];
+        let rest = skip_options(args, &valued);
+        let runs = [
+            "new-session",
+            "new",
+            "new-window",
+            "neww",
+            "split-window",
+            "splitw",
+            "send-keys",
+            "send",
+            "run-shell",
+            "run",
+            "respawn-pane",
+            "respawn-window",
+            "display-popup",
+            "popup",
+        ];
+        let Some((subcommand, rest)) = rest.split_first() else { return };
+        if runs.contains(&subcommand.text.as_str()) {
+            let mut words = skip_options(rest, &valued).to_vec();
+            while words
+                .pop_if(|arg| ["Enter", "C-m", "KPEnter"].contains(&arg.text.as_str()))
+                .is_some()
+            {}
+            self.run_joined(argv, &words);
+        }
+        // screen -X stuff "command\n"
+        if let Some(at) = args.iter().position(|arg| arg.text == "stuff") {
+            self.run_joined(argv, args.get(at + 1..).unwrap_or_default());
+        }
+    }
+
+    /// The few subcommands of git that run what they are given.
+    fn git(&mut self, argv: &[Arg], stdin: Option<&Output>) {
+        let args = argv.get(1..).unwrap_or_default();
+        let outer: Option<PathBuf> = self.state.cwd.clone();
+        let rest = skip_options(args, valued_options("git"));
+        let words: Vec<&str> = rest.iter().map(|arg| arg.text.as_str()).collect();
+        match words.as_slice() {
+            ["bisect", "run", ..] => {
+                self.run(rest.get(2..).unwrap_or_default(), stdin);
+            }
+            ["submodule", "foreach", ..] => {
+                let command = skip_options(rest.get(2..).unwrap_or_default(), &[]);
+                self.state.cwd = None;
+                self.run_joined(argv, command);
+            }
+            ["rebase", ..] => {
+                for flags in [["-x", "--exec"]] {
+                    if let Some(script) = value_of(rest, &flags).cloned() {
+                        self.copied(|walk| walk.run_text(argv, &script.text, script.origin));
+                    }
+                }
+            }
+            _ => {}
+        }
+        self.state.cwd = outer;
+        for arg in args {
+            // `git -c alias.x='!command' x`
+            if let Some((key, value)) = arg.text.split_once('=')
+                && key.starts_with("alias.")
+                && let Some(script) = value.strip_prefix('!')
+            {
+                let script = script.to_owned();
+                self.copied(|walk| walk.run_text(argv, &script, arg.origin));
+            }
+        }
+    }
+
+    /// Notes that a program was given code in its arguments or on its standard input.
+    pub(super) fn report_code(&mut self, argv: &[Arg], language: &str) {
+        self.report(
+            argv,
+            Hit::warn(
+                Family::Obfuscation,
+                format!("{language} code in a command line is hardly looked into"),
+                "put the code into a file of the project and run that",
+            ),
+        );
+    }
+}
+
+/// The words that xargs would add, one for each thing it reads.
+fn items_of(stdin: Option<&Output>) -> Vec<Arg> {
+    let unknown = || vec![Arg { text: HOLE.to_string(), ..Arg::default() }];
+    let Some(input) = stdin else { return unknown() };
+    if input.text.len() > 10_000 {
+        return unknown();
+    }
+    let items: Vec<Arg> = input
+        .text
+        .split_whitespace()
+        .map(|item| Arg {
+            text: item.trim_matches(['"', '\'', '\0']).to_owned(),
+            origin: input.origin,
+            ..Arg::default()
+        })
+        .collect();
+    items
+}
+
+fn is_assignment(text: &str) -> bool {
+    text.split_once('=').is_some_and(|(name, _)| {
+        !name.is_empty()
+            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+            && !name.starts_with(|c: char| c.is_ascii_digit())
+    })
+}
+
+/// The words behind the options.
+pub(super) fn skip_options<'a>(args: &'a [Arg], valued: &[&str]) -> &'a [Arg] {
+    let mut rest = args;
+    while let [first, tail @ ..] = rest {
+        let text = first.text.as_str();
+        if text == "--" {
+            return tail;
+        }
+        if text == "-" || !text.starts_with('-') {
+            break;
+        }
+        rest = if valued.contains(&text) { tail.get(1..).unwrap_or_default() } else { tail };
+    }
+    rest
+}
+
+/// The value of the first of the flags that is there: `-c X`, `-cX`, `--command X`, `--command=X`.
+pub(super) fn value_of<'a>(args: &'a [Arg], flags: &[&str]) -> Option<&'a Arg> {
+    args.iter().enumerate().find_map(|(at, arg)| {
+        flags.contains(&arg.text.as_str()).then(|| args.get(at + 1)).flatten()
+    })
+}

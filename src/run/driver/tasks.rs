@@ -1,0 +1,50 @@
+//! The driver's part in a task list: looking at it before an agent begins and after it has ended.
+
+use super::Driver;
+use crate::core::event::Event;
+use crate::core::machine::Input;
+use crate::core::tasks::ledger::Review;
+use crate::core::tasks::verdict::{briefing, verdict};
+use crate::run::tasks::TaskGate;
+use crate::run::world::World;
+
+impl<W: World> Driver<'_, W> {
+    /// Tells the next agent what is wrong with the list as it is now.
+    pub(super) fn brief(&mut self) {
+        let first = self.machine.attempt() == 1;
+        let feedback = self.look_at_tasks(first, |gate, review| briefing(review, gate.name()));
+        self.queue.push_back(Input::Briefed { feedback: feedback.unwrap_or_default() });
+    }
+
+    pub(super) fn check_gates(&mut self, claimed: bool, checks_passed: bool) {
+        let verdict = self.look_at_tasks(false, |gate, review| {
+            let verdict = verdict(review, claimed, checks_passed, gate.name());
+            if checks_passed {
+                gate.checks_passed();
+            }
+            verdict
+        });
+        self.queue.push_back(match verdict {
+            Some(verdict) => Input::GatesChecked(verdict),
+            // A gate that cannot be asked must not let anything pass.
+            None => Input::Broken { message: "there is no gate to ask".to_owned() },
+        });
+    }
+
+    /// Looks at the list, tells of it if there is news or it is asked for, and hands it on.
+    fn look_at_tasks<T>(
+        &mut self,
+        tell: bool,
+        judge: impl FnOnce(&mut TaskGate, &Review) -> T,
+    ) -> Option<T> {
+        let gate = self.gate.as_mut()?;
+        let looked = gate.look(self.world);
+        if tell || looked.is_news {
+            self.recorder.record(&gate.progress());
+        }
+        if let Some(message) = looked.warning {
+            self.recorder.record(&Event::Warning { message: message.into() });
+        }
+        Some(judge(gate, &looked.review))
+    }
+}

@@ -1,0 +1,141 @@
+//! The task list of a run as a gate: read from the work tree, judged by what is remembered outside of it.
+
+use std::path::{Path, PathBuf};
+
+use crate::core::event::Event;
+use crate::core::tasks::ledger::{Ledger, Progress, Review};
+use crate::core::tasks::{self, Broken, Problem, TaskList};
+
+use super::spec::TasksSpec;
+use super::world::World;
+
+/// How many problems are told of one by one.
+const MAX_PROBLEMS: usize = 20;
+
+/// What a run knows of its task list.
+#[derive(Debug)]
+pub(super) struct TaskGate {
+    path: PathBuf,
+    name: String,
+    ledger: Ledger,
+    /// The list as it was last seen, if it could be read.
+    list: Option<TaskList>,
+    progress: Progress,
+    problems: Vec<String>,
+    snapshot: Option<Snapshot>,
+}
+
+/// What is remembered, on disk.
+#[derive(Debug)]
+struct Snapshot {
+    path: PathBuf,
+    saved: Vec<u8>,
+}
+
+/// A look at the list.
+#[derive(Debug)]
+pub(super) struct Look {
+    pub(super) review: Review,
+    /// Something is other than at the last look.
+    pub(super) is_news: bool,
+    pub(super) warning: Option<String>,
+}
+
+impl TaskGate {
+    pub(super) fn new(spec: &TasksSpec, run_id: &str) -> TaskGate {
+        let snapshot = spec.snapshots.as_ref().map(|directory| Snapshot {
+            path: directory.join(format!("{run_id}.json")),
+            saved: Vec::new(),
+        });
+        TaskGate {
+            path: spec.path.clone(),
+            name: spec.name.clone(),
+            ledger: Ledger::new(&spec.list),
+            list: Some(spec.list.clone()),
+            progress: Progress::of(&spec.list),
+            problems: Vec::new(),
+            snapshot,
+        }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn look(&mut self, world: &mut impl World) -> Look {
+        let list = read(world, &self.path);
+        let review = self.ledger.review(&list);
+        self.list = list.ok();
+        let problems: Vec<String> = review
+            .findings
+            .iter()
+            .take(MAX_PROBLEMS)
+            .map(|it| format!("{}: {it}", self.name))
+            .collect();
+        let progress = review.progress.clone().unwrap_or_else(|| self.progress.clone());
+        let is_news = progress != self.progress || problems != self.problems;
+        self.progress = progress;
+        self.problems = problems;
+        Look { review, is_news, warning: self.save(world) }
+    }
+
+    /// All checks passed on the work that the list tells of.
+    pub(super) fn checks_passed(&mut self) {
+        if let Some(list) = &self.list {
+            self.ledger.checks_passed(list);
+        }
+    }
+
+    /// How far the work is, by the last look.
+    pub(super) fn progress(&self) -> Event<'static> {
+        let (story, title) = self.progress.next.clone().unzip();
+        Event::Tasks {
+            done: count(self.progress.done),
+            total: count(self.progress.total),
+            story: story.map(Into::into),
+            title: title.map(Into::into),
+            problems: self.problems.clone(),
+        }
+    }
+
+    /// Keeps what is remembered, for whoever has to find a story again that an agent has lost. The run
+    /// itself goes by what it has in memory, so that a full disk is worth a warning, once.
+    fn save(&mut self, world: &mut impl World) -> Option<String> {
+        let snapshot = self.snapshot.as_mut()?;
+        let bytes = serde_json::to_vec_pretty(&self.ledger).ok()?;
+        if bytes == snapshot.saved {
+            return None;
+        }
+        match world.save(&snapshot.path, &bytes) {
+            Ok(()) => {
+                snapshot.saved = bytes;
+                None
+            }
+            Err(err) => {
+                let message = format!(
+                    "what is remembered of {} cannot be kept in {}: {err}",
+                    self.name,
+                    snapshot.path.display()
+                );
+                self.snapshot = None;
+                Some(message)
+            }
+        }
+    }
+}
+
+fn read(world: &mut impl World, path: &Path) -> Result<TaskList, Broken> {
+    let bytes = world.read_tasks(path).map_err(|err| {
+        let message = match err.kind() {
+            std::io::ErrorKind::NotFound => "the file is gone".to_owned(),
+            _ => format!("cannot be read: {err}"),
+        };
+        let problem = Problem { story: None, field: None, message };
+        Broken { problems: vec![problem], torn: false }
+    })?;
+    tasks::parse(&bytes)
+}
+
+fn count(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,129 @@
+//! The file that tells others that a loop works off a task list here: `.ralph-active`.
+//!
+//! It is a sign, not the lock: it can be read by anybody, and whoever needs to be sure asks the lock.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::save::save_atomically;
+
+pub const NAME: &str = ".ralph-active";
+
+/// What the file says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Active {
+    /// When the loop began, as people and programs read it.
+    pub timestamp: String,
+    pub pid: u32,
+    pub max_iterations: u32,
+    /// How the agent is kept in: `direct`, or the sandbox's name.
+    pub mode: String,
+    pub run_id: String,
+}
+
+/// The file while a run lasts. It is removed when this is dropped, unless it is another's by then.
+#[derive(Debug)]
+pub struct Sign {
+    path: PathBuf,
+    active: Active,
+}
+
+impl Sign {
+    /// Puts it up. One that is there is of a run that was cut off, since the lock is ours.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn put_up(root: &Path, active: Active) -> io::Result<Sign> {
+        let path = root.join(NAME);
+        let mut text = serde_json::to_string_pretty(&active)?;
+        text.push('\n');
+        save_atomically(&path, text.as_bytes())?;
+        Ok(Sign { path, active })
+    }
+}
+
+impl Drop for Sign {
+    fn drop(&mut self) {
+        if read(&self.path).is_some_and(|there| there == self.active) {
+            // What stays tells of a process that is gone, which its readers can find out.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn read(path: &Path) -> Option<Active> {
+    serde_json::from_slice(&std::fs::read(path).ok()?).ok()
+}
+
+/// The content of `.gitignore` with the sign in it; `None` if it is there already.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn ignored(root: &Path) -> io::Result<Option<(PathBuf, Vec<u8>)>> {
+    let path = root.join(".gitignore");
+    let mut text = match std::fs::read(&path) {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => Vec::new(),
+        other => other?,
+    };
+    let is_it = |line: &[u8]| {
+        let line = line.trim_ascii();
+        line.strip_prefix(b"/").unwrap_or(line) == NAME.as_bytes()
+    };
+    if text.split(|byte| *byte == b'\n').any(is_it) {
+        return Ok(None);
+    }
+    if !text.is_empty() && !text.ends_with(b"\n") {
+        text.push(b'\n');
+    }
+    text.extend_from_slice(NAME.as_bytes());
+    text.push(b'\n');
+    Ok(Some((path, text)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn active(run: &str) -> Active {
+        Active {
+            timestamp: "2026-11-15T20:27:52Z".into(),
+            pid: 42,
+            max_iterations: 10,
+            mode: "direct".into(),
+            run_id: run.into(),
+        }
+    }
+
+    #[test]
+    fn a_sign_is_taken_down_by_its_owner_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(NAME);
+        let first = Sign::put_up(dir.path(), active("a")).unwrap();
+        let second = Sign::put_up(dir.path(), active("b")).unwrap();
+        drop(first);
+        assert_eq!(read(&path).unwrap().run_id, "b");
+        drop(second);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn it_is_ignored_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let ignore = dir.path().join(".gitignore");
+        for (there, expected) in [
+            (None, Some(".ralph-active\n")),
+            (Some("target"), Some("target\n.ralph-active\n")),
+            (Some("a\r\n/.ralph-active\r\nb"), None),
+            (Some("x.ralph-active\n"), Some("x.ralph-active\n.ralph-active\n")),
+        ] {
+            let _ = std::fs::remove_file(&ignore);
+            if let Some(there) = there {
+                std::fs::write(&ignore, there).unwrap();
+            }
+            let text = ignored(dir.path()).unwrap().map(|(_, text)| text);
+            assert_eq!(text.as_deref(), expected.map(str::as_bytes), "{there:?}");
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! The documents of a task list: what is to be done, what is done, what was learned, what each
+//! iteration is asked.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::core::tasks::{self, edit};
+
+use super::lock;
+use super::save::save_atomically;
+
+/// Where they are unless somebody says otherwise.
+pub const DIRECTORY: &str = "ralph";
+
+pub const PRD: &str = "prd.md";
+pub const TASKS: &str = "tasks.json";
+pub const PROGRESS: &str = "progress.txt";
+pub const PROMPT: &str = "prompt.md";
+
+/// A list of more than this is not read: no list is so long, and a loop must not end for lack of
+/// memory because of something that took its name.
+const MAX_TASKS: u64 = 64 << 20;
+
+/// A file that ends too early may be in the middle of being written: so many looks, so far apart.
+const LOOKS: u32 = 4;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(25);
+
+/// How long somebody else may be changing the list.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The documents of one project.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Documents {
+    root: PathBuf,
+    dir: PathBuf,
+}
+
+impl Documents {
+    /// `dir` is as somebody gave it, from the project's root on.
+    pub fn new(root: &Path, dir: Option<&Path>) -> Documents {
+        let dir = root.join(dir.unwrap_or(Path::new(DIRECTORY)));
+        // `.` and the like would be told to the agent, and compared with.
+        let dir = dir.components().collect();
+        Documents { root: root.to_owned(), dir }
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// The directory as people are told of it: from the project's root on.
+    pub fn shown_dir(&self) -> String {
+        self.dir.strip_prefix(&self.root).unwrap_or(&self.dir).to_string_lossy().into_owned()
+    }
+
+    pub fn shown(&self, name: &str) -> String {
+        format!("{}/{name}", self.shown_dir())
+    }
+
+    /// Reads the task list.
+    ///
+    /// # Errors
+    /// It is not there, or no file.
+    pub fn read_tasks(&self) -> io::Result<Vec<u8>> {
+        read_tasks(&self.path(TASKS))
+    }
+
+    /// Changes the task list, while nobody else does.
+    ///
+    /// # Errors
+    /// What the file system says, and inside of that what `change` says. The file is then as it was.
+    pub fn change_tasks<E>(
+        &self,
+        change: impl FnOnce(&str) -> Result<String, E>,
+    ) -> io::Result<Result<(), E>> {
+        let _lock = lock::hold(&self.dir, PATIENCE)?;
+        let bytes = self.read_tasks()?;
+        let text = String::from_utf8(bytes)
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))?;
+        match change(&text) {
+            Ok(changed) if changed != text => {
+                save_atomically(&self.path(TASKS), changed.as_bytes()).map(Ok)
+            }
+            Ok(_) => Ok(Ok(())),
+            Err(error) => Ok(Err(error)),
+        }
+    }
+}
+
+/// Reads a task list that an agent may be writing at this moment.
+///
+/// # Errors
+/// It is not there, or no file.
+pub fn read_tasks(path: &Path) -> io::Result<Vec<u8>> {
+    until_whole(|| read_file(path, MAX_TASKS))
+}
+
+/// Looks again while what is read ends too early, a few times.
+fn until_whole(mut read: impl FnMut() -> io::Result<Vec<u8>>) -> io::Result<Vec<u8>> {
+    let mut bytes = read()?;
+    for _ in 1..LOOKS {
+        match tasks::parse(&bytes) {
+            Err(broken) if broken.torn => {
+                std::thread::sleep(BETWEEN_LOOKS);
+                bytes = read()?;
+            }
+            _ => break,
+        }
+    }
+    Ok(bytes)
+}
+
+/// Reads a file that is one: nobody waits for the writer of a pipe, or for the end of a device.
+fn read_file(path: &Path, max: u64) -> io::Result<Vec<u8>> {
+    use rustix::fs::{Mode, OFlags};
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let meta = file.metadata()?;
+    if meta.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    if !meta.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+    }
+    if meta.len() > max {
+        return Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("it has {} MB, and more than {} are not read", meta.len() >> 20, max >> 20),
+        ));
+    }
+    let mut bytes = Vec::new();
+    file.take(max).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+const TASKS_TEMPLATE: &str = include_str!("../../plugin/templates/tasks-template.json");
+
+/// The list without the story of the template, if that is all that is in it: it shows what a story
+/// looks like, and is none.
+pub fn without_placeholder(text: &str) -> Option<String> {
+    let stories = |text| edit::value(text)?.get("userStories").cloned();
+    let is_placeholder = stories(text)? == stories(TASKS_TEMPLATE)?;
+    if is_placeholder { edit::set(text, &[("userStories", serde_json::json!([]))]) } else { None }
+}
+
+/// The documents of work that is new.
+#[derive(Debug, Clone, Copy)]
+pub struct Fresh<'a> {
+    /// What the work is called.
+    pub name: &'a str,
+    pub branch: &'a str,
+    /// The day, as people write it.
+    pub date: &'a str,
+}
+
+impl Documents {
+    /// The documents as they are at the beginning, each with its name.
+    pub fn fresh(&self, fresh: Fresh<'_>) -> [(&'static str, String); 4] {
+        let title = fresh.name.split_whitespace().collect::<Vec<_>>().join(" ");
+        // The name comes last: it may hold anything, even what looks like a place for something else.
+        let named = |template: &str| {
+            template.replace("{{DATE}}", fresh.date).replace("{{PROJECT_NAME}}", &title)
+        };
+        let tasks = TASKS_TEMPLATE;
+        let fields = [("project", fresh.name.into()), ("branchName", fresh.branch.into())];
+        [
+            (PRD, named(include_str!("../../plugin/templates/prd-template.md"))),
+            (TASKS, edit::set(tasks, &fields).unwrap_or_else(|| tasks.to_owned())),
+            (PROGRESS, named(include_str!("../../plugin/templates/progress-template.md"))),
+            (PROMPT, self.prompt()),
+        ]
+    }
+
+    /// What each iteration is asked if nobody has written anything else.
+    pub fn prompt(&self) -> String {
+        let prompt = include_str!("../../plugin/templates/prompt.md");
+        prompt.replace("{{RALPH_DIR}}", &self.shown_dir())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fresh_documents_say_what_they_are_of_whatever_the_name() {
+        let documents = Documents::new(Path::new("/p"), Some(Path::new("./work")));
+        let name = "it's \"{{DATE}}\"\n日本 $RALPH_ITERATION";
+        let fresh = documents.fresh(Fresh { name, branch: "ralph/x", date: "2026-11-15" });
+        let text = |wanted| &fresh.iter().find(|(name, _)| *name == wanted).unwrap().1;
+        let title = "it's \"{{DATE}}\" 日本 $RALPH_ITERATION";
+        assert!(text(PRD).starts_with(&format!("# PRD: {title}\n")));
+        assert!(text(PROGRESS).contains(&format!("Started: 2026-11-15\nPRD: {title}\n")));
+        assert!(text(PROMPT).contains("`work/progress.txt`"));
+        let list = edit::value(text(TASKS)).unwrap();
+        assert_eq!((&list["project"], &list["branchName"]), (&name.into(), &"ralph/x".into()));
+        let emptied = without_placeholder(text(TASKS)).unwrap();
+        assert_eq!(without_placeholder(&emptied), None);
+        assert_eq!(tasks::parse(emptied.as_bytes()).unwrap().stories, []);
+        for (name, text) in fresh.iter().filter(|(name, _)| *name != TASKS) {
+            let text = text.replace(title, "");
+            assert!(!text.contains("{{"), "{name} has an empty place");
+        }
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let documents = Documents::new(dir.path(), Some(Path::new(".")));
+        let kind = |documents: &Documents| documents.read_tasks().unwrap_err().kind();
+        assert_eq!(kind(&documents), io::ErrorKind::NotFound);
+        std::fs::create_dir(documents.path(TASKS)).unwrap();
+        assert_eq!(kind(&documents), io::ErrorKind::IsADirectory);
+        std::fs::remove_dir(documents.path(TASKS)).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            documents.path(TASKS),
+            rustix::fs::FileType::Fifo,
+            0o600.into(),
+            0,
+        )
+        .unwrap();
+        assert_eq!(kind(&documents), io::ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn a_list_that_is_still_being_written_is_read_when_it_is_whole() {
+        let looks = |contents: &[&str]| {
+            let mut contents = contents.iter();
+            until_whole(|| Ok(contents.next().unwrap().as_bytes().to_vec())).unwrap()
+        };
+        assert_eq!(looks(&["", "{\"a\": ", "{\"a\": 1}"]), b"{\"a\": 1}");
+        assert_eq!(looks(&["{\"a\" 1}"]), b"{\"a\" 1}", "that does not get better by waiting");
+        // Torn for good: whoever wants to parse it says what is wrong.
+        assert_eq!(looks(&["{", "{", "{", "{"]), b"{");
+    }
+}

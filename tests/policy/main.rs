@@ -1,0 +1,41 @@
+//! The blocklist, held to what it must say of some hundreds of commands, and to what must always be so.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot read its cases has failed")]
+
+mod corpus;
+mod properties;
+
+use std::path::{Path, PathBuf};
+
+use ralph::policy::{AllowList, Context, ToolCall, Verdict, judge, lexical};
+
+/// A world without files: one link, one variable.
+fn resolve(path: &Path) -> Option<PathBuf> {
+    let path = lexical(path)?;
+    Some(match path.strip_prefix("/home/u/proj/out") {
+        Ok(rest) => Path::new("/home/u").join(rest),
+        Err(_) => path,
+    })
+}
+
+fn variable(name: &str) -> Option<String> {
+    (name == "KNOWN").then(|| "build".to_owned())
+}
+
+fn judge_with(allow: &[&str], call: &ToolCall<'_>) -> Verdict {
+    let (allow, bad) = AllowList::parse(allow.iter().copied());
+    assert_eq!(bad, []);
+    let context = Context {
+        project: Path::new("/home/u/proj"),
+        cwd: Path::new("/home/u/proj"),
+        home: Some(Path::new("/home/u")),
+        allow: &allow,
+        resolve: &resolve,
+        variable: &variable,
+    };
+    judge(&context, call)
+}
+
+fn shell(command: &str) -> Verdict {
+    judge_with(&[], &ToolCall::Shell(command))
+}

@@ -1,0 +1,319 @@
+//! Limits, of the service, of the model and of the agent itself, as the real programs tell them.
+//!
+//! Programs try again by themselves before they say anything, some of them for minutes. The service asks
+//! them to be quick about that, or their own settings do. Only qwen heeds neither when its service
+//! refuses a whole request: that takes it 76 seconds, and is in `tests/fixtures`; here it is refused in
+//! the middle of a stream.
+
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+
+use crate::case::{Case, DONE, IMPATIENT, PROMPT};
+use crate::real::RealAgent;
+use crate::support::{Events, Project};
+use crate::{Facts, for_agents};
+
+/// Settings by which an agent does not try again.
+const GEMINI_ONCE: &[(&str, &str)] = &[(
+    ".gemini/settings.json",
+    r#"{"security": {"auth": {"selectedType": "gemini-api-key"}}, "general": {"maxAttempts": 1}}"#,
+)];
+const QWEN_ONCE: &[(&str, &str)] = &[(
+    ".qwen/settings.json",
+    r#"{"memory": {"enableManagedAutoMemory": false}, "model": {"generationConfig": {"maxRetries": 0}}}"#,
+)];
+const CODEX_ONCE: &[&str] = &[
+    "-c",
+    "model_providers.mock.request_max_retries=0",
+    "-c",
+    "model_providers.mock.stream_max_retries=0",
+];
+
+/// What the agent gives up at, and the end of the run with it.
+fn given_up(agent: &'static str, turn: &Value, class: &'static [&'static str]) -> Case {
+    Case {
+        agent,
+        turns: json!([turn]),
+        settings: json!({
+            "retry": {"max": 0}, "rateLimit": {"wait": false}, "resultGraceSeconds": 1,
+        }),
+        flags: if agent == "codex" { CODEX_ONCE } else { &[] },
+        env: if agent == "claude" { IMPATIENT } else { &[] },
+        files: match agent {
+            "gemini" => GEMINI_ONCE,
+            "qwen" => QWEN_ONCE,
+            _ => &[],
+        },
+        classes: class,
+        exit: 4,
+        ..Case::default()
+    }
+}
+
+/// A service that refuses every request with this status, and wants to be asked again at once.
+fn refusal(agent: &str, status: u16, message: &str) -> Value {
+    if agent == "qwen" {
+        return json!({"fail": "sse_error", "code": status, "message": message, "after": 0, "times": -1});
+    }
+    json!({"fail": status, "message": message, "headers": {"retry-after-ms": "20"}, "times": -1})
+}
+
+for_agents!(rate_limited: opencode, gemini, cline, qwen);
+
+/// Those that are told when to ask again have tests of their own, below.
+fn rate_limited(facts: &Facts) {
+    let message = "Too many requests: the rate limit of your key is used up.";
+    let turn = refusal(facts.name, 429, message);
+    let case = Case { says: "rate limit", ..given_up(facts.name, &turn, &["rate_limited"]) };
+    let Some((_, _, events)) = case.check() else { return };
+    assert_eq!(events.last("run_ended")["outcome"], "agent_failed");
+}
+
+for_agents!(overloaded: claude, codex, opencode, gemini, copilot, cline, qwen);
+
+fn overloaded(facts: &Facts) {
+    let status = if facts.name == "claude" { 529 } else { 503 };
+    let turn = refusal(facts.name, status, "Service unavailable");
+    given_up(facts.name, &turn, &["overloaded"]).check();
+}
+
+#[test]
+fn claude_backs_off_when_its_service_has_no_capacity() {
+    let case = Case {
+        agent: "claude",
+        turns: json!([{"fail": 529}, DONE]),
+        env: IMPATIENT,
+        classes: &["overloaded", "answered"],
+        ..Case::default()
+    };
+    case.check();
+}
+
+for_agents!(context_full: claude, codex, opencode, gemini, copilot, cline, qwen);
+
+/// opencode would make a summary of it and try again, for ever.
+fn context_full(facts: &Facts) {
+    let (turn, says) = match facts.name {
+        "claude" => {
+            let message = "prompt is too long: 210000 tokens > 200000 maximum";
+            (json!({"fail": 400, "message": message, "times": -1}), "Prompt is too long")
+        }
+        "gemini" => {
+            let message = "The input token count (1048577) exceeds the maximum number of tokens.";
+            (json!({"fail": 400, "message": message, "times": -1}), "input token count")
+        }
+        "codex" => {
+            let message = "Your input exceeds the context window of this model.";
+            let code = "context_length_exceeded";
+            let turn = json!({"fail": "sse_error", "code": code, "message": message, "times": -1});
+            (turn, "context window")
+        }
+        _ => {
+            let message = "This model's maximum context length is 128000 tokens.";
+            let code = "context_length_exceeded";
+            (json!({"fail": 400, "code": code, "message": message, "times": -1}), "context")
+        }
+    };
+    let case = given_up(facts.name, &turn, &["context_exhausted"]);
+    Case { says, ..case }.check();
+}
+
+/// A summary of the conversation is printed like an answer, and may quote the prompt.
+#[test]
+fn opencodes_summary_of_a_long_conversation_completes_nothing() {
+    let script = |_: &Project| {
+        json!({
+            "turns": [{"sh": "true", "usage": {"in": 199_000, "out": 5}}, "I go on."],
+            "side": format!("A summary: the user wants to be told {DONE}."),
+        })
+    };
+    let Some(real) = RealAgent::new("opencode", script) else { return };
+    real.run(&["-p", PROMPT, "-n", "1"]).run().code(1).stdout_has("context was compacted");
+    let events = real.project.events();
+    assert_eq!(events.find("agent_ended")["class"], "answered");
+    assert_eq!(events.last("run_ended")["outcome"], "limit_reached");
+}
+
+// The others tell it as an empty answer.
+for_agents!(refused_answer: claude, opencode, gemini, copilot);
+
+/// The model, or somebody between it and the agent, declines to answer.
+fn refused_answer(facts: &Facts) {
+    let stop = match facts.name {
+        "claude" => "refusal",
+        "gemini" => "SAFETY",
+        _ => "content_filter",
+    };
+    let turn = json!({"text": "", "stop": stop, "times": -1});
+    let Some((_, _, events)) = given_up(facts.name, &turn, &["failed"]).check() else { return };
+    assert_eq!(events.find("agent_ended")["failure"]["kind"], "refusal");
+}
+
+// gemini does not offer such tools to its model then, and codex does not tell what its own sandbox
+// refused.
+for_agents!(denied_tool: claude, opencode, copilot, cline, qwen);
+
+/// Nobody is there to allow what the agent asks for: that is shown, so that the loop looks no busier
+/// than it is.
+fn denied_tool(facts: &Facts) {
+    let turns = json!([{"text": "I try.", "sh": "touch made"}, "I could not."]);
+    let Some(real) = RealAgent::new(facts.name, |_: &Project| turns) else { return };
+    real.project.settings(&json!({"agent": {"autonomous": false}, "retry": {"max": 0}}));
+    // It asks only if it is told to, and stops when it is denied.
+    let (env, exit) = match facts.name {
+        "opencode" => (r#"{"bash": "ask"}"#, 4),
+        _ => ("{}", 1),
+    };
+    let args = [&["-p", PROMPT, "-n", "1"], facts.args].concat();
+    let output = real.run(&args).env("OPENCODE_PERMISSION", env).run();
+    output.code(exit).stdout_has("Denied").stdout_has("denied: 1");
+    assert_eq!(real.project.events().find("agent_ended")["denied"], 1);
+    assert!(!real.project.path().join("made").exists());
+}
+
+for_agents!(own_turns: claude, gemini, qwen);
+
+/// At a limit of turns that the user gave to the agent itself, the loop goes on.
+fn own_turns(facts: &Facts) {
+    let (flags, file): (&[&str], _) = match facts.name {
+        "claude" => (&["--max-turns", "1"], None),
+        "qwen" => (&["--max-session-turns", "1"], None),
+        _ => (
+            &[],
+            Some(
+                r#"{"security": {"auth": {"selectedType": "gemini-api-key"}}, "model": {"maxSessionTurns": 1}}"#,
+            ),
+        ),
+    };
+    let script = |_: &Project| json!({"sessions": [[{"sh": "true", "times": -1}], [DONE]]});
+    let Some(real) = RealAgent::new(facts.name, script) else { return };
+    if let Some(text) = file {
+        std::fs::write(real.project.home().join(".gemini/settings.json"), text).expect("a file");
+    }
+    let args = [&["-p", PROMPT, "-n", "2"], facts.args].concat();
+    real.run_with(&args, flags).run().code(0).stdout_has("stopped by a limit");
+    assert_eq!(classes(&real.project.events()), ["limited", "answered"]);
+}
+
+#[test]
+fn claude_ends_at_its_own_limit_of_money_and_the_loop_goes_on() {
+    let script = |_: &Project| {
+        let work = json!({"sh": "true", "usage": {"in": 100_000, "out": 1_000}, "times": -1});
+        json!({"sessions": [[work], [{"text": DONE, "usage": {}}]]})
+    };
+    let Some(real) = RealAgent::new("claude", script) else { return };
+    let args = [&["-p", PROMPT, "-n", "2"], Facts::of("claude").args].concat();
+    real.run_with(&args, &["--max-budget-usd", "0.1"]).run().code(0).stdout_has("maximum budget");
+    let events = real.project.events();
+    assert_eq!(classes(&events), ["limited", "answered"]);
+    let cost = events.last("run_ended")["usage"]["cost_usd"].as_f64().expect("a cost");
+    assert!((cost - 0.42).abs() < 1e-9, "{cost}: what it cost until then counts");
+}
+
+fn classes(events: &Events) -> Vec<Value> {
+    events.all("agent_ended").iter().map(|event| event["class"].clone()).collect()
+}
+
+fn in_seconds(seconds: u64) -> u64 {
+    let later = SystemTime::now() + Duration::from_secs(seconds);
+    later.duration_since(SystemTime::UNIX_EPOCH).expect("a time after 1970").as_secs()
+}
+
+/// The wait of a run that was at a limit, in milliseconds since the Unix epoch.
+fn waited_until(events: &Events) -> i64 {
+    let waiting = events.find("waiting");
+    assert_eq!(waiting["reason"], "rate_limit", "{waiting}");
+    waiting["until_ms"].as_i64().expect("a time")
+}
+
+#[test]
+fn claude_waits_for_the_end_of_its_subscriptions_limit() {
+    let resets_at = in_seconds(6);
+    let limited = json!({
+        "fail": 429, "message": "This request would exceed your account's rate limit.",
+        "headers": {
+            "anthropic-ratelimit-unified-status": "rejected",
+            "anthropic-ratelimit-unified-reset": resets_at.to_string(),
+            "anthropic-ratelimit-unified-representative-claim": "five_hour",
+            "anthropic-ratelimit-unified-overage-status": "rejected",
+        },
+    });
+    let case = Case {
+        agent: "claude",
+        turns: json!([limited, DONE]),
+        settings: json!({"retry": {"max": 0}, "agent": {"envExclude": ["ANTHROPIC_API_KEY"]}}),
+        env: &[("CLAUDE_CODE_OAUTH_TOKEN", "sk-ant-oat01-test-token")],
+        classes: &["rate_limited", "answered"],
+        ..Case::default()
+    };
+    let Some((_, _, events)) = case.check() else { return };
+    let until = waited_until(&events);
+    assert!(until >= i64::try_from(resets_at).expect("a time") * 1000, "{until} < {resets_at}");
+}
+
+#[test]
+fn claude_backs_off_when_a_key_is_at_its_limit() {
+    let case = Case {
+        agent: "claude",
+        turns: json!([{"fail": 429}, DONE]),
+        env: IMPATIENT,
+        classes: &["rate_limited", "answered"],
+        ..Case::default()
+    };
+    let Some((_, _, events)) = case.check() else { return };
+    waited_until(&events);
+}
+
+#[test]
+fn codex_waits_when_its_account_is_at_its_limit() {
+    // It tells the minute, so that the reset is often over by then, and a back-off is all there is.
+    let body = json!({"error": {
+        "type": "usage_limit_reached", "message": "The usage limit has been reached",
+        "plan_type": "plus", "resets_at": in_seconds(1), "resets_in_seconds": 1,
+    }});
+    let case = Case {
+        agent: "codex",
+        turns: json!([{"fail": 429, "body": body}, DONE]),
+        classes: &["rate_limited", "answered"],
+        ..Case::default()
+    };
+    let Some((_, _, events)) = case.check() else { return };
+    waited_until(&events);
+}
+
+#[test]
+fn gemini_backs_off_when_its_quota_is_used_up() {
+    let details = json!([{
+        "@type": "type.googleapis.com/google.rpc.QuotaFailure",
+        "violations": [{
+            "quotaMetric": "generativelanguage.googleapis.com/generate_requests",
+            "quotaId": "GenerateRequestsPerDayPerProjectPerModel",
+        }],
+    }]);
+    let body = json!({"error": {
+        "code": 429, "status": "RESOURCE_EXHAUSTED", "details": details,
+        "message": "You exceeded your current quota, please check your plan and billing details.",
+    }});
+    let case = Case {
+        agent: "gemini",
+        turns: json!([{"fail": 429, "body": body}, DONE]),
+        classes: &["rate_limited", "answered"],
+        says: "daily quota",
+        ..Case::default()
+    };
+    let Some((_, _, events)) = case.check() else { return };
+    waited_until(&events);
+}
+
+#[test]
+fn copilot_backs_off_at_a_limit() {
+    let case = Case {
+        agent: "copilot",
+        turns: json!([{"fail": 429, "retry_after": 1, "times": 6}, DONE]),
+        classes: &["rate_limited", "answered"],
+        ..Case::default()
+    };
+    let Some((_, _, events)) = case.check() else { return };
+    waited_until(&events);
+}

@@ -1,0 +1,138 @@
+//! `ralph archive`.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use super::*;
+
+/// A repository with a list of which one of two stories passes, committed.
+fn project() -> Project {
+    let project = Project::git();
+    project.ralph(["new", "Shop"]).run().success();
+    write_list(&project, &list(&[passing("US-001"), open("US-002", &json!({}))]));
+    let progress = project.read("ralph/progress.txt");
+    let (head, tail) = progress.split_once("Started: ").expect("a date");
+    let date = tail.lines().next().expect("a line");
+    project
+        .write("ralph/progress.txt", format!("{head}Started: 2020-01-02{}", &tail[date.len()..]));
+    commit_all(&project);
+    project
+}
+
+fn commit_all(project: &Project) {
+    project.git_command(["add", "-A"]);
+    project.git_command(["commit", "-qm", "before"]);
+}
+
+/// The names of the archives, without their dates.
+fn archives(project: &Project) -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(project.path().join("ralph-archive"))
+        .expect("archives")
+        .map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8"))
+        .map(|name| name[11..].to_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+fn archived(project: &Project, file: &str) -> String {
+    let all = std::fs::read_dir(project.path().join("ralph-archive")).expect("archives");
+    let first = all.map(|entry| entry.expect("an entry").path()).min().expect("an archive");
+    std::fs::read_to_string(first.join(file)).expect("a file of the archive")
+}
+
+#[test]
+fn work_is_set_aside_with_a_summary_and_begins_anew() {
+    let project = project();
+    project.write("ralph/prompt.md", "my own prompt");
+    commit_all(&project);
+    let before = project.read("ralph/tasks.json");
+    project.ralph(["archive"]).run().success().stdout_has("1 of 2 stories complete");
+    assert_eq!(archives(&project), ["shop"]);
+    assert_eq!(archived(&project, "tasks.json"), before);
+    let summary = archived(&project, "summary.md");
+    assert!(summary.contains("Stories: 1 of 2 complete\n- Dates: 2020-01-02 to 20"), "{summary}");
+    assert!(archived(&project, "prd.md").starts_with("# PRD: Shop"));
+    assert!(project.read("ralph/prd.md").starts_with("# PRD: project"));
+    assert_eq!(read_list(&project)["branchName"], "ralph/feature-name");
+    assert_eq!(project.read("ralph/prompt.md"), "my own prompt", "it is the project's");
+    assert_eq!(project.git_command(["status", "--porcelain"]), "");
+}
+
+#[test]
+fn the_commit_holds_the_archive_and_the_reset_and_nothing_else() {
+    let project = project();
+    project.write("staged", "1").write("new", "1").write("ralph/mine.md", "1");
+    project.git_command(["add", "staged"]);
+    project.write("staged", "2");
+    project.ralph(["archive", "--label", "First *"]).run().success();
+    let files = project.git_command(["show", "--name-only", "--format=", "HEAD"]);
+    for file in files.lines() {
+        let ours = ["ralph/prd.md", "ralph/tasks.json", "ralph/progress.txt"].contains(&file);
+        assert!(ours || file.starts_with("ralph-archive/"), "{files}");
+    }
+    assert_eq!(files.lines().count(), 7);
+    assert_eq!(
+        project.git_command(["status", "--porcelain"]),
+        "AM staged\n?? new\n?? ralph/mine.md\n"
+    );
+    assert_eq!(project.git_command(["show", ":staged"]), "1");
+}
+
+#[test]
+fn archives_of_one_day_and_label_stand_side_by_side() {
+    let project = project();
+    for _ in 0..3 {
+        project.ralph(["archive", "--label", "../a/b"]).run().success();
+    }
+    assert_eq!(archives(&project), ["a-b", "a-b-2", "a-b-3"]);
+}
+
+#[test]
+fn without_a_repository_the_archive_is_made_all_the_same() {
+    let project = Project::new();
+    project.ralph(["new", "Shop"]).run().success();
+    project.ralph(["archive"]).run().success().stdout_has("not a git repository");
+    assert_eq!(archives(&project), ["Shop"]);
+}
+
+#[test]
+fn the_first_commit_of_a_repository_may_be_an_archive() {
+    let project = Project::git();
+    project.ralph(["new", "Shop"]).run().success();
+    project.ralph(["archive"]).run().success().stdout_has("Committed as");
+}
+
+#[test]
+fn what_git_ignores_is_archived_and_not_committed() {
+    let project = Project::git();
+    project.ralph(["new", "Shop"]).run().success();
+    project.write(".gitignore", "ralph*\n");
+    commit_all(&project);
+    project.ralph(["archive"]).run().success().stdout_has("git ignores these files");
+}
+
+#[test]
+fn a_list_that_nobody_can_read_is_archived_as_it_is() {
+    let project = project();
+    project.write("ralph/tasks.json", "{ broken");
+    project.ralph(["archive"]).run().success();
+    assert_eq!(archived(&project, "tasks.json"), "{ broken");
+    assert!(archived(&project, "summary.md").contains("could not be read"));
+}
+
+#[test]
+fn a_commit_that_is_refused_loses_nothing_and_is_told() {
+    let project = project();
+    let hook = project.path().join(".git/hooks/pre-commit");
+    project.write(".git/hooks/pre-commit", "#!/bin/sh\necho not on my watch >&2\nexit 1\n");
+    std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).expect("the hook");
+    project.ralph(["archive"]).run().code(5).stderr_has("not on my watch").stderr_has("commit it");
+    assert_eq!(archives(&project), ["shop"]);
+}
+
+#[test]
+fn nothing_to_archive_is_said() {
+    let project = Project::git();
+    project.ralph(["archive"]).run().code(2).stderr_has("there is nothing to archive in ralph/");
+    assert!(!project.has("ralph-archive"));
+}

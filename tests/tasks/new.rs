@@ -1,0 +1,115 @@
+//! `ralph new`.
+
+use super::*;
+
+const DOCUMENTS: [&str; 4] =
+    ["ralph/prd.md", "ralph/tasks.json", "ralph/progress.txt", "ralph/prompt.md"];
+
+#[test]
+fn the_documents_are_written_and_next_steps_are_told() {
+    let project = Project::new();
+    project.ralph(["new", "Password reset"]).run().success().stdout_has("Next:");
+    let list = read_list(&project);
+    assert_eq!(list["project"], "Password reset");
+    assert_eq!(list["branchName"], "ralph/Password-reset");
+    assert!(project.read("ralph/prd.md").starts_with("# PRD: Password reset\n"));
+    assert!(project.read("ralph/progress.txt").contains("PRD: Password reset\n"));
+    assert!(project.read("ralph/prompt.md").contains("<promise>COMPLETE</promise>"));
+    assert_eq!(project.read(".gitignore"), ".ralph-active\n");
+}
+
+#[test]
+fn sections_tiers_steps_and_rules_are_all_there() {
+    let project = Project::new();
+    project.ralph(["new"]).run().success();
+    let prd = project.read("ralph/prd.md");
+    for section in [
+        "1. Summary",
+        "2. Problem Statement",
+        "3. Goals",
+        "4. Non-Goals",
+        "5. Background & Context",
+        "6. Technical Design",
+        "6a. Database Changes",
+        "6b. API Contracts",
+        "6c. Core Logic Changes",
+        "6d. Frontend Changes",
+        "6e. Infrastructure / Config Changes",
+        "7. Constraints",
+        "8. Edge Cases & Error Handling",
+        "9. Risks & Mitigations",
+        "10. Open Questions",
+    ] {
+        assert!(prd.contains(&format!("# {section}\n")), "{section}");
+    }
+    let prompt = project.read("ralph/prompt.md");
+    for step in ["Orient", "Select & Right-Size", "Implement", "Document Progress"] {
+        assert!(prompt.contains(step), "{step}");
+    }
+    for step in ["Step 5: Consider Memory Updates", "Step 6: Commit & Signal", "Hard rules"] {
+        assert!(prompt.contains(step), "{step}");
+    }
+    for variable in ["$RALPH_ITERATION ", "$RALPH_MAX_ITERATIONS"] {
+        assert!(prompt.contains(variable), "{variable}");
+    }
+}
+
+#[test]
+fn any_name_will_do_and_git_takes_its_branch() {
+    for name in [
+        "feature-name",
+        "a/b",
+        "it's \"quoted\" $(touch pwned) `x`",
+        "größe 日本 🚀",
+        "-- --force",
+        "..",
+        "line\nbreak",
+        "{{DATE}} {{PROJECT_NAME}}",
+        &"long ".repeat(100),
+    ] {
+        let project = Project::git();
+        project.ralph(["new", "--", name]).run().success();
+        let list = read_list(&project);
+        assert_eq!(list["project"], name.trim());
+        let branch = list["branchName"].as_str().expect("a branch").to_owned();
+        project.git_command(["check-ref-format", "--branch", &branch]);
+        assert!(!project.has("pwned"));
+    }
+    let project = Project::new();
+    project.ralph(["new", " "]).run().code(2).stderr_has("the name is empty");
+    assert!(!project.has("ralph"));
+}
+
+#[test]
+fn what_is_there_is_not_overwritten_unless_forced() {
+    let project = Project::new();
+    project.write("ralph/prd.md", "mine");
+    project.ralph(["new"]).run().code(2).stderr_has("ralph/prd.md is there already");
+    assert_eq!(project.read("ralph/prd.md"), "mine");
+    for document in &DOCUMENTS[1..] {
+        assert!(!project.has(document), "all or nothing: {document}");
+    }
+    project.ralph(["new", "--force"]).run().success();
+    assert!(project.read("ralph/prd.md").starts_with("# PRD: project\n"));
+}
+
+#[test]
+fn a_write_that_fails_leaves_nothing() {
+    let project = Project::new();
+    // The last thing to be written is in the way of itself.
+    project.write(".gitignore/full", "");
+    project.ralph(["new"]).run().code(2).stderr_has(".gitignore");
+    assert!(!project.has("ralph"));
+    let project = Project::new();
+    project.write("ralph", "a file");
+    project.ralph(["new"]).run().code(2).stderr_has("nothing was written");
+}
+
+#[test]
+fn the_directory_may_be_another_one() {
+    let project = Project::awkward();
+    project.ralph(["new", "--ralph-dir", "loops/one", "One"]).run().success();
+    assert!(project.read("loops/one/prompt.md").contains("`loops/one/progress.txt`"));
+    project.ralph(["tasks", "--ralph-dir", "loops/one"]).run().success();
+    project.ralph(["tasks"]).run().code(2).stderr_has("there is no task list: ralph/tasks.json");
+}

@@ -1,0 +1,183 @@
+//! `ralph tasks`.
+
+use std::time::Instant;
+
+use super::*;
+
+#[test]
+fn the_list_says_what_passes_what_is_next_and_what_waits() {
+    let project = Project::new();
+    write_list(
+        &project,
+        &list(&[
+            passing("US-001"),
+            open("US-002", &json!({"priority": 5})),
+            open("US-003", &json!({"dependsOn": ["US-002"]})),
+            open("US-004", &json!({"priority": 9})),
+        ]),
+    );
+    project.ralph(["tasks"]).run().success().stdout_is(
+        "Shop: 1 of 4 stories pass (ralph/tasks.json)\n\n  \
+         US-001  passes            Title of US-001\n\
+         > US-002  next              Title of US-002\n  \
+         US-003  waits for US-002  Title of US-003\n  \
+         US-004  ready             Title of US-004\n",
+    );
+    let rows = project.ralph(["tasks", "list", "--format", "json"]).run().json_lines().0;
+    let states: Vec<_> = rows.iter().map(|row| row["state"].as_str().unwrap_or("?")).collect();
+    assert_eq!(states, ["passes", "next", "waits", "ready"]);
+    assert_eq!(rows[2]["waitsFor"], json!(["US-002"]));
+    let next = project.ralph(["tasks", "next", "--format", "json"]).run();
+    assert_eq!(next.success().json_lines().0[0]["id"], "US-002");
+    project.ralph(["tasks", "show", "US-003"]).run().success().stdout_has("depends on US-002");
+    project.ralph(["tasks", "show", "US-03"]).run().code(2).stderr_has("there is US-003");
+}
+
+#[test]
+fn nothing_is_next_when_all_pass() {
+    let project = Project::new();
+    write_list(&project, &list(&[passing("a")]));
+    project.ralph(["tasks", "next"]).run().success().stdout_is("every story passes\n");
+    project.ralph(["tasks", "next", "--format", "json"]).run().success().stdout_is("");
+}
+
+#[test]
+fn a_list_begins_with_its_first_story() {
+    let project = Project::new();
+    project.ralph(["new"]).run().success();
+    project.ralph(["tasks"]).run().success().stdout_has("no stories in ralph/tasks.json yet");
+    let add = ["tasks", "add", "Reset by mail", "--criterion", "A mail is sent"];
+    project.ralph(add).run().success().stdout_is("added US-001\n");
+    let add = ["tasks", "add", "Expiry", "--criterion", "a", "--criterion", "b", "--depends-on"];
+    project.ralph(add).arg("US-001").run().success().stdout_is("added US-002\n");
+    let stories = read_list(&project)["userStories"].clone();
+    assert_eq!(stories.as_array().map(Vec::len), Some(2));
+    assert_eq!(stories[0]["title"], "Reset by mail");
+    assert_eq!(stories[1]["acceptanceCriteria"], json!(["a", "b"]));
+    assert_eq!(stories[1]["dependsOn"], json!(["US-001"]));
+    assert_eq!(stories[1]["priority"], 2);
+}
+
+#[test]
+fn a_change_changes_one_thing() {
+    let project = Project::new();
+    let text = "{\r\n\t\"project\": \"p\", \"branchName\": \"b\", \"description\": \"d\",\r\n\t\"mine\": 1.50,\r\n\t\
+                \"userStories\": [{\"zeta\": 1, \"id\": \"a\", \"title\": \"t\", \"passes\": false, \
+                \"priority\": 1, \"acceptanceCriteria\": [\"x\"], \"notes\": \"\"}]\r\n}";
+    project.write("ralph/tasks.json", text);
+    let set = ["tasks", "set", "a", "--passes", "--notes", "Done: \"all\" of it\n日本"];
+    project.ralph(set).run().success();
+    let expected = text
+        .replace("\"passes\": false", "\"passes\": true")
+        .replace("\"notes\": \"\"", "\"notes\": \"Done: \\\"all\\\" of it\\n日本\"");
+    assert_eq!(project.read("ralph/tasks.json"), expected);
+    project.ralph(["tasks", "set", "a", "--passes=false", "--add-note", "no"]).run().success();
+    let story = read_list(&project)["userStories"][0].clone();
+    assert_eq!(story["passes"], false);
+    assert_eq!(story["notes"], "Done: \"all\" of it\n日本\nno");
+}
+
+#[test]
+fn a_change_that_would_break_the_list_is_refused() {
+    let project = Project::new();
+    write_list(&project, &list(&[open("a", &json!({})), open("b", &json!({"dependsOn": ["a"]}))]));
+    let before = project.read("ralph/tasks.json");
+    let cases: [(&[&str], &str); 7] = [
+        (&["set", "a", "--passes"], "a: notes: is empty, though passes is true"),
+        (&["set", "a", "--depends-on", "b"], "a: dependsOn: goes in a circle: a -> b -> a"),
+        (
+            &["set", "a", "--depends-on", "z"],
+            "a: dependsOn: names \"z\", and there is no such story",
+        ),
+        (&["set", "a"], "there is nothing to change"),
+        (&["set", "z", "--passes"], "there is no story \"z\""),
+        (&["add", "t", "--criterion", "c", "--id", "a"], "userStories[2]: id: is \"a\""),
+        (&["add", " ", "--criterion", "c"], "the title is empty"),
+    ];
+    for (args, message) in cases {
+        project.ralph(["tasks"]).args(args).run().code(2).stderr_has(message);
+        assert_eq!(project.read("ralph/tasks.json"), before);
+    }
+}
+
+#[test]
+fn whatever_the_file_is_the_answer_names_what_is_wrong() {
+    let mut wrong_type = list(&[open("US-7", &json!({"passes": "yes"}))]);
+    wrong_type["verifyCommands"] = json!({});
+    let cases = [
+        (String::new(), "ralph/tasks.json: is empty"),
+        ("{\"project\": ".into(), "ralph/tasks.json: is not valid JSON: EOF"),
+        ("[]".into(), "must be an object, not an array"),
+        (list(&[json!(3)]).to_string(), "userStories[0]: must be an object, not 3"),
+        (wrong_type.to_string(), "US-7: passes: must be true or false, not the string \"yes\""),
+        (
+            list(&[open("a", &json!({})), open("a", &json!({}))]).to_string(),
+            "userStories[1]: id: is \"a\", as that of userStories[0]",
+        ),
+        (
+            list(&[
+                open("a", &json!({"dependsOn": ["b"]})),
+                open("b", &json!({"dependsOn": ["a"]})),
+            ])
+            .to_string(),
+            "a: dependsOn: goes in a circle: a -> b -> a",
+        ),
+        (
+            list(&[open("a", &json!({"dependsOn": ["gone"]}))]).to_string(),
+            "a: dependsOn: names \"gone\", and there is no such story",
+        ),
+        ("[".repeat(100_000), "is not valid JSON: recursion limit"),
+    ];
+    let project = Project::new();
+    for (text, message) in cases {
+        project.write("ralph/tasks.json", &text);
+        for command in ["list", "next"] {
+            project.ralph(["tasks", command]).run().code(2).stderr_has(message);
+        }
+    }
+    project.write("ralph/tasks.json", b"\xff\xfe\0");
+    project.ralph(["tasks"]).run().code(2).stderr_has("is not valid JSON");
+    std::fs::remove_file(project.path().join("ralph/tasks.json")).expect("the list");
+    project.ralph(["tasks"]).run().code(2).stderr_has("there is no task list: ralph/tasks.json");
+    project.command("mkfifo").arg("ralph/tasks.json").status().expect("mkfifo");
+    project.ralph(["tasks"]).run().code(2).stderr_has("it is not a regular file");
+}
+
+#[test]
+fn two_who_change_the_list_at_once_lose_nothing() {
+    let project = Project::new();
+    write_list(&project, &list(&[]));
+    let running: Vec<_> = (0..12)
+        .map(|n| {
+            let title = format!("Story {n}");
+            project.ralph(["tasks", "add", &title, "--criterion", "c"]).start()
+        })
+        .collect();
+    for ralph in running {
+        ralph.wait().success();
+    }
+    let stories = read_list(&project)["userStories"].clone();
+    let ids: std::collections::BTreeSet<_> =
+        stories.as_array().expect("stories").iter().map(|story| story["id"].as_str()).collect();
+    assert_eq!(ids.len(), 12, "{stories:#}");
+}
+
+#[test]
+fn ten_thousand_stories_are_no_trouble() {
+    let project = Project::new();
+    let id = |n: usize| format!("US-{n:05}");
+    let stories: Vec<Value> = (0..10_000)
+        .map(|n| match n {
+            0 => open(&id(0), &json!({})),
+            n => open(&id(n), &json!({"dependsOn": [id(n - 1)]})),
+        })
+        .collect();
+    write_list(&project, &list(&stories));
+    let start = Instant::now();
+    let output = project.ralph(["tasks"]).run();
+    assert_eq!(output.success().stdout.lines().count(), 10_002);
+    project.ralph(["tasks", "set", &id(0), "--passes", "--notes", "n"]).run().success();
+    project.ralph(["tasks", "next"]).run().success().stdout_has(&id(1));
+    // A few hundred milliseconds even unoptimized; anything quadratic takes minutes.
+    assert!(start.elapsed().as_secs() < 30, "{:?}", start.elapsed());
+}

@@ -1,0 +1,374 @@
+//! `ralph work`.
+
+use rustix::process::Signal;
+
+use super::support::{Ralph, wait_until};
+use super::*;
+
+const PROMISE: &str = "<promise>COMPLETE</promise>";
+
+/// `ralph work ARGS -- robot`, where `robot` does what `sessions` say, one after the other.
+fn work(project: &Project, args: &[&str], sessions: &[Value]) -> Ralph {
+    let recorded: Vec<Value> = sessions
+        .iter()
+        .map(|steps| {
+            let steps = steps.as_array().expect("steps").iter().cloned();
+            std::iter::once(project.record()).chain(steps).collect()
+        })
+        .collect();
+    project.agent_named("robot", &json!({"sessions": recorded}));
+    // The scripted agent's own files are outside of the project, where a sandbox would hide them.
+    project.ralph(["work", "--no-sandbox"]).args(args).args(["--", "robot"])
+}
+
+/// A project with these stories, and settings that make nobody wait.
+fn project_with(stories: &[Value]) -> Project {
+    let project = Project::new();
+    project.settings(&json!({"retry": {"backoffSeconds": 0}}));
+    project.write("ralph/prompt.md", "Iteration $RALPH_ITERATION of ${RALPH_MAX_ITERATIONS}.");
+    write_list(&project, &list(stories));
+    project
+}
+
+/// The step that leaves this list behind.
+fn leave(stories: &[Value]) -> Value {
+    leave_text(&format!("{:#}\n", list(stories)))
+}
+
+fn leave_text(text: &str) -> Value {
+    json!({"write": {"path": "ralph/tasks.json", "text": text}})
+}
+
+fn say(text: &str) -> Value {
+    json!({"print": text})
+}
+
+/// What the agent was asked, each time.
+fn prompts(project: &Project) -> Vec<String> {
+    let text = |record: &Value| record["prompt"].as_str().unwrap_or_default().to_owned();
+    project.recorded().iter().map(text).collect()
+}
+
+#[test]
+fn stories_are_worked_off_until_all_pass() {
+    let (a, b) = (open("a", &json!({})), open("b", &json!({"dependsOn": ["a"]})));
+    let project = project_with(&[a, b.clone()]);
+    let sessions = [
+        json!([leave(&[passing("a"), b]), say("a is done")]),
+        json!([leave(&[passing("a"), passing("b")]), say(PROMISE)]),
+    ];
+    work(&project, &["-n", "5"], &sessions)
+        .run()
+        .success()
+        .stdout_has("Stories: 0 of 2 pass, next a: Title of a")
+        .stdout_has("Stories: 1 of 2 pass, next b: Title of b")
+        .stdout_has("Stories: 2 of 2 pass\n");
+    assert_eq!(prompts(&project), ["Iteration 1 of 5.", "Iteration 2 of 5."]);
+    let events = project.events();
+    assert_eq!(events.find("run_started")["command"], "work");
+    let progress: Vec<_> = events.all("tasks").iter().map(|event| event["done"].clone()).collect();
+    assert_eq!(progress, [0, 1, 1, 2]);
+    assert!(!project.has(".ralph-active"));
+}
+
+#[test]
+fn an_agent_that_forgets_to_say_so_is_done_all_the_same() {
+    let project = project_with(&[open("a", &json!({}))]);
+    work(&project, &[], &[json!([leave(&[passing("a")]), say("ok")])]).run().success();
+    assert_eq!(project.events().all("iteration_started").len(), 1);
+}
+
+#[test]
+fn a_promise_is_not_believed_while_a_story_is_open() {
+    let project = project_with(&[open("a", &json!({})), passing("b")]);
+    work(&project, &["-n", "2"], &[json!([say(PROMISE)])])
+        .run()
+        .code(1)
+        .stdout_has("Not complete: 1 of 2 stories does not pass yet: a");
+    let prompts = prompts(&project);
+    assert!(
+        prompts[1].contains("You said that the work is complete, but 1 of 2 stories does not pass"),
+        "{prompts:?}"
+    );
+}
+
+#[test]
+fn a_list_without_stories_is_not_complete() {
+    let project = project_with(&[]);
+    work(&project, &["-n", "2"], &[json!([say(PROMISE)])])
+        .run()
+        .code(1)
+        .stdout_has("ralph/tasks.json has no stories");
+    let sessions = [json!([leave(&[passing("new")]), say("made one, and did it")])];
+    work(&project, &["-n", "2"], &sessions).run().success();
+}
+
+#[test]
+fn a_story_that_vanishes_is_asked_for_and_given_back() {
+    let lost = open("b", &json!({"mine": "kept"}));
+    let project = project_with(&[open("a", &json!({})), lost.clone()]);
+    let sessions = [
+        json!([leave(&[passing("a")]), say(PROMISE)]),
+        json!([say("what was that?")]),
+        json!([leave(&[passing("a"), passing("b")]), say(PROMISE)]),
+    ];
+    work(&project, &["-n", "5"], &sessions)
+        .run()
+        .success()
+        .stderr_has("b (Title of b) is gone, and no story replaces it");
+    let prompts = prompts(&project);
+    assert!(!prompts[0].contains("gone"), "{prompts:?}");
+    for prompt in &prompts[1..] {
+        assert!(prompt.contains("The story b (Title of b) is gone"), "{prompts:?}");
+        assert!(prompt.contains("\"mine\": \"kept\""), "{prompts:?}");
+    }
+    assert_eq!(prompts.len(), 3);
+    // What was there is kept where the agent does not work.
+    let run = project.newest_run();
+    let name = run.file_name().expect("a name").to_str().expect("UTF-8");
+    let snapshot = project.home().join(format!(".ralph/tasks/{name}.json"));
+    let snapshot: Value =
+        serde_json::from_slice(&std::fs::read(snapshot).expect("a snapshot")).expect("JSON");
+    assert_eq!(snapshot["stories"]["b"]["id"], "b");
+}
+
+#[test]
+fn a_story_that_is_split_may_go() {
+    let project = project_with(&[open("a", &json!({}))]);
+    let mut parts = [passing("a1"), passing("a2")];
+    for part in &mut parts {
+        part["replaces"] = json!(["a"]);
+    }
+    work(&project, &["-n", "2"], &[json!([leave(&parts), say(PROMISE)])]).run().success();
+}
+
+#[test]
+fn a_story_that_passes_without_notes_does_not_count() {
+    let project = project_with(&[open("a", &json!({}))]);
+    let undocumented = open("a", &json!({"passes": true, "notes": " "}));
+    let sessions = [
+        json!([leave(&[undocumented]), say(PROMISE)]),
+        json!([leave(&[passing("a")]), say(PROMISE)]),
+    ];
+    work(&project, &[], &sessions)
+        .run()
+        .success()
+        .stdout_has("Not complete: ralph/tasks.json: a: notes: is empty, though passes is true");
+    assert!(prompts(&project)[1].contains("a: notes: is empty"), "{:?}", prompts(&project));
+}
+
+#[test]
+fn a_broken_list_is_feedback_and_not_the_end() {
+    let wrong = list(&[open("a", &json!({"passes": "yes"})), json!(3)]).to_string();
+    let twice = list(&[open("a", &json!({})), open("a", &json!({}))]).to_string();
+    let many: Vec<Value> = (0..1_000).map(|n| json!(n)).collect();
+    let cases = [
+        ("half-written", leave_text("{\"project\": \"Shop\", \"userSt"), "is not valid JSON: EOF"),
+        ("empty", leave_text(""), "is empty"),
+        ("removed", json!({"shell": "rm ralph/tasks.json"}), "the file is gone"),
+        (
+            "a directory",
+            json!({"shell": "rm ralph/tasks.json; mkdir ralph/tasks.json"}),
+            "directory",
+        ),
+        (
+            "a pipe",
+            json!({"shell": "rm ralph/tasks.json; mkfifo ralph/tasks.json"}),
+            "regular file",
+        ),
+        ("another type", leave_text("[]"), "must be an object, not an array"),
+        ("wrong types", leave_text(&wrong), "a: passes: must be true or false"),
+        ("one id twice", leave_text(&twice), "userStories[1]: id: is \"a\""),
+        ("no objects", leave_text(&list(&many).to_string()), "and 990 more of this kind"),
+    ];
+    for (what, break_it, told) in cases {
+        let project = project_with(&[open("a", &json!({}))]);
+        let mend = json!({"shell": "rm -rf ralph/tasks.json"});
+        let sessions =
+            [json!([break_it, say(PROMISE)]), json!([mend, leave(&[passing("a")]), say(PROMISE)])];
+        work(&project, &[], &sessions).run().success();
+        let prompts = prompts(&project);
+        assert!(prompts[1].contains("put ralph/tasks.json right"), "{what}: {prompts:?}");
+        assert!(prompts[1].contains(told), "{what}: {prompts:?}");
+        assert!(prompts[1].len() < 3_000, "{what}");
+    }
+}
+
+#[test]
+fn a_failed_attempt_that_broke_the_list_is_told_to_the_next() {
+    let project = project_with(&[open("a", &json!({}))]);
+    let sessions = [
+        json!([leave_text("{"), say("oh no"), {"exit": 1}]),
+        json!([leave(&[passing("a")]), say(PROMISE)]),
+    ];
+    work(&project, &[], &sessions).run().success();
+    assert!(prompts(&project)[1].contains("is not valid JSON"), "{:?}", prompts(&project));
+    assert_eq!(project.events().all("iteration_started").len(), 1, "an attempt, not an iteration");
+}
+
+#[test]
+fn verify_commands_are_those_of_the_start_and_must_pass() {
+    let project = project_with(&[]);
+    let mut start = list(&[open("a", &json!({}))]);
+    start["verifyCommands"] = json!(["test -e made"]);
+    write_list(&project, &start);
+    let mut cheated = list(&[passing("a")]);
+    cheated["verifyCommands"] = json!(["true"]);
+    let sessions = [
+        json!([leave_text(&cheated.to_string()), say(PROMISE)]),
+        json!([{"shell": "touch made"}, say("made it")]),
+    ];
+    work(&project, &["-n", "3"], &sessions).run().success();
+    let prompt = &prompts(&project)[1];
+    assert!(prompt.contains("Guardrail \"test -e made\" failed with exit code 1."), "{prompt}");
+    assert!(
+        prompt.contains("a was marked as passing in ralph/tasks.json while a check fails"),
+        "{prompt}"
+    );
+    assert!(prompt.contains("\"verifyCommands\" was changed, which has no effect"), "{prompt}");
+    assert_eq!(project.events().all("iteration_started").len(), 2);
+}
+
+#[test]
+fn empty_answers_are_tried_again_three_times() {
+    let project = project_with(&[open("a", &json!({}))]);
+    work(&project, &[], &[json!([])]).run().code(4).stdout_has("the agent said nothing");
+    assert_eq!(prompts(&project).len(), 4);
+    let sessions = [json!([]), json!([]), json!([leave(&[passing("a")]), say("there")])];
+    work(&project, &[], &sessions).run().success();
+}
+
+#[test]
+fn a_list_that_is_wrong_at_the_start_is_an_error() {
+    let cases = [
+        (list(&[open("a", &json!({"passes": true}))]), "a: notes: is empty, though passes is true"),
+        (list(&[open("a", &json!({"dependsOn": ["a"]}))]), "a: dependsOn: names the story itself"),
+        (list(&[open("a", &json!({"acceptanceCriteria": []}))]), "must have at least one entry"),
+    ];
+    let project = project_with(&[]);
+    for (list, message) in cases {
+        write_list(&project, &list);
+        work(&project, &[], &[json!([])]).run().code(2).stderr_has(message);
+    }
+    std::fs::remove_dir_all(project.path().join("ralph")).expect("the documents");
+    work(&project, &[], &[json!([])]).run().code(2).stderr_has("there is no task list");
+    // The template is not a list yet.
+    project.ralph(["new"]).run().success();
+    work(&project, &[], &[json!([])]).run().code(2).stderr_has("US-001: acceptanceCriteria");
+    assert_eq!(prompts(&project), [""; 0], "nobody was asked anything");
+}
+
+#[test]
+fn nothing_to_do_is_said_and_no_agent_is_needed() {
+    let project = project_with(&[passing("a")]);
+    project.ralph(["work"]).run().success().stdout_has("nothing to do");
+    assert!(!project.has(".ralph/runs"));
+}
+
+#[test]
+fn claude_is_the_agent_unless_another_is_named() {
+    let project = project_with(&[open("a", &json!({}))]);
+    project.agent_named("claude", &json!([]));
+    let output = project.ralph(["work", "--dry-run"]).run();
+    output.success().stdout_has("adapter claude").stdout_has("0 of 1 stories pass, next a");
+    assert!(!project.has(".ralph-active"));
+}
+
+#[test]
+fn without_a_prompt_of_its_own_the_usual_one_is_sent() {
+    let project = project_with(&[open("a", &json!({}))]);
+    std::fs::remove_file(project.path().join("ralph/prompt.md")).expect("the prompt");
+    work(&project, &["-n", "1"], &[json!([say("hm")])]).run().code(1);
+    let prompt = &prompts(&project)[0];
+    assert!(prompt.starts_with("# Ralph Loop: iteration 1 of 1\n"), "{prompt}");
+    assert!(prompt.contains("Hard rules"));
+}
+
+/// An agent that stays until it is told otherwise.
+fn staying(project: &Project) -> Value {
+    json!([{"print": "here"}, {"wait_for": project.beside("go")}, {"print": "there"}])
+}
+
+#[test]
+fn a_sign_tells_of_the_run_while_it_lasts() {
+    let project = project_with(&[open("a", &json!({}))]);
+    project.git_init();
+    let running = work(&project, &["-n", "1"], &[staying(&project)]).start();
+    let sign = project.wait_for_file(".ralph-active");
+    let sign: Value = serde_json::from_str(&sign).expect("JSON");
+    assert_eq!(sign["pid"], running.pid());
+    assert_eq!(sign["max_iterations"], 1);
+    assert_eq!(sign["mode"], "direct");
+    assert!(sign["timestamp"].as_str().expect("a time").ends_with('Z'));
+    let run = project.newest_run();
+    assert_eq!(sign["run_id"], run.file_name().expect("a name").to_str().expect("UTF-8"));
+    assert_eq!(project.git_command(["status", "--porcelain", ".ralph-active"]), "");
+    // A second one is refused, and takes nothing down.
+    project.wait_for_event("agent_started");
+    project
+        .ralph(["work", "--no-sandbox", "--", "robot"])
+        .run()
+        .code(2)
+        .stderr_has(&format!("process {}", running.pid()));
+    assert!(project.has(".ralph-active"));
+    std::fs::write(project.beside("go"), "").expect("the word");
+    running.wait().code(1);
+    assert!(!project.has(".ralph-active"));
+}
+
+#[test]
+fn the_sign_goes_with_a_signal_and_one_of_a_killed_run_is_replaced() {
+    let project = project_with(&[open("a", &json!({}))]);
+    let running = work(&project, &[], &[staying(&project)]).start();
+    project.wait_for_event("text");
+    running.signal(Signal::TERM);
+    project.wait_for_event("stop_requested");
+    running.signal(Signal::TERM);
+    running.wait().code(130);
+    assert!(!project.has(".ralph-active"));
+
+    let running = work(&project, &[], &[staying(&project)]).start();
+    wait_until(super::support::LONG, || project.has(".ralph-active"));
+    project.wait_for_event("text");
+    running.signal(Signal::KILL);
+    running.wait().ended_by(Signal::KILL);
+    assert!(project.has(".ralph-active"));
+    work(&project, &[], &[json!([leave(&[passing("a")]), say("ok")])]).run().success();
+    assert!(!project.has(".ralph-active"));
+    assert_eq!(project.processes(), []);
+}
+
+#[test]
+fn a_sign_that_is_anothers_is_left_alone() {
+    let project = project_with(&[open("a", &json!({}))]);
+    let other = json!({"write": {"path": ".ralph-active", "text": "{\"pid\": 1}"}});
+    work(&project, &[], &[json!([other, leave(&[passing("a")]), say("ok")])]).run().success();
+    assert_eq!(project.read(".ralph-active"), "{\"pid\": 1}");
+}
+
+#[test]
+fn archiving_under_a_run_is_refused() {
+    let project = project_with(&[open("a", &json!({}))]);
+    let running = work(&project, &["-n", "1"], &[staying(&project)]).start();
+    project.wait_for_event("agent_started");
+    project.ralph(["archive"]).run().code(2).stderr_has("is in use by `ralph work`");
+    project.ralph(["new", "--force"]).run().code(2).stderr_has("is in use by `ralph work`");
+    // To change a story is what a person may want to do meanwhile.
+    project.ralph(["tasks", "add", "b", "--criterion", "c"]).run().success();
+    std::fs::write(project.beside("go"), "").expect("the word");
+    running.wait().code(1).stdout_has("Stories: 0 of 2 pass");
+}
+
+#[test]
+fn ten_thousand_stories_are_worked_on() {
+    let stories: Vec<Value> =
+        (0..10_000).map(|n| open(&format!("US-{n:05}"), &json!({"priority": n}))).collect();
+    let project = project_with(&stories);
+    let sessions =
+        [json!([leave(&stories[..1]), say(PROMISE)]), json!([leave(&stories), say("sorry")])];
+    work(&project, &["-n", "2"], &sessions).run().code(1).stdout_has("Stories: 0 of 10000 pass");
+    let prompt = &prompts(&project)[1];
+    assert!(prompt.contains("- 9979 more like these"), "{prompt}");
+    assert!(prompt.len() < 20_000, "{}", prompt.len());
+    assert!(project.events().last("tasks")["problems"].is_null());
+}
