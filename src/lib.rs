@@ -45,6 +45,10 @@ pub fn main() -> ExitCode {
     if args.get(1).is_some_and(|command| command == sandbox::inside::COMMAND) {
         return ExitCode::from(sandbox::inside::main(&args[2..]));
     }
+    #[cfg(target_os = "linux")]
+    if args.get(1).is_some_and(|command| command == sandbox::confined::COMMAND) {
+        return ExitCode::from(sandbox::confined::main(&args[2..]));
+    }
     if args.get(1).is_some_and(|command| command == sandbox::probe::COMMAND) {
         return ExitCode::from(sandbox::probe::main(&args[2..]));
     }

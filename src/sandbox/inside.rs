@@ -92,6 +92,11 @@ pub fn main(args: &[OsString]) -> u8 {
     {
         return complain(&format!("system calls cannot be filtered: {err}"));
     }
+    run(program, args)
+}
+
+/// Becomes a program. The exit code, if that fails.
+pub(super) fn run(program: &OsStr, args: &[OsString]) -> u8 {
     let err = become_program(program, args);
     let _ = complain(&format!("{} cannot be started inside: {err}", program.display()));
     if err.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
@@ -106,7 +111,7 @@ fn become_program(program: &OsStr, args: &[OsString]) -> io::Error {
     err
 }
 
-fn complain(what: &str) -> u8 {
+pub(super) fn complain(what: &str) -> u8 {
     let _ = io::stderr().write_all(format!("ralph: the sandbox: {what}\n").as_bytes());
     FAILED
 }
@@ -148,7 +153,7 @@ fn take_terminal(terminal: i32) -> io::Result<()> {
 
 /// Closes everything but standard input, output and error: whatever the one who started ralph had open
 /// is none of the agent's business.
-fn close_all() {
+pub(super) fn close_all() {
     #[expect(unsafe_code, reason = "there is no safe interface for closing a range")]
     // SAFETY: nothing here uses a descriptor above 2 after this.
     let done = unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, 0u32) };

@@ -19,7 +19,13 @@ pub mod scratch;
 #[cfg(target_os = "linux")]
 pub mod bwrap;
 #[cfg(target_os = "linux")]
+pub mod confined;
+#[cfg(target_os = "linux")]
+mod grants;
+#[cfg(target_os = "linux")]
 pub mod inside;
+#[cfg(target_os = "linux")]
+mod keep;
 #[cfg(target_os = "linux")]
 mod namespaces;
 #[cfg(target_os = "linux")]
@@ -82,6 +88,8 @@ pub struct Wrapped {
     pub env: Vec<(OsString, Option<OsString>)>,
     /// To be inherited, and closed here once it was.
     pub socket: Option<OwnedFd>,
+    /// It stands around the program, and outlives its end.
+    pub ignore_term: bool,
 }
 
 impl Wrapped {
@@ -104,7 +112,7 @@ pub fn start(
     let wrapped = sandbox.wrap(launch, terminal.map(|fd| fd.as_raw_fd()))?;
     let inherit: Vec<BorrowedFd<'_>> =
         wrapped.socket.as_ref().map(AsFd::as_fd).into_iter().chain(terminal).collect();
-    let extras = Extras { inherit: &inherit, ignore_term: true };
+    let extras = Extras { inherit: &inherit, ignore_term: wrapped.ignore_term };
     system.start_with(&wrapped.launch(launch), &extras)
 }
 
@@ -170,9 +178,11 @@ pub fn prepare(backend: Backend, request: &Request<'_>) -> Result<Box<dyn Sandbo
             let _ = request;
             Err(Unusable::new("there are no namespaces on this system"))
         }
-        Backend::Docker | Backend::Landlock => {
-            Err(Unusable::new("this version of ralph cannot use it"))
-        }
+        #[cfg(target_os = "linux")]
+        Backend::Landlock => Ok(Box::new(confined::Confined::prepare(request)?)),
+        #[cfg(not(target_os = "linux"))]
+        Backend::Landlock => Err(Unusable::new("there is no Landlock on this system")),
+        Backend::Docker => Err(Unusable::new("this version of ralph cannot use it")),
     }
 }
 

@@ -10,6 +10,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::bwrap::{self, Command};
 use super::disk::RealDisk;
+use super::hosts::AllowList;
 use super::plan::{self, INSIDE_DIR, Network, Plan, Wanted};
 use super::probe::{self, Probe};
 use super::proxy::{ListenersId, Proxy, Refusal, Resolver, Rules};
@@ -41,44 +42,10 @@ impl Namespaces {
             .map_err(|err| failed(&format!("{} cannot be used", base.display()), &err))?;
         let env = super::environment_of(request);
         let allow = super::allow_list(request, &env)?;
-        let network = match request.settings.network {
-            SandboxNetwork::Allowlist => Network::Proxy { ports: allow.local_ports() },
-            SandboxNetwork::None => Network::None,
-            SandboxNetwork::Full => Network::Full,
-        };
-        if let Network::Proxy { ports } = &network
-            && ports.len() > inside::MAX_PORTS
-        {
-            let max = inside::MAX_PORTS;
-            let why = format!("sandbox.allowedDomains: more than {max} ports of this machine");
-            return Err(Unusable::new(why));
-        }
-        let paths = |paths: &[String]| paths.iter().map(PathBuf::from).collect();
-        let ralph = std::env::current_exe()
-            .map_err(|err| failed("ralph's own program cannot be found", &err))?;
-        let wanted = Wanted {
-            project: request.project.to_owned(),
-            home: std::env::var_os("HOME").map(PathBuf::from),
-            ralph_home: base.parent().unwrap_or(&base).to_owned(),
-            scratch: scratch.path().to_owned(),
-            ralph,
-            adapter: request.adapter,
-            agent: request.agent.clone(),
-            env,
-            env_kept: request.env.iter().map(|(name, _)| name.clone()).collect(),
-            readable: paths(&request.settings.readable),
-            writable: paths(&request.settings.writable),
-            network,
-            user: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
-        };
+        let wanted = wanted(request, &scratch, &base, env, &allow)?;
         let plan = plan::plan(&wanted, &RealDisk).map_err(Unusable::new)?;
         set_up(&plan).map_err(|err| failed("the sandbox's files cannot be written", &err))?;
-        let note = Note {
-            backend: Backend::Bwrap.name().to_owned(),
-            project: request.project.to_owned(),
-            pid: std::process::id(),
-            guards: plan.guards.iter().map(|g| (g.path.clone(), g.link.clone())).collect(),
-        };
+        let note = Note::new(Backend::Bwrap, request.project, &plan);
         scratch.write_note(&note).map_err(|err| failed("the sandbox's note", &err))?;
         let mut sandbox =
             Namespaces { bwrap, plan, proxy: None, listeners: None, _scratch: scratch };
@@ -126,8 +93,48 @@ impl Namespaces {
     }
 }
 
+/// What a plan is made from, on this machine.
+pub(super) fn wanted(
+    request: &Request<'_>,
+    scratch: &Scratch,
+    base: &Path,
+    env: Vec<(OsString, OsString)>,
+    allow: &AllowList,
+) -> Result<Wanted, Unusable> {
+    let network = match request.settings.network {
+        SandboxNetwork::Allowlist => Network::Proxy { ports: allow.local_ports() },
+        SandboxNetwork::None => Network::None,
+        SandboxNetwork::Full => Network::Full,
+    };
+    if let Network::Proxy { ports } = &network
+        && ports.len() > inside::MAX_PORTS
+    {
+        let max = inside::MAX_PORTS;
+        let why = format!("sandbox.allowedDomains: more than {max} ports of this machine");
+        return Err(Unusable::new(why));
+    }
+    let paths = |paths: &[String]| paths.iter().map(PathBuf::from).collect();
+    let ralph = std::env::current_exe()
+        .map_err(|err| Unusable::new(format!("ralph's own program cannot be found: {err}")))?;
+    Ok(Wanted {
+        project: request.project.to_owned(),
+        home: std::env::var_os("HOME").map(PathBuf::from),
+        ralph_home: base.parent().unwrap_or(base).to_owned(),
+        scratch: scratch.path().to_owned(),
+        ralph,
+        adapter: request.adapter,
+        agent: request.agent.clone(),
+        env,
+        env_kept: request.env.iter().map(|(name, _)| name.clone()).collect(),
+        readable: paths(&request.settings.readable),
+        writable: paths(&request.settings.writable),
+        network,
+        user: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
+    })
+}
+
 /// Makes what the mounts are made of.
-fn set_up(plan: &Plan) -> io::Result<()> {
+pub(super) fn set_up(plan: &Plan) -> io::Result<()> {
     for dir in &plan.dirs {
         std::fs::create_dir_all(dir)?;
     }
@@ -205,7 +212,7 @@ impl Sandbox for Namespaces {
         let args = bwrap::arguments(&self.plan, &command);
         let mut env: Vec<(OsString, Option<OsString>)> = launch.env.to_vec();
         env.extend(self.plan.env.iter().cloned());
-        Ok(Wrapped { program: self.bwrap.clone().into(), args, env, socket })
+        Ok(Wrapped { program: self.bwrap.clone().into(), args, env, socket, ignore_term: true })
     }
 
     fn ended(&mut self) -> Vec<PathBuf> {

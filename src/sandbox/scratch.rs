@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::plan::Guard;
+use super::Backend;
+use super::plan::{Guard, Plan};
 use crate::state::home::ralph_home;
 
 const NOTE: &str = "sandbox.json";
@@ -24,6 +25,17 @@ pub struct Note {
     pub pid: u32,
     /// What must be as it was: a path, and the link that was there.
     pub guards: Vec<(PathBuf, Option<PathBuf>)>,
+}
+
+impl Note {
+    pub(super) fn new(backend: Backend, project: &Path, plan: &Plan) -> Note {
+        Note {
+            backend: backend.name().to_owned(),
+            project: project.to_owned(),
+            pid: std::process::id(),
+            guards: plan.guards.iter().map(|g| (g.path.clone(), g.link.clone())).collect(),
+        }
+    }
 }
 
 /// The directory of a sandbox, until this is dropped.

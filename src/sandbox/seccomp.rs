@@ -32,6 +32,8 @@ enum When {
         argument: u32,
         values: &'static [u32],
     },
+    /// A socket that is neither TCP's nor netlink's.
+    NotTcp,
 }
 
 const CLONE_NEWUSER: u32 = libc::CLONE_NEWUSER.cast_unsigned();
@@ -111,6 +113,24 @@ pub(super) fn inside_namespaces() -> Vec<Rule> {
     rules
 }
 
+/// What is refused where Landlock does the rest: it knows nothing of sockets but TCP's. With `open`, the
+/// network is not confined.
+pub(super) fn without_namespaces(open: bool) -> Vec<Rule> {
+    let mut rules = inside_namespaces();
+    if !open {
+        rules.push(Rule { call: libc::SYS_socket, when: When::NotTcp, errno: libc::EACCES });
+        // It connects without `connect`, which is all that Landlock looks at.
+        let bits = libc::MSG_FASTOPEN.cast_unsigned();
+        for (call, argument) in
+            [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)]
+        {
+            let when = When::Has { argument, bits };
+            rules.push(Rule { call, when, errno: libc::EOPNOTSUPP });
+        }
+    }
+    rules
+}
+
 /// The kernel's own check of the architecture.
 #[cfg(target_arch = "x86_64")]
 const ARCHITECTURE: u32 = 0xc000_003e;
@@ -172,6 +192,23 @@ fn compile(rules: &[Rule]) -> Vec<libc::sock_filter> {
             }
             When::Has { argument, bits } => {
                 vec![low_half(argument), jump(libc::BPF_JSET, bits, 0, 1), refuse(rule.errno)]
+            }
+            When::NotTcp => {
+                let (inet, inet6) = (FAMILIES[1], FAMILIES[2]);
+                vec![
+                    low_half(0),
+                    jump(libc::BPF_JEQ, FAMILIES[3], 9, 0),
+                    jump(libc::BPF_JEQ, inet, 1, 0),
+                    jump(libc::BPF_JEQ, inet6, 0, 6),
+                    low_half(1),
+                    // The kind without its flags.
+                    statement(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0xf),
+                    jump(libc::BPF_JEQ, libc::SOCK_STREAM.cast_unsigned(), 0, 3),
+                    low_half(2),
+                    jump(libc::BPF_JEQ, 0, 2, 0),
+                    jump(libc::BPF_JEQ, libc::IPPROTO_TCP.cast_unsigned(), 1, 0),
+                    refuse(rule.errno),
+                ]
             }
             When::Beyond { argument, values } => {
                 let mut tail = vec![low_half(argument)];
@@ -248,6 +285,7 @@ mod tests {
                     };
                     at += usize::from(if taken { instruction.jt } else { instruction.jf });
                 }
+                libc::BPF_ALU => accumulator &= instruction.k,
                 libc::BPF_RET => return instruction.k,
                 other => panic!("{other:#x}"),
             }
@@ -284,6 +322,32 @@ mod tests {
             let args = [first, second, 0, 0, 0, 0];
             assert_eq!(run(&program, ARCHITECTURE, call as u32, args), expected, "{call}");
         }
+        let program = compile(&without_namespaces(false));
+        let stream = (libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as u64;
+        let (dgram, raw) = (libc::SOCK_DGRAM as u64, libc::SOCK_RAW as u64);
+        for (family, kind, protocol, expected) in [
+            (libc::AF_INET, stream, 0, yes),
+            (libc::AF_INET6, stream, libc::IPPROTO_TCP, yes),
+            (libc::AF_NETLINK, raw, 0, yes),
+            (libc::AF_INET, dgram, 0, no(libc::EACCES)),
+            (libc::AF_INET6, raw, 0, no(libc::EACCES)),
+            (libc::AF_INET, stream, libc::IPPROTO_SCTP, no(libc::EACCES)),
+            (libc::AF_INET, stream, libc::IPPROTO_MPTCP, no(libc::EACCES)),
+            (libc::AF_UNIX, stream, 0, no(libc::EACCES)),
+            (libc::AF_VSOCK, stream, 0, no(libc::EAFNOSUPPORT)),
+        ] {
+            let args = [family as u64, kind, protocol as u64, 0, 0, 0];
+            let call = libc::SYS_socket as u32;
+            assert_eq!(run(&program, ARCHITECTURE, call, args), expected, "{family} {kind}");
+        }
+        let fast = [0, 0, 0, libc::MSG_FASTOPEN as u64, 0, 0];
+        let call = libc::SYS_sendto as u32;
+        assert_eq!(run(&program, ARCHITECTURE, call, fast), no(libc::EOPNOTSUPP));
+        assert_eq!(run(&program, ARCHITECTURE, call, [0; 6]), yes);
+        let program = compile(&without_namespaces(true));
+        let unix = [libc::AF_UNIX as u64, stream, 0, 0, 0, 0];
+        assert_eq!(run(&program, ARCHITECTURE, libc::SYS_socket as u32, unix), yes);
+
         let kill = libc::SECCOMP_RET_KILL_PROCESS;
         assert_eq!(run(&program, 0x4000_0003, 0, [0; 6]), kill, "32-bit calls");
         if cfg!(target_arch = "x86_64") {
