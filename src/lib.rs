@@ -6,6 +6,8 @@
 //! - [`cli`]: what can be said on the command line; a file per command.
 //! - [`config`]: files, environment and flags become settings, and each value's origin is known.
 //! - [`run`]: the engine. A [`run::spec::RunSpec`] says what to do, the driver does it.
+//! - [`plugin`]: what Claude Code installs.
+//! - [`hook`]: the answers to Claude Code's hooks.
 //! - [`agent`]: what is known of each agent: how to start it, how its output becomes events.
 //! - [`sandbox`]: where agents are locked in.
 //! - [`process`]: starting programs and ending them with everything that they started.
@@ -23,6 +25,8 @@ pub mod config;
 pub mod core;
 pub mod demo;
 pub mod error;
+pub mod hook;
+pub mod plugin;
 pub mod policy;
 pub mod process;
 pub mod report;
@@ -40,6 +44,13 @@ pub fn main() -> ExitCode {
     let name = args.first().and_then(|name| Path::new(name).file_name());
     if name == Some(OsStr::new(demo::AGENT_NAME)) {
         return ExitCode::from(demo::agent_main(&args[1..]));
+    }
+    // Asked at every tool call, so that it does not wait for the definitions of all that can be said.
+    if let [_, command, rest @ ..] = args.as_slice()
+        && command == "hook"
+        && !rest.iter().any(|arg| arg == "--help" || arg == "-h")
+    {
+        return hook::main(rest);
     }
     #[cfg(target_os = "linux")]
     if args.get(1).is_some_and(|command| command == sandbox::inside::COMMAND) {

@@ -438,7 +438,7 @@ fn timeless(text: &str) -> Result<String> {
     let volatile = Regex::new(concat!(
         r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
         r"|\b(msg|toolu|call|req|resp|rs|fc|ctc)_[0-9a-f]{20,}",
-        r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*Z",
+        r"|\d{4}-\d\d-\d\dT\d\d[:-]\d\d[:-]\d\d[.\d-]*Z",
         r"|cc-socks/\d+|(?<=tasks/)\w+|\b0[0-9a-z]{8}-[0-9a-f]{8}\b",
         // Of cline, opencode and gemini; and where a program that is one file has its parts.
         r"|\b(agent|conv)_\d{13}_\w+|\b(ses|prt|msg)_[0-9a-f]{12}\w{14}\b|\b[0-9a-f]{40}\b",
@@ -450,6 +450,8 @@ fn timeless(text: &str) -> Result<String> {
     let mut out = String::new();
     for line in text.lines() {
         match serde_json::from_str::<Value>(line) {
+            // What copilot tells of its progress comes now and then.
+            Ok(value) if value["ephemeral"] == true => continue,
             Ok(mut value) => {
                 forget(&mut value);
                 out.push_str(&volatile.replace_all(&format!("{value:#}"), "*"));
@@ -467,7 +469,8 @@ fn forget(value: &mut Value) {
         Value::Object(object) => {
             for (key, value) in object.iter_mut() {
                 let key = key.to_ascii_lowercase();
-                let times = ["_ms", "durationms", "resetsat", "end_time", "_pid"];
+                let times =
+                    ["_ms", "durationms", "resetsat", "end_time", "_pid", "bodybytes", "wirebytes"];
                 if times.iter().any(|end| key.ends_with(end)) {
                     *value = json!("*");
                 } else {

@@ -118,19 +118,25 @@ fn the_command_reference_is_what_the_program_understands() {
     }
     text.push_str("\n`ralph --version` prints the version, `ralph COMMAND --help` the help.\n");
     for command in definition.get_subcommands().filter(shown) {
-        describe(&mut text, command);
+        describe(&mut text, command, "ralph");
+        let name = format!("ralph {}", command.get_name());
+        for command in command.get_subcommands().filter(shown) {
+            describe(&mut text, command, &name);
+        }
     }
     generated("docs/src/reference/commands.md", &text);
 }
 
-fn describe(text: &mut String, command: &clap::Command) {
+/// A command, and what it takes itself; what all commands of a group take is told of the group.
+fn describe(text: &mut String, command: &clap::Command, group: &str) {
     let usage = command.clone().render_usage().to_string();
     let usage = usage.strip_prefix("Usage: ").unwrap_or(&usage);
-    text.push_str(&format!("\n## ralph {}\n\n", command.get_name()));
+    let (heading, is_part) = if group == "ralph" { ("##", false) } else { ("###", true) };
+    text.push_str(&format!("\n{heading} {group} {}\n\n", command.get_name()));
     text.push_str(&format!("{}.\n\n", command.get_about().unwrap()));
     text.push_str(&format!("```usage\n{usage}\n```\n\n"));
     for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {
-        if arg.get_id() == "help" {
+        if arg.get_id() == "help" || (is_part && arg.is_global_set()) {
             continue;
         }
         let help = arg.get_help().unwrap_or_else(|| panic!("{} has no help", arg.get_id()));
@@ -187,13 +193,8 @@ fn spelling(arg: &clap::Arg) -> String {
 
 /// Settings that are understood already and have no effect yet, and what the program says when one is
 /// asked to do something: it refuses, or it has nothing to apply it to.
-const LATER: [(&str, Option<(&str, &str)>); 5] = [
-    ("agent.responseFilter", Some(("RALPH_AGENT__RESPONSE_FILTER", "."))),
-    ("agent.displayFilter", Some(("RALPH_AGENT__DISPLAY_FILTER", "cat"))),
-    ("stall.", Some(("RALPH_STALL__ITERATIONS", "3"))),
-    ("hooks.", None),
-    ("worker.", None),
-];
+const LATER: [(&str, Option<(&str, &str)>); 2] =
+    [("stall.", Some(("RALPH_STALL__ITERATIONS", "3"))), ("worker.", None)];
 
 fn is_later(key: &str) -> bool {
     LATER.iter().any(|(prefix, _)| key.starts_with(prefix))
@@ -218,9 +219,7 @@ fn what_the_reference_calls_missing_is_missing() {
     }
     let known: Vec<String> =
         cli::definition().get_subcommands().map(|c| c.get_name().to_owned()).collect();
-    for command in ["hook", "spawn"] {
-        assert!(!known.iter().any(|name| name == command), "{command} is there by now");
-    }
+    assert!(!known.iter().any(|name| name == "spawn"), "spawn is there by now");
 }
 
 #[test]
@@ -231,8 +230,8 @@ fn the_settings_reference_is_what_the_program_reads() {
         "Every key of `.ralph/settings.json`, with the variable that sets it. The words are those of \
          the JSON Schema that `ralph settings --schema` prints. A key under *later* is understood, so \
          that settings can be shared with a newer version, but this version does nothing with it; where \
-         leaving it out could do harm, `ralph run` refuses to start. `ralph spawn` and \
-         `ralph work` are commands that are still to come.\n\n\
+         leaving it out could do harm, `ralph run` refuses to start. `ralph spawn` is a \
+         command that is still to come.\n\n\
          A *duration* is a number of seconds or a text such as `\"90m\"` or `\"1h30m\"`.\n",
     );
     let mut keys = Vec::new();

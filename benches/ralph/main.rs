@@ -1,10 +1,12 @@
 //! What must stay fast and small, each beside the least that any program would need for it, measured
 //! in the same run on the same machine.
 //!
-//! `cargo bench --bench ralph` measures everything; `-- start iteration stream memory silent loops`
+//! `cargo bench --bench ralph` measures everything; `-- start hooks iteration stream memory silent loops`
 //! chooses. `memory=5000` takes so many megabytes of output for the largest memory measurement, whose
 //! journal needs about as much room on disk.
 
+#[cfg(target_os = "linux")]
+mod hooks;
 #[cfg(target_os = "linux")]
 mod null_world;
 #[cfg(target_os = "linux")]

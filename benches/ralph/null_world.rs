@@ -30,12 +30,28 @@ impl World for NullWorld {
         self.system.start(launch)
     }
 
+    fn start_fed(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
+        self.system.start_fed(launch)
+    }
+
+    fn feed(&mut self, child: ChildId, bytes: &[u8]) -> bool {
+        self.system.feed(child, bytes)
+    }
+
+    fn end_of_input(&mut self, child: ChildId) {
+        self.system.end_of_input(child);
+    }
+
     fn end(&mut self, child: ChildId, _at_once: bool) {
         self.system.end_now(child);
     }
 
     fn wait(&mut self, until_mono_ms: Option<u64>, buf: &mut Vec<u8>) -> Occurrence {
         self.system.wait(until_mono_ms, buf)
+    }
+
+    fn exists(&mut self, path: &Path) -> bool {
+        path.exists()
     }
 
     fn read(&mut self, _path: &Path) -> io::Result<Vec<u8>> {

@@ -15,6 +15,7 @@ use ralph::run::driver;
 use ralph::run::spec::{AgentSpec, PromptSource, RunSpec};
 use ralph::state::journal;
 
+use crate::hooks;
 use crate::null_world::NullWorld;
 use crate::place::{Place, busy, figure, ralph, silent};
 use crate::table::{Table, Target, count, size, speed, time};
@@ -23,8 +24,9 @@ use crate::writer;
 /// A part of the whole. The number is what was given for it on the command line.
 type Section = fn(&Place, &mut Table, Option<u64>) -> io::Result<()>;
 
-const SECTIONS: [(&str, Section); 6] = [
+const SECTIONS: [(&str, Section); 7] = [
     ("start", start),
+    ("hooks", hooks::hooks),
     ("iteration", iteration),
     ("stream", stream),
     ("memory", memory),
@@ -52,7 +54,7 @@ pub(super) fn main() -> io::Result<()> {
 }
 
 /// The medians of what two things take, done in turn so that both meet the same disturbances.
-fn compare(
+pub(super) fn compare(
     rounds: usize,
     mut floor: impl FnMut() -> io::Result<()>,
     mut ralph: impl FnMut() -> io::Result<()>,
@@ -195,7 +197,6 @@ fn driven(claude: &Path, bytes: u64, reporters: Vec<Box<dyn Reporter>>) -> io::R
     let spec = RunSpec {
         command: "run",
         run_id: "bench".to_owned(),
-        sandboxed: false,
         directory: std::env::temp_dir(),
         ralph_dir: std::env::temp_dir(),
         agent: AgentSpec {
@@ -204,12 +205,20 @@ fn driven(claude: &Path, bytes: u64, reporters: Vec<Box<dyn Reporter>>) -> io::R
             flags: Vec::new(),
             model: None,
             autonomous: true,
+            sandboxed: false,
+            guarded: false,
+            files: Vec::new(),
             stream: true,
             prompt_via: None,
             keep_background: false,
             env: vec![(writer::SIZE_VARIABLE.into(), Some(bytes.to_string().into()))],
+            args: None,
+            response_filter: None,
+            stderr_is_said: false,
         },
         prompt: PromptSource::Text("Do it.".to_owned()),
+        variables: None,
+        required: Vec::new(),
         iteration_line: true,
         completion: Rule::Response("DONE".to_owned()),
         guardrails: Vec::new(),
@@ -218,6 +227,7 @@ fn driven(claude: &Path, bytes: u64, reporters: Vec<Box<dyn Reporter>>) -> io::R
         tasks: None,
         rules: rules(),
         notify: None,
+        display_filter: None,
     };
     let finish = driver::run(&spec, &mut NullWorld::new()?, reporters, &[]);
     if finish.exit_code == 1 { Ok(()) } else { Err(io::Error::other(format!("{finish:?}"))) }

@@ -1,9 +1,13 @@
 //! Claude Code: `claude -p --output-format stream-json`.
 
+use std::path::Path;
+
+use serde_json::json;
+
 use super::messages::{Dialect, Messages};
 use super::structured::Structured;
 use super::text::{PlainReader, Words};
-use super::{Adapter, Invocation, PromptVia, Reader, Request, failure, messages, sets};
+use super::{Adapter, GuardFiles, Invocation, PromptVia, Reader, Request, failure, messages, sets};
 use crate::core::event::{Failure, FailureKind};
 use crate::core::text::first_line;
 
@@ -61,6 +65,64 @@ impl Adapter for Claude {
     fn tells_cost(&self) -> bool {
         true
     }
+
+    fn guarded(
+        &self,
+        flags: &[String],
+        hook: &[&str],
+        files: &dyn GuardFiles,
+    ) -> Option<Vec<String>> {
+        let (own, others) = without_settings(flags);
+        let mut in_file = false;
+        let mut settings = match own {
+            None => json!({}),
+            // As claude itself tells the two apart.
+            Some(text) if text.trim_start().starts_with('{') => serde_json::from_str(text).ok()?,
+            Some(path) => {
+                in_file = true;
+                serde_json::from_str(&files.read(Path::new(path))?).ok()?
+            }
+        };
+        let (program, args) = hook.split_first()?;
+        let ours = json!({"hooks": [
+            {"type": "command", "command": program, "args": args, "timeout": HOOK_SECONDS}
+        ]});
+        let hooks = settings.as_object_mut()?.entry("hooks").or_insert_with(|| json!({}));
+        let before = hooks.as_object_mut()?.entry("PreToolUse").or_insert_with(|| json!([]));
+        before.as_array_mut()?.push(ours);
+        let mut settings = settings.to_string();
+        // There may be keys in it, and everybody sees a command line.
+        if in_file {
+            settings = files.write(&settings)?;
+        }
+        let mut guarded = vec![SETTINGS.to_owned(), settings];
+        guarded.extend(others);
+        Some(guarded)
+    }
+}
+
+/// Settings for one run, as JSON or by the path of a file. Of several only the last one counts, so that
+/// ours and the user's have to be one.
+const SETTINGS: &str = "--settings";
+
+/// After this a hook is taken to have no objection.
+const HOOK_SECONDS: u64 = 10;
+
+/// The settings that the user's flags name, and all other flags.
+fn without_settings(flags: &[String]) -> (Option<&str>, Vec<String>) {
+    let mut settings = None;
+    let mut others = Vec::new();
+    let mut flags = flags.iter();
+    while let Some(flag) = flags.next() {
+        if flag == SETTINGS {
+            settings = flags.next().map(String::as_str);
+        } else if let Some(value) = flag.strip_prefix("--settings=") {
+            settings = Some(value);
+        } else {
+            others.push(flag.clone());
+        }
+    }
+    (settings, others)
 }
 
 /// A flag of older versions, which the program refuses by now; a variable does the same.
@@ -99,4 +161,77 @@ fn explain(words: &Words<'_>) -> Option<Failure> {
         .into_iter()
         .filter_map(|stream| stream.lines().rev().find(|line| !line.trim().is_empty()))
         .find_map(messages::failure_in_words)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use serde_json::Value;
+
+    use super::*;
+
+    const FILE: &str = r#"{"model": "opus", "hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": []}], "Stop": []}}"#;
+
+    /// The last text that was written.
+    #[derive(Default)]
+    struct Files(RefCell<String>);
+
+    impl GuardFiles for Files {
+        fn read(&self, path: &Path) -> Option<String> {
+            (path == Path::new("own.json")).then(|| FILE.to_owned())
+        }
+
+        fn write(&self, text: &str) -> Option<String> {
+            self.0.replace(text.to_owned());
+            Some("merged.json".to_owned())
+        }
+    }
+
+    fn guarded(flags: &[&str], files: &Files) -> Option<Vec<String>> {
+        let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        Claude.guarded(&flags, &["/bin/ralph", "hook", "pre-tool-use"], files)
+    }
+
+    #[test]
+    fn our_hook_comes_to_the_users_own_settings() {
+        let ours = json!({"hooks": [{
+            "type": "command", "command": "/bin/ralph", "args": ["hook", "pre-tool-use"], "timeout": 10
+        }]});
+        let alone = json!({"hooks": {"PreToolUse": [&ours]}});
+        let with_file = json!({
+            "model": "opus",
+            "hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": []}, &ours], "Stop": []},
+        });
+        for (flags, settings, others) in [
+            (&[][..], &alone, &[][..]),
+            (&["--verbose", "-c"], &alone, &["--verbose", "-c"]),
+            (&["-c", "--settings", "own.json", "-x"], &with_file, &["-c", "-x"]),
+            (&["--settings=own.json"], &with_file, &[]),
+            (&["--settings", " {}", "--settings", "own.json"], &with_file, &[]),
+            (&["--settings", "own.json", "--settings", r#" {"hooks": {}}"#], &alone, &[]),
+        ] {
+            let files = Files::default();
+            let guarded = guarded(flags, &files).unwrap();
+            let written = files.0.into_inner();
+            // What was in a file stays in one.
+            assert_eq!(guarded[1] == "merged.json", settings == &with_file, "{flags:?}");
+            let told = if written.is_empty() { &guarded[1] } else { &written };
+            assert_eq!(guarded[0], "--settings");
+            assert_eq!(serde_json::from_str::<Value>(told).unwrap(), *settings, "{flags:?}");
+            assert_eq!(guarded[2..], *others, "{flags:?}");
+        }
+    }
+
+    #[test]
+    fn what_claude_will_not_start_with_it_is_to_explain_itself() {
+        for flags in [
+            &["--settings", "missing.json"][..],
+            &["--settings", "{"],
+            &["--settings", r#"{"hooks": []}"#],
+            &["--settings", r#"{"hooks": {"PreToolUse": {}}}"#],
+        ] {
+            assert_eq!(guarded(flags, &Files::default()), None, "{flags:?}");
+        }
+    }
 }

@@ -10,6 +10,7 @@ mod claude;
 mod cline;
 mod codex;
 mod copilot;
+mod filter;
 mod gemini;
 mod json;
 mod messages;
@@ -27,6 +28,8 @@ use std::path::{Path, PathBuf};
 
 use crate::core::event::{Event, Exit, Failure, FailureKind, Purpose};
 use crate::core::lines::Line;
+
+pub use filter::{BadExpression, ResponseFilter};
 
 /// Every adapter. A new agent is a new file and a line here; the last one takes whatever is left.
 static ADAPTERS: [&dyn Adapter; 9] = [
@@ -106,6 +109,18 @@ pub struct Invocation {
 }
 
 impl Invocation {
+    /// An invocation with nothing in it but what the user wrote: `args` are all arguments.
+    pub fn exact(request: &Request<'_>, args: &[String]) -> Self {
+        let mut invocation = Invocation::new(request, PromptVia::Stdin);
+        invocation.args(args);
+        match invocation.prompt_via {
+            PromptVia::Stdin => {}
+            PromptVia::Argument => invocation.arg(request.prompt),
+            PromptVia::File => invocation.arg(request.prompt_file),
+        }
+        invocation
+    }
+
     /// The beginning of an invocation: nothing but the program, and the prompt by `usual` unless the
     /// user chose another way.
     fn new(request: &Request<'_>, usual: PromptVia) -> Self {
@@ -264,6 +279,26 @@ pub trait Reader {
     fn finish(&mut self, exit: Option<Exit>, emit: &mut Emit<'_>);
 }
 
+/// Reads plain text of which nothing else is known.
+pub fn plain_reader() -> Box<dyn Reader> {
+    text::Text.reader(false)
+}
+
+/// Reads as the adapter does, but takes for the agent's words only what the expression finds in its
+/// lines.
+pub fn filtered_reader(adapter: &dyn Adapter, filter: &ResponseFilter) -> Box<dyn Reader> {
+    let is_known = adapter.name() != text::Text.name();
+    Box::new(filter::Filtered::new(adapter.reader(is_known), filter.clone(), !is_known))
+}
+
+/// The files that [`Adapter::guarded`] needs.
+pub trait GuardFiles {
+    /// The content of a file that a flag names.
+    fn read(&self, path: &Path) -> Option<String>;
+    /// Puts a text that nobody else is to see where the agent can read it, and tells the path.
+    fn write(&self, text: &str) -> Option<String>;
+}
+
 /// What ralph knows of one kind of agent.
 pub trait Adapter: std::fmt::Debug + Sync {
     /// The adapter's name, as in `agent.type`.
@@ -288,6 +323,16 @@ pub trait Adapter: std::fmt::Debug + Sync {
     /// It keeps itself to the project when it is not inside a sandbox of ours.
     fn confines_itself(&self) -> bool {
         false
+    }
+    /// The user's flags with what makes the agent ask `hook`, a command line, before it uses a tool;
+    /// `None` if it cannot be made to, or if the flags are such that it will not start.
+    fn guarded(
+        &self,
+        _flags: &[String],
+        _hook: &[&str],
+        _files: &dyn GuardFiles,
+    ) -> Option<Vec<String>> {
+        None
     }
 }
 

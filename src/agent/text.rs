@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use super::json::utf8;
-use super::{Adapter, Emit, Invocation, PromptVia, Reader, Request, Tail};
+use super::{Adapter, Emit, Invocation, Reader, Request, Tail};
 use crate::core::event::{Event, Exit, Failure, Stream};
 use crate::core::lines::Line;
 
@@ -23,15 +23,7 @@ impl Adapter for Text {
     }
 
     fn invocation(&self, request: &Request<'_>) -> Invocation {
-        let mut invocation = Invocation::new(request, PromptVia::Stdin);
-        invocation.structured = false;
-        invocation.args(request.flags);
-        match invocation.prompt_via {
-            PromptVia::Stdin => {}
-            PromptVia::Argument => invocation.arg(request.prompt),
-            PromptVia::File => invocation.arg(request.prompt_file),
-        }
-        invocation
+        Invocation { structured: false, ..Invocation::exact(request, request.flags) }
     }
 
     fn reader(&self, _structured: bool) -> Box<dyn Reader> {

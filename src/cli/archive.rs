@@ -39,6 +39,13 @@ pub(super) fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error
     let documents = args.place.of(project);
     let root = project.root();
     let _idle = session::keep_idle(project)?;
+    // A change that is under way goes into the archive, not into nothing.
+    let _held = match documents.hold() {
+        Err(err) if err.kind() == io::ErrorKind::TimedOut => {
+            return Err(Error::input(format!("cannot archive {}/: {err}", documents.shown_dir())));
+        }
+        held => held.ok(),
+    };
     let mut files = Vec::new();
     for name in MOVED {
         match std::fs::read(documents.path(name)) {

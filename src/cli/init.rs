@@ -20,6 +20,8 @@ use crate::error::{Error, Kind};
 use crate::state::project::Project;
 use crate::state::save::save_atomically;
 
+use super::modes;
+
 /// The schema's file, beside the settings that refer to it.
 const SCHEMA_FILE: &str = "settings.schema.json";
 
@@ -104,8 +106,9 @@ pub fn init_by(options: &InitOptions, ask: &mut dyn Ask) -> Result<u8, Error> {
             config::display_name(directory)
         )));
     }
-    let document = match dialog(&sources, &name, ask) {
-        Ok(Some(document)) => document,
+    let project = Project::new(options.project_dir.clone());
+    let Answers { document, prompts } = match dialog(&sources, &project, &name, ask) {
+        Ok(Some(answers)) => answers,
         Ok(None) => return Ok(0),
         Err(abort) => {
             // The cursor is behind a prompt. Nobody may be there to see it moved.
@@ -127,18 +130,31 @@ pub fn init_by(options: &InitOptions, ask: &mut dyn Ask) -> Result<u8, Error> {
     if !problems.is_empty() {
         return Err(Error::config(problems.join("\n")).hint("nothing was written"));
     }
-    let project = Project::new(options.project_dir.clone());
-    write(&project, &path, &document).map_err(|(path, error)| {
+    write(&project, &path, &document, &prompts).map_err(|(path, error)| {
         let name = config::display_name(&path);
         Error::config(format!("{name}: cannot be written: {error}"))
     })?;
     // It is written, whether or not there is still somebody to be told.
     let _ = ask.say(&format!("\nSettings written to {name}\n"));
+    for (path, _) in &prompts {
+        let _ = ask.say(&format!("Prompt written to {}\n", config::display_name(path)));
+    }
     Ok(0)
 }
 
+/// What is to be written.
+struct Answers {
+    document: Value,
+    prompts: Vec<(PathBuf, &'static str)>,
+}
+
 /// Everything between the start and the write; `None` if the settings are to stay as they are.
-fn dialog(sources: &Sources, name: &str, ask: &mut dyn Ask) -> Result<Option<Value>, Abort> {
+fn dialog(
+    sources: &Sources,
+    project: &Project,
+    name: &str,
+    ask: &mut dyn Ask,
+) -> Result<Option<Answers>, Abort> {
     if let Some(existing) = config::existing(sources) {
         let mut document = existing.document;
         secret::redact(&mut document);
@@ -157,7 +173,33 @@ fn dialog(sources: &Sources, name: &str, ask: &mut dyn Ask) -> Result<Option<Val
         }
     }
     ask.say("\n")?;
-    questions(ask).map(Some)
+    let document = questions(ask)?;
+    let prompts = starter_prompts(project, ask)?;
+    Ok(Some(Answers { document, prompts }))
+}
+
+/// Offers the prompts of `plan` and `build` that are not there, to be made one's own.
+fn starter_prompts(
+    project: &Project,
+    ask: &mut dyn Ask,
+) -> Result<Vec<(PathBuf, &'static str)>, Abort> {
+    let directory = project.root().join(modes::PROMPTS_DIR);
+    let mut missing = vec![("plan.md", modes::PLAN_PROMPT), ("build.md", modes::BUILD_PROMPT)];
+    missing.retain(|(name, _)| directory.join(name).symlink_metadata().is_err());
+    if missing.is_empty() {
+        return Ok(Vec::new());
+    }
+    let question = "Write starter prompts for `ralph plan` and `ralph build`? (y/N): ";
+    let wanted = match ask.line(question) {
+        // Everything that is needed has been answered: who has no more to say takes the default.
+        Err(Abort::EndOfInput) => {
+            ask.say("\n")?;
+            false
+        }
+        answer => yes(&answer?),
+    };
+    missing.retain(|_| wanted);
+    Ok(missing.into_iter().map(|(name, text)| (directory.join(name), text)).collect())
 }
 
 /// Asks for the settings, in the order in which they are written.
@@ -282,11 +324,12 @@ fn list(answer: &str) -> Vec<String> {
     answer.split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect()
 }
 
-/// Writes the settings and, before them, the schema that they refer to.
+/// Writes the settings and, before them, the schema that they refer to and the prompts.
 fn write(
     project: &Project,
     path: &std::path::Path,
     document: &Value,
+    prompts: &[(PathBuf, &'static str)],
 ) -> Result<(), (PathBuf, io::Error)> {
     let save = |path: PathBuf, text: &str| {
         save_atomically(&path, text.as_bytes()).map_err(|error| (path, error))
@@ -297,6 +340,12 @@ fn write(
     save(path.with_file_name(SCHEMA_FILE), &schema::schema_text())?;
     // What comes next may be a `git add`: local settings have no place in it.
     project.prepare().map_err(|error| (project.ralph_dir(), error))?;
+    for (path, text) in prompts {
+        if let Some(directory) = path.parent() {
+            fs::create_dir_all(directory).map_err(|error| (directory.to_owned(), error))?;
+        }
+        save(path.clone(), text)?;
+    }
     save(path.with_file_name(FILE), &format!("{document:#}\n"))
 }
 
@@ -467,6 +516,7 @@ mod tests {
             "y",
             "git",
             "commit",
+            "",
         ]);
         assert_eq!(result, Ok(0));
         assert_eq!(
@@ -486,6 +536,7 @@ Add guardrail command (leave blank to finish):
 Configure SCM? (y/N): y
   SCM command (e.g., git): git
   SCM tasks (comma-separated, e.g., commit,push): commit
+Write starter prompts for `ralph plan` and `ralph build`? (y/N): 
 
 Settings written to .ralph/settings.json
 "
@@ -587,6 +638,29 @@ Settings written to .ralph/settings.json
         let project = Project::new();
         assert_eq!(project.init(&["claude", "", "", "", "", ""]).0, Ok(0));
         assert!(!project.settings().unwrap().contains("scm"));
+    }
+
+    #[test]
+    fn starter_prompts_are_written_where_they_are_missing_and_wanted() {
+        let project = Project::new();
+        let plan = project.path("prompts/plan.md");
+        // Without a word more than the rest needs, and without a yes.
+        for answers in [&["claude", "", "", "", "", ""][..], &["claude", "", "", "", "", "", "no"]]
+        {
+            let project = Project::new();
+            assert_eq!(project.init(answers).0, Ok(0));
+            assert!(project.settings().is_some() && !project.path("prompts").exists());
+        }
+        fs::create_dir_all(project.path("prompts")).unwrap();
+        fs::write(&plan, "mine").unwrap();
+        let (result, screen) = project.init(&["claude", "", "", "", "", "", "y"]);
+        assert_eq!(result, Ok(0));
+        assert!(screen.ends_with("\nPrompt written to .ralph/prompts/build.md\n"), "{screen}");
+        assert_eq!(fs::read_to_string(&plan).unwrap(), "mine");
+        let build = fs::read_to_string(project.path("prompts/build.md")).unwrap();
+        assert_eq!(build, modes::BUILD_PROMPT);
+        let (_, screen) = project.init(&["y", "claude", "", "", "", "", ""]);
+        assert!(!screen.contains("starter"), "there is nothing left to offer: {screen}");
     }
 
     #[test]

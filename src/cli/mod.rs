@@ -9,7 +9,9 @@ mod demo;
 mod doctor;
 pub mod init;
 mod launch;
+mod modes;
 mod new;
+mod plugin;
 mod run;
 mod runs;
 mod sandbox;
@@ -66,6 +68,17 @@ pub enum Command {
     #[command(after_help = RUN_EXAMPLES)]
     Run(Box<RunArgs>),
 
+    /// Have the agent compare specifications and code, and write the plan.
+    #[command(after_help = PLAN_EXAMPLES)]
+    Plan(Box<PlanArgs>),
+
+    /// Have the agent work the plan off, one task in each iteration.
+    #[command(after_help = BUILD_EXAMPLES)]
+    Build(Box<PlanArgs>),
+
+    /// Run a prompt of your own in the same way as plan and build.
+    #[command(after_help = PROMPT_EXAMPLES)]
+    Prompt(Box<AdHocArgs>),
     /// Work off a task list, one story an iteration, until every story passes.
     #[command(after_help = work::EXAMPLES)]
     Work(Box<work::WorkArgs>),
@@ -114,6 +127,14 @@ pub enum Command {
     #[command(after_help = SANDBOX_EXAMPLES, subcommand)]
     Sandbox(SandboxCommand),
 
+    /// Answer one of Claude Code's hooks, whose question is on standard input.
+    #[command(after_help = HOOK_EXAMPLES)]
+    Hook(HookArgs),
+
+    /// Write the plugin for Claude Code: hooks, a skill for planning, scripts.
+    #[command(after_help = PLUGIN_EXAMPLES)]
+    Plugin(PluginArgs),
+
     /// Print a script that completes ralph's commands in your shell.
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions(CompletionsArgs),
@@ -137,6 +158,42 @@ Examples:
 Exit codes:
   0 complete   1 limit reached   2 bad usage, settings or input   3 budget used up
   4 the agent kept failing   5 complete, but an SCM task failed   130 interrupted";
+const PLAN_EXAMPLES: &str = "\
+Examples:
+  Write .ralph/implementation_plan.md from the specifications in specs/:
+    ralph plan -- claude
+
+  With the agent of .ralph/config or the settings, at most three times:
+    ralph plan 3
+
+  See what the agent is asked:
+    ralph plan --print-prompt
+
+Exit codes:
+  0 complete, or the limit reached   2 bad usage, settings or input   3 budget used up
+  4 the agent kept failing   5 complete, but an SCM task failed   130 interrupted";
+const BUILD_EXAMPLES: &str = "\
+Examples:
+  Up to 20 tasks of the plan that `ralph plan` wrote:
+    ralph build 20
+
+  With other variables and another agent:
+    ralph build --config ci.config
+
+Exit codes:
+  0 complete, or the limit reached   2 bad usage, settings or input; no plan   3 budget used up
+  4 the agent kept failing   5 complete, but an SCM task failed   130 interrupted";
+const PROMPT_EXAMPLES: &str = "\
+Examples:
+  ralph prompt prompts/refactor-analysis.md
+  ralph prompt prompts/refactor-analysis.md 5 -- codex
+
+The prompt must tell the agent to answer <promise>COMPLETE</promise> when it is done.
+
+Exit codes:
+  0 complete, or the limit reached   1 the prompt does not have the signal
+  2 bad usage, settings or input   3 budget used up   4 the agent kept failing
+  5 complete, but an SCM task failed   130 interrupted";
 const INIT_EXAMPLES: &str = "Examples:\n  ralph init\n  ralph init -C ../other-project";
 const SETTINGS_EXAMPLES: &str = "\
 Examples:
@@ -167,6 +224,18 @@ Examples:
   What an agent would see:
     ralph sandbox shell
     ralph sandbox shell -- curl https://example.com";
+const HOOK_EXAMPLES: &str = "\
+Claude Code calls these by itself: with the plugin (`ralph plugin export`) all of them, and in a run
+without a sandbox the first.
+
+Examples:
+  What would it say to this command, if a loop's agent used it?
+    echo '{\"cwd\": \"'$PWD'\", \"tool_name\": \"Bash\", \"tool_input\": {\"command\": \"rm -rf ~\"}}' |
+      RALPH_RUN_ID=try ralph hook pre-tool-use";
+const PLUGIN_EXAMPLES: &str = "\
+Examples:
+  ralph plugin export ~/ralph-plugin
+  claude --plugin-dir ~/ralph-plugin";
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
   ralph completions bash > ~/.local/share/bash-completion/completions/ralph
@@ -251,6 +320,10 @@ pub struct LoopArgs {
     #[arg(long)]
     pub dry_run: bool,
 
+    /// Print what the agent would be asked, and run nothing.
+    #[arg(long, conflicts_with = "dry_run")]
+    pub print_prompt: bool,
+
     /// The agent to run, with its flags, instead of the one in the settings.
     #[arg(last = true, value_name = "COMMAND")]
     pub agent_command: Vec<String>,
@@ -288,15 +361,16 @@ pub struct PromptArgs {
 /// What completes a loop.
 #[derive(Debug, Default, Args)]
 pub struct CompletionArgs {
-    /// Complete when the agent answers `<response>TEXT</response>` [default: DONE].
+    /// Complete when the agent answers `<response>TEXT</response>` (the default of run, with DONE).
     #[arg(short, long, value_name = "TEXT")]
     pub completion_response: Option<String>,
 
-    /// Complete when the agent says `<promise>TEXT</promise>` instead.
+    /// Complete when the agent says `<promise>TEXT</promise>` (the default of plan, build and prompt,
+    /// with COMPLETE).
     #[arg(long, value_name = "TEXT", conflicts_with = "completion_response")]
     pub completion_promise: Option<String>,
 
-    /// Complete when what the agent says matches this regular expression instead.
+    /// Complete when what the agent says matches this regular expression.
     #[arg(
         long,
         value_name = "REGEX",
@@ -315,6 +389,61 @@ pub struct RunArgs {
 
     #[command(flatten)]
     pub common: LoopArgs,
+}
+
+/// What plan, build and prompt take.
+#[derive(Debug, Args)]
+pub struct ModeArgs {
+    /// Read agent, limits and variables from this file instead of `.ralph/config`.
+    #[arg(long, value_name = "PATH")]
+    pub config: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub prompt: PromptArgs,
+
+    #[command(flatten)]
+    pub completion: CompletionArgs,
+
+    #[command(flatten)]
+    pub common: LoopArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    /// Stop after this many iterations.
+    #[arg(
+        value_name = "MAX_ITERATIONS",
+        conflicts_with = "max_iterations",
+        allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
+    pub limit: Option<u32>,
+
+    #[command(flatten)]
+    pub mode: ModeArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct AdHocArgs {
+    /// The file with what to ask the agent. It is read again for each iteration.
+    #[arg(
+        value_name = "FILE",
+        conflicts_with_all = ["prompt", "prompt_file"],
+        required_unless_present_any = ["prompt", "prompt_file"]
+    )]
+    pub file: Option<PathBuf>,
+
+    /// Stop after this many iterations.
+    #[arg(
+        value_name = "MAX_ITERATIONS",
+        conflicts_with = "max_iterations",
+        allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
+    pub limit: Option<u32>,
+
+    #[command(flatten)]
+    pub mode: ModeArgs,
 }
 
 #[derive(Debug, Args)]
@@ -402,6 +531,32 @@ pub struct AgentsArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct HookArgs {
+    /// Which one: pre-tool-use, post-tool-use, stop or session-start.
+    pub name: String,
+}
+
+#[derive(Debug, Args)]
+pub struct PluginArgs {
+    #[command(subcommand)]
+    pub command: PluginCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum PluginCommand {
+    /// Write the plugin to a directory.
+    #[command(after_help = PLUGIN_EXAMPLES)]
+    Export {
+        /// Where to; it is made if it is not there.
+        directory: PathBuf,
+
+        /// Overwrite the plugin's files if they are there already.
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+#[derive(Debug, Args)]
 pub struct CompletionsArgs {
     /// The shell.
     #[arg(value_enum)]
@@ -442,6 +597,9 @@ fn dispatch(cli: Cli) -> Result<u8, Error> {
     let project = || project(&cli.place);
     match cli.command {
         Command::Run(args) => run::run(&project()?, &args, Vec::new()),
+        Command::Plan(args) => modes::plan(&project()?, *args),
+        Command::Build(args) => modes::build(&project()?, *args),
+        Command::Prompt(args) => modes::prompt(&project()?, *args),
         Command::Work(args) => work::work(&project()?, &args),
         Command::New(args) => new::new(&project()?, &args),
         Command::Tasks(args) => tasks::tasks(&project()?, &args),
@@ -455,7 +613,7 @@ fn dispatch(cli: Cli) -> Result<u8, Error> {
                 project_dir: project()?.root().to_owned(),
                 settings_path: args.settings,
                 env: std::env::vars_os().collect(),
-                flags: Vec::new(),
+                ..Sources::default()
             };
             let (schema, json) = (args.schema, args.json);
             let options = settings::SettingsOptions { schema, json, sources };
@@ -467,6 +625,12 @@ fn dispatch(cli: Cli) -> Result<u8, Error> {
         Command::Doctor => doctor::doctor(&project()?),
         Command::Agents(args) => agents::agents(&project()?, &args),
         Command::Sandbox(command) => sandbox::sandbox(&project()?, &command),
+        // Here it comes only with flags before it. The answer's exit code is always 0.
+        Command::Hook(args) => {
+            crate::hook::main(&[args.name.into()]);
+            Ok(0)
+        }
+        Command::Plugin(args) => plugin::plugin(&args),
         Command::Completions(args) => {
             let mut script = Vec::new();
             clap_complete::generate(args.shell, &mut definition(), "ralph", &mut script);

@@ -13,10 +13,13 @@ use super::launch::{self, Defaults, Start, prompt, rules};
 /// Whatever keeps the run from starting. What happens after that is an event, and an exit code.
 pub(super) fn run(project: &Project, args: &RunArgs, extra: Vec<Flag>) -> Result<u8, Error> {
     let prompt = prompt::source(&args.prompt)?;
-    let loaded = launch::load(project, &args.common, extra)?;
+    let loaded = launch::load(project, &args.common, Vec::new(), extra)?;
     let usual = || rules::configured_response(&loaded.settings);
     let completion = rules::completion(&args.completion, usual)?;
     let defaults = &Defaults::RUN;
     let start = Start { project, args: &args.common, defaults, loaded: &loaded };
+    if args.common.print_prompt {
+        return start.print_prompt(&prompt, None);
+    }
     start.carry_out(start.spec(prompt, completion)?)
 }

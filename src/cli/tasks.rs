@@ -140,7 +140,7 @@ pub struct SetArgs {
     #[arg(long, value_name = "NUMBER", value_parser = finite)]
     pub priority: Option<f64>,
 
-    /// The stories that have to pass first, instead of those that are there.
+    /// The stories that have to pass first, instead of those that are there; an empty one for none.
     #[arg(long, value_name = "ID")]
     pub depends_on: Vec<String>,
 }
@@ -328,7 +328,8 @@ fn set(documents: &Documents, args: &SetArgs, format: Format) -> Result<u8, Erro
             (None, Some(note)) => Some(format!("{}\n{note}", story.notes.trim_end())),
             (None, None) => None,
         };
-        let depends_on = (!args.depends_on.is_empty()).then(|| json!(args.depends_on));
+        let named: Vec<&String> = args.depends_on.iter().filter(|id| !id.is_empty()).collect();
+        let depends_on = (!args.depends_on.is_empty()).then(|| json!(named));
         let changes: Vec<edit::Change<'_>> = [
             ("title", args.title.as_ref().map(|it| json!(it))),
             ("description", args.description.as_ref().map(|it| json!(it))),

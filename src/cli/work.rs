@@ -66,7 +66,7 @@ pub(super) fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
         let n = list.stories.len();
         return super::print(&format!("nothing to do: all stories of {name} pass ({n} of {n})\n"));
     }
-    let loaded = launch::load(project, &args.common, Vec::new())?;
+    let loaded = launch::load(project, &args.common, Vec::new(), Vec::new())?;
     let prompt = prompt_source(&documents, &args.prompt)?;
     let usual = || Ok(Rule::Promise(PROMISE.to_owned()));
     let completion = rules::completion(&args.completion, usual)?;

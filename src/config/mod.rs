@@ -8,9 +8,11 @@ pub mod args;
 pub mod duration;
 pub mod env;
 mod file;
+pub mod loop_file;
 pub mod schema;
 pub mod secret;
 pub mod settings;
+pub mod shell;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -52,6 +54,9 @@ pub struct Sources {
     /// The whole environment, as from [`std::env::vars_os`].
     pub env: Vec<(OsString, OsString)>,
     pub flags: Vec<Flag>,
+    /// What another file than the settings says, over the settings files; a flag's name is then that of
+    /// the file.
+    pub overlay: Vec<Flag>,
 }
 
 impl Sources {
@@ -173,6 +178,11 @@ pub fn load(sources: &Sources) -> Result<Loaded, Error> {
                 layers.hints.extend(unreadable.hint);
             }
         }
+    }
+
+    for given in &sources.overlay {
+        let origin = Origin::File(given.name.clone());
+        layers.add(nest(given.key.split('.'), given.value.clone()), &given.name, &origin);
     }
 
     let environment = env::read(sources.env.iter().cloned());

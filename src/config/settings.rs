@@ -161,7 +161,16 @@ pub struct Agent {
     /// Variables to keep from the agent.
     pub env_exclude: Vec<String>,
 
-    /// A jq expression that finds the answer in the output of an agent that ralph does not know.
+    /// All arguments of the program, in place of those that ralph would choose and of `flags`; the
+    /// prompt goes to its standard input.
+    pub args: Option<Vec<String>>,
+
+    /// What the program prints: `json` is one JSON object a line, `text` is for people. Unset: what
+    /// ralph asks the agent for.
+    pub output_format: Option<OutputFormat>,
+
+    /// A jq expression that finds what the agent says in each line of its JSON, for an agent that
+    /// ralph does not know.
     #[schemars(length(min = 1))]
     pub response_filter: Option<String>,
 
@@ -182,6 +191,8 @@ impl Default for Agent {
             keep_background: false,
             env: BTreeMap::new(),
             env_exclude: Vec::new(),
+            args: None,
+            output_format: None,
             response_filter: None,
             display_filter: None,
         }
@@ -218,6 +229,16 @@ impl AgentType {
             AgentType::Text => "text",
         }
     }
+}
+
+/// What an agent prints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OutputFormat {
+    /// One JSON object a line.
+    Json,
+    /// Text for people.
+    Text,
 }
 
 /// A command that must exit with 0 before a completion counts.

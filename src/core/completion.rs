@@ -29,6 +29,21 @@ impl Rule {
             Rule::Pattern(regex) => format!("pattern {}", regex.as_str()),
         }
     }
+
+    /// Whether a prompt tells the agent how to say that it is done. Of a pattern nobody can know.
+    pub fn is_told_in(&self, prompt: &str) -> bool {
+        let (mut scanner, expected, folds) = match self {
+            Rule::Response(text) => (TagScanner::new("response"), fold(text), true),
+            Rule::Promise(text) => (TagScanner::new("promise"), text.trim().to_owned(), false),
+            Rule::Pattern(_) => return true,
+        };
+        let mut told = false;
+        scanner.push(prompt, false, |content| {
+            let content = if folds { fold(content) } else { content.trim().to_owned() };
+            told |= content == expected;
+        });
+        told
+    }
 }
 
 /// What the detector made of an iteration.
@@ -408,6 +423,21 @@ mod tests {
             ("COMPLETE", false),
         ] {
             assert_eq!(judge(&promise(), &[text]).complete, complete, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_prompt_tells_how_to_be_done_or_does_not() {
+        for (rule, prompt, told) in [
+            (promise(), "Say <promise>COMPLETE</promise>.", true),
+            (promise(), "First <promise>X</promise>, then <promise> COMPLETE </promise>", true),
+            (promise(), "Say <promise>complete</promise>.", false),
+            (promise(), "Say COMPLETE.", false),
+            (response(), "<response>NO</response> or <Response>done</Response>", true),
+            (response(), "<promise>DONE</promise>", false),
+            (Rule::Pattern(Regex::new("x").unwrap()), "", true),
+        ] {
+            assert_eq!(rule.is_told_in(prompt), told, "{prompt}");
         }
     }
 

@@ -259,7 +259,7 @@ pub enum Outcome {
     /// The agent kept failing, or its limit lasts longer than may be waited for.
     AgentFailed,
     CredentialsRefused,
-    /// The prompt could not be read any more.
+    /// The prompt, or a file that the agent works by, is not there any more.
     PromptLost,
     /// ralph itself could not go on, for instance because the disk is full.
     Broken,

@@ -169,6 +169,7 @@ impl LoopMachine {
         LoopMachine {
             iteration: iterations,
             failures,
+            lasting_feedback: feedback.len(),
             feedback,
             scm_failed,
             tools,
@@ -276,6 +277,12 @@ impl LoopMachine {
                 if self.phase == Phase::Briefing {
                     if self.stop.is_some() {
                         self.stop_here(now, &mut out);
+                        return out;
+                    }
+                    if self.pause {
+                        // It has not begun.
+                        self.attempt -= 1;
+                        self.pause_here(now, true, &mut out);
                         return out;
                     }
                     self.feedback.truncate(self.lasting_feedback);

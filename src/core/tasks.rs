@@ -15,7 +15,7 @@ pub mod verdict;
 
 use serde_json::Value;
 
-pub use parse::parse;
+pub use parse::{is_torn, parse};
 
 /// A list that has the shape of one.
 #[derive(Debug, Clone, PartialEq)]

@@ -127,6 +127,16 @@ pub(super) fn look(walk: &mut Walk<'_>, name: &str, argv: &[Arg], stdin: Option<
         let input = input.clone();
         run_code(walk, name, argv, &input.text, input.origin);
     }
+    let file = args.iter().find(|arg| !arg.text.starts_with('-')).filter(|_| !found && !module);
+    if let Some(written) = file.and_then(|file| walk.written(file)) {
+        // Code in a file is what the note on code in a command line asks for.
+        match written.origin {
+            Origin::Written | Origin::Computed => scan(walk, argv, &written.text),
+            Origin::Decoded | Origin::Network => {
+                run_code(walk, name, argv, &written.text, written.origin);
+            }
+        }
+    }
     if let Some(process) = args.iter().find_map(|arg| arg.process.clone()) {
         run_code(walk, name, argv, &process.text, process.origin);
     }
@@ -268,7 +278,7 @@ fn scan(walk: &mut Walk<'_>, argv: &[Arg], code: &str) {
         };
         let hits: Vec<Hit> = {
             let scene = Scene::new(walk.context, walk.state.cwd.as_deref(), None);
-            paths.iter().filter_map(|path| scene.deletes(path)).collect()
+            paths.iter().map(|path| scene.deletes(path)).collect()
         };
         for hit in hits {
             walk.report(argv, hit);

@@ -4,7 +4,7 @@ use super::Family;
 use super::code;
 use super::find;
 use super::rules::{Hit, valued_options};
-use super::value::{Arg, HOLE, Origin, Output};
+use super::value::{Arg, HOLE, Origin, Output, is_known};
 use super::walk::Walk;
 use std::path::PathBuf;
 
@@ -202,11 +202,39 @@ impl Walk<'_> {
                 self.git(argv, stdin);
                 None
             }
+            "docker" | "podman" | "nerdctl" | "kubectl" | "oc" | "docker-compose" => {
+                self.container(name, args, stdin);
+                None
+            }
             _ => {
                 code::look(self, name, argv, stdin);
                 None
             }
         }
+    }
+
+    /// `docker exec NAME COMMAND`, `kubectl exec NAME -- COMMAND`: what runs there may still reach out.
+    fn container(&mut self, name: &str, args: &[Arg], stdin: Option<&Output>) {
+        let rest = skip_options(args, valued_options(name));
+        let Some(at) = rest.iter().position(|arg| ["exec", "run"].contains(&arg.text.as_str()))
+        else {
+            return;
+        };
+        let cluster = name == "kubectl" || name == "oc";
+        let rest = rest.get(at + 1..).unwrap_or_default();
+        let command = match rest.iter().position(|arg| arg.text == "--") {
+            Some(at) if cluster => rest.get(at + 1..).unwrap_or_default(),
+            _ => skip_options(rest, valued_options(name)).get(1..).unwrap_or_default(),
+        };
+        if command.is_empty() {
+            return;
+        }
+        let outer = std::mem::replace(&mut self.contained, !cluster);
+        self.copied(|walk| {
+            walk.state.cwd = None;
+            walk.run(command, stdin)
+        });
+        self.contained = outer;
     }
 
     /// Runs words as a shell runs their text.
@@ -266,6 +294,9 @@ impl Walk<'_> {
         if let Some(output) = file.and_then(|file| file.process.clone()) {
             return self.copied(|walk| walk.run_text(argv, &output.text, output.origin));
         }
+        if let Some(output) = file.and_then(|file| self.written(file)) {
+            return self.copied(|walk| walk.run_text(argv, &output.text, output.origin));
+        }
         match (file.map(|file| file.text.as_str()), stdin) {
             (None | Some("/dev/stdin" | "/proc/self/fd/0"), Some(input)) => {
                 let input = input.clone();
@@ -296,14 +327,24 @@ impl Walk<'_> {
                 return self.run_joined(args, &words);
             }
             if ["-u", "--unset"].contains(&text) {
+                if let Some(name) = tail.first() {
+                    self.unset(args, &name.text);
+                }
                 rest = tail.get(1..).unwrap_or_default();
-            } else if ["-C", "--chdir"].contains(&text) {
-                let place = tail.first().filter(|arg| arg.is_known()).map(|arg| arg.text.clone());
+            } else if ["-C", "--chdir"].contains(&text) || text.starts_with("--chdir=") {
+                let (place, next) = match text.split_once('=') {
+                    Some((_, place)) => (Some(place), tail),
+                    None => (
+                        tail.first().map(|arg| arg.text.as_str()),
+                        tail.get(1..).unwrap_or_default(),
+                    ),
+                };
+                let place = place.filter(|place| is_known(place));
                 self.state.cwd = match (place, &self.state.cwd) {
                     (Some(place), Some(cwd)) => Some(cwd.join(place)),
                     _ => None,
                 };
-                rest = tail.get(1..).unwrap_or_default();
+                rest = next;
             } else if text.starts_with('-') {
                 rest = tail;
             } else if let Some((name, value)) = text.split_once('=').filter(|_| is_assignment(text))
@@ -356,7 +397,10 @@ impl Walk<'_> {
         if command.is_empty() {
             command.push(Arg::known("echo"));
         }
-        let items = items_of(stdin);
+        let whole = ["-0", "--null", "-d", "--delimiter", "-L", "-l"];
+        let lines = replace.is_some()
+            || args.iter().any(|arg| whole.iter().any(|flag| arg.text.starts_with(flag)));
+        let items = items_of(stdin, if lines { Split::Lines } else { Split::Words });
         match replace.filter(|replace| !replace.is_empty()) {
             Some(replace) => {
                 let all: Vec<Arg> = match items.len() {
@@ -388,7 +432,7 @@ impl Walk<'_> {
         let end = rest.iter().position(|arg| arg.text.starts_with(":::")).unwrap_or(rest.len());
         let (command, values) = rest.split_at(end);
         let values = match values.len() {
-            0 => items_of(stdin),
+            0 => items_of(stdin, Split::Lines),
             _ => values.get(1..).unwrap_or_default().to_vec(),
         };
         let template = command.iter().map(|arg| arg.text.as_str()).collect::<Vec<_>>().join(" ");
@@ -491,23 +535,31 @@ impl Walk<'_> {
     }
 }
 
+/// How xargs takes apart what it reads.
+#[derive(Clone, Copy, PartialEq)]
+enum Split {
+    /// At blanks, quotes heeded.
+    Words,
+    /// At line ends, or at NULs.
+    Lines,
+}
+
 /// The words that xargs would add, one for each thing it reads.
-fn items_of(stdin: Option<&Output>) -> Vec<Arg> {
+fn items_of(stdin: Option<&Output>, split: Split) -> Vec<Arg> {
     let unknown = || vec![Arg { text: HOLE.to_string(), ..Arg::default() }];
     let Some(input) = stdin else { return unknown() };
     if input.text.len() > 10_000 {
         return unknown();
     }
-    let items: Vec<Arg> = input
-        .text
-        .split_whitespace()
-        .map(|item| Arg {
-            text: item.trim_matches(['"', '\'', '\0']).to_owned(),
-            origin: input.origin,
-            ..Arg::default()
-        })
-        .collect();
-    items
+    let items: Vec<String> = match split {
+        Split::Lines => {
+            let lines = input.text.split(['\n', '\0']).map(str::trim);
+            lines.filter(|line| !line.is_empty()).map(str::to_owned).collect()
+        }
+        Split::Words => shell_words::split(&input.text)
+            .unwrap_or_else(|_| input.text.split_whitespace().map(str::to_owned).collect()),
+    };
+    items.into_iter().map(|text| Arg { text, origin: input.origin, ..Arg::default() }).collect()
 }
 
 fn is_assignment(text: &str) -> bool {

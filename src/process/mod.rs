@@ -5,6 +5,7 @@
 //! the signals and the nearest deadline. Nothing here needs a thread.
 
 mod clock;
+mod input;
 mod marked;
 mod path;
 mod pump;
@@ -51,6 +52,8 @@ pub struct Extras<'a> {
     pub inherit: &'a [BorrowedFd<'a>],
     /// It begins with TERM ignored: what it stands around is asked to leave, and it leaves after that.
     pub ignore_term: bool,
+    /// Its standard input is what it is fed, in place of the launch's; see [`System::start_fed`].
+    pub fed: bool,
 }
 
 /// A child that [`System`] started, for as long as it has not been reported as ended.

@@ -1,7 +1,7 @@
 //! Starting one process: its pipes, its standard input, its environment, its session.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{self, PipeReader, Write};
+use std::io::{self, PipeReader, PipeWriter, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
@@ -21,12 +21,21 @@ pub(super) struct Spawned {
     pub(super) pid: Pid,
     pub(super) stdout: PipeReader,
     pub(super) stderr: Option<PipeReader>,
+    /// Its standard input, if it is to be fed.
+    pub(super) stdin: Option<PipeWriter>,
 }
 
 /// Starts `launch` in a session of its own, so that neither the terminal's Ctrl+C reaches it nor
-/// can it ask questions on `/dev/tty`.
+/// can it ask questions on `/dev/tty`. If it is fed, its standard input is a pipe, in place of the
+/// launch's.
 pub(super) fn spawn(launch: &Launch<'_>, extras: &Extras<'_>) -> io::Result<Spawned> {
-    let stdin = standard_input(launch.stdin)?;
+    let (stdin, stdin_writer) = if extras.fed {
+        let (reader, writer) = io::pipe()?;
+        set_nonblocking(writer.as_fd())?;
+        (reader.into(), Some(writer))
+    } else {
+        (standard_input(launch.stdin)?, None)
+    };
     let (stdout, stdout_writer) = io::pipe()?;
     set_nonblocking(stdout.as_fd())?;
     #[cfg(target_os = "linux")]
@@ -40,7 +49,7 @@ pub(super) fn spawn(launch: &Launch<'_>, extras: &Extras<'_>) -> io::Result<Spaw
         (Some(stderr), writer)
     };
     let pid = start(launch, extras, stdin, stdout_writer.into(), stderr_writer.into())?;
-    Ok(Spawned { pid, stdout, stderr })
+    Ok(Spawned { pid, stdout, stderr, stdin: stdin_writer })
 }
 
 pub(super) fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {

@@ -9,6 +9,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitOptions, WaitStatus};
 
+use super::input::Input;
 use super::pump::Pump;
 use super::signals::{self, Signals};
 use super::tree::{self, Family, Forest, Identity, Look, Member};
@@ -78,6 +79,7 @@ struct Child {
     exit: Option<Exit>,
     stdout: Option<Pipe>,
     stderr: Option<Pipe>,
+    input: Option<Input>,
     keep_background: bool,
     stage: Stage,
     /// Those that were asked to leave already.
@@ -188,6 +190,11 @@ impl System {
         self.start_with(launch, &Extras::default())
     }
 
+    /// The same for a program whose standard input is what it is fed, bit by bit.
+    pub fn start_fed(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
+        self.start_with(launch, &Extras { fed: true, ..Extras::default() })
+    }
+
     /// As [`System::start`], for programs that need more than most.
     pub fn start_with(
         &mut self,
@@ -204,6 +211,7 @@ impl System {
             exit: None,
             stdout: Some(Pipe::new(spawned.stdout)),
             stderr: spawned.stderr.map(Pipe::new),
+            input: spawned.stdin.map(Input::new),
             keep_background: launch.keep_background,
             stage: Stage::Running,
             asked: HashSet::new(),
@@ -211,6 +219,21 @@ impl System {
             leftovers: Vec::new(),
         });
         Ok((id, spawned.pid.as_raw_pid().unsigned_abs()))
+    }
+
+    /// Gives a child that is fed something more to read, and never waits for it. Says whether there was
+    /// room for it: what waits for one that does not read has a limit. One that reads no more needs
+    /// none.
+    pub fn feed(&mut self, child: ChildId, bytes: &[u8]) -> bool {
+        let Some(index) = self.position(child) else { return true };
+        self.children[index].input.as_mut().is_none_or(|input| input.push(bytes))
+    }
+
+    /// The child is fed nothing more: it comes to the end of its input once it has read the rest.
+    pub fn end_of_input(&mut self, child: ChildId) {
+        if let Some(index) = self.position(child) {
+            Input::close(&mut self.children[index].input);
+        }
     }
 
     /// Ends a child and all that it started, whether or not it was to keep its background: TERM,
@@ -465,6 +488,7 @@ impl System {
     fn over(&mut self, index: usize) {
         let child = &mut self.children[index];
         child.stage = Stage::Over;
+        child.input = None;
         for slot in [&mut child.stdout, &mut child.stderr] {
             if let Some(pipe) = slot
                 && !pipe.leave_it_at_that()
@@ -512,6 +536,14 @@ impl System {
                 }
             }
         }
+        let readers = polled.len();
+        let mut fed = Vec::new();
+        for (index, child) in self.children.iter().enumerate() {
+            if let Some(input) = child.input.as_ref().filter(|input| input.is_waiting()) {
+                fed.push(index);
+                polled.push(PollFd::from_borrowed_fd(input.fd(), PollFlags::OUT));
+            }
+        }
         if let Some(bell) = &self.bell {
             polled.push(PollFd::from_borrowed_fd(bell.as_fd(), PollFlags::IN));
         }
@@ -524,8 +556,16 @@ impl System {
         if self.bell.is_some() {
             self.rung = polled.pop().is_some_and(|bell| !bell.revents().is_empty());
         }
-        for (source, fd) in sources.iter_mut().zip(&polled[1..]) {
-            source.2 |= !fd.revents().is_empty();
+        let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+        for (source, fd) in sources.iter_mut().zip(&polled[1..readers]) {
+            source.2 |= is_ready(fd);
+        }
+        fed.retain({
+            let mut ready = polled[readers..].iter().map(is_ready);
+            move |_| ready.next().unwrap_or(false)
+        });
+        for index in fed {
+            Input::write(&mut self.children[index].input);
         }
         self.turn = self.turn.wrapping_add(1);
         for offset in 0..sources.len() {

@@ -2,6 +2,7 @@
 //! and `[ralph] …` details on standard error, and the status line beneath.
 
 mod agent;
+mod filtered;
 mod run;
 mod verbose;
 mod words;
@@ -20,6 +21,7 @@ use super::style::{Marks, Paint, Style};
 use super::visible::{self, Cleaner};
 use super::{Pace, Reporter};
 use crate::core::event::{Event, Purpose, Stamp, Stream};
+use crate::core::lines::LineSplitter;
 use crate::core::text;
 use words::plural;
 
@@ -62,6 +64,8 @@ enum Speaker {
     Thought,
     SubagentThought,
     Output(Stream),
+    /// The user's own filter, in whatever colours it likes.
+    Filter,
 }
 
 /// A streamed text that may go on.
@@ -89,6 +93,8 @@ pub struct Human {
     status: Option<Status>,
     last: Option<Paragraph>,
     block: Option<Block>,
+    /// The user's own filter shows the agent's work, line by line.
+    filter: Option<LineSplitter>,
     /// The last line on standard output was empty, or there was none.
     blank: bool,
     run: String,
@@ -175,6 +181,7 @@ impl Human {
             status,
             last: None,
             block: None,
+            filter: None,
             blank: true,
             run: String::new(),
             max_iterations: 0,
@@ -187,7 +194,8 @@ impl Human {
 
     /// The agent's own output: shown unless the user does not want it, or it is only about a message.
     fn shows_agent(&self) -> bool {
-        self.style.show_stream && !self.style.quiet && self.purpose == Purpose::Work
+        let is_wanted = self.style.show_stream && !self.style.quiet;
+        is_wanted && self.purpose == Purpose::Work && self.filter.is_none()
     }
 
     // Lines.
@@ -249,7 +257,10 @@ impl Human {
             self.paragraph(paragraph);
             self.block = Some(Block {
                 speaker,
-                cleaner: Cleaner::default(),
+                cleaner: match speaker {
+                    Speaker::Filter if self.style.color => Cleaner::keeping_colors(),
+                    _ => Cleaner::default(),
+                },
                 left,
                 omitted: 0,
                 // An empty text is an empty line.
@@ -298,7 +309,7 @@ impl Human {
         let thinking = self.marks.thinking;
         let mut pen = self.pen(Target::Out);
         match speaker {
-            Speaker::Agent => {}
+            Speaker::Agent | Speaker::Filter => {}
             Speaker::Subagent => {
                 pen.say("  ").turn(Paint::Faint);
             }
@@ -433,6 +444,16 @@ impl Reporter for Human {
         }
         if let Event::AgentEnded { .. } = event {
             self.purpose = Purpose::Work;
+        }
+    }
+
+    fn filtering(&mut self, at: Stamp, on: bool) {
+        self.set_filtering(at, on);
+    }
+
+    fn filtered(&mut self, at: Stamp, bytes: &[u8]) {
+        if !self.screen.is_gone() {
+            self.show_filtered(at, bytes);
         }
     }
 

@@ -1,7 +1,7 @@
 //! The faces of a run. Each is a reader of the same events; nothing else prints.
 //!
 //! [`human`] is what a person sees in a terminal, with [`status`] as the line beneath it; [`json`] is
-//! the same events for programs; [`replay`] shows a past run to any face; [`runs`] is the list of past
+//! the same events for programs; [`session_log`] is a file of what the agent printed; [`replay`] shows a past run to any face; [`runs`] is the list of past
 //! runs. What a face may print where, and in which signs, is decided by [`style`]; [`visible`] keeps
 //! what an agent printed from steering the terminal, and [`screen`] is the one place that writes; with
 //! an `outbox` before it, nobody who does not read can stop a run.
@@ -12,6 +12,7 @@ mod outbox;
 pub mod replay;
 pub mod runs;
 pub mod screen;
+pub mod session_log;
 pub mod status;
 pub mod stories;
 pub mod style;
@@ -19,7 +20,7 @@ pub mod visible;
 
 use std::time::Duration;
 
-use crate::core::event::{Event, Stamp};
+use crate::core::event::{Event, Stamp, Stream};
 
 /// Who waits for whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +40,17 @@ pub trait Reporter {
     /// The same event as the journal's line, without the newline. Every event is handed over in both
     /// forms, so that a face that passes lines on need not write them anew.
     fn line(&mut self, _line: &[u8]) {}
+    /// The agent's bytes as they came. They only prepare, too.
+    fn raw(&mut self, _stream: Stream, _bytes: &[u8]) {}
+    /// From now on somebody else, a command of the user's, makes of the agent's bytes what is shown of
+    /// its work; or not any more.
+    fn filtering(&mut self, _at: Stamp, _on: bool) {}
+    /// What that command printed.
+    fn filtered(&mut self, _at: Stamp, _bytes: &[u8]) {}
+    /// What went wrong with this face since it was last asked, if a person should know.
+    fn trouble(&mut self) -> Option<String> {
+        None
+    }
     /// Shows what was prepared. Somebody who is gone (a closed pipe) is no reason to stop a run.
     fn flush(&mut self);
     /// When this face wants to be redrawn without an event, in milliseconds since the Unix epoch.

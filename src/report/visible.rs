@@ -27,9 +27,19 @@ enum State {
 #[derive(Debug, Default)]
 pub struct Cleaner {
     state: State,
+    /// The parameters of the sequence so far, if those that only set colours are let through.
+    colors: Option<String>,
 }
 
+/// Longer parameters than any colour has.
+const MAX_COLOR: usize = 64;
+
 impl Cleaner {
+    /// The same, but colours and other looks of characters stay.
+    pub fn keeping_colors() -> Self {
+        Cleaner { colors: Some(String::new()), ..Cleaner::default() }
+    }
+
     /// The clean form of `text`, which is `text` itself in the usual case that it was clean.
     pub fn clean<'t>(&mut self, text: &'t str, scratch: &'t mut String) -> &'t str {
         if self.state == State::Ground && !text.bytes().any(is_suspicious) {
@@ -56,7 +66,8 @@ impl Cleaner {
         }
     }
 
-    fn step(&self, c: char, out: &mut String) -> State {
+    fn step(&mut self, c: char, out: &mut String) -> State {
+        self.color(c, out);
         match (self.state, c) {
             // Whatever was going on, it is over at the end of a line: a sequence that never ends must
             // not swallow the rest of the text.
@@ -82,6 +93,22 @@ impl Cleaner {
             (State::Command, _) => State::Command,
             // Not a sequence after all: the character stands for itself.
             (State::Escape | State::Sequence | State::CommandEscape, _) => ground(c, out),
+        }
+    }
+
+    /// Lets a sequence through that only sets colours.
+    fn color(&mut self, c: char, out: &mut String) {
+        let Some(parameters) = &mut self.colors else { return };
+        match (self.state, c) {
+            (State::Sequence, 'm') => {
+                if parameters.chars().all(|c| matches!(c, '0'..='9' | ';' | ':')) {
+                    out.extend(["\u{1b}[", parameters, "m"]);
+                }
+            }
+            // One that is longer than any colour is none.
+            (State::Sequence, _) if parameters.len() < MAX_COLOR => parameters.push(c),
+            (State::Sequence, _) => "?".clone_into(parameters),
+            _ => parameters.clear(),
         }
     }
 }

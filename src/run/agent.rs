@@ -53,6 +53,8 @@ struct Gathered {
     tools: u32,
     tool_errors: u32,
     denied: u32,
+    /// What it prints on standard error is said, too.
+    hears_stderr: bool,
     /// What the machine has to hear of, in order.
     news: Vec<Input>,
 }
@@ -82,11 +84,18 @@ impl AgentTask {
             tools: 0,
             tool_errors: 0,
             denied: 0,
+            hears_stderr: false,
             news: Vec::new(),
         };
         let out = LineSplitter::new(reader.max_line());
         let err = LineSplitter::new(MAX_STDERR_LINE);
         AgentTask { child, started_ms, ended_by: None, files, reader, out, err, facts }
+    }
+
+    /// Takes what the agent prints on standard error for its words, too.
+    pub(super) fn hearing_stderr(mut self) -> Self {
+        self.facts.hears_stderr = true;
+        self
     }
 
     pub(super) fn purpose(&self) -> Purpose {
@@ -201,6 +210,9 @@ impl Gathered {
             Event::Retracted { .. } => {
                 self.detector.retract();
                 self.answer.clear();
+            }
+            Event::Output { stream: Stream::Stderr, text, joined } if self.hears_stderr => {
+                self.detector.said(text, *joined);
             }
             Event::ToolStarted { .. } => {
                 // What it says while it looks around is not yet the message.

@@ -4,23 +4,26 @@
 //! comes out of [`World::wait`] and goes into the machine as an [`Input`]. What the machine answers is
 //! carried out here, and nowhere else.
 
+mod display;
 mod notify;
+mod prompt;
 mod scm;
 mod tasks;
 
-use std::borrow::Cow;
 use std::collections::{HashSet, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::Path;
 
-use crate::agent::{PromptVia, Request};
+use crate::agent::PromptVia;
 use crate::core::completion::{Detector, Rule};
 use crate::core::event::{EndCause, Event, Outcome, Purpose, Stream};
 use crate::core::exit;
 use crate::core::machine::{Action, Input, LoopMachine, Now};
-use crate::core::prompt::{self, GuardrailFailure};
+use crate::core::prompt::{self as prompts, GuardrailFailure};
+use crate::core::rules::ScmTask;
 use crate::core::text;
+use crate::hook::STOP_CHECK;
 use crate::process::{ChildId, Ended, Launch, Occurrence, Signal};
 use crate::report::Reporter;
 use crate::sandbox::proxy::Refusal;
@@ -29,9 +32,10 @@ use super::agent::{AgentTask, Files};
 use super::guardrail::{self, GuardrailTask};
 use super::record::Recorder;
 use super::scm::ScmRun;
-use super::spec::{PromptSource, RunSpec};
+use super::spec::{Errand, PromptSource, RunSpec};
 use super::tasks::TaskGate;
 use super::world::{Part, Record, World};
+use display::Filter;
 
 /// How a run came out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,17 +59,18 @@ pub fn run<W: World>(
         machine,
         recorder: Recorder::new(reporters),
         task: Task::None,
-        log_slugs: prompt::log_slugs(commands),
+        log_slugs: prompts::log_slugs(commands),
         queue: VecDeque::new(),
         commit_message: None,
         signals: 0,
         broken: false,
         raw_broken: false,
-        prompt_warned: false,
+        warned_of: HashSet::new(),
         finish: None,
         notifiers: Vec::new(),
         refused: (0, HashSet::new()),
         gate: spec.tasks.as_ref().map(|tasks| TaskGate::new(tasks, &spec.run_id)),
+        filter: Filter::default(),
     };
     driver.begin(preface);
     driver.drive()
@@ -93,13 +98,15 @@ struct Driver<'s, W> {
     /// The journal cannot be written any more, and the machine knows.
     broken: bool,
     raw_broken: bool,
-    prompt_warned: bool,
+    /// What is said of prompts is said once.
+    warned_of: HashSet<String>,
     finish: Option<Finish>,
     /// Commands that tell the user of something, beside the loop.
     notifiers: Vec<ChildId>,
     /// What was refused in which iteration.
     refused: (u32, HashSet<Refusal>),
     gate: Option<TaskGate>,
+    filter: Filter,
 }
 
 impl<W: World> Driver<'_, W> {
@@ -110,6 +117,7 @@ impl<W: World> Driver<'_, W> {
             PromptSource::File(path) => {
                 path.strip_prefix(&spec.directory).unwrap_or(path).to_string_lossy()
             }
+            PromptSource::BuiltIn { name, .. } => (*name).into(),
         };
         let completion = match &spec.tasks {
             Some(_) => spec.describe_completion(),
@@ -193,6 +201,9 @@ impl<W: World> Driver<'_, W> {
     fn commit(&mut self) {
         if let Err(err) = self.recorder.commit(self.world) {
             self.broke("the journal", &err);
+        }
+        if let Some(message) = self.recorder.trouble() {
+            self.recorder.record(&Event::Warning { message: message.into() });
         }
     }
 
@@ -290,12 +301,17 @@ impl<W: World> Driver<'_, W> {
 
     fn output(&mut self, child: ChildId, stream: Stream, bytes: &[u8]) {
         self.stamp();
+        if self.is_filter(child) {
+            return self.show_filtered(bytes);
+        }
         match &mut self.task {
             Task::Agent(task) if task.child == child => {
                 let raw = stream == Stream::Stdout && task.purpose() == Purpose::Work;
                 task.output(stream, bytes, &mut self.recorder);
                 self.queue.push_back(Input::Output);
                 self.queue.extend(task.news());
+                self.recorder.raw(stream, bytes);
+                self.feed_filter(stream, bytes);
                 if raw && !self.raw_broken {
                     self.keep_raw(bytes);
                 }
@@ -330,10 +346,17 @@ impl<W: World> Driver<'_, W> {
         if self.notifier_ended(child, ended.exit) {
             return;
         }
+        if self.is_filter(child) {
+            self.filter_ended(ended.exit);
+            return self.commit();
+        }
         self.tell_refusals();
         self.restore();
         match std::mem::replace(&mut self.task, Task::None) {
-            Task::Agent(task) if task.child == child => self.agent_ended(*task, ended, now),
+            Task::Agent(task) if task.child == child => {
+                self.finish_filter();
+                self.agent_ended(*task, ended, now);
+            }
             Task::Guardrail(task) if task.child == child => {
                 self.leftovers(ended.leftovers, false);
                 let guardrail = &self.spec.guardrails[task.index];
@@ -423,20 +446,13 @@ impl<W: World> Driver<'_, W> {
                 self.recorder.at.attempt = self.machine.attempt();
                 self.compose_prompt().map_err(|message| Input::PromptFailed { message })?
             }
-            Purpose::CommitMessage => prompt::COMMIT_MESSAGE_PROMPT.to_owned(),
+            Purpose::CommitMessage => prompts::COMMIT_MESSAGE_PROMPT.to_owned(),
         };
         let iteration = self.machine.iteration();
         let prompt_file = spec.ralph_dir.join(format!("prompt_{iteration:03}.txt"));
         let side_file = spec.ralph_dir.join(format!("side_{iteration:03}.txt"));
-        let invocation = agent.adapter.invocation(&Request {
-            program: &agent.program,
-            flags: &agent.flags,
-            model: agent.model.as_deref(),
+        let invocation = agent.invocation(Errand {
             purpose,
-            stream: agent.stream,
-            autonomous: agent.autonomous,
-            sandboxed: spec.sandboxed,
-            prompt_via: agent.prompt_via,
             prompt: &prompt,
             prompt_file: &prompt_file,
             side_file: &side_file,
@@ -458,6 +474,7 @@ impl<W: World> Driver<'_, W> {
         }
         let mut env = agent.env.clone();
         env.extend(self.run_variables());
+        env.push((STOP_CHECK.into(), Some(self.stop_check().into())));
         env.extend(
             invocation.env.iter().map(|(name, value)| (OsString::from(*name), Some(value.into()))),
         );
@@ -472,7 +489,11 @@ impl<W: World> Driver<'_, W> {
             keep_background: agent.keep_background,
             spare: false,
         };
+        if purpose == Purpose::Work {
+            self.start_filter();
+        }
         let (child, pid) = self.world.start_inside(Part::Agent, &launch).map_err(|err| {
+            self.finish_filter();
             Input::AgentNotStarted {
                 message: not_started(spec, &err, invocation.prompt_via, prompt.len()),
             }
@@ -487,54 +508,27 @@ impl<W: World> Driver<'_, W> {
         if !invocation.structured {
             detector = detector.ignoring_echo_of(&prompt);
         }
-        let reader = agent.adapter.reader(invocation.structured);
+        let reader = agent.reader(invocation.structured);
         let started_ms = self.world.now().mono_ms;
-        self.task = Task::Agent(Box::new(AgentTask::new(
-            child, purpose, started_ms, reader, detector, files,
-        )));
+        let mut task = AgentTask::new(child, purpose, started_ms, reader, detector, files);
+        if agent.stderr_is_said && !invocation.structured {
+            task = task.hearing_stderr();
+        }
+        self.task = Task::Agent(Box::new(task));
         Ok(())
     }
 
-    fn compose_prompt(&mut self) -> Result<String, String> {
-        let base = match &self.spec.prompt {
-            PromptSource::Text(prompt) => Cow::Borrowed(prompt.as_str()),
-            PromptSource::File(path) => Cow::Owned(self.read_prompt(path)?),
-        };
-        let (iteration, max) = (self.machine.iteration(), self.machine.max_iterations());
-        let base = match self.gate {
-            Some(_) => prompt::with_iteration(&base, iteration, max).into(),
-            None => base,
-        };
-        let feedback = self.machine.feedback();
-        let line = self.spec.iteration_line.then_some((iteration, max));
-        let prompt = prompt::compose(&base, feedback, line);
-        let carries_feedback = !feedback.is_empty();
-        self.recorder.record(&Event::Prompt {
-            bytes: prompt.len() as u64,
-            preview: text::truncate(&prompt, 200, "…"),
-            feedback: carries_feedback,
-        });
-        Ok(prompt)
-    }
-
-    fn read_prompt(&mut self, path: &Path) -> Result<String, String> {
-        let bytes = self.world.read(path).map_err(|err| match err.kind() {
-            io::ErrorKind::NotFound => format!("prompt file not found: {}", path.display()),
-            _ => format!("cannot read prompt file: {}: {err}", path.display()),
-        })?;
-        // To ask for nothing costs as much as to ask for something. A pipe is like this the second
-        // time.
-        if bytes.trim_ascii().is_empty() {
-            return Err(format!("the prompt file is empty: {}", path.display()));
+    /// Which start of an agent this is, if Claude Code's stop hook is to look for uncommitted work. Where
+    /// the loop commits what its guardrails let pass, the agent is not to do it before them.
+    fn stop_check(&self) -> String {
+        let may_be_claude = ["claude", "text"].contains(&self.spec.agent.adapter.name());
+        let loop_commits =
+            self.spec.scm.as_ref().is_some_and(|scm| scm.kinds().contains(&ScmTask::Commit));
+        if may_be_claude && !loop_commits {
+            format!("{}.{}", self.machine.iteration(), self.machine.attempt())
+        } else {
+            String::new()
         }
-        String::from_utf8(bytes).or_else(|err| {
-            if !std::mem::replace(&mut self.prompt_warned, true) {
-                let message =
-                    format!("{} is not UTF-8; what is not is sent as \u{fffd}", path.display());
-                self.recorder.record(&Event::Warning { message: message.into() });
-            }
-            Ok(String::from_utf8_lossy(err.as_bytes()).into_owned())
-        })
     }
 
     fn agent_ended(&mut self, mut task: AgentTask, ended: Ended, now: Now) {
@@ -560,7 +554,7 @@ impl<W: World> Driver<'_, W> {
 
     fn run_guardrail(&mut self, index: usize) {
         let spec = &self.spec.guardrails[index];
-        let name = prompt::log_name(self.machine.iteration(), &self.log_slugs[index]);
+        let name = prompts::log_name(self.machine.iteration(), &self.log_slugs[index]);
         let log = format!(".ralph/{name}");
         let command = spec.command.as_str().into();
         self.recorder.record(&Event::GuardrailStarted { index: index as u32, command });

@@ -2,7 +2,8 @@
 
 pub mod agent;
 pub mod driver;
-pub mod guardrail;
+pub mod guard;
+mod guardrail;
 pub mod record;
 pub mod scm;
 pub mod session;

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use crate::core::event::{Event, Stamp};
+use crate::core::event::{Event, Stamp, Stream};
 use crate::report::Reporter;
 use crate::state::journal::Lines;
 
@@ -44,6 +44,32 @@ impl Recorder {
             reporter.flush();
         }
         written
+    }
+
+    /// The agent's bytes as they came, for those who show them.
+    pub fn raw(&mut self, stream: Stream, bytes: &[u8]) {
+        for reporter in &mut self.reporters {
+            reporter.raw(stream, bytes);
+        }
+    }
+
+    /// Whether the user's own filter makes what is shown of the agent's work.
+    pub fn filtering(&mut self, on: bool) {
+        for reporter in &mut self.reporters {
+            reporter.filtering(self.at, on);
+        }
+    }
+
+    /// What that filter printed. It is in no journal: it is only another look at what is.
+    pub fn filtered(&mut self, bytes: &[u8]) {
+        for reporter in &mut self.reporters {
+            reporter.filtered(self.at, bytes);
+        }
+    }
+
+    /// What went wrong with those who watch.
+    pub fn trouble(&mut self) -> Option<String> {
+        self.reporters.iter_mut().find_map(|reporter| reporter.trouble())
     }
 
     /// When somebody wants to be redrawn, by the wall clock.

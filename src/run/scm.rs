@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::core::rules::ScmTask;
 use crate::error::Error;
 use crate::process::{self, ChildId};
+use crate::state::project::is_run_time_file;
 
 use super::spec::ScmSpec;
 
@@ -46,6 +47,30 @@ fn git_within(
     } else {
         Err(failed(String::from_utf8_lossy(&output.stderr).trim()))
     }
+}
+
+/// What is in the work tree and in no commit, in git's order; ralph's own run-time files are left out.
+/// A directory of which git knows nothing is told as one.
+///
+/// # Errors
+/// This is no git repository, or git did not answer.
+pub fn uncommitted_files(directory: &Path) -> Result<Vec<String>, Error> {
+    // With -z no path is quoted. Nobody is to wait for a look.
+    let look = ["--no-optional-locks", "status", "--porcelain", "-z", "--untracked-files=normal"];
+    let status = git_within(SHORT_PATIENCE, &look, directory)?;
+    let mut fields = status.split('\0');
+    let mut files = Vec::new();
+    while let Some(field) = fields.next() {
+        let Some((state, path)) = field.split_at_checked(3) else { continue };
+        // What was renamed or copied is followed by what it was called before.
+        if state.contains(['R', 'C']) {
+            fields.next();
+        }
+        if !is_run_time_file(path) {
+            files.push(path.to_owned());
+        }
+    }
+    Ok(files)
 }
 
 /// How long a commit may take: it runs the user's own hooks.
@@ -100,6 +125,21 @@ pub fn is_unignored(directory: &Path, name: &str) -> bool {
     is_repository(directory) && git(&["check-ignore", "-q", "--", name], directory).is_err()
 }
 
+/// Finds out whether a directory is in a git work tree.
+///
+/// # Errors
+/// It is not, or there is no git.
+pub fn require_repository(directory: &Path) -> Result<(), Error> {
+    if is_repository(directory) {
+        return Ok(());
+    }
+    let path = std::env::var_os("PATH");
+    if process::find_program(OsStr::new("git"), path.as_deref(), directory).is_none() {
+        return Err(Error::input("git was not found").hint("install git"));
+    }
+    Err(Error::input(format!("not a git repository: {}", directory.display())))
+}
+
 impl ScmSpec {
     /// Finds out before anything is spent whether the tasks can work at all, and what there is to say
     /// of it.
@@ -116,12 +156,13 @@ impl ScmSpec {
         if !self.is_git() {
             return Ok(None);
         }
-        if is_repository(directory) {
-            return Ok(self.uncommitted(directory));
-        }
-        Err(Error::input(format!("not a git repository: {}", directory.display()))
-            .hint("`scm` is configured, and its tasks need one: run `git init`")
-            .hint("or take `scm` out of the settings"))
+        let cannot = |error: Error| {
+            error
+                .hint("`scm` is configured, and its tasks need one: run `git init`")
+                .hint("or take `scm` out of the settings")
+        };
+        require_repository(directory).map_err(cannot)?;
+        Ok(self.uncommitted(directory))
     }
 
     /// What the first commit will take along, though no agent of this run made it.
@@ -129,12 +170,7 @@ impl ScmSpec {
         if !self.kinds().contains(&ScmTask::Commit) {
             return None;
         }
-        let look = ["status", "--porcelain", "--untracked-files=normal"];
-        let status = git_within(SHORT_PATIENCE, &look, directory).ok()?;
-        // Ours is written a moment before, in a project that is new to ralph.
-        let files: Vec<&str> = status.lines().map(|line| line.get(3..).unwrap_or(line)).collect();
-        let files: Vec<&str> =
-            files.into_iter().filter(|file| !file.starts_with(".ralph/")).collect();
+        let files = uncommitted_files(directory).ok()?;
         let (first, n) = (files.first()?, files.len());
         let more = if n == 1 { String::new() } else { format!(" and {} more", n - 1) };
         Some(format!(

@@ -1,13 +1,16 @@
 //! What a run is to do. Every command that loops differs only in how it fills this in.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use crate::agent::{Adapter, PromptVia};
+use crate::agent::{self, Adapter, Invocation, PromptVia, Reader, Request, ResponseFilter};
 use crate::core::completion::Rule;
-use crate::core::event::FailAction;
+use crate::core::event::{FailAction, Purpose};
 use crate::core::rules::Rules;
 use crate::core::tasks::TaskList;
+use crate::core::template;
 
 /// One loop, described.
 #[derive(Debug, Clone)]
@@ -17,12 +20,14 @@ pub struct RunSpec {
     pub run_id: String,
     /// Where agent, guardrails and SCM work.
     pub directory: PathBuf,
-    /// The agent is started inside a sandbox.
-    pub sandboxed: bool,
     /// Where logs and prompt files go.
     pub ralph_dir: PathBuf,
     pub agent: AgentSpec,
     pub prompt: PromptSource,
+    /// The prompt is a template, and these are its variables, beside those of the run itself.
+    pub variables: Option<Variables>,
+    /// What must be there before each attempt.
+    pub required: Vec<Required>,
     /// Begin each prompt with `Iteration X of Y, Z remaining.`
     pub iteration_line: bool,
     pub completion: Rule,
@@ -36,6 +41,8 @@ pub struct RunSpec {
     pub rules: Rules,
     /// A shell command that is told of waits for a limit and of the end.
     pub notify: Option<String>,
+    /// A shell pipeline that makes of the agent's output what the terminal shows.
+    pub display_filter: Option<String>,
 }
 
 impl RunSpec {
@@ -57,6 +64,38 @@ impl RunSpec {
     }
 }
 
+/// The variables of a prompt that is a template.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Variables {
+    /// The command, as `MODE`.
+    pub mode: &'static str,
+    /// All others but those of the run itself.
+    pub given: BTreeMap<String, String>,
+}
+
+impl Variables {
+    /// The template with the values in their places, and the names of those that have none.
+    pub fn fill_in(&self, template: &str, iteration: u32, max: u32) -> (String, Vec<String>) {
+        let (iteration, max) = (iteration.to_string(), max.to_string());
+        let own = [("MODE", self.mode), ("ITERATION", &iteration), ("MAX_ITERATIONS", &max)];
+        let mut unknown: Vec<String> = Vec::new();
+        let filled = template::substitute(template, |name| {
+            let own = own.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
+            let value = own.or_else(|| self.given.get(name).map(String::as_str));
+            if value.is_none() && !unknown.iter().any(|known| known == name) {
+                unknown.push(name.to_owned());
+            }
+            value
+        });
+        (filled, unknown)
+    }
+
+    /// What is said of a name that has no value.
+    pub fn warning(name: &str) -> String {
+        format!("the prompt names ${{{name}}}, which has no value, so that nothing stands there")
+    }
+}
+
 /// The agent of a run.
 #[derive(Debug, Clone)]
 pub struct AgentSpec {
@@ -66,15 +105,72 @@ pub struct AgentSpec {
     pub flags: Vec<String>,
     pub model: Option<String>,
     pub autonomous: bool,
+    /// It is started inside a sandbox of ours.
+    pub sandboxed: bool,
+    /// It asks our hook before it uses a tool: see [`AgentSpec::guard`].
+    pub guarded: bool,
+    /// Files that its flags name, for as long as this is there.
+    pub files: Vec<Arc<tempfile::TempPath>>,
     /// Ask for a machine-readable stream.
     pub stream: bool,
     pub prompt_via: Option<PromptVia>,
     pub keep_background: bool,
     /// Variables to set or to take away.
     pub env: Vec<(OsString, Option<OsString>)>,
+    /// All arguments, in place of the adapter's own and `flags`.
+    pub args: Option<Vec<String>>,
+    /// What finds the agent's words in its stream, in place of what the adapter knows.
+    pub response_filter: Option<ResponseFilter>,
+    /// What it prints on standard error is said, too, where it prints plain text.
+    pub stderr_is_said: bool,
+}
+
+/// What one process of the agent is for.
+#[derive(Debug, Clone, Copy)]
+pub struct Errand<'a> {
+    pub purpose: Purpose,
+    pub prompt: &'a str,
+    /// Where the prompt is written when it goes by file.
+    pub prompt_file: &'a Path,
+    /// Where the agent may leave what it does not print.
+    pub side_file: &'a Path,
 }
 
 impl AgentSpec {
+    /// How to start it.
+    pub fn invocation(&self, errand: Errand<'_>) -> Invocation {
+        let request = Request {
+            program: &self.program,
+            flags: &self.flags,
+            model: self.model.as_deref(),
+            purpose: errand.purpose,
+            stream: self.stream,
+            autonomous: self.autonomous,
+            sandboxed: self.sandboxed,
+            prompt_via: self.prompt_via,
+            prompt: errand.prompt,
+            prompt_file: errand.prompt_file,
+            side_file: errand.side_file,
+        };
+        let invocation = match &self.args {
+            Some(args) => Invocation::exact(&request, args),
+            None => self.adapter.invocation(&request),
+        };
+        // What no adapter understands can be understood by its filter.
+        let readable = self.adapter.name() != "text" || self.response_filter.is_some();
+        Invocation { structured: self.stream && readable, ..invocation }
+    }
+
+    /// Reads what it prints; `structured` is what the invocation said.
+    pub fn reader(&self, structured: bool) -> Box<dyn Reader> {
+        match (&self.response_filter, &self.args) {
+            (Some(filter), _) if structured => agent::filtered_reader(self.adapter, filter),
+            // What an adapter knows of plain text is known of the arguments that it chooses itself.
+            (_, Some(_)) if !structured => agent::plain_reader(),
+            _ => self.adapter.reader(structured),
+        }
+    }
+
     /// What people call it: the adapter's name, or that of a program that no adapter knows.
     pub fn shown_name(&self) -> &str {
         if self.adapter.name() != "text" {
@@ -91,6 +187,18 @@ pub enum PromptSource {
     Text(String),
     /// Read again for each attempt.
     File(PathBuf),
+    /// One that ralph brings along.
+    BuiltIn {
+        name: &'static str,
+        text: &'static str,
+    },
+}
+
+/// A file that a run cannot do without, and what is said when it is not there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Required {
+    pub file: PathBuf,
+    pub message: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

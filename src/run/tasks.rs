@@ -29,7 +29,8 @@ pub(super) struct TaskGate {
 #[derive(Debug)]
 struct Snapshot {
     path: PathBuf,
-    saved: Vec<u8>,
+    /// The revision of what is in it.
+    saved: Option<u64>,
 }
 
 /// A look at the list.
@@ -45,7 +46,7 @@ impl TaskGate {
     pub(super) fn new(spec: &TasksSpec, run_id: &str) -> TaskGate {
         let snapshot = spec.snapshots.as_ref().map(|directory| Snapshot {
             path: directory.join(format!("{run_id}.json")),
-            saved: Vec::new(),
+            saved: None,
         });
         TaskGate {
             path: spec.path.clone(),
@@ -102,13 +103,14 @@ impl TaskGate {
     /// itself goes by what it has in memory, so that a full disk is worth a warning, once.
     fn save(&mut self, world: &mut impl World) -> Option<String> {
         let snapshot = self.snapshot.as_mut()?;
-        let bytes = serde_json::to_vec_pretty(&self.ledger).ok()?;
-        if bytes == snapshot.saved {
+        let revision = Some(self.ledger.revision());
+        if snapshot.saved == revision {
             return None;
         }
+        let bytes = serde_json::to_vec_pretty(&self.ledger).ok()?;
         match world.save(&snapshot.path, &bytes) {
             Ok(()) => {
-                snapshot.saved = bytes;
+                snapshot.saved = revision;
                 None
             }
             Err(err) => {

@@ -47,11 +47,18 @@ pub trait World {
     fn refusals(&mut self) -> Vec<Refusal> {
         Vec::new()
     }
+    /// Starts a child that is fed its standard input.
+    fn start_fed(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)>;
+    /// Gives such a child something to read; says whether there was room for it.
+    fn feed(&mut self, child: ChildId, bytes: &[u8]) -> bool;
+    /// Such a child gets nothing more to read.
+    fn end_of_input(&mut self, child: ChildId);
     /// Ends a child with everything that it started; with `at_once` nobody is asked first. Its end is
     /// still told by `wait`.
     fn end(&mut self, child: ChildId, at_once: bool);
     /// Waits for the next thing to happen, at most until `until_mono_ms`.
     fn wait(&mut self, until_mono_ms: Option<u64>, buf: &mut Vec<u8>) -> Occurrence;
+    fn exists(&mut self, path: &Path) -> bool;
     fn read(&mut self, path: &Path) -> io::Result<Vec<u8>>;
     /// Reads a task list, which somebody may be writing.
     fn read_tasks(&mut self, path: &Path) -> io::Result<Vec<u8>>;
@@ -165,6 +172,18 @@ impl World for RealWorld {
         self.cell.as_mut().map(|cell| cell.sandbox.refusals()).unwrap_or_default()
     }
 
+    fn start_fed(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
+        self.system.start_fed(launch)
+    }
+
+    fn feed(&mut self, child: ChildId, bytes: &[u8]) -> bool {
+        self.system.feed(child, bytes)
+    }
+
+    fn end_of_input(&mut self, child: ChildId) {
+        self.system.end_of_input(child);
+    }
+
     fn end(&mut self, child: ChildId, at_once: bool) {
         if at_once {
             self.system.end_now(child);
@@ -182,6 +201,10 @@ impl World for RealWorld {
             cell.set_aside.extend(cell.sandbox.ended());
         }
         happened
+    }
+
+    fn exists(&mut self, path: &Path) -> bool {
+        path.exists()
     }
 
     fn read(&mut self, path: &Path) -> io::Result<Vec<u8>> {

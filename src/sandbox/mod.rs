@@ -112,7 +112,8 @@ pub fn start(
     let wrapped = sandbox.wrap(launch, terminal.map(|fd| fd.as_raw_fd()))?;
     let inherit: Vec<BorrowedFd<'_>> =
         wrapped.socket.as_ref().map(AsFd::as_fd).into_iter().chain(terminal).collect();
-    let extras = Extras { inherit: &inherit, ignore_term: wrapped.ignore_term };
+    let extras =
+        Extras { inherit: &inherit, ignore_term: wrapped.ignore_term, ..Extras::default() };
     system.start_with(&wrapped.launch(launch), &extras)
 }
 

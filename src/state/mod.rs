@@ -6,6 +6,7 @@ pub mod documents;
 pub mod home;
 pub mod journal;
 pub mod lock;
+pub mod logs;
 pub mod project;
 pub mod runs;
 pub mod save;

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::active;
+
 /// Run-time files that have no place in version control. Settings, prompts and plans are not here.
 const GITIGNORE: &str = "\
 # Written by ralph: run-time files and what is only for this machine.
@@ -14,6 +16,34 @@ const GITIGNORE: &str = "\
 /prompt_*.txt
 /side_*.txt
 ";
+
+/// Whether a path, relative to the repository, is that of a file which ralph writes for itself while it
+/// runs: nobody's work, whether or not git was told to ignore it.
+pub fn is_run_time_file(path: &str) -> bool {
+    if path.rsplit('/').next() == Some(active::NAME) {
+        return true;
+    }
+    let inside = match path.strip_prefix(".ralph/") {
+        Some(inside) => inside,
+        None => match path.split_once("/.ralph/") {
+            Some((_, inside)) => inside,
+            None => return false,
+        },
+    };
+    // The whole directory, if nothing in it was ever committed.
+    if inside.is_empty() || inside == ".gitignore" {
+        return true;
+    }
+    GITIGNORE.lines().filter_map(|line| line.strip_prefix('/')).any(|pattern| {
+        match (pattern.strip_suffix('/'), pattern.split_once('*')) {
+            (Some(directory), _) => {
+                inside.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'))
+            }
+            (None, Some((start, end))) => inside.starts_with(start) && inside.ends_with(end),
+            (None, None) => inside == pattern,
+        }
+    })
+}
 
 /// A project that ralph works in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +69,13 @@ impl Project {
     pub fn runs_dir(&self) -> PathBuf {
         self.ralph_dir().join("runs")
     }
+
+    pub fn logs_dir(&self) -> PathBuf {
+        self.ralph_dir().join("logs")
+    }
+
+    /// The plan that `ralph plan` writes and `ralph build` works off, by its path in the project.
+    pub const PLAN: &'static str = ".ralph/implementation_plan.md";
 
     pub fn lock_path(&self) -> PathBuf {
         self.ralph_dir().join("lock")
@@ -70,6 +107,33 @@ impl Project {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn run_time_files_are_told_from_the_users() {
+        for (path, expected) in [
+            (".ralph-active", true),
+            ("sub/.ralph-active", true),
+            (".ralph/", true),
+            (".ralph/.gitignore", true),
+            (".ralph/runs/x/events.jsonl", true),
+            (".ralph/runs/", true),
+            (".ralph/lock", true),
+            (".ralph/settings.local.json", true),
+            (".ralph/guardrail_001_test.log", true),
+            ("sub/.ralph/prompt_001.txt", true),
+            (".ralph/settings.json", false),
+            (".ralph/prompts/build.md", false),
+            (".ralph/implementation_plan.md", false),
+            (".ralph/lock.rs", false),
+            (".ralph/runsheet", false),
+            ("ralph/tasks.json", false),
+            ("ralph/progress.txt", false),
+            ("src/.ralph-active.rs", false),
+            ("", false),
+        ] {
+            assert_eq!(is_run_time_file(path), expected, "{path}");
+        }
+    }
 
     #[test]
     fn the_users_own_ignore_file_is_left_alone() {

@@ -2,8 +2,8 @@
 //!
 //! Programs try again by themselves before they say anything, some of them for minutes. The service asks
 //! them to be quick about that, or their own settings do. Only qwen heeds neither when its service
-//! refuses a whole request: that takes it 76 seconds, and is in `tests/fixtures`; here it is refused in
-//! the middle of a stream.
+//! refuses a whole request: with the best of its settings that takes it 100 seconds, and is in
+//! `tests/fixtures`. Here it is refused in the middle of a stream.
 
 use std::time::{Duration, SystemTime};
 

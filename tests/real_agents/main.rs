@@ -11,6 +11,7 @@
 //! | prompts that begin with a dash | `failures::refused_credentials`, `prompts` |
 //! | prompts that are long, and that they repeat | `prompts` |
 //! | a marker in several pieces, the words of a limit in a file | `loops` |
+//! | hooks, settings for one run, plugins | `hooks` |
 //! | a sandbox in which `.git` cannot be written | `loops`, by codex's commit |
 //! | files that they leave behind | `loops` |
 //! | a summary of the conversation that looks like an answer, or is made again and again | `limits`, opencode's |
@@ -25,11 +26,14 @@ mod support;
 
 mod case;
 mod failures;
+mod hooks;
 mod limits;
 mod loops;
+mod modes;
 mod processes;
 mod prompts;
 mod sandbox;
+mod tasks;
 
 /// Dollars for a million tokens.
 struct Price {

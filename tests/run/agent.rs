@@ -36,13 +36,13 @@ fn claude_is_started_as_it_wants_to_be() {
             settings(json!({"command": "claude"})),
             &[][..],
             claude(),
-            "-p --output-format stream-json --verbose --dangerously-skip-permissions",
+            "-p --output-format stream-json --verbose --dangerously-skip-permissions --settings HOOK",
         ),
         (
             settings(json!({"command": "claude"})),
             PLAIN,
             plain,
-            "-p --output-format text --dangerously-skip-permissions",
+            "-p --output-format text --dangerously-skip-permissions --settings HOOK",
         ),
         (
             settings(
@@ -59,8 +59,20 @@ fn claude_is_started_as_it_wants_to_be() {
             "-p --output-format stream-json --verbose --model haiku",
         ),
     ] {
-        // A plus stands for a space inside of an argument.
+        // Without a sandbox it asks us before it uses a tool.
+        let hook = json!({"hooks": {"PreToolUse": [{"hooks": [{
+            "type": "command",
+            "command": env!("CARGO_BIN_EXE_ralph"),
+            "args": ["hook", "pre-tool-use"],
+            "timeout": 10,
+        }]}]}});
         let given = arguments(&settings, args, &stream);
+        let given = given.iter().map(|arg| match serde_json::from_str::<Value>(arg) {
+            Ok(settings) if settings == hook => "HOOK".to_owned(),
+            _ => arg.clone(),
+        });
+        let given: Vec<String> = given.collect();
+        // A plus stands for a space inside of an argument.
         let given: Vec<String> = given.iter().map(|arg| arg.replace(' ', "+")).collect();
         assert_eq!(given.join(" "), expected);
     }

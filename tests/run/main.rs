@@ -10,6 +10,7 @@ mod completion;
 mod display;
 mod faces;
 mod failures;
+mod filters;
 mod guardrails;
 mod limits;
 mod prompts;

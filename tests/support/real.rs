@@ -51,8 +51,12 @@ impl RealAgent {
 
     /// The same, with flags for the agent.
     pub(crate) fn run_with(&self, args: &[&str], flags: &[&str]) -> Ralph {
-        let mut all = vec!["run".to_owned()];
-        all.extend(args.iter().map(|arg| (*arg).to_owned()));
+        self.ralph(&[&["run"], args].concat(), flags)
+    }
+
+    /// Any command of ralph's that loops, with this agent and flags for it.
+    pub(crate) fn ralph(&self, args: &[&str], flags: &[&str]) -> Ralph {
+        let mut all: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
         all.extend(["--".to_owned(), self.agent.program().to_str().expect("UTF-8").to_owned()]);
         all.extend_from_slice(&self.agent.flags);
         all.extend(flags.iter().map(|flag| (*flag).to_owned()));

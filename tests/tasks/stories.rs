@@ -71,9 +71,11 @@ fn a_change_changes_one_thing() {
         .replace("\"passes\": false", "\"passes\": true")
         .replace("\"notes\": \"\"", "\"notes\": \"Done: \\\"all\\\" of it\\n日本\"");
     assert_eq!(project.read("ralph/tasks.json"), expected);
-    project.ralph(["tasks", "set", "a", "--passes=false", "--add-note", "no"]).run().success();
+    let set = ["tasks", "set", "a", "--passes=false", "--add-note", "no", "--depends-on", ""];
+    project.ralph(set).run().success();
     let story = read_list(&project)["userStories"][0].clone();
     assert_eq!(story["passes"], false);
+    assert_eq!(story["dependsOn"], json!([]));
     assert_eq!(story["notes"], "Done: \"all\" of it\n日本\nno");
 }
 

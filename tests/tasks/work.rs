@@ -133,6 +133,19 @@ fn a_story_that_vanishes_is_asked_for_and_given_back() {
 }
 
 #[test]
+fn a_home_that_cannot_be_written_is_worth_a_warning_once() {
+    let project = project_with(&[open("a", &json!({})), open("b", &json!({}))]);
+    let sessions = [
+        json!([leave(&[passing("a")]), say(PROMISE)]),
+        json!([leave(&[passing("a"), passing("b")]), say(PROMISE)]),
+    ];
+    let output = work(&project, &[], &sessions).env("RALPH_HOME", "/dev/null/home").run();
+    output.success();
+    assert_eq!(output.stderr.matches("cannot be kept in /dev/null/home").count(), 1);
+    assert!(prompts(&project)[1].contains("The story b (Title of b) is gone"));
+}
+
+#[test]
 fn a_story_that_is_split_may_go() {
     let project = project_with(&[open("a", &json!({}))]);
     let mut parts = [passing("a1"), passing("a2")];

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::support::{LONG, Project, wait_until};
 
 /// The answers of the dialog, and the question that each is for.
-const DIALOG: [(&str, &str); 14] = [
+const DIALOG: [(&str, &str); 15] = [
     ("Agent command (e.g., claude, codex, amp, or other LLM CLI): ", "claude"),
     ("Agent flags (comma-separated, optional): ", "--model,opus"),
     ("Maximum iterations [10]: ", ""),
@@ -24,6 +24,7 @@ const DIALOG: [(&str, &str); 14] = [
     ("Configure SCM? (y/N): ", "y"),
     ("  SCM command (e.g., git): ", "git"),
     ("  SCM tasks (comma-separated, e.g., commit,push): ", "commit"),
+    ("Write starter prompts for `ralph plan` and `ralph build`? (y/N): ", ""),
 ];
 
 /// What the screen shows up to a question, without the spaces at line ends that a terminal drops.

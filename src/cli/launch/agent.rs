@@ -2,29 +2,32 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::agent::{self, Adapter};
-use crate::config::{self, Settings};
+use crate::agent::{self, Adapter, ResponseFilter};
+use crate::config::settings::OutputFormat;
+use crate::config::{self, Loaded, Origin};
+use crate::core::event::Purpose;
 use crate::error::Error;
 use crate::process;
-use crate::run::spec::AgentSpec;
+use crate::run::spec::{AgentSpec, Errand};
 use crate::state::project::Project;
 
-/// The agent of a run. `agent_command` is what was given after `--`, and `usual` is the program when
-/// nobody named one.
+use super::Defaults;
+
+/// The agent of a run. `agent_command` is what was given after `--`.
 ///
 /// # Errors
 /// There is none, or it is not installed, or the settings do not fit it.
 pub(super) fn spec(
     project: &Project,
-    settings: &Settings,
+    loaded: &Loaded,
     agent_command: &[String],
-    command: &str,
-    usual: Option<&str>,
+    defaults: &Defaults,
 ) -> Result<AgentSpec, Error> {
+    let settings = &loaded.settings;
     let agent = &settings.agent;
     let named = agent.command.as_deref().filter(|command| !command.is_empty());
-    let Some(program) = named.or(usual).map(str::to_owned) else {
-        return Err(no_agent(command));
+    let Some(program) = named.or(defaults.agent).map(str::to_owned) else {
+        return Err(no_agent(defaults.command));
     };
     let adapter = match agent.kind {
         None => agent::for_command(&program),
@@ -55,16 +58,103 @@ pub(super) fn spec(
         .map(|(name, value)| (name.into(), Some(value.into())))
         .chain(agent.env_exclude.iter().map(|name| (name.into(), None)))
         .collect();
-    Ok(AgentSpec {
+    let response_filter = match &agent.response_filter {
+        Some(expression) => Some(response_filter(expression, loaded)?),
+        None => None,
+    };
+    let is_known = adapter.name() != "text";
+    let stream = match agent.output_format {
+        Some(format) => format == OutputFormat::Json,
+        None => settings.stream_agent_output || response_filter.is_some(),
+    };
+    if agent.output_format == Some(OutputFormat::Json) && !is_known && response_filter.is_none() {
+        let origin = origin(loaded, "agent.outputFormat");
+        return Err(Error::config(format!(
+            "{origin}agent.outputFormat: how {program} says something in JSON is not known"
+        ))
+        .hint("agent.responseFilter (AGENT_RESPONSE_FILTER) is a jq expression that finds it")
+        .hint("agent.type (AGENT_TYPE) says that it speaks like an agent that ralph knows"));
+    }
+    if agent.args.is_some() && agent.model.is_some() {
+        return Err(Error::config("a model cannot be chosen where agent.args are all arguments")
+            .hint("put the model among them, or use agent.flags, which are added to ralph's own"));
+    }
+    let spec = AgentSpec {
         adapter,
         program,
         flags,
         model: agent.model.clone(),
         autonomous: agent.autonomous,
-        stream: settings.stream_agent_output,
+        sandboxed: false,
+        guarded: false,
+        files: Vec::new(),
+        stream,
         prompt_via: agent.prompt_via,
         keep_background: agent.keep_background,
         env,
+        args: agent.args.clone(),
+        response_filter,
+        stderr_is_said: defaults.stderr_is_said && (!is_known || agent.args.is_some()),
+    };
+    Ok(spec)
+}
+
+/// Outside of a sandbox nobody else looks at what an agent is about to do. All arguments being given,
+/// none is added.
+pub(super) fn guard(spec: &mut AgentSpec, allow: &[String], directory: &Path) {
+    if spec.autonomous
+        && !spec.sandboxed
+        && spec.args.is_none()
+        && let Ok(ralph) = std::env::current_exe()
+    {
+        spec.guard(&ralph, allow, directory);
+    }
+}
+
+/// What can be said of an agent that is probably not meant as it was said.
+pub(super) fn oddities(agent: &AgentSpec) -> impl Iterator<Item = String> {
+    let name = agent.adapter.name();
+    let unheard = (agent.response_filter.is_some() && !agent.stream).then(|| {
+        "agent.responseFilter has no effect, because the agent is to print plain text".to_owned()
+    });
+    let unreadable = match (&agent.args, &agent.response_filter) {
+        (Some(args), None) if agent.stream && name != "text" => {
+            let path = Path::new("");
+            let errand =
+                Errand { purpose: Purpose::Work, prompt: "", prompt_file: path, side_file: path };
+            let usual = AgentSpec { args: None, ..agent.clone() }.invocation(errand).args;
+            let usual = usual.iter().filter_map(|arg| arg.to_str());
+            let mut asks_for_json = usual.filter(|arg| arg.contains("json"));
+            asks_for_json.find(|flag| !args.iter().any(|arg| arg.contains(flag))).map(|flag| {
+                format!(
+                    "agent.args are all arguments that {name} gets, and without {flag} among them \
+                     what it prints is not understood; agent.flags are added to ralph's own"
+                )
+            })
+        }
+        _ => None,
+    };
+    unheard.into_iter().chain(unreadable)
+}
+
+/// Where a setting came from, to be put before what is wrong with it.
+fn origin(loaded: &Loaded, key: &str) -> String {
+    match loaded.origins.get(key) {
+        None | Some(Origin::Default) => String::new(),
+        Some(origin) => format!("{origin}: "),
+    }
+}
+
+/// # Errors
+/// The expression is wrong; the place is marked.
+fn response_filter(expression: &str, loaded: &Loaded) -> Result<ResponseFilter, Error> {
+    ResponseFilter::new(expression).map_err(|bad| {
+        let origin = origin(loaded, "agent.responseFilter");
+        let message = &bad.message;
+        let marked = bad.marked(expression);
+        Error::config(format!("{origin}agent.responseFilter: {message}\n{marked}")).hint(
+            "it is an expression as jq knows them, and is given each line of the agent's JSON",
+        )
     })
 }
 

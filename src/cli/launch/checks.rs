@@ -44,16 +44,11 @@ pub(super) fn refuse_hidden_settings(project: &Project, args: &LoopArgs) -> Resu
 
 /// Settings that this version cannot honour are no settings to run with.
 pub(super) fn refuse_what_is_missing(settings: &Settings) -> Result<(), Error> {
-    let missing = [
-        (settings.agent.response_filter.is_some(), "agent.responseFilter"),
-        (settings.agent.display_filter.is_some(), "agent.displayFilter"),
-        (settings.stall.iterations > 0, "stall.iterations"),
-    ];
-    match missing.into_iter().find(|(set, _)| *set) {
-        Some((_, key)) => Err(Error::config(format!("{key} is not available in this version"))
-            .hint("take it out of the settings")),
-        None => Ok(()),
+    if settings.stall.iterations > 0 {
+        return Err(Error::config("stall.iterations is not available in this version")
+            .hint("take it out of the settings"));
     }
+    Ok(())
 }
 
 /// Whoever sets a budget goes to bed trusting it, so one that nothing would ever be counted against is

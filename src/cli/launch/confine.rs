@@ -59,7 +59,8 @@ pub(super) fn choose(
         env: &agent.env,
     };
     let choice = choice::choose(&asked, &request)?;
-    spec.sandboxed = matches!(choice, Choice::Found(_));
+    spec.agent.sandboxed = matches!(choice, Choice::Found(_));
+    super::agent::guard(&mut spec.agent, &settings.hooks.allow, project.root());
     Ok(choice)
 }
 

@@ -2,35 +2,26 @@
 
 use std::path::Path;
 
-use crate::agent::{PromptVia, Request};
+use crate::agent::PromptVia;
 use crate::config::{self, Loaded};
 use crate::core::event::Purpose;
 use crate::core::tasks::ledger::Progress;
 use crate::core::text;
 use crate::error::Error;
-use crate::run::spec::{PromptSource, RunSpec};
+use crate::run::spec::{Errand, RunSpec};
 use crate::sandbox::choice::Choice;
+
+use super::prompt;
 
 /// Tells what would be run.
 pub(super) fn dry_run(spec: &RunSpec, choice: &Choice, loaded: &Loaded) -> Result<u8, Error> {
     let agent = &spec.agent;
-    let (prompt, source) = match &spec.prompt {
-        PromptSource::Text(prompt) => (prompt.clone(), "--prompt".to_owned()),
-        PromptSource::File(path) => {
-            let bytes = std::fs::read(path)
-                .map_err(|err| Error::input(format!("cannot read {}: {err}", path.display())))?;
-            (String::from_utf8_lossy(&bytes).into_owned(), config::display_name(path))
-        }
-    };
-    let invocation = agent.adapter.invocation(&Request {
-        program: &agent.program,
-        flags: &agent.flags,
-        model: agent.model.as_deref(),
+    let (mut prompt, source) = prompt::text(&spec.prompt)?;
+    if let Some(variables) = &spec.variables {
+        prompt = variables.fill_in(&prompt, 1, spec.rules.max_iterations).0;
+    }
+    let invocation = agent.invocation(Errand {
         purpose: Purpose::Work,
-        stream: agent.stream,
-        autonomous: agent.autonomous,
-        sandboxed: spec.sandboxed,
-        prompt_via: agent.prompt_via,
         prompt: "<prompt>",
         prompt_file: Path::new(".ralph/prompt_001.txt"),
         side_file: Path::new(".ralph/side_001.txt"),
@@ -72,6 +63,12 @@ pub(super) fn dry_run(spec: &RunSpec, choice: &Choice, loaded: &Loaded) -> Resul
             progress.next.map_or_else(String::new, |(id, title)| format!(", next {id} {title}"));
         let Progress { done, total, .. } = progress;
         rows.push(("Tasks", format!("{}: {done} of {total} stories pass{next}", tasks.name)));
+    }
+    if let Some(filter) = &agent.response_filter {
+        rows.push(("Said", format!("what {} finds", filter.expression())));
+    }
+    if let Some(filter) = &spec.display_filter {
+        rows.push(("Shown", format!("by {filter}")));
     }
     for guardrail in &spec.guardrails {
         let action = guardrail.fail_action.as_str();

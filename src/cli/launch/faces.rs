@@ -1,11 +1,25 @@
 //! Who is shown a run, and how.
 
+use jiff::tz::TimeZone;
+
 use crate::cli::{LoopArgs, OutputForm};
-use crate::config::Settings;
+use crate::config::{self, Settings};
+use crate::core::event::Event;
+use crate::error::Error;
 use crate::report::human::Human;
 use crate::report::json::Json;
+use crate::report::session_log::SessionLog;
 use crate::report::style::{Capabilities, Style};
 use crate::report::{Pace, Reporter};
+use crate::state::logs::{self, LogFile};
+use crate::state::project::Project;
+
+impl LoopArgs {
+    /// Somebody sees what the agent does while it does it.
+    pub(super) fn shows_agent(&self, settings: &Settings) -> bool {
+        self.output != OutputForm::Json && settings.stream_agent_output && !self.quiet
+    }
+}
 
 pub(in crate::cli) fn style(args: &LoopArgs, settings: &Settings) -> Style {
     let display = &settings.display;
@@ -33,4 +47,25 @@ pub(in crate::cli) fn reporter(form: OutputForm, style: Style, pace: Pace) -> Bo
         OutputForm::Json => Box::new(Json::stdio(pace)),
         OutputForm::Human | OutputForm::Plain => Box::new(Human::stdio(style, pace)),
     }
+}
+
+/// Begins the log of a session, and says where it is. Of older ones as many are kept as of runs.
+///
+/// # Errors
+/// The log cannot be written.
+pub(super) fn session_log(
+    project: &Project,
+    keep: usize,
+) -> Result<(Box<dyn Reporter>, Event<'static>), Error> {
+    let dir = project.logs_dir();
+    let zone = TimeZone::system();
+    let now = zone.to_datetime(jiff::Timestamp::now());
+    let log = LogFile::create(&dir, now).map_err(|err| {
+        Error::input(format!("cannot write {}: {err}", dir.display()))
+            .hint("the log of the session goes there; make it writable")
+    })?;
+    // Old logs that cannot be removed take up room and do no other harm.
+    let _ = logs::prune(&dir, keep.max(1));
+    let message = format!("Session log: {}", config::display_name(log.path()));
+    Ok((Box::new(SessionLog::new(log, zone)), Event::Note { message: message.into() }))
 }

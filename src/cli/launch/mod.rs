@@ -15,16 +15,18 @@ mod sign;
 
 use serde_json::json;
 
+use crate::config::loop_file::OF_ANOTHER_AGENT;
 use crate::config::settings::SandboxBackend;
-use crate::config::{self, Flag, Loaded, Settings, Sources};
+use crate::config::{self, Flag, Loaded, Sources};
 use crate::core::completion::Rule;
 use crate::core::event::Event;
 use crate::core::exit;
 use crate::error::Error;
-use crate::report::{Pace, Reporter};
+use crate::policy::AllowList;
+use crate::report::Pace;
 use crate::run::driver;
 use crate::run::session::{Keep, Session};
-use crate::run::spec::{PromptSource, RunSpec};
+use crate::run::spec::{PromptSource, RunSpec, Variables};
 use crate::sandbox::choice::Choice;
 use crate::state::project::Project;
 
@@ -50,10 +52,14 @@ pub(super) struct Defaults {
     pub(super) inactivity_fails: bool,
     /// The agent's program.
     pub(super) agent: Option<&'static str>,
+    /// An agent that prints plain text says what it prints on standard error, too.
+    pub(super) stderr_is_said: bool,
     /// Something other than guardrails can veto a completion.
     pub(super) gates: bool,
     /// What the agent is locked in.
     pub(super) sandbox: SandboxBackend,
+    /// What the agent prints goes to a log in `.ralph/logs`, too.
+    pub(super) session_log: bool,
 }
 
 impl Defaults {
@@ -69,8 +75,10 @@ impl Defaults {
         inactivity_ms: None,
         inactivity_fails: true,
         agent: None,
+        stderr_is_said: false,
         gates: false,
         sandbox: SandboxBackend::None,
+        session_log: false,
     };
 }
 
@@ -91,15 +99,15 @@ impl Start<'_> {
     pub(super) fn spec(&self, prompt: PromptSource, completion: Rule) -> Result<RunSpec, Error> {
         let Start { project, args, defaults, loaded } = *self;
         let settings = &loaded.settings;
-        let command = defaults.command;
         Ok(RunSpec {
-            command,
+            command: defaults.command,
             run_id: String::new(),
             directory: project.root().to_owned(),
-            sandboxed: false,
             ralph_dir: project.ralph_dir(),
-            agent: agent::spec(project, settings, &args.agent_command, command, defaults.agent)?,
+            agent: agent::spec(project, loaded, &args.agent_command, defaults)?,
             prompt,
+            variables: None,
+            required: Vec::new(),
             iteration_line: settings.include_iteration_count_in_prompt,
             completion,
             guardrails: rules::guardrails(settings),
@@ -108,6 +116,11 @@ impl Start<'_> {
             tasks: None,
             rules: rules::rules(settings, defaults),
             notify: settings.notify.command.clone(),
+            display_filter: settings
+                .agent
+                .display_filter
+                .clone()
+                .filter(|_| args.shows_agent(settings)),
         })
     }
 
@@ -131,18 +144,76 @@ impl Start<'_> {
         preface.extend(confine::tell(&choice, &spec, &loaded.settings));
         let warnings = unsaved.into_iter().chain(sign::keep_ignored(project, &spec));
         preface.extend(warnings.map(|message| Event::Warning { message: message.into() }));
-        let reporter = reporter(args.output, style(args, &loaded.settings), Pace::OfRun);
-        carry_out(project, spec, &loaded.settings, choice, preface, reporter)
+        self.run(spec, choice, preface)
+    }
+
+    /// `--print-prompt`: tells what the agent would be asked, and needs no agent for that.
+    ///
+    /// # Errors
+    /// The prompt cannot be read, or nothing can be printed.
+    pub(super) fn print_prompt(
+        &self,
+        source: &PromptSource,
+        variables: Option<&Variables>,
+    ) -> Result<u8, Error> {
+        let settings = &self.loaded.settings;
+        let max = settings.maximum_iterations.unwrap_or(self.defaults.max_iterations);
+        prompt::print(source, variables, max, settings.include_iteration_count_in_prompt)
+    }
+
+    /// Runs what the spec says, in a project of its own while it lasts.
+    fn run(
+        &self,
+        mut spec: RunSpec,
+        choice: Choice,
+        preface: Vec<Event<'static>>,
+    ) -> Result<u8, Error> {
+        let Start { project, args, defaults, loaded } = *self;
+        let settings = &loaded.settings;
+        let keep = Keep {
+            runs: settings.runs.keep as usize,
+            raw_bytes: u64::from(settings.runs.max_raw_megabytes) * 1024 * 1024,
+        };
+        let mut session = Session::open(project, spec.command, keep)?;
+        if let Choice::Found(sandbox) = choice {
+            session.world.confine(sandbox, settings.sandbox.guardrails);
+        }
+        let mut reporters = vec![reporter(args.output, style(args, settings), Pace::OfRun)];
+        let mut events = std::mem::take(&mut session.preface);
+        if defaults.session_log {
+            match faces::session_log(project, keep.runs) {
+                Ok((log, note)) => {
+                    reporters.push(log);
+                    events.push(note);
+                }
+                Err(err) => {
+                    session.close();
+                    return Err(err);
+                }
+            }
+        }
+        spec.run_id.clone_from(&session.run_id);
+        events.extend(preface);
+        let sign = sign::put_up(project, &spec).unwrap_or_else(|message| {
+            events.push(Event::Warning { message: message.into() });
+            None
+        });
+        let finish = driver::run(&spec, &mut session.world, reporters, &events);
+        drop(sign);
+        session.close();
+        Ok(finish.exit_code)
     }
 }
 
-/// The settings, with the flags over them. `extra` is for settings that no flag can say.
+/// The settings, with the flags over them. `overlay` is what another file says, over the settings
+/// files; `extra` is for settings that no flag can say.
 ///
 /// # Errors
 /// Whatever is wrong with the settings, or keeps them from being found.
 pub(in crate::cli) fn load(
     project: &Project,
     args: &LoopArgs,
+    overlay: Vec<Flag>,
     extra: Vec<Flag>,
 ) -> Result<Loaded, Error> {
     let planted = confine::sweep();
@@ -164,8 +235,9 @@ pub(in crate::cli) fn load(
         // What the settings say of another program is not for this one.
         flag("agent.flags", json!(rest), name);
         flag("agent.type", json!(null), name);
-        flag("agent.model", json!(null), name);
-        flag("agent.promptVia", json!(null), name);
+        for key in OF_ANOTHER_AGENT {
+            flag(key, json!(null), name);
+        }
     }
     if let Some(model) = &args.model {
         flag("agent.model", json!(model), "--model");
@@ -195,40 +267,11 @@ pub(in crate::cli) fn load(
         settings_path: args.settings.clone(),
         env: std::env::vars_os().collect(),
         flags,
+        overlay,
     })?;
     loaded.warnings.extend(planted);
     checks::refuse_what_is_missing(&loaded.settings)?;
     Ok(loaded)
-}
-
-/// Runs what the spec says, in a project of its own while it lasts.
-fn carry_out(
-    project: &Project,
-    mut spec: RunSpec,
-    settings: &Settings,
-    choice: Choice,
-    preface: Vec<Event<'static>>,
-    reporter: Box<dyn Reporter>,
-) -> Result<u8, Error> {
-    let keep = Keep {
-        runs: settings.runs.keep as usize,
-        raw_bytes: u64::from(settings.runs.max_raw_megabytes) * 1024 * 1024,
-    };
-    let mut session = Session::open(project, spec.command, keep)?;
-    if let Choice::Found(sandbox) = choice {
-        session.world.confine(sandbox, settings.sandbox.guardrails);
-    }
-    spec.run_id.clone_from(&session.run_id);
-    let mut events = std::mem::take(&mut session.preface);
-    events.extend(preface);
-    let sign = sign::put_up(project, &spec).unwrap_or_else(|message| {
-        events.push(Event::Warning { message: message.into() });
-        None
-    });
-    let finish = driver::run(&spec, &mut session.world, vec![reporter], &events);
-    drop(sign);
-    session.close();
-    Ok(finish.exit_code)
 }
 
 /// The settings that somebody made, in one line, with secrets left out.
@@ -254,12 +297,22 @@ fn preface(spec: &RunSpec, loaded: &Loaded) -> Vec<Event<'static>> {
         .collect();
     events.extend(loaded.warnings.iter().cloned().map(warning));
     events.push(note(format!("Settings: {}", merged(loaded))));
+    events.extend(agent::oddities(&spec.agent).map(warning));
+    let (_, unusable) = AllowList::parse(loaded.settings.hooks.allow.iter().map(String::as_str));
+    events.extend(unusable.into_iter().map(|bad| {
+        warning(format!("hooks.allow: {:?} lets nothing through: {}", bad.entry, bad.reason))
+    }));
     let adapter = spec.agent.adapter;
-    let open = spec.agent.autonomous && !spec.sandboxed;
-    if open && adapter.name() != "text" && !adapter.confines_itself() {
+    if spec.agent.autonomous
+        && !spec.agent.sandboxed
+        && spec.agent.args.is_none()
+        && adapter.name() != "text"
+        && !adapter.confines_itself()
+    {
         events.push(warning(format!(
-            "{} runs with its own approval prompts switched off and without a sandbox",
-            adapter.name()
+            "{} runs with its own approval prompts switched off and without a sandbox{}",
+            adapter.name(),
+            if spec.agent.guarded { "; a hook keeps it from the worst commands only" } else { "" }
         )));
     }
     events

@@ -1,12 +1,14 @@
 //! Where the prompt of a loop comes from.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 use crate::cli::PromptArgs;
+use crate::config;
+use crate::core::prompt::compose;
 use crate::error::Error;
-use crate::run::spec::PromptSource;
+use crate::run::spec::{PromptSource, Variables};
 
 /// What is read at most of a prompt that has no end, such as a device.
 const LARGEST_PIPED_PROMPT: u64 = 64 << 20;
@@ -20,37 +22,87 @@ pub(in crate::cli) fn source(args: &PromptArgs) -> Result<PromptSource, Error> {
         (Some(text), None) if text.trim().is_empty() => Err(Error::usage("the prompt is empty")
             .hint("say what the agent is to do: ralph run -p \"Make the tests pass\"")),
         (Some(text), None) => Ok(PromptSource::Text(text.to_owned())),
-        (None, Some(path)) => {
-            let path = if path == Path::new("-") { Path::new("/dev/stdin") } else { path };
-            // A problem that is found now costs nothing.
-            let unreadable = |err: &io::Error| match err.kind() {
-                io::ErrorKind::NotFound => {
-                    Error::input(format!("prompt file not found: {}", path.display()))
-                        .hint("write what the agent is to do into it, or use -p \"…\"")
-                }
-                io::ErrorKind::IsADirectory => {
-                    Error::input(format!("the prompt file is a directory: {}", path.display()))
-                        .hint("name a file in it")
-                }
-                _ => Error::input(format!("cannot read prompt file: {}: {err}", path.display())),
-            };
-            let file = File::open(path).map_err(|err| unreadable(&err))?;
-            let is_file = file.metadata().is_ok_and(|meta| meta.is_file());
-            let mut bytes = Vec::new();
-            let limit = if is_file { u64::MAX } else { LARGEST_PIPED_PROMPT };
-            file.take(limit).read_to_end(&mut bytes).map_err(|err| unreadable(&err))?;
-            if bytes.trim_ascii().is_empty() {
-                return Err(Error::input(format!("the prompt file is empty: {}", path.display()))
-                    .hint("write what the agent is to do into it"));
-            }
-            if !is_file {
-                // What comes by a pipe (`-f <(…)`, `-f /dev/stdin`) cannot be read again.
-                return Ok(PromptSource::Text(String::from_utf8_lossy(&bytes).into_owned()));
-            }
-            let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-            Ok(PromptSource::File(path))
-        }
+        (None, Some(path)) => file(path),
         _ => Err(Error::usage("exactly one of --prompt and --prompt-file must be given")
             .hint("ralph run -p \"Make the tests pass\", or ralph run -f PROMPT.md")),
     }
+}
+
+/// The prompt in a file, or on standard input for `-`.
+///
+/// # Errors
+/// It is empty or cannot be read.
+pub(in crate::cli) fn file(path: &Path) -> Result<PromptSource, Error> {
+    let path = if path == Path::new("-") { Path::new("/dev/stdin") } else { path };
+    // A problem that is found now costs nothing.
+    let unreadable = |err: &io::Error| match err.kind() {
+        io::ErrorKind::NotFound => {
+            Error::input(format!("prompt file not found: {}", path.display()))
+                .hint("write what the agent is to do into it, or use -p \"…\"")
+        }
+        io::ErrorKind::IsADirectory => {
+            Error::input(format!("the prompt file is a directory: {}", path.display()))
+                .hint("name a file in it")
+        }
+        _ => Error::input(format!("cannot read prompt file: {}: {err}", path.display())),
+    };
+    let file = File::open(path).map_err(|err| unreadable(&err))?;
+    let is_file = file.metadata().is_ok_and(|meta| meta.is_file());
+    let mut bytes = Vec::new();
+    let limit = if is_file { u64::MAX } else { LARGEST_PIPED_PROMPT };
+    file.take(limit).read_to_end(&mut bytes).map_err(|err| unreadable(&err))?;
+    if bytes.trim_ascii().is_empty() {
+        return Err(Error::input(format!("the prompt file is empty: {}", path.display()))
+            .hint("write what the agent is to do into it"));
+    }
+    if !is_file {
+        // What comes by a pipe (`-f <(…)`, `-f /dev/stdin`) cannot be read again.
+        return Ok(PromptSource::Text(String::from_utf8_lossy(&bytes).into_owned()));
+    }
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    Ok(PromptSource::File(path))
+}
+
+/// What the source says now, and what it is called.
+///
+/// # Errors
+/// It cannot be read.
+pub(in crate::cli) fn text(source: &PromptSource) -> Result<(String, String), Error> {
+    match source {
+        PromptSource::Text(prompt) => Ok((prompt.clone(), "--prompt".to_owned())),
+        PromptSource::BuiltIn { name, text } => Ok(((*text).to_owned(), (*name).to_owned())),
+        PromptSource::File(path) => {
+            let bytes = std::fs::read(path)
+                .map_err(|err| Error::input(format!("cannot read {}: {err}", path.display())))?;
+            Ok((String::from_utf8_lossy(&bytes).into_owned(), config::display_name(path)))
+        }
+    }
+}
+
+/// `--print-prompt`: what the agent is asked in the first iteration.
+///
+/// # Errors
+/// The prompt cannot be read, or nothing can be printed.
+pub(super) fn print(
+    source: &PromptSource,
+    variables: Option<&Variables>,
+    max_iterations: u32,
+    iteration_line: bool,
+) -> Result<u8, Error> {
+    let (mut prompt, _) = text(source)?;
+    if let Some(variables) = variables {
+        let (filled, unknown) = variables.fill_in(&prompt, 1, max_iterations);
+        prompt = filled;
+        for name in unknown {
+            let warning = format!("ralph: warning: {}\n", Variables::warning(&name));
+            // If nobody reads the warning, nobody needs it.
+            let _ = io::stderr().lock().write_all(warning.as_bytes());
+        }
+    }
+    let line = iteration_line.then_some((1, max_iterations));
+    let mut prompt = compose(&prompt, &[], line);
+    if !prompt.ends_with('\n') {
+        prompt.push('\n');
+    }
+    crate::cli::print(&prompt)
 }

@@ -600,7 +600,7 @@ fn a_resumed_run_goes_on_with_all_its_counts() {
     assert_eq!(run.outcome(), Some((Outcome::Budget, 3)), "0.7 before, and 0.4 now");
     assert!(run.actions.iter().any(|action| matches!(
         action,
-        Action::Emit(Event::RunEnded { iterations: 3, tools: 7, duration_ms: 9_000.., .. })
+        Action::Emit(Event::RunEnded { iterations: 3, tools: 8, duration_ms: 9_000.., .. })
     )));
 
     // Time is up when it would have been without the cut.
@@ -739,6 +739,25 @@ fn every_attempt_is_briefed_anew() {
     run.agent(failed(Class::Failed)).until_deadline();
     run.give(Input::Briefed { feedback: Vec::new() });
     assert_eq!(run.machine.feedback(), [feedback("lint")]);
+}
+
+#[test]
+fn a_briefing_is_given_beside_what_a_resumed_run_had_to_tell() {
+    let progress = Progress { feedback: vec![feedback("lint")], ..Progress::default() };
+    let machine = LoopMachine::resumed(Rules { gates: true, ..rules() }, progress);
+    let mut run = Loop { machine, now: Now::default(), actions: Vec::new() };
+    run.give(Input::Start).give(Input::Briefed { feedback: vec![feedback("gone")] });
+    assert_eq!(run.machine.feedback(), [feedback("lint"), feedback("gone")]);
+}
+
+#[test]
+fn a_pause_while_the_gates_are_asked_is_one_before_the_attempt() {
+    let mut run = Loop::start(Rules { gates: true, ..rules() });
+    run.give(Input::Pause).give(Input::Briefed { feedback: Vec::new() });
+    assert!(run.machine.is_paused() && !run.starts_agent());
+    run.give(Input::Resume { max_iterations: None });
+    assert!(run.asked(&Action::Brief));
+    assert_eq!((run.machine.iteration(), run.machine.attempt()), (1, 1));
 }
 
 #[test]

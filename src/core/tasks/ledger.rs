@@ -25,6 +25,9 @@ pub struct Ledger {
     last: Vec<String>,
     /// The stories that passed when all checks last did.
     verified: BTreeSet<String>,
+    /// Counts what was changed here.
+    #[serde(skip)]
+    revision: u64,
 }
 
 /// Something about a list that the agent has to be told.
@@ -118,6 +121,7 @@ impl Ledger {
             stories: Map::new(),
             last: Vec::new(),
             verified: BTreeSet::new(),
+            revision: 0,
         };
         ledger.remember(list);
         ledger.checks_passed(list);
@@ -154,14 +158,30 @@ impl Ledger {
     /// All checks passed on the work that this list tells of.
     pub fn checks_passed(&mut self, list: &TaskList) {
         let passing = list.stories.iter().filter(|story| story.passes);
-        self.verified = passing.map(|story| story.id.clone()).collect();
+        let verified = passing.map(|story| story.id.clone()).collect();
+        if self.verified != verified {
+            self.verified = verified;
+            self.revision += 1;
+        }
+    }
+
+    /// Another number than before if there is anything that was not there before.
+    pub fn revision(&self) -> u64 {
+        self.revision
     }
 
     fn remember(&mut self, list: &TaskList) {
         for story in &list.stories {
-            self.stories.insert(story.id.clone(), story.source.clone());
+            if self.stories.get(&story.id) != Some(&story.source) {
+                self.stories.insert(story.id.clone(), story.source.clone());
+                self.revision += 1;
+            }
         }
-        self.last = list.stories.iter().map(|story| story.id.clone()).collect();
+        let ids = || list.stories.iter().map(|story| &story.id);
+        if !self.last.iter().eq(ids()) {
+            self.last = ids().cloned().collect();
+            self.revision += 1;
+        }
     }
 
     /// The stories that are gone and that nobody stands in for: neither a story of the list nor one

@@ -19,15 +19,15 @@ pub fn parse(bytes: &[u8]) -> Result<TaskList, Broken> {
         let problem = Problem { story: None, field: None, message };
         Broken { problems: vec![problem], torn }
     };
-    // Some editors begin a file so.
-    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    let bytes = without_mark(bytes);
     if bytes.trim_ascii().is_empty() {
         return Err(broken("is empty".to_owned(), true));
     }
     let document: Value = serde_json::from_slice(bytes)
         .map_err(|err| broken(format!("is not valid JSON: {err}"), err.is_eof()))?;
-    let Value::Object(document) = document else {
-        return Err(broken(format!("must be an object, not {}", shown(&document)), false));
+    let mut document = match document {
+        Value::Object(document) => document,
+        other => return Err(broken(format!("must be an object, not {}", shown(&other)), false)),
     };
     let mut problems = Vec::new();
     let mut top = Fields { object: &document, story: None, problems: &mut problems };
@@ -35,25 +35,31 @@ pub fn parse(bytes: &[u8]) -> Result<TaskList, Broken> {
     let branch_name = top.text("branchName", Need::Required);
     let description = top.text("description", Need::Required);
     let verify_commands = top.texts("verifyCommands", Need::Optional);
-    let entries = top.list("userStories", Need::Required);
-    let mut stories = Vec::with_capacity(entries.len());
-    let mut places: HashMap<&str, usize> = HashMap::with_capacity(entries.len());
-    for (index, entry) in entries.iter().enumerate() {
+    top.list("userStories", Need::Required);
+    // Taken, not copied: there may be thousands.
+    let entries = match document.remove("userStories") {
+        Some(Value::Array(entries)) => entries,
+        _ => Vec::new(),
+    };
+    let mut stories: Vec<Story> = Vec::with_capacity(entries.len());
+    let mut places: HashMap<String, usize> = HashMap::with_capacity(entries.len());
+    for (index, entry) in entries.into_iter().enumerate() {
         let place = format!("userStories[{index}]");
-        let Value::Object(object) = entry else {
-            let message = format!("must be an object, not {}", shown(entry));
+        let Value::Object(object) = &entry else {
+            let message = format!("must be an object, not {}", shown(&entry));
             problems.push(Problem { story: Some(place), field: None, message });
             continue;
         };
         let id = object.get("id").and_then(Value::as_str).filter(|id| !id.trim().is_empty());
         if let Some(id) = id
-            && let Some(first) = places.insert(id, index)
+            && let Some(first) = places.insert(id.to_owned(), index)
         {
             let message = format!("is {id:?}, as that of userStories[{first}]; give it another");
             problems.push(Problem::of_story(&place, "id", message));
         }
         let name = id.map_or(place, |id| text::truncate(id, MAX_SHOWN, "…").into_owned());
-        stories.push(story(object, entry, name, &mut problems));
+        let story = story(object, name, &mut problems);
+        stories.push(Story { source: entry, ..story });
     }
     if problems.is_empty() {
         Ok(TaskList { project, branch_name, description, verify_commands, stories })
@@ -62,12 +68,19 @@ pub fn parse(bytes: &[u8]) -> Result<TaskList, Broken> {
     }
 }
 
-fn story(
-    object: &Map<String, Value>,
-    source: &Value,
-    name: String,
-    problems: &mut Vec<Problem>,
-) -> Story {
+/// Whether a text ends too early, as a file does that is being written.
+pub fn is_torn(bytes: &[u8]) -> bool {
+    let whole = serde_json::from_slice::<serde::de::IgnoredAny>(without_mark(bytes));
+    whole.is_err_and(|err| err.is_eof())
+}
+
+/// Some editors begin a file with a mark.
+fn without_mark(bytes: &[u8]) -> &[u8] {
+    bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)
+}
+
+/// A story, but for its source.
+fn story(object: &Map<String, Value>, name: String, problems: &mut Vec<Problem>) -> Story {
     let mut fields = Fields { object, story: Some(name), problems };
     Story {
         id: fields.text("id", Need::NotBlank),
@@ -79,7 +92,7 @@ fn story(
         notes: fields.text("notes", Need::Optional),
         depends_on: fields.texts("dependsOn", Need::Optional),
         replaces: fields.texts("replaces", Need::Optional),
-        source: source.clone(),
+        source: Value::Null,
     }
 }
 

@@ -532,4 +532,60 @@ proptest! {
             prop_assert_eq!(ledger.review(&Ok(now)).findings, []);
         }
     }
+
+    /// Whatever agents do to a list, one after the other: a run that is complete has lost nothing.
+    #[test]
+    fn complete_means_that_every_story_there_ever_was_passes_or_was_replaced(
+        start in any_list(),
+        steps in prop::collection::vec(any::<(u8, prop::sample::Index, prop::sample::Index)>(), 0..24),
+        claimed: bool,
+        checks: bool,
+    ) {
+        let mut stories: Vec<Value> = start.stories.iter().map(|it| it.source.clone()).collect();
+        for story in &mut stories {
+            story["dependsOn"] = json!([]);
+        }
+        let mut ledger = Ledger::new(&list(&stories));
+        // Who stands for whom, by what was ever written.
+        let mut ever: std::collections::BTreeMap<String, Vec<String>> = Default::default();
+        for (n, (kind, at, other)) in steps.into_iter().enumerate() {
+            let id = |stories: &[Value], at: prop::sample::Index| match stories.len() {
+                0 => "none".to_owned(),
+                len => stories[at.index(len)]["id"].as_str().unwrap().to_owned(),
+            };
+            let (one, two) = (id(&stories, at), id(&stories, other));
+            match kind % 6 {
+                0 => stories.retain(|story| story["id"] != one.as_str()),
+                1 => stories.push(story(&format!("n{n}"), &json!({"replaces": [one, two]}))),
+                _ => {
+                    for story in stories.iter_mut().filter(|story| story["id"] == one.as_str()) {
+                        story["passes"] = json!(true);
+                        story["notes"] = json!(if kind > 20 { "done" } else { "" });
+                    }
+                }
+            }
+            let now = list(&stories);
+            for story in &now.stories {
+                ever.insert(story.id.clone(), story.replaces.clone());
+            }
+            let review = ledger.review(&Ok(now.clone()));
+            if verdict(&review, claimed, checks, "t") == GateVerdict::Complete {
+                prop_assert!(checks && !now.stories.is_empty());
+                prop_assert!(now.stories.iter().all(|story| story.passes && !story.is_undocumented()));
+                let mut kept: Vec<&String> = now.stories.iter().map(|story| &story.id).collect();
+                let mut seen = 0;
+                while let Some(id) = kept.get(seen).copied() {
+                    seen += 1;
+                    for replaced in ever.get(id).into_iter().flatten() {
+                        if !kept.contains(&replaced) {
+                            kept.push(replaced);
+                        }
+                    }
+                }
+                for id in ever.keys().chain(start.stories.iter().map(|story| &story.id)) {
+                    prop_assert!(kept.contains(&id), "{} is lost", id);
+                }
+            }
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use super::table::{deny, warn};
 use super::{Hit, Invocation, Rule};
 use crate::policy::Family::{Containers, Environment, Persistence, Privilege, Processes, System};
+use crate::policy::value::Arg;
 
 const NO_ROOT: &str = "do it without more rights, or say in your answer what a person should do";
 const LEAVE: &str = "leave the machine as it is, or say in your answer what a person should do";
@@ -182,6 +183,7 @@ pub(super) const RULES: &[Rule] = &[
     deny(
         System,
         &[
+            "hostname",
             "hostnamectl",
             "timedatectl",
             "localectl",
@@ -390,6 +392,7 @@ fn kill(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
 
 fn container(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     const NARROW: &str = "mount the project alone, and give no more rights than needed";
+    let mut secrets = Vec::new();
     let mut deny = |reason: &'static str| hits.push(Hit::deny(Containers, reason, NARROW));
     let runs = command.operands().first().is_some_and(|sub| {
         ["run", "create", "exec", "container", "compose", "service"].contains(&sub.text.as_str())
@@ -400,6 +403,7 @@ fn container(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     for volume in command.values(&["-v", "--volume"]) {
         let host = volume.text.split(':').next().unwrap_or_default();
         mounted(command, host, &mut deny);
+        secrets.extend(command.scene.reads(&Arg::known(host)));
     }
     for mount in command.values(&["--mount"]) {
         for part in mount.text.split(',') {
@@ -443,6 +447,7 @@ fn container(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     if command.values(&["--device"]).iter().any(|device| device.text.starts_with("/dev/")) {
         deny("it gives the container a device of the machine");
     }
+    hits.append(&mut secrets);
 }
 
 fn mounted(command: &Invocation<'_>, host: &str, deny: &mut dyn FnMut(&'static str)) {

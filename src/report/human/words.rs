@@ -93,7 +93,7 @@ pub(super) fn outcome_words(outcome: Outcome) -> &'static str {
         Outcome::Stalled => "Run stopped, nothing changed in the repository any more",
         Outcome::AgentFailed => "Run failed, the agent kept failing",
         Outcome::CredentialsRefused => "Run failed, the agent's credentials were refused",
-        Outcome::PromptLost => "Run failed, the prompt could not be read",
+        Outcome::PromptLost => "Run failed before the agent was asked",
         Outcome::Broken => "Run failed, ralph could not go on",
     }
 }
@@ -118,7 +118,7 @@ pub(super) fn next_step(outcome: Outcome, run: &str) -> Option<String> {
         Outcome::CredentialsRefused => {
             "sign in with the agent's own program, then run again".to_owned()
         }
-        Outcome::PromptLost => "put the prompt's file back, then run again".to_owned(),
+        Outcome::PromptLost => "put back what is missing, then run again".to_owned(),
         Outcome::Broken => "see the message above, then run again".to_owned(),
     })
 }

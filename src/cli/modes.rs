@@ -1,0 +1,174 @@
+//! `ralph plan`, `ralph build`, `ralph prompt`: prompts that are templates, a plan between them, and a
+//! log of each session.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use crate::config::display_name;
+use crate::config::loop_file::{self, LoopFile};
+use crate::core::completion::Rule;
+use crate::core::{exit, template};
+use crate::error::Error;
+use crate::run::scm;
+use crate::run::spec::{PromptSource, Required, Variables};
+use crate::state::project::Project;
+
+use super::launch::{self, Defaults, Start, prompt, rules};
+use super::{AdHocArgs, ModeArgs, PlanArgs};
+
+/// The prompts that are used where the project has none of its own.
+pub(super) const PLAN_PROMPT: &str = include_str!("prompts/plan.md");
+pub(super) const BUILD_PROMPT: &str = include_str!("prompts/build.md");
+
+/// Where a project has its own, by the name of the mode.
+pub(super) const PROMPTS_DIR: &str = ".ralph/prompts";
+
+const NO_PLAN: &str = "Implementation plan not found. Run 'ralph plan' first.";
+
+/// What plan, build and prompt have in common.
+const DEFAULTS: Defaults = Defaults {
+    exit_at_limit: exit::DONE,
+    stderr_is_said: true,
+    session_log: true,
+    ..Defaults::RUN
+};
+
+/// # Errors
+/// Whatever keeps the run from starting.
+pub(super) fn plan(project: &Project, args: PlanArgs) -> Result<u8, Error> {
+    let built_in = PromptSource::BuiltIn { name: "the built-in plan prompt", text: PLAN_PROMPT };
+    let PlanArgs { limit, mode } = args;
+    let source = own_prompt(project, &mode, "plan", built_in)?;
+    let defaults = Defaults { command: "plan", ..DEFAULTS };
+    Mode { defaults, source, needs_plan: false, needs_signal: false }.run(project, mode, limit)
+}
+
+/// # Errors
+/// Whatever keeps the run from starting.
+pub(super) fn build(project: &Project, args: PlanArgs) -> Result<u8, Error> {
+    let built_in = PromptSource::BuiltIn { name: "the built-in build prompt", text: BUILD_PROMPT };
+    let PlanArgs { limit, mode } = args;
+    let source = own_prompt(project, &mode, "build", built_in)?;
+    let defaults = Defaults { command: "build", ..DEFAULTS };
+    Mode { defaults, source, needs_plan: true, needs_signal: false }.run(project, mode, limit)
+}
+
+/// # Errors
+/// Whatever keeps the run from starting.
+pub(super) fn prompt(project: &Project, args: AdHocArgs) -> Result<u8, Error> {
+    let AdHocArgs { file, limit, mode } = args;
+    let source = match &file {
+        Some(path) => prompt::file(path)?,
+        None => prompt::source(&mode.prompt)?,
+    };
+    let defaults = Defaults { command: "prompt", ..DEFAULTS };
+    Mode { defaults, source, needs_plan: false, needs_signal: true }.run(project, mode, limit)
+}
+
+/// The prompt of the command line, or else the project's own for this mode, or else ours.
+fn own_prompt(
+    project: &Project,
+    args: &ModeArgs,
+    mode: &str,
+    built_in: PromptSource,
+) -> Result<PromptSource, Error> {
+    if args.prompt.prompt.is_some() || args.prompt.prompt_file.is_some() {
+        return prompt::source(&args.prompt);
+    }
+    let path = project.root().join(PROMPTS_DIR).join(format!("{mode}.md"));
+    if path.symlink_metadata().is_ok() { prompt::file(&path) } else { Ok(built_in) }
+}
+
+/// One of the three, about to start.
+struct Mode {
+    defaults: Defaults,
+    source: PromptSource,
+    needs_plan: bool,
+    needs_signal: bool,
+}
+
+impl Mode {
+    fn run(self, project: &Project, args: ModeArgs, limit: Option<u32>) -> Result<u8, Error> {
+        let Mode { defaults, source, needs_plan, needs_signal } = self;
+        let ModeArgs { config, completion, mut common, .. } = args;
+        common.max_iterations = limit.or(common.max_iterations);
+        let (mut file, path) = loop_file(project, config)?;
+        let overlay = std::mem::take(&mut file.overlay);
+        let mut loaded = launch::load(project, &common, overlay, Vec::new())?;
+        loaded.files.extend(path);
+        loaded.warnings.append(&mut file.warnings);
+        let promise = || Ok(Rule::Promise("COMPLETE".to_owned()));
+        let completion = rules::completion(&completion, promise)?;
+        let variables = variables(defaults.command, &file);
+
+        let start = Start { project, args: &common, defaults: &defaults, loaded: &loaded };
+        if common.print_prompt {
+            return start.print_prompt(&source, Some(&variables));
+        }
+        scm::require_repository(project.root())
+            .map_err(|error| error.hint("the agent keeps its work in git: run `git init`"))?;
+        let (template, name) = prompt::text(&source)?;
+        let mut spec = start.spec(source, completion)?;
+        require_specs(project, &template, &variables)?;
+        if needs_plan {
+            spec.required.push(Required {
+                file: project.root().join(Project::PLAN),
+                message: NO_PLAN.to_owned(),
+            });
+        }
+        if let Some(missing) = spec.required.iter().find(|required| !required.file.exists()) {
+            return Err(Error::input(missing.message.clone()));
+        }
+        let (filled, _) = variables.fill_in(&template, 1, spec.rules.max_iterations);
+        if needs_signal && !spec.completion.is_told_in(&filled) {
+            return Err(no_signal(&name, &spec.completion));
+        }
+        let exported = file.exported.iter().map(|(name, value)| (name.into(), Some(value.into())));
+        spec.agent.env.splice(0..0, exported);
+        spec.variables = Some(variables);
+        start.carry_out(spec)
+    }
+}
+
+/// What `.ralph/config` says, or the file that was named instead, and which file that is.
+fn loop_file(
+    project: &Project,
+    named: Option<PathBuf>,
+) -> Result<(LoopFile, Option<PathBuf>), Error> {
+    let is_named = named.is_some();
+    let path = named.unwrap_or_else(|| project.ralph_dir().join(loop_file::FILE));
+    match loop_file::read(&path, |name| std::env::var(name).ok())? {
+        Some(file) => Ok((file, Some(path))),
+        None if !is_named => Ok((LoopFile::default(), None)),
+        None => Err(Error::input(format!("config file not found: {}", display_name(&path)))
+            .hint("it is a file of lines NAME=value")),
+    }
+}
+
+/// What a template may name: the environment, over it what has a default, over that the file.
+fn variables(mode: &'static str, file: &LoopFile) -> Variables {
+    let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
+    let mut given: BTreeMap<String, String> =
+        std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect();
+    given.entry("SPECS_DIR".to_owned()).or_insert_with(|| "specs".to_owned());
+    given.insert("PLAN_FILE".to_owned(), Project::PLAN.to_owned());
+    given.extend(file.variables.clone());
+    Variables { mode, given }
+}
+
+/// A prompt that sends the agent to specifications that are not there sends it nowhere.
+fn require_specs(project: &Project, template: &str, variables: &Variables) -> Result<(), Error> {
+    let Some(specs) = variables.given.get("SPECS_DIR") else { return Ok(()) };
+    if !template::mentions(template, "SPECS_DIR") || project.root().join(specs).is_dir() {
+        return Ok(());
+    }
+    Err(Error::input(format!("the directory of the specifications is not there: {specs}"))
+        .hint(format!("write what is wanted into files in {specs}/"))
+        .hint("SPECS_DIR in .ralph/config names another directory"))
+}
+
+fn no_signal(name: &str, completion: &Rule) -> Error {
+    let signal = completion.describe();
+    Error::failed(format!("{name} does not contain the completion signal {signal}"))
+        .hint("the loop ends when the agent answers with it, so that the prompt must tell it to")
+}

@@ -1,0 +1,196 @@
+//! `.ralph/config`: shell assignments for `plan`, `build` and `prompt`. Some of them are settings under
+//! other names; all of them are variables for prompts.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::shell::{self, Assignment};
+use super::{Flag, display_name};
+use crate::error::Error;
+
+/// The file's name, inside of `.ralph`.
+pub const FILE: &str = "config";
+
+/// The program that is meant when only plain text is asked for.
+const TEXT_AGENT: &str = "cline";
+
+/// Settings that are only about the program that they were made for, beside its flags.
+pub const OF_ANOTHER_AGENT: [&str; 6] = [
+    "agent.model",
+    "agent.promptVia",
+    "agent.args",
+    "agent.outputFormat",
+    "agent.responseFilter",
+    "agent.displayFilter",
+];
+
+/// What the file says.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct LoopFile {
+    /// Everything that it sets, for prompts.
+    pub variables: BTreeMap<String, String>,
+    /// What programs are to see, too.
+    pub exported: BTreeMap<String, String>,
+    /// What it says of settings.
+    pub overlay: Vec<Flag>,
+    pub warnings: Vec<String>,
+}
+
+/// Reads the file; `None` if it is not there.
+///
+/// # Errors
+/// It cannot be read, or is not what it should be; with the line.
+pub fn read(
+    path: &Path,
+    known: impl Fn(&str) -> Option<String>,
+) -> Result<Option<LoopFile>, Error> {
+    let name = display_name(path);
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(err) if err.kind() == io::ErrorKind::IsADirectory => {
+            return Err(Error::config(format!("the config is a directory: {name}"))
+                .hint("it is a file of lines NAME=value"));
+        }
+        Err(err) => return Err(Error::config(format!("cannot read {name}: {err}"))),
+    };
+    let text = String::from_utf8(bytes).map_err(|err| {
+        let line =
+            err.as_bytes()[..err.utf8_error().valid_up_to()].split(|byte| *byte == b'\n').count();
+        Error::config(format!("{name}:{line}: not valid UTF-8"))
+            .hint("save the file with the encoding UTF-8")
+    })?;
+    parse(&text, &name, known).map(Some)
+}
+
+fn parse(
+    text: &str,
+    name: &str,
+    known: impl Fn(&str) -> Option<String>,
+) -> Result<LoopFile, Error> {
+    let (assignments, warnings) = shell::parse(text, known).map_err(|problem| {
+        Error::config(format!("{name}:{}: {}", problem.line, problem.message)).hint(problem.hint)
+    })?;
+    let warnings =
+        warnings.into_iter().map(|it| format!("{name}:{}: {}", it.line, it.message)).collect();
+    // The last word on each name, as in a shell; and what is empty is as good as unset.
+    let given: BTreeMap<&str, &Assignment> =
+        assignments.iter().map(|set| (set.name.as_str(), set)).collect();
+    let value = |name: &str| given.get(name).copied().filter(|set| !set.value.is_empty());
+    let mut overlay = Vec::new();
+    let mut say = |key, value: Value, set: &Assignment| {
+        overlay.push(Flag { key, value, name: format!("{name}:{} ({})", set.line, set.name) });
+    };
+
+    let (kind, cli) = (value("AGENT_TYPE"), value("AGENT_CLI"));
+    if let Some(set) = cli.or(kind) {
+        let is_text = kind.is_some_and(|kind| kind.value == "text");
+        let command = match (cli, is_text) {
+            (Some(cli), _) => cli.value.as_str(),
+            (None, true) => TEXT_AGENT,
+            (None, false) => set.value.as_str(),
+        };
+        // What the settings say of another program is not for this one.
+        for key in OF_ANOTHER_AGENT {
+            say(key, Value::Null, set);
+        }
+        say("agent.flags", json!([]), set);
+        say("agent.command", json!(command), set);
+        // Text is what it prints, whoever it is.
+        let named = kind.filter(|_| !is_text);
+        say("agent.type", named.map_or(Value::Null, |kind| json!(kind.value)), kind.unwrap_or(set));
+        if let Some(kind) = kind.filter(|_| is_text) {
+            say("agent.outputFormat", json!("text"), kind);
+        }
+    }
+    if let Some(set) = value("AGENT_ARGS") {
+        let args = shell_words::split(&set.value).map_err(|_| {
+            Error::config(format!("{name}:{}: AGENT_ARGS: a quote is not closed", set.line))
+                .hint("it is split into arguments as a shell would")
+        })?;
+        say("agent.args", json!(args), set);
+    }
+    for (variable, key) in [
+        ("AGENT_OUTPUT_FORMAT", "agent.outputFormat"),
+        ("AGENT_RESPONSE_FILTER", "agent.responseFilter"),
+        ("AGENT_DISPLAY_FILTER", "agent.displayFilter"),
+    ] {
+        if let Some(set) = value(variable) {
+            say(key, json!(set.value), set);
+        }
+    }
+    for (variable, key) in [("MAX_RETRIES", "retry.max"), ("MAX_ITERATIONS", "maximumIterations")] {
+        if let Some(set) = value(variable) {
+            let number = set.value.trim().parse::<u32>();
+            say(key, number.map_or_else(|_| json!(set.value), |number| json!(number)), set);
+        }
+    }
+
+    let pairs = |set: &Assignment| (set.name.clone(), set.value.clone());
+    let exported = given.values().filter(|set| set.exported).map(|set| pairs(set)).collect();
+    let variables = given.values().map(|set| pairs(set)).collect();
+    Ok(LoopFile { variables, exported, overlay, warnings })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn overlay(text: &str) -> BTreeMap<&'static str, Value> {
+        let file = parse(text, "config", |_| None).unwrap();
+        file.overlay.into_iter().map(|flag| (flag.key, flag.value)).collect()
+    }
+
+    #[test]
+    fn agents_by_type_and_by_program() {
+        for (text, command, kind, format) in [
+            ("AGENT_TYPE=claude", "claude", json!("claude"), Value::Null),
+            (
+                "AGENT_TYPE=codex\nAGENT_CLI='/my tools/codex 2'",
+                "/my tools/codex 2",
+                json!("codex"),
+                Value::Null,
+            ),
+            ("AGENT_CLI=amp", "amp", Value::Null, Value::Null),
+            ("AGENT_TYPE=text", "cline", Value::Null, json!("text")),
+            ("AGENT_TYPE=text\nAGENT_CLI=./mine", "./mine", Value::Null, json!("text")),
+            ("AGENT_TYPE=amp\nAGENT_OUTPUT_FORMAT=text", "amp", json!("amp"), json!("text")),
+            ("AGENT_TYPE=amp\nAGENT_TYPE=cline\nAGENT_CLI=", "cline", json!("cline"), Value::Null),
+        ] {
+            let said = overlay(text);
+            assert_eq!(said["agent.command"], command, "{text}");
+            assert_eq!(said["agent.type"], kind, "{text}");
+            assert_eq!(said["agent.outputFormat"], format, "{text}");
+            assert_eq!(said["agent.flags"], json!([]), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_variables_leave_the_agent_alone() {
+        let said =
+            overlay("AGENT_ARGS=\"-p 'a b'\"\nMAX_RETRIES=0\nMAX_ITERATIONS=x\nMINE=1\nAGENT_CLI=");
+        let expected: BTreeMap<&str, Value> = [
+            ("agent.args", json!(["-p", "a b"])),
+            ("retry.max", json!(0)),
+            ("maximumIterations", json!("x")),
+        ]
+        .into();
+        assert_eq!(said, expected);
+    }
+
+    #[test]
+    fn problems_have_their_line() {
+        for (text, message) in [
+            ("A=1\nB=$(x)", "config:2: $(…)"),
+            ("A=1\n\nAGENT_ARGS=\"-p 'x\"", "config:3: AGENT_ARGS"),
+        ] {
+            let error = parse(text, "config", |_| None).unwrap_err();
+            assert!(error.message.starts_with(message), "{error}");
+        }
+        let file = parse("A=1\nB=$NOBODY", "config", |_| None).unwrap();
+        assert!(file.warnings[0].starts_with("config:2: there is no variable NOBODY"));
+    }
+}

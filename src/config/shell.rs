@@ -1,0 +1,468 @@
+//! Files of shell assignments, read as data: `NAME=value` with a shell's quoting, and nothing is run.
+//!
+//! Such a file could be sourced by a shell and would mean the same, as far as it only assigns. What a
+//! shell would execute is an error with its line, and so is what would need a whole shell to know.
+
+use std::iter::Peekable;
+use std::str::Chars;
+
+use crate::core::template::is_part_of_name;
+
+/// A variable that a file sets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Assignment {
+    pub name: String,
+    pub value: String,
+    /// Where it begins, counted from 1.
+    pub line: usize,
+    /// `export` was said of it, so that programs see it.
+    pub exported: bool,
+}
+
+/// What is wrong, and in which line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    pub line: usize,
+    pub message: String,
+    pub hint: &'static str,
+}
+
+/// All assignments of a file in their order, and what is odd about them. `known` are the variables
+/// from before, for values that refer to others.
+///
+/// # Errors
+/// The first thing that is not an assignment.
+pub fn parse(
+    text: &str,
+    known: impl Fn(&str) -> Option<String>,
+) -> Result<(Vec<Assignment>, Vec<Problem>), Problem> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut parser = Parser {
+        rest: text.chars().peekable(),
+        line: 1,
+        known,
+        assignments: Vec::new(),
+        warnings: Vec::new(),
+    };
+    while parser.skip_to_statement() {
+        parser.statement()?;
+    }
+    Ok((parser.assignments, parser.warnings))
+}
+
+const IS_DATA: &str = "lines are NAME=value; the file is read as data, and nothing in it is run";
+const QUOTE_IT: &str = "if it is part of the value, put the value in 'single quotes'";
+
+struct Parser<'t, K> {
+    rest: Peekable<Chars<'t>>,
+    line: usize,
+    known: K,
+    assignments: Vec<Assignment>,
+    warnings: Vec<Problem>,
+}
+
+impl<K: Fn(&str) -> Option<String>> Parser<'_, K> {
+    fn peek(&mut self) -> Option<char> {
+        self.rest.peek().copied()
+    }
+
+    fn next(&mut self) -> Option<char> {
+        let c = self.rest.next();
+        self.line += usize::from(c == Some('\n'));
+        c
+    }
+
+    fn problem<T>(&self, message: impl Into<String>, hint: &'static str) -> Result<T, Problem> {
+        Err(Problem { line: self.line, message: message.into(), hint })
+    }
+
+    fn skip_blanks(&mut self) {
+        while matches!(self.peek(), Some(' ' | '\t' | '\r')) {
+            self.next();
+        }
+    }
+
+    /// Goes to where the next statement begins, if there is one.
+    fn skip_to_statement(&mut self) -> bool {
+        loop {
+            match self.peek() {
+                None => return false,
+                Some('#') => {
+                    while !matches!(self.peek(), None | Some('\n')) && self.next().is_some() {}
+                }
+                Some(c) if c.is_whitespace() || c == ';' => {
+                    self.next();
+                }
+                Some(_) => return true,
+            }
+        }
+    }
+
+    /// One assignment, or `export` with any number of names.
+    fn statement(&mut self) -> Result<(), Problem> {
+        let name = self.name();
+        let blank_follows = matches!(self.peek(), None | Some(' ' | '\t' | '\r' | '\n'));
+        if name != "export" || !blank_follows {
+            return self.assignment(name, false);
+        }
+        loop {
+            self.skip_blanks();
+            if matches!(self.peek(), None | Some('\n' | ';' | '#')) {
+                return Ok(());
+            }
+            let name = self.name();
+            if matches!(self.peek(), None | Some(' ' | '\t' | '\r' | '\n' | ';'))
+                && !name.is_empty()
+            {
+                for set in self.assignments.iter_mut().filter(|set| set.name == name) {
+                    set.exported = true;
+                }
+            } else {
+                self.assignment(name, true)?;
+            }
+        }
+    }
+
+    fn name(&mut self) -> String {
+        let mut name = String::new();
+        while let Some(c) = self.peek().filter(|c| is_part_of_name(*c)) {
+            name.push(c);
+            self.next();
+        }
+        name
+    }
+
+    fn assignment(&mut self, name: String, exported: bool) -> Result<(), Problem> {
+        let is_name = name.starts_with(|c: char| !c.is_ascii_digit());
+        if self.peek() != Some('=') || !is_name {
+            let mut shown = name;
+            while let Some(c) = self.peek().filter(|c| *c != '\n' && shown.len() < 40) {
+                shown.push(c);
+                self.next();
+            }
+            return self.problem(format!("not an assignment: {}", shown.trim_end()), IS_DATA);
+        }
+        self.next();
+        let line = self.line;
+        let value = self.word()?;
+        let exported =
+            exported || self.assignments.iter().any(|set| set.name == name && set.exported);
+        self.assignments.push(Assignment { name, value, line, exported });
+        self.skip_blanks();
+        Ok(())
+    }
+
+    /// A value: quoted and unquoted stretches up to the next blank.
+    fn word(&mut self) -> Result<String, Problem> {
+        let mut word = String::new();
+        if self.peek() == Some('~') {
+            self.next();
+            match (self.peek(), (self.known)("HOME")) {
+                (None | Some('/' | ' ' | '\t' | '\r' | '\n' | ';'), Some(home)) => {
+                    word.push_str(&home);
+                }
+                _ => word.push('~'),
+            }
+        }
+        while let Some(c) = self.peek() {
+            match c {
+                c if c.is_whitespace() || c == ';' => break,
+                '\'' => self.single_quoted(&mut word)?,
+                '"' => self.double_quoted(&mut word)?,
+                '$' => self.expansion(&mut word)?,
+                '`' => return self.executes("`…`"),
+                '\\' => {
+                    self.next();
+                    match self.next() {
+                        None => return self.problem("a \\ at the end of the file", QUOTE_IT),
+                        Some('\n') => {}
+                        Some(c) => word.push(c),
+                    }
+                }
+                '|' | '&' | '<' | '>' | '(' | ')' => {
+                    let message = format!("`{c}` means something to a shell, and here is none");
+                    return self.problem(message, QUOTE_IT);
+                }
+                c => {
+                    word.push(c);
+                    self.next();
+                }
+            }
+        }
+        Ok(word)
+    }
+
+    fn single_quoted(&mut self, word: &mut String) -> Result<(), Problem> {
+        let line = self.line;
+        self.next();
+        loop {
+            match self.next() {
+                Some('\'') => return Ok(()),
+                Some(c) => word.push(c),
+                None => return Err(unclosed(line, '\'')),
+            }
+        }
+    }
+
+    fn double_quoted(&mut self, word: &mut String) -> Result<(), Problem> {
+        let line = self.line;
+        self.next();
+        loop {
+            match self.peek() {
+                None => return Err(unclosed(line, '"')),
+                Some('"') => {
+                    self.next();
+                    return Ok(());
+                }
+                Some('$') => self.expansion(word)?,
+                Some('`') => return self.executes("`…`"),
+                Some('\\') => {
+                    self.next();
+                    match self.next() {
+                        None => return Err(unclosed(line, '"')),
+                        Some('\n') => {}
+                        Some(c @ ('$' | '`' | '"' | '\\')) => word.push(c),
+                        Some(c) => word.extend(['\\', c]),
+                    }
+                }
+                Some(c) => {
+                    word.push(c);
+                    self.next();
+                }
+            }
+        }
+    }
+
+    fn executes<T>(&self, what: &str) -> Result<T, Problem> {
+        self.problem(format!("{what} would run a command, and nothing here is run"), QUOTE_IT)
+    }
+
+    /// What follows a dollar sign: a reference to another variable, or only the sign.
+    fn expansion(&mut self, word: &mut String) -> Result<(), Problem> {
+        self.next();
+        match self.peek() {
+            Some('(') => return self.executes("$(…)"),
+            Some('{') => {
+                self.next();
+                return self.braced(word);
+            }
+            Some(c) if c.is_ascii_digit() || "?!#*@-$".contains(c) => {
+                return self.problem(format!("${c} is known to a running shell only"), QUOTE_IT);
+            }
+            Some('\'') => return self.problem("$'…' is not known here", QUOTE_IT),
+            _ => {}
+        }
+        let name = self.name();
+        if name.is_empty() {
+            word.push('$');
+        } else {
+            let value = self.value(&name);
+            word.push_str(&value.unwrap_or_else(|| self.unknown(&name)));
+        }
+        Ok(())
+    }
+
+    /// `${NAME}` and `${NAME:-text}`, after the brace.
+    fn braced(&mut self, word: &mut String) -> Result<(), Problem> {
+        let name = self.name();
+        let mut operator = String::new();
+        while let Some(c) = self.peek().filter(|c| ":-".contains(*c) && operator.len() < 2) {
+            operator.push(c);
+            self.next();
+        }
+        let usual = match operator.as_str() {
+            "" => None,
+            ":-" | "-" => {
+                let mut usual = String::new();
+                while let Some(c) = self.peek().filter(|c| !"}$`'\"\\\n".contains(*c)) {
+                    usual.push(c);
+                    self.next();
+                }
+                Some(usual)
+            }
+            _ => {
+                return self.problem(format!("${{{name}{operator}…}} is not known here"), QUOTE_IT);
+            }
+        };
+        if self.next() != Some('}') || name.is_empty() {
+            let message = format!("${{{name}{operator}…}} is not known here");
+            return self.problem(message, "known are ${NAME} and ${NAME:-text}");
+        }
+        let value = self.value(&name).filter(|value| operator != ":-" || !value.is_empty());
+        word.push_str(&value.or(usual).unwrap_or_else(|| self.unknown(&name)));
+        Ok(())
+    }
+
+    fn value(&self, name: &str) -> Option<String> {
+        let set = self.assignments.iter().rev().find(|set| set.name == name);
+        set.map(|set| set.value.clone()).or_else(|| (self.known)(name))
+    }
+
+    /// What has no value is nothing, as in a shell, but somebody should know.
+    fn unknown(&mut self, name: &str) -> String {
+        let message = format!("there is no variable {name}; it counts as empty");
+        self.warnings.push(Problem { line: self.line, message, hint: QUOTE_IT });
+        String::new()
+    }
+}
+
+fn unclosed(line: usize, quote: char) -> Problem {
+    let message = format!("a quote ({quote}) is opened here and never closed");
+    Problem { line, message, hint: "close it, or put a \\ before it" }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn known(name: &str) -> Option<String> {
+        match name {
+            "HOME" => Some("/home/me".to_owned()),
+            "EMPTY" => Some(String::new()),
+            _ => None,
+        }
+    }
+
+    fn values(text: &str) -> Vec<(String, String)> {
+        let (assignments, _) = parse(text, known).unwrap();
+        assignments.into_iter().map(|set| (set.name, set.value)).collect()
+    }
+
+    #[test]
+    fn values_are_what_a_shell_would_make_of_them() {
+        for (text, expected) in [
+            ("A=b", "b"),
+            ("  A=b  # comment", "b"),
+            ("export A=b", "b"),
+            ("\u{feff}A=b\r\n", "b"),
+            ("A=", ""),
+            ("A=''", ""),
+            ("A='a b'", "a b"),
+            ("A=\"a b\"", "a b"),
+            ("A='a'\\''b'", "a'b"),
+            ("A=a\\ b", "a b"),
+            ("A=\"say \\\"hi\\\" \\$HOME \\n\"", "say \"hi\" $HOME \\n"),
+            ("A='$HOME `x` $(y)'", "$HOME `x` $(y)"),
+            ("A=$HOME/x", "/home/me/x"),
+            ("A=\"${HOME}x\"", "/home/mex"),
+            ("A=~/x", "/home/me/x"),
+            ("A=~", "/home/me"),
+            ("A=a~b", "a~b"),
+            ("A='~/x'", "~/x"),
+            ("A=${NOBODY:-claude}", "claude"),
+            ("A=${EMPTY:-claude}", "claude"),
+            ("A=${EMPTY-claude}", ""),
+            ("A=${HOME:-x}", "/home/me"),
+            ("A=[$NOBODY]", "[]"),
+            ("A=5$", "5$"),
+            ("A=\"a$ b\"", "a$ b"),
+            ("A=a#b", "a#b"),
+            ("A=*.md", "*.md"),
+            ("A=x=y", "x=y"),
+            ("A='one\ntwo'", "one\ntwo"),
+            ("A=one\\\ntwo", "onetwo"),
+            ("A=\"one\\\ntwo\"", "onetwo"),
+        ] {
+            let expected = [("A".to_owned(), expected.to_owned())];
+            assert_eq!(values(text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_shell_agrees() {
+        let text = "A='a b'\\''c'\nexport B=\"$A \\\"x\\\" \\\\ \\n\" C=${NOBODY:-d}\nD=~/x;E=a#b\nF=\"${B}\"$A\n";
+        let mut script = text.to_owned();
+        for name in ["A", "B", "C", "D", "E", "F"] {
+            script.push_str(&format!("printf '%s=%s\\n' {name} \"${name}\"\n"));
+        }
+        let output = std::process::Command::new("sh")
+            .args(["-c", &script])
+            .env_clear()
+            .env("HOME", "/home/me")
+            .output()
+            .unwrap();
+        let ours: String =
+            values(text).iter().map(|(name, value)| format!("{name}={value}\n")).collect();
+        assert_eq!(ours, String::from_utf8(output.stdout).unwrap());
+    }
+
+    #[test]
+    fn statements() {
+        let text = "# comment\n\nA=1\nexport B=2 C='3'; D=4 E=$A$B\nexport A\nA=5 # again\n";
+        let (assignments, warnings) = parse(text, known).unwrap();
+        let shown: Vec<_> = assignments
+            .iter()
+            .map(|set| (set.name.as_str(), set.value.as_str(), set.line, set.exported))
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                ("A", "1", 3, true),
+                ("B", "2", 4, true),
+                ("C", "3", 4, true),
+                ("D", "4", 4, false),
+                ("E", "12", 4, false),
+                ("A", "5", 6, true),
+            ]
+        );
+        assert_eq!(warnings, []);
+        let (_, warnings) = parse("A=1\nB=$NOBODY", known).unwrap();
+        assert_eq!(warnings[0].line, 2);
+    }
+
+    #[test]
+    fn what_would_run_is_refused_with_its_line() {
+        for (text, line, word) in [
+            ("A=1\nB=$(rm -rf x)", 2, "$(…)"),
+            ("A=1\n\nB=\"x $(y)\"", 3, "$(…)"),
+            ("A=$((1+1))", 1, "$(…)"),
+            ("A=`x`", 1, "`…`"),
+            ("A=\"`x`\"", 1, "`…`"),
+            ("rm -rf x", 1, "not an assignment: rm -rf x"),
+            ("A=1\nA=b touch x", 2, "not an assignment: touch x"),
+            ("A=b; touch x", 1, "not an assignment: touch x"),
+            ("A=b|c", 1, "`|`"),
+            ("A=b >c", 1, "not an assignment: >c"),
+            ("A=b&", 1, "`&`"),
+            ("A=(b c)", 1, "`(`"),
+            ("A+=b", 1, "not an assignment: A+=b"),
+            ("A[0]=b", 1, "not an assignment: A[0]=b"),
+            ("A = b", 1, "not an assignment: A = b"),
+            ("=b", 1, "not an assignment: =b"),
+            ("1A=b", 1, "not an assignment: 1A=b"),
+            ("export -n A", 1, "not an assignment: -n A"),
+            (". other", 1, "not an assignment: . other"),
+            ("A=$1", 1, "$1"),
+            ("A=$'x'", 1, "$'…'"),
+            ("A=${B:=x}", 1, "${B:…}"),
+            ("A=${B:?x}", 1, "${B:…}"),
+            ("A=${B:-$(x)}", 1, "${B:-…}"),
+            ("A=${B%x}", 1, "${B…}"),
+            ("A=${", 1, "${…}"),
+            ("A=1\nB='x\ny\n", 2, "a quote (') is opened here"),
+            ("A=\"x\n\nB=2", 1, "a quote (\") is opened here"),
+            ("A=\"x\\", 1, "a quote"),
+            ("A=x\\", 1, "a \\ at the end"),
+        ] {
+            let problem = parse(text, known).unwrap_err();
+            assert_eq!(problem.line, line, "{text:?}: {problem:?}");
+            assert!(problem.message.contains(word), "{text:?}: {problem:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_taken_or_refused(text in "(A=|export |[$`'\"\\\\{}(): \n;#~-]|x|é){0,24}") {
+            if let Err(problem) = parse(&text, known) {
+                prop_assert!(problem.line <= text.lines().count() + 1);
+            }
+        }
+
+        #[test]
+        fn what_is_quoted_comes_back(value in "[^'\u{0}]*") {
+            prop_assert_eq!(values(&format!("A='{value}'")), [("A".to_owned(), value)]);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Two streams as one text, in the order in which they came, without a line of one inside a line of
+//! the other.
+
+use super::event::Stream;
+
+/// What may be held back for a line that does not end.
+const MAX_HELD: usize = 1 << 20;
+
+/// Puts two streams together.
+#[derive(Debug, Default)]
+pub struct Merger {
+    /// The stream whose line has not ended.
+    open: Option<Stream>,
+    /// What came from the other one meanwhile.
+    held: Vec<u8>,
+}
+
+impl Merger {
+    /// Appends to `out` what can be passed on now. What the last line's own stream says is never held
+    /// back.
+    pub fn push(&mut self, stream: Stream, bytes: &[u8], out: &mut Vec<u8>) {
+        if self.open.is_some_and(|open| open != stream) {
+            self.held.extend_from_slice(bytes);
+            if self.held.len() > MAX_HELD {
+                self.finish(out);
+            }
+            return;
+        }
+        let whole = memchr::memrchr(b'\n', bytes).map_or(0, |at| at + 1);
+        let (lines, rest) = bytes.split_at(whole);
+        out.extend_from_slice(lines);
+        if whole > 0 {
+            self.open = None;
+            if !self.held.is_empty() {
+                let held = std::mem::take(&mut self.held);
+                let other = match stream {
+                    Stream::Stdout => Stream::Stderr,
+                    Stream::Stderr => Stream::Stdout,
+                };
+                self.push(other, &held, out);
+            }
+        }
+        if !rest.is_empty() {
+            match self.open {
+                Some(open) if open != stream => self.held.extend_from_slice(rest),
+                _ => {
+                    self.open = Some(stream);
+                    out.extend_from_slice(rest);
+                }
+            }
+        }
+    }
+
+    /// Both streams have ended: passes on what is left, and ends the last line.
+    pub fn finish(&mut self, out: &mut Vec<u8>) {
+        if self.open.take().is_some() {
+            out.push(b'\n');
+        }
+        if !self.held.is_empty() {
+            out.append(&mut self.held);
+            if out.last() != Some(&b'\n') {
+                out.push(b'\n');
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn merged(pieces: &[(Stream, &str)]) -> String {
+        let (mut merger, mut out) = (Merger::default(), Vec::new());
+        for (stream, text) in pieces {
+            merger.push(*stream, text.as_bytes(), &mut out);
+        }
+        merger.finish(&mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn lines_stay_whole() {
+        use Stream::{Stderr, Stdout};
+        for (pieces, expected) in [
+            (&[(Stdout, "a\n"), (Stderr, "b\n"), (Stdout, "c\n")][..], "a\nb\nc\n"),
+            (&[(Stdout, "a"), (Stderr, "b\n"), (Stdout, "c\n")], "ac\nb\n"),
+            (&[(Stdout, "a"), (Stderr, "b"), (Stdout, "c\nd"), (Stderr, "e\n")], "ac\nbe\nd\n"),
+            (&[(Stdout, "a"), (Stderr, "b")], "a\nb\n"),
+            (&[(Stdout, "a")], "a\n"),
+            (&[], ""),
+        ] {
+            assert_eq!(merged(pieces), expected, "{pieces:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_without_an_end_does_not_hold_everything_back() {
+        let (mut merger, mut out) = (Merger::default(), Vec::new());
+        merger.push(Stream::Stdout, b"...", &mut out);
+        merger.push(Stream::Stderr, &vec![b'x'; MAX_HELD + 1], &mut out);
+        assert!(out.len() > MAX_HELD);
+    }
+
+    proptest! {
+        #[test]
+        fn each_stream_comes_out_as_it_went_in(
+            pieces in proptest::collection::vec((any::<bool>(), "[a\n]{0,4}"), 0..20),
+        ) {
+            // Letters tell which stream a line is of.
+            let pieces: Vec<(Stream, String)> = pieces
+                .into_iter()
+                .map(|(err, text)| match err {
+                    true => (Stream::Stderr, text.replace('a', "e")),
+                    false => (Stream::Stdout, text.replace('a', "o")),
+                })
+                .collect();
+            let borrowed: Vec<_> = pieces.iter().map(|(stream, text)| (*stream, text.as_str())).collect();
+            let out = merged(&borrowed);
+            for (stream, letter) in [(Stream::Stdout, 'o'), (Stream::Stderr, 'e')] {
+                let all: String =
+                    pieces.iter().filter(|it| it.0 == stream).map(|it| it.1.as_str()).collect();
+                let lines = |text: &str| -> Vec<String> {
+                    text.lines().filter(|line| line.contains(letter)).map(str::to_owned).collect()
+                };
+                prop_assert_eq!(lines(&out), lines(&all));
+            }
+            prop_assert!(out.lines().all(|line| !(line.contains('o') && line.contains('e'))));
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Prompts as templates: `$NAME` and `${NAME}` become the values of variables.
+//!
+//! The rules are those of `envsubst`, so that a prompt that was written for it means the same here: a
+//! name is letters, digits and underscores and does not begin with a digit; whatever else begins with a
+//! dollar sign stays as it is; and a value is never looked at again, so that one that names itself is
+//! only text.
+
+/// A stretch of a template.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Piece<'t> {
+    Text(&'t str),
+    Variable(&'t str),
+}
+
+/// The template with the values in their places; a variable that has none is nothing.
+///
+/// `value` is asked once for each place, from the first to the last.
+pub fn substitute<'v>(template: &str, mut value: impl FnMut(&str) -> Option<&'v str>) -> String {
+    let mut out = String::with_capacity(template.len());
+    for piece in pieces(template) {
+        match piece {
+            Piece::Text(text) => out.push_str(text),
+            Piece::Variable(name) => out.push_str(value(name).unwrap_or_default()),
+        }
+    }
+    out
+}
+
+/// Whether the template has a place for this variable.
+pub fn mentions(template: &str, name: &str) -> bool {
+    pieces(template).any(|piece| piece == Piece::Variable(name))
+}
+
+fn pieces(template: &str) -> impl Iterator<Item = Piece<'_>> {
+    let mut rest = template;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        if let Some((name, after)) = variable(rest) {
+            rest = after;
+            return Some(Piece::Variable(name));
+        }
+        // The first character is text: either it is no dollar sign, or one that begins no variable.
+        let next = rest.as_bytes().get(1..).and_then(|tail| memchr::memchr(b'$', tail));
+        let (text, after) = rest.split_at(next.map_or(rest.len(), |at| at + 1));
+        rest = after;
+        Some(Piece::Text(text))
+    })
+}
+
+/// The variable that `text` begins with, and what follows it.
+fn variable(text: &str) -> Option<(&str, &str)> {
+    let text = text.strip_prefix('$')?;
+    let braced = text.strip_prefix('{');
+    let text = braced.unwrap_or(text);
+    let end = text.find(|c: char| !is_part_of_name(c)).unwrap_or(text.len());
+    let (name, after) = text.split_at(end);
+    if !name.starts_with(|c: char| is_part_of_name(c) && !c.is_ascii_digit()) {
+        return None;
+    }
+    let after = if braced.is_some() { after.strip_prefix('}')? } else { after };
+    Some((name, after))
+}
+
+/// Whether a character can stand in the name of a variable.
+pub fn is_part_of_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const VALUES: [(&str, &str); 4] =
+        [("A", "apple"), ("SELF", "${SELF}"), ("_x1", "$A"), ("EMPTY", "")];
+
+    fn filled(template: &str) -> String {
+        substitute(template, |name| {
+            VALUES.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
+        })
+    }
+
+    #[test]
+    fn variables_and_everything_that_is_none() {
+        for (template, expected) in [
+            ("", ""),
+            ("plain é", "plain é"),
+            ("$A ${A} $A.", "apple apple apple."),
+            ("${A}s and $As", "apples and "),
+            ("a$A", "aapple"),
+            ("é${A}é", "éappleé"),
+            ("$_x1", "$A"),
+            ("${SELF}", "${SELF}"),
+            ("[$EMPTY][$UNKNOWN]", "[][]"),
+            // What is no variable stays.
+            ("$", "$"),
+            ("5 $ and $5 and ${5}", "5 $ and $5 and ${5}"),
+            ("$$", "$$"),
+            ("$$A", "$apple"),
+            ("$${A}", "$apple"),
+            ("${}", "${}"),
+            ("${A", "${A"),
+            ("${A:-x}", "${A:-x}"),
+            ("${A $A", "${A apple"),
+            ("${A${A}", "${Aapple"),
+            ("${ A}", "${ A}"),
+            ("$(A)", "$(A)"),
+            ("$é", "$é"),
+            ("\\$A", "\\apple"),
+        ] {
+            assert_eq!(filled(template), expected, "{template:?}");
+        }
+    }
+
+    #[test]
+    fn a_mention_is_a_place() {
+        assert!(mentions("in ${SPECS_DIR}/", "SPECS_DIR"));
+        assert!(mentions("in $SPECS_DIR/", "SPECS_DIR"));
+        assert!(!mentions("in ${SPECS_DIR", "SPECS_DIR"));
+        assert!(!mentions("in $SPECS_DIR2 or SPECS_DIR", "SPECS_DIR"));
+    }
+
+    /// What `envsubst` makes of it, or `None` where that is not installed.
+    fn envsubst(template: &str) -> Option<String> {
+        let mut child = std::process::Command::new("envsubst")
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH")?)
+            .envs(VALUES)
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .ok()?;
+        std::io::Write::write_all(child.stdin.as_mut()?, template.as_bytes()).ok()?;
+        let output = child.wait_with_output().ok()?;
+        String::from_utf8(output.stdout).ok()
+    }
+
+    #[test]
+    fn the_same_as_envsubst() {
+        // Many templates in one call: a line each.
+        let pieces = ["$", "{", "}", "A", "SELF", "_x1", "_", "9", "é", " ", ":-", "\\", "(", "NO"];
+        let mut state = 7_u64;
+        let mut template = String::new();
+        for _ in 0..5_000 {
+            for _ in 0..8 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                template.push_str(pieces[(state >> 33) as usize % pieces.len()]);
+            }
+            template.push('\n');
+        }
+        match envsubst(&template) {
+            Some(expected) => assert_eq!(filled(&template), expected),
+            None => eprintln!("skipped: no envsubst here (package gettext-base)"),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn without_dollar_signs_nothing_changes(text in "[^$]*") {
+            prop_assert_eq!(filled(&text), text);
+        }
+
+        #[test]
+        fn any_text_is_taken(text in any::<String>()) {
+            filled(&text);
+        }
+    }
+}

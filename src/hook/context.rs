@@ -1,0 +1,320 @@
+//! The context monitor: how full the model's context is, told at a few thresholds, once each.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+
+use memchr::memmem;
+use serde::Deserialize;
+
+use crate::core::text;
+
+/// In percent of the window.
+const THRESHOLDS: [u8; 5] = [50, 60, 70, 80, 90];
+
+/// The window of most models, in tokens.
+const USUAL_WINDOW: u64 = 200_000;
+/// That of those that have more.
+const LARGE_WINDOW: u64 = 1_000_000;
+
+/// What a token is in a transcript that does not tell of any.
+const CHARS_PER_TOKEN: u64 = 4;
+
+/// How much of the end of a transcript is looked at: usually the least, more if the last answer is not
+/// in it. Between that and the end is what the tools have printed since.
+const LOOKS: [u64; 3] = [64 << 10, 1 << 20, 8 << 20];
+
+/// How much of the context is in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Fill {
+    tokens: u64,
+    window: u64,
+}
+
+impl Fill {
+    pub(super) fn percent(self) -> u64 {
+        self.tokens.saturating_mul(100) / self.window.max(1)
+    }
+
+    /// The highest threshold that was reached and lies above what was told of before.
+    pub(super) fn newly_crossed(self, fired: u8) -> Option<u8> {
+        let percent = self.percent();
+        let reached = THRESHOLDS.into_iter().rfind(|threshold| u64::from(*threshold) <= percent)?;
+        (reached > fired).then_some(reached)
+    }
+}
+
+/// Who is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Audience {
+    /// An agent of a loop that works off a task list.
+    TaskList,
+    /// An agent of another loop.
+    Loop,
+    /// A session of a person.
+    Person,
+}
+
+/// What is said at a threshold: a word for how serious it is, and facts. Text in the tone of an order that
+/// comes from nobody the model knows is what it is trained to distrust.
+pub(super) fn alert(threshold: u8, fill: Fill, audience: Audience) -> String {
+    let (severity, room) = match threshold {
+        ..70 => ("NOTICE", "The current task has to fit into the rest."),
+        70..90 => ("WARNING", "There is room to finish and commit it, not to start another task."),
+        90.. => ("CRITICAL", "There is no room for new work, only to wrap up."),
+    };
+    let after = match (audience, severity) {
+        (Audience::TaskList, "NOTICE") => {
+            " Follow-up work that is added to ralph/tasks.json as a story is picked up by the next \
+             iteration."
+        }
+        (Audience::TaskList, "WARNING") => {
+            " The next iteration picks up what remains from the stories in ralph/tasks.json and from \
+             the implementation details and insights in ralph/progress.txt."
+        }
+        (Audience::TaskList, _) => {
+            " The next iteration continues from the stories in ralph/tasks.json for what remains, from \
+             the implementation details, insights and handoff notes in ralph/progress.txt, and from \
+             what is committed; all else is lost when this session ends."
+        }
+        (Audience::Loop, _) => {
+            " The next iteration starts with a fresh context and knows only what is in files and \
+             commits."
+        }
+        (Audience::Person, "NOTICE") => "",
+        (Audience::Person, _) => {
+            " When it is full, the conversation is summarised, and what is in no file or commit may be \
+             lost."
+        }
+    };
+    format!(
+        "{severity}: about {}% of the context window is used ({} of {} tokens). {room}{after}",
+        fill.percent(),
+        text::count(fill.tokens),
+        text::count(fill.window)
+    )
+}
+
+/// How full the context is of which this is the transcript. `window` is the size that the user set.
+///
+/// Claude Code writes to the transcript what the model service counted; without that the size of the file
+/// has to do.
+pub(super) fn fill(transcript: &Path, window: Option<u64>) -> io::Result<Fill> {
+    // Opening something else, such as a pipe, could wait for ever.
+    let size = match std::fs::metadata(transcript)? {
+        meta if meta.is_file() => meta.len(),
+        _ => return Err(io::ErrorKind::InvalidInput.into()),
+    };
+    let counted = counted_tokens(&mut File::open(transcript)?, size)?;
+    let window = window.unwrap_or(match counted {
+        Some(tokens) if tokens > USUAL_WINDOW => LARGE_WINDOW,
+        _ => USUAL_WINDOW,
+    });
+    Ok(Fill { tokens: counted.unwrap_or(size / CHARS_PER_TOKEN), window })
+}
+
+/// What the last answer took, looked for from the end of the file backwards.
+fn counted_tokens(file: &mut (impl Read + Seek), size: u64) -> io::Result<Option<u64>> {
+    let mut bytes = Vec::new();
+    for look in LOOKS {
+        let start = size.saturating_sub(look);
+        file.seek(SeekFrom::Start(start))?;
+        bytes.clear();
+        file.by_ref().take(look).read_to_end(&mut bytes)?;
+        let found = last_usage(&bytes);
+        if found.is_some() || start == 0 {
+            return Ok(found);
+        }
+    }
+    Ok(None)
+}
+
+/// Of the last line that tells of any. The first line may be a part of one, which parses as nothing.
+fn last_usage(lines: &[u8]) -> Option<u64> {
+    let usage = memmem::Finder::new(b"\"usage\"");
+    let mut rest = lines;
+    while !rest.is_empty() {
+        let start = memchr::memrchr(b'\n', rest).map_or(0, |newline| newline + 1);
+        let (before, line) = rest.split_at(start);
+        if usage.find(line).is_some()
+            && let Some(tokens) = usage_of(line)
+        {
+            return Some(tokens);
+        }
+        rest = before.strip_suffix(b"\n").unwrap_or(before);
+    }
+    None
+}
+
+fn usage_of(line: &[u8]) -> Option<u64> {
+    #[derive(Deserialize)]
+    struct Line {
+        #[serde(rename = "type")]
+        kind: String,
+        /// A subagent's, which has a context of its own.
+        #[serde(rename = "isSidechain", default)]
+        is_sidechain: bool,
+        message: Message,
+    }
+    #[derive(Deserialize)]
+    struct Message {
+        usage: Usage,
+    }
+    #[derive(Deserialize)]
+    #[serde(default)]
+    #[derive(Default)]
+    struct Usage {
+        input_tokens: u64,
+        cache_creation_input_tokens: u64,
+        cache_read_input_tokens: u64,
+        output_tokens: u64,
+    }
+    let line: Line = serde_json::from_slice(line).ok()?;
+    if line.kind != "assistant" || line.is_sidechain {
+        return None;
+    }
+    let usage = line.message.usage;
+    let tokens = usage
+        .input_tokens
+        .saturating_add(usage.cache_creation_input_tokens)
+        .saturating_add(usage.cache_read_input_tokens)
+        .saturating_add(usage.output_tokens);
+    // An answer that Claude Code made up itself, to tell of an error, took nothing.
+    (tokens > 0).then_some(tokens)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn of(tokens: u64) -> Fill {
+        Fill { tokens, window: 200_000 }
+    }
+
+    fn answer(input: u64, output: u64) -> String {
+        format!(
+            r#"{{"isSidechain":false,"message":{{"usage":{{"input_tokens":{input},"output_tokens":{output},"cache_read_input_tokens":7,"service_tier":"standard"}}}},"type":"assistant"}}"#
+        )
+    }
+
+    fn fill_of(content: &[u8]) -> Fill {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), content).unwrap();
+        fill(file.path(), None).unwrap()
+    }
+
+    #[test]
+    fn the_highest_threshold_that_is_new_is_told() {
+        for (tokens, fired, expected) in [
+            (0, 0, None),
+            (99_999, 0, None),
+            (100_000, 0, Some(50)),
+            (100_000, 50, None),
+            (119_999, 50, None),
+            (150_000, 0, Some(70)),
+            (150_000, 50, Some(70)),
+            (150_000, 70, None),
+            (180_000, 80, Some(90)),
+            (500_000, 0, Some(90)),
+            (500_000, 90, None),
+            // After the conversation was summarised.
+            (20_000, 90, None),
+        ] {
+            assert_eq!(of(tokens).newly_crossed(fired), expected, "{tokens} after {fired}");
+        }
+    }
+
+    #[test]
+    fn alerts_have_a_word_and_facts() {
+        for (threshold, word) in
+            [(50, "NOTICE"), (60, "NOTICE"), (70, "WARNING"), (80, "WARNING"), (90, "CRITICAL")]
+        {
+            for audience in [Audience::TaskList, Audience::Loop, Audience::Person] {
+                let alert = alert(threshold, of(u64::from(threshold) * 2_000), audience);
+                assert!(alert.starts_with(&format!("{word}: about {threshold}% of")), "{alert}");
+                assert!(alert.contains("of 200K tokens"), "{alert}");
+                let names_files = alert.contains("ralph/tasks.json");
+                assert_eq!(names_files, audience == Audience::TaskList, "{alert}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_service_counted_comes_before_a_guess() {
+        let filler = format!("{{\"type\":\"user\",\"x\":\"{}\"}}\n", "x".repeat(300_000));
+        let last = answer(1_000, 500);
+        for (content, tokens) in [
+            (String::new(), 0),
+            ("x".repeat(400_000), 100_000),
+            (format!("{}\n{last}\n", answer(9_000, 1)), 1_507),
+            // Not the last line, nor near the end, nor with a newline.
+            (format!("{last}\n{filler}{filler}"), 1_507),
+            (format!("{filler}{last}"), 1_507),
+            // A subagent's, a made-up answer, and the words in a tool's output.
+            (
+                format!(
+                    "{last}\n{}\n{}\n{{\"type\":\"user\",\"message\":{{\"usage\":{{\"input_tokens\":5}}}}}}\n",
+                    answer(8, 8).replace("false", "true"),
+                    answer(0, 0).replace('7', "0"),
+                ),
+                1_507,
+            ),
+        ] {
+            let start: String = content.chars().take(80).collect();
+            assert_eq!(fill_of(content.as_bytes()), of(tokens), "{start}");
+        }
+    }
+
+    #[test]
+    fn a_context_that_is_larger_than_usual_is_seen_to_be() {
+        assert_eq!(fill_of(answer(300_000, 0).as_bytes()).window, LARGE_WINDOW);
+        // A guess proves nothing.
+        assert_eq!(fill_of(&[b'x'; 1_000_000]).window, USUAL_WINDOW);
+    }
+
+    #[test]
+    fn of_a_huge_transcript_only_the_end_is_read() {
+        struct Counting<T>(T, u64);
+        impl<T: Read> Read for Counting<T> {
+            fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+                let n = self.0.read(buf)?;
+                self.1 += n as u64;
+                Ok(n)
+            }
+        }
+        impl<T: Seek> Seek for Counting<T> {
+            fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+                self.0.seek(to)
+            }
+        }
+        // A hole in the file takes no room on the disk.
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let size = 100 << 20;
+        file.as_file().set_len(size).unwrap();
+        let mut counting = Counting(file.reopen().unwrap(), 0);
+        assert_eq!(counted_tokens(&mut counting, size).unwrap(), None);
+        assert!(counting.1 < 10 << 20, "{} bytes read", counting.1);
+    }
+
+    proptest! {
+        #[test]
+        fn no_transcript_makes_it_stumble(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
+            fill_of(&bytes);
+        }
+
+        #[test]
+        fn alerts_of_a_session_only_ever_rise(tokens in proptest::collection::vec(0_u64..400_000, 0..50)) {
+            let mut fired = 0;
+            let mut told = Vec::new();
+            for tokens in tokens {
+                if let Some(threshold) = of(tokens).newly_crossed(fired) {
+                    told.push(threshold);
+                    fired = threshold;
+                }
+            }
+            prop_assert!(told.is_sorted_by(|a, b| a < b));
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! A tool is about to be used: may it? What is asked here of [`policy`] is asked of the file system
+//! first: where things are, and where links lead.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+use serde_json::Value;
+
+use super::answer::Answer;
+use super::input::Input;
+use super::settings::Hooks;
+use super::{GUARDED, Surroundings};
+use crate::policy::{self, AllowList, Context, Verdict};
+
+/// How many links may lead to one another.
+const MOST_LINKS: usize = 40;
+
+/// Judges what is asked. Whatever it cannot understand, it denies.
+pub(super) fn pre_tool_use(bytes: &io::Result<Vec<u8>>, surroundings: &Surroundings<'_>) -> Answer {
+    let input = match bytes {
+        Ok(bytes) => Input::parse(bytes).map_err(|err| err.to_string()),
+        Err(err) => Err(err.to_string()),
+    };
+    let nothing = Input::default();
+    let project = surroundings.project(input.as_ref().unwrap_or(&nothing)).unwrap_or_default();
+    let hooks = Hooks::load(&project, surroundings.variable);
+    if surroundings.run().is_none() && !hooks.always {
+        return Answer::Nothing;
+    }
+    let verdict = match &input {
+        Ok(input) => judge(input, &project, &hooks, surroundings),
+        Err(err) => Err(err.clone()),
+    };
+    match verdict {
+        Ok(verdict) => match (&verdict, verdict.message()) {
+            (Verdict::Deny(_), Some(message)) => Answer::Deny(message),
+            // Said once is enough.
+            (Verdict::Warn(_), _) if is_second(surroundings) => Answer::Nothing,
+            (Verdict::Warn(_), Some(message)) => Answer::Warn(message),
+            _ => Answer::Nothing,
+        },
+        Err(why) => Answer::Deny(format!(
+            "ralph's pre-tool-use hook could not understand this tool call, and lets nothing pass that \
+             it does not understand: {why}"
+        )),
+    }
+}
+
+/// Whether this is the plugin's hook, and the run has one of its own.
+fn is_second(surroundings: &Surroundings<'_>) -> bool {
+    let is_set = |name: &str| (surroundings.variable)(name).is_some();
+    is_set("CLAUDE_PLUGIN_ROOT") && is_set(GUARDED)
+}
+
+fn judge(
+    input: &Input<'_>,
+    project: &Path,
+    hooks: &Hooks,
+    surroundings: &Surroundings<'_>,
+) -> Result<Verdict, String> {
+    let tool = input.tool_name.as_deref().filter(|name| !name.is_empty());
+    let tool = tool.ok_or("it does not name the tool")?;
+    let tool_input = input.tool_input.ok_or("it does not tell what the tool is to do")?;
+    let tool_input: Value =
+        serde_json::from_str(tool_input.get()).map_err(|err| err.to_string())?;
+    let cwd = match input.cwd.as_deref().map(PathBuf::from) {
+        Some(cwd) if cwd.is_absolute() => cwd,
+        Some(_) => return Err("its directory is not told by its whole path".to_owned()),
+        None => std::env::current_dir().map_err(|err| err.to_string())?,
+    };
+    let project = resolve(project).unwrap_or_else(|| project.to_owned());
+    let home = (surroundings.variable)("HOME").map(PathBuf::from);
+    let (allow, _) = AllowList::parse(hooks.allow.iter().map(String::as_str));
+    let context = Context {
+        project: &project,
+        cwd: &cwd,
+        home: home.as_deref().filter(|home| home.is_absolute()),
+        allow: &allow,
+        resolve: &resolve,
+        variable: &|name| surroundings.text(name),
+    };
+    Ok(policy::judge_tool(&context, tool, &tool_input))
+}
+
+/// Where an absolute path leads when every link in it is followed, whether or not there is anything. A
+/// `..` counts from where a link before it leads, as it does for the kernel. `None` if it leads in a
+/// circle, or through what may not be looked at.
+fn resolve(path: &Path) -> Option<PathBuf> {
+    if let Ok(found) = path.canonicalize() {
+        return Some(found);
+    }
+    let mut left: VecDeque<OsString> = parts(path);
+    let mut reached = PathBuf::from("/");
+    let mut links = 0;
+    while let Some(part) = left.pop_front() {
+        if part == ".." {
+            reached.pop();
+            continue;
+        }
+        let next = reached.join(&part);
+        match next.read_link() {
+            Ok(target) => {
+                links += 1;
+                if links > MOST_LINKS {
+                    return None;
+                }
+                if target.is_absolute() {
+                    reached = PathBuf::from("/");
+                }
+                for part in parts(&target).into_iter().rev() {
+                    left.push_front(part);
+                }
+            }
+            Err(err) => match err.kind() {
+                // No link, or nothing at all.
+                io::ErrorKind::InvalidInput
+                | io::ErrorKind::NotFound
+                | io::ErrorKind::NotADirectory => reached = next,
+                _ => return None,
+            },
+        }
+    }
+    Some(reached)
+}
+
+fn parts(path: &Path) -> VecDeque<OsString> {
+    path.components()
+        .filter_map(|component| match component {
+            Component::Normal(name) => Some(name.to_owned()),
+            Component::ParentDir => Some("..".into()),
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn links_are_followed_as_the_kernel_would() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        let outside = root.join("outside/deep");
+        let project = root.join("project");
+        std::fs::create_dir_all(&outside).unwrap();
+        std::fs::create_dir(&project).unwrap();
+        std::fs::write(project.join("file"), "").unwrap();
+        symlink(&outside, project.join("link")).unwrap();
+        symlink("../outside/missing/x", project.join("dangling")).unwrap();
+        symlink("loop", project.join("loop")).unwrap();
+        symlink("link", project.join("link2")).unwrap();
+        for (path, expected) in [
+            ("project/file", Some("project/file")),
+            ("project/new/file", Some("project/new/file")),
+            ("project/./new/../file", Some("project/file")),
+            ("project/link", Some("outside/deep")),
+            ("project/link2/new", Some("outside/deep/new")),
+            // Counted in the text, these would be inside of the project.
+            ("project/link/../x", Some("outside/x")),
+            ("project/link2/../../x", Some("x")),
+            ("project/dangling", Some("outside/missing/x")),
+            ("project/dangling/../y", Some("outside/missing/y")),
+            ("project/file/below", Some("project/file/below")),
+            ("project/loop", None),
+            ("project/loop/x", None),
+        ] {
+            let expected = expected.map(|path| root.join(path));
+            assert_eq!(resolve(&root.join(path)), expected, "{path}");
+        }
+        assert_eq!(resolve(Path::new("/../..")), Some(PathBuf::from("/")));
+        assert_eq!(resolve(Path::new("/none/../none2")), Some(PathBuf::from("/none2")));
+    }
+}

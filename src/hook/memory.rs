@@ -1,0 +1,237 @@
+//! What hooks remember from one call to the next, under `$RALPH_HOME/hooks`.
+
+use std::fs::{self, File};
+use std::hash::{Hash, Hasher};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::state::save::save_atomically;
+
+/// Nobody comes back to a session after this.
+const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// The longest name of a file that is made from somebody else's word.
+const LONGEST_NAME: usize = 100;
+
+/// The directory that holds it.
+#[derive(Debug)]
+pub(super) struct Memory {
+    directory: PathBuf,
+}
+
+/// What is known of a session.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Session {
+    /// The highest threshold that was told of.
+    #[serde(default)]
+    pub(super) fired: u8,
+}
+
+/// Which session the loop itself started. An agent may start others, and they have its environment.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Claim {
+    /// The start of an agent that this is about.
+    #[serde(default)]
+    pub(super) start: String,
+    #[serde(default)]
+    pub(super) session: String,
+}
+
+impl Memory {
+    pub(super) fn new(ralph_home: &Path) -> Self {
+        Memory { directory: ralph_home.join("hooks") }
+    }
+
+    pub(super) fn session(&self, id: &str) -> Session {
+        read(&self.session_file(id))
+    }
+
+    /// Changes what is known of a session, while no other hook does. `change` tells whether there is
+    /// anything to save.
+    pub(super) fn update_session<T>(
+        &self,
+        id: &str,
+        change: impl FnOnce(&mut Session) -> Option<T>,
+    ) -> io::Result<Option<T>> {
+        self.update(&self.session_file(id), change)
+    }
+
+    /// Forgets a session, and whatever is so old that nobody needs it.
+    pub(super) fn forget(&self, id: &str) {
+        // It may never have had anything to remember.
+        let _ = fs::remove_file(self.session_file(id));
+        let old = SystemTime::now().checked_sub(KEPT);
+        for entry in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
+            let changed = entry.metadata().and_then(|meta| meta.modified()).ok();
+            if changed.zip(old).is_some_and(|(changed, old)| changed < old) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+
+    /// Notes that this session is the loop's own, unless another one is already, and tells whether it
+    /// is. `start` is the start of an agent, within the run, that is in question.
+    pub(super) fn claim(&self, run: &str, start: &str, session: &str) -> io::Result<bool> {
+        let path = self.directory.join(format!("run-{}.json", file_name(run)));
+        let known: Claim = read(&path);
+        if known.start == start {
+            return Ok(known.session == session);
+        }
+        let claimed = self.update(&path, |claim: &mut Claim| {
+            (claim.start != start).then(|| {
+                *claim = Claim { start: start.to_owned(), session: session.to_owned() };
+            })
+        })?;
+        Ok(claimed.is_some() || read::<Claim>(&path).session == session)
+    }
+
+    fn session_file(&self, id: &str) -> PathBuf {
+        self.directory.join(format!("session-{}.json", file_name(id)))
+    }
+
+    fn update<D: DeserializeOwned + Default + Serialize, T>(
+        &self,
+        path: &Path,
+        change: impl FnOnce(&mut D) -> Option<T>,
+    ) -> io::Result<Option<T>> {
+        fs::create_dir_all(&self.directory)?;
+        // Tools are used side by side, and so are their hooks.
+        let directory = File::open(&self.directory)?;
+        directory.lock()?;
+        let mut data = read(path);
+        let changed = change(&mut data);
+        if changed.is_some() {
+            save_atomically(path, serde_json::to_string(&data)?.as_bytes())?;
+        }
+        Ok(changed)
+    }
+}
+
+/// What cannot be read is as good as nothing.
+fn read<D: DeserializeOwned + Default>(path: &Path) -> D {
+    fs::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
+}
+
+/// A word as the name of a file: whatever is in it, it leads nowhere else, and two words have two names.
+fn file_name(word: &str) -> String {
+    let mut name = String::new();
+    for byte in word.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => name.push(char::from(byte)),
+            other => name.push_str(&format!("%{other:02x}")),
+        }
+        if name.len() > LONGEST_NAME {
+            let mut hasher = std::hash::DefaultHasher::new();
+            word.hash(&mut hasher);
+            return format!("{}.{:016x}", &name[..LONGEST_NAME], hasher.finish());
+        }
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn memory() -> (tempfile::TempDir, Memory) {
+        let dir = tempfile::tempdir().unwrap();
+        let memory = Memory::new(dir.path());
+        (dir, memory)
+    }
+
+    fn fire(memory: &Memory, id: &str, threshold: u8) {
+        let changed = memory.update_session(id, |session| {
+            session.fired = threshold;
+            Some(())
+        });
+        changed.unwrap();
+    }
+
+    #[test]
+    fn a_session_is_remembered_until_it_starts_again() {
+        let (_dir, memory) = memory();
+        assert_eq!(memory.session("a").fired, 0);
+        fire(&memory, "a", 70);
+        assert_eq!(memory.session("a").fired, 70);
+        assert_eq!(memory.session("b").fired, 0);
+        memory.forget("a");
+        assert_eq!(memory.session("a").fired, 0);
+    }
+
+    #[test]
+    fn any_session_id_is_a_file_of_its_own_in_the_directory() {
+        let (dir, memory) = memory();
+        let long = "x".repeat(5_000);
+        let ids = ["../../etc/passwd", "/", "..", ".", "", "a/b", "a%2fb", "a\0b", "ä", &long];
+        let longer = format!("{long}y");
+        let names: HashSet<String> =
+            ids.iter().copied().chain([longer.as_str()]).map(file_name).collect();
+        assert_eq!(names.len(), ids.len() + 1);
+        for id in ids {
+            fire(&memory, id, 50);
+            assert_eq!(memory.session(id).fired, 50, "{id}");
+        }
+        let files = fs::read_dir(dir.path().join("hooks")).unwrap().count();
+        assert_eq!(files, ids.len());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn rubbish_in_a_file_is_forgotten() {
+        let (dir, memory) = memory();
+        for rubbish in ["", "{", "[]", r#"{"fired": 1000}"#, r#"{"fired": "x"}"#] {
+            fs::create_dir_all(dir.path().join("hooks")).unwrap();
+            fs::write(memory.session_file("a"), rubbish).unwrap();
+            assert_eq!(memory.session("a"), Session::default());
+            fire(&memory, "a", 60);
+            assert_eq!(memory.session("a").fired, 60);
+        }
+    }
+
+    #[test]
+    fn the_first_session_of_an_agent_is_the_loops() {
+        let (_dir, memory) = memory();
+        assert!(memory.claim("run", "1.1", "outer").unwrap());
+        assert!(!memory.claim("run", "1.1", "inner").unwrap());
+        assert!(memory.claim("run", "1.1", "outer").unwrap());
+        // The next attempt is another agent.
+        assert!(memory.claim("run", "1.2", "next").unwrap());
+        assert!(!memory.claim("run", "1.2", "outer").unwrap());
+        assert!(memory.claim("other run", "1.2", "outer").unwrap());
+    }
+
+    #[test]
+    fn of_many_hooks_at_once_one_tells() {
+        let (_dir, memory) = memory();
+        let told = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8)
+                .map(|_| {
+                    scope.spawn(|| {
+                        memory.update_session("a", |session| {
+                            (session.fired < 70).then(|| session.fired = 70)
+                        })
+                    })
+                })
+                .collect();
+            threads.into_iter().filter_map(|t| t.join().unwrap().unwrap()).count()
+        });
+        assert_eq!(told, 1);
+    }
+
+    #[test]
+    fn old_files_go() {
+        let (dir, memory) = memory();
+        fire(&memory, "old", 50);
+        fire(&memory, "new", 50);
+        let old = File::options().write(true).open(memory.session_file("old")).unwrap();
+        old.set_modified(SystemTime::now() - 2 * KEPT).unwrap();
+        memory.forget("another");
+        assert_eq!(fs::read_dir(dir.path().join("hooks")).unwrap().count(), 1);
+        assert_eq!(memory.session("new").fired, 50);
+    }
+}

@@ -1,0 +1,202 @@
+//! The answers to Claude Code's hooks: what it asks before and after it uses a tool, when a session
+//! begins, and when it wants to stop.
+//!
+//! This runs at every tool call, so it starts nothing, and reads no more than it needs. A hook that
+//! cannot do its work lets things go their way, but for the one that guards: that one fails closed.
+
+mod answer;
+mod context;
+mod guard;
+mod input;
+mod memory;
+mod settings;
+mod stop;
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+pub use answer::Answer;
+use context::Audience;
+use input::Input;
+use memory::Memory;
+pub use settings::ALLOW_VARIABLE;
+
+use crate::state::documents::{Documents, TASKS};
+use crate::state::home::ralph_home;
+
+/// The hooks, by the names that people and `hooks.json` call them.
+pub const NAMES: [&str; 4] = ["session-start", "pre-tool-use", "post-tool-use", "stop"];
+
+/// Marks an agent that a loop started, and everything that such an agent starts.
+const RUN_ID: &str = "RALPH_RUN_ID";
+
+/// Which start of an agent, within its run, a stop is judged for. Empty: none, because the loop commits
+/// by itself, or because the agent is no Claude Code.
+pub const STOP_CHECK: &str = "RALPH_STOP_CHECK";
+
+/// Set where a run has its agent ask the hook by itself, so that with the plugin it is asked twice.
+pub const GUARDED: &str = "RALPH_GUARDED";
+
+/// How long a verdict may take. Claude Code takes a hook that runs into its time limit (10 s in ours) for one
+/// that has no objection.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Answers the question on standard input. Whatever happens, the exit code is 0: Claude Code would
+/// take 2 for a verdict and anything else for a nuisance.
+pub fn main(args: &[OsString]) -> ExitCode {
+    let name = args.first().map(OsString::as_os_str).unwrap_or_default();
+    let surroundings = Surroundings { variable: &|name| std::env::var_os(name) };
+    if name == "pre-tool-use" && surroundings.run().is_some() {
+        fail_closed();
+    }
+    let (answer, word) = answer(name, io::stdin().lock(), &surroundings);
+    // Nobody is left to tell if this fails.
+    if let Some(word) = word {
+        let _ = writeln!(io::stderr(), "ralph hook: {word}");
+    }
+    say(&answer);
+    ExitCode::SUCCESS
+}
+
+/// Prints the answer, if it is the first.
+fn say(answer: &Answer) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !SAID.swap(true, Ordering::Relaxed)
+        && let Some(json) = answer.json()
+    {
+        let _ = writeln!(io::stdout(), "{json}");
+    }
+}
+
+/// From here on the answer is no, unless there is another one in time: a mistake of ours must not open
+/// the door.
+fn fail_closed() {
+    let deny = |why: &str| {
+        say(&Answer::Deny(format!(
+            "ralph's pre-tool-use hook {why} over this tool call, and lets nothing pass that it cannot judge"
+        )));
+        std::process::exit(0)
+    };
+    std::panic::set_hook(Box::new(move |_| deny("failed")));
+    // If there can be no thread, there is only no limit.
+    let _ = std::thread::Builder::new().stack_size(64 << 10).spawn(move || {
+        std::thread::sleep(PATIENCE);
+        deny("took too long")
+    });
+}
+
+/// The answer of a hook, and a word for people.
+fn answer(
+    name: &OsStr,
+    stdin: impl Read,
+    surroundings: &Surroundings<'_>,
+) -> (Answer, Option<String>) {
+    let question = || input::read(stdin);
+    let hook: fn(&[u8], &Surroundings<'_>) -> io::Result<Answer> = match name.to_str() {
+        // The only one that has something to say to what it cannot read.
+        Some("pre-tool-use") => return (guard::pre_tool_use(&question(), surroundings), None),
+        Some("session-start") => session_start,
+        Some("post-tool-use") => post_tool_use,
+        Some("stop") => stop::stop,
+        _ => {
+            let names = NAMES.join(", ");
+            let word = format!("no hook is called {:?}; there are {names}", name.to_string_lossy());
+            return (Answer::Nothing, Some(word));
+        }
+    };
+    match question().and_then(|bytes| hook(&bytes, surroundings)) {
+        Ok(answer) => (answer, None),
+        Err(err) => (Answer::Nothing, Some(err.to_string())),
+    }
+}
+
+/// What a hook knows beside the question.
+struct Surroundings<'e> {
+    variable: &'e dyn Fn(&str) -> Option<OsString>,
+}
+
+impl Surroundings<'_> {
+    fn text(&self, name: &str) -> Option<String> {
+        (self.variable)(name).and_then(|value| value.into_string().ok())
+    }
+
+    /// The run that the agent belongs to, if a loop started it.
+    fn run(&self) -> Option<String> {
+        self.text(RUN_ID).filter(|run| !run.is_empty())
+    }
+
+    fn memory(&self) -> io::Result<Memory> {
+        let home = ralph_home(self.variable).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::NotFound, "neither RALPH_HOME nor HOME is set")
+        })?;
+        Ok(Memory::new(&home))
+    }
+
+    /// Where the session was started. Its tools may be somewhere else by now.
+    fn project(&self, input: &Input<'_>) -> Option<PathBuf> {
+        let told = (self.variable)("CLAUDE_PROJECT_DIR").map(PathBuf::from);
+        told.filter(|path| path.is_absolute())
+            .or_else(|| input.cwd.as_deref().map(PathBuf::from))
+            .or_else(|| std::env::current_dir().ok())
+    }
+}
+
+/// A new session: its thresholds are armed again.
+fn session_start(bytes: &[u8], surroundings: &Surroundings<'_>) -> io::Result<Answer> {
+    let Ok(input) = Input::parse(bytes) else { return Ok(Answer::Nothing) };
+    let memory = surroundings.memory()?;
+    memory.forget(&input.session_id);
+    if let Some((run, start)) = surroundings.run().zip(surroundings.text(STOP_CHECK))
+        && !start.is_empty()
+    {
+        memory.claim(&run, &start, &input.session_id)?;
+    }
+    Ok(Answer::Nothing)
+}
+
+/// A tool was used: is the context getting full?
+fn post_tool_use(bytes: &[u8], surroundings: &Surroundings<'_>) -> io::Result<Answer> {
+    let Ok(input) = Input::parse(bytes) else { return Ok(Answer::Nothing) };
+    // A subagent has a context of its own, which is not the one that the transcript tells of.
+    let (None, Some(transcript)) = (&input.agent_id, &input.transcript_path) else {
+        return Ok(Answer::Nothing);
+    };
+    let window = surroundings.text("CLAUDE_CONTEXT_WINDOW").and_then(|size| size.parse().ok());
+    let window = window.filter(|size| *size > 0);
+    // A transcript that is not there tells nothing.
+    let Ok(fill) = context::fill(Path::new(transcript.as_ref()), window) else {
+        return Ok(Answer::Nothing);
+    };
+    if fill.newly_crossed(0).is_none() {
+        return Ok(Answer::Nothing);
+    }
+    let memory = surroundings.memory()?;
+    if fill.newly_crossed(memory.session(&input.session_id).fired).is_none() {
+        return Ok(Answer::Nothing);
+    }
+    // What cannot be remembered is not said, or it would be said at every call from now on.
+    let crossed = memory.update_session(&input.session_id, |session| {
+        fill.newly_crossed(session.fired).inspect(|threshold| session.fired = *threshold)
+    })?;
+    Ok(crossed.map_or(Answer::Nothing, |threshold| {
+        let audience = audience(&input, surroundings);
+        Answer::Context(context::alert(threshold, fill, audience))
+    }))
+}
+
+fn audience(input: &Input<'_>, surroundings: &Surroundings<'_>) -> Audience {
+    let has_task_list = || {
+        surroundings
+            .project(input)
+            .is_some_and(|dir| Documents::new(&dir, None).path(TASKS).exists())
+    };
+    match surroundings.run() {
+        None => Audience::Person,
+        Some(_) if has_task_list() => Audience::TaskList,
+        Some(_) => Audience::Loop,
+    }
+}

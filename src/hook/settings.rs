@@ -1,0 +1,116 @@
+//! The few settings that hooks need, without the work that it takes to check all of them: that is done
+//! where a run starts, and a hook has nobody to tell.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::config;
+
+/// The settings `hooks.…`.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Hooks {
+    pub(super) always: bool,
+    pub(super) allow: Vec<String>,
+}
+
+/// The same as one layer gives them.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Layer {
+    always: Option<bool>,
+    allow: Option<Vec<String>>,
+}
+
+impl Hooks {
+    /// As the files of the project and the environment say, in this order. A layer that cannot be read
+    /// says nothing: nothing is let through because of a mistake.
+    pub(super) fn load(project: &Path, variable: &dyn Fn(&str) -> Option<OsString>) -> Hooks {
+        let directory = project.join(config::DIRECTORY);
+        let mut hooks = Hooks::default();
+        for layer in [
+            from_file(&directory.join(config::FILE)),
+            from_file(&directory.join(config::LOCAL_FILE)),
+            from_environment(variable),
+        ] {
+            hooks.always = layer.always.unwrap_or(hooks.always);
+            hooks.allow = layer.allow.unwrap_or(hooks.allow);
+        }
+        hooks
+    }
+}
+
+fn from_file(path: &Path) -> Layer {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Document {
+        hooks: Layer,
+    }
+    let document = std::fs::read(path).ok();
+    let document = document.and_then(|bytes| serde_json::from_slice::<Document>(&bytes).ok());
+    document.unwrap_or_default().hooks
+}
+
+fn from_environment(variable: &dyn Fn(&str) -> Option<OsString>) -> Layer {
+    let text = |name| variable(name).and_then(|value| value.into_string().ok());
+    let always = text("RALPH_HOOKS__ALWAYS").and_then(|word| match word.trim() {
+        "true" | "1" => Some(true),
+        "false" | "0" => Some(false),
+        _ => None,
+    });
+    let allow = text(ALLOW_VARIABLE).and_then(|words| {
+        if words.trim_start().starts_with('[') {
+            serde_json::from_str(&words).ok()
+        } else {
+            shell_words::split(&words).ok()
+        }
+    });
+    Layer { always, allow }
+}
+
+/// The variable for `hooks.allow`. A run hands it to its agent, so that what counts is what counted at the
+/// run's start, wherever that came from.
+pub const ALLOW_VARIABLE: &str = "RALPH_HOOKS__ALLOW";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn later_layers_replace_what_they_name() {
+        let both =
+            r#"{"agent": {"command": "x"}, "hooks": {"always": true, "allow": ["a b", "c"]}}"#;
+        let hooks = |always, allow: &[&str]| Hooks {
+            always,
+            allow: allow.iter().map(|entry| (*entry).to_owned()).collect(),
+        };
+        for (file, local, variables, expected) in [
+            ("{}", "", &[][..], hooks(false, &[])),
+            (both, "", &[], hooks(true, &["a b", "c"])),
+            (both, r#"{"hooks": {"always": false}}"#, &[], hooks(false, &["a b", "c"])),
+            (both, r#"{"hooks": {"allow": []}}"#, &[], hooks(true, &[])),
+            (both, "", &[("RALPH_HOOKS__ALLOW", r#"["d e"]"#)], hooks(true, &["d e"])),
+            (both, "", &[("RALPH_HOOKS__ALLOW", "'d e' f")], hooks(true, &["d e", "f"])),
+            (both, "", &[("RALPH_HOOKS__ALLOW", "")], hooks(true, &[])),
+            (both, "", &[("RALPH_HOOKS__ALWAYS", "0")], hooks(false, &["a b", "c"])),
+            // Mistakes let nothing through.
+            ("{", "", &[], hooks(false, &[])),
+            (r#"{"hooks": {"allow": "x"}}"#, "", &[], hooks(false, &[])),
+            (r#"{"hooks": 7}"#, "", &[], hooks(false, &[])),
+        ] {
+            let project = tempfile::tempdir().unwrap();
+            let directory = project.path().join(config::DIRECTORY);
+            std::fs::create_dir(&directory).unwrap();
+            std::fs::write(directory.join(config::FILE), file).unwrap();
+            if !local.is_empty() {
+                std::fs::write(directory.join(config::LOCAL_FILE), local).unwrap();
+            }
+            let variable = |name: &str| {
+                variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
+            };
+            let loaded = Hooks::load(project.path(), &variable);
+            assert_eq!(loaded, expected, "{file} {local} {variables:?}");
+        }
+    }
+}

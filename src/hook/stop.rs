@@ -1,0 +1,99 @@
+//! The agent of a loop wants to stop: is its task list in order, and its work committed?
+
+use std::io;
+use std::path::Path;
+
+use super::answer::Answer;
+use super::input::Input;
+use super::{STOP_CHECK, Surroundings};
+use crate::core::tasks;
+use crate::run::scm;
+use crate::state::active;
+use crate::state::documents::{DIRECTORY, Documents, PROGRESS, TASKS};
+
+/// How many files are named.
+const NAMED: usize = 10;
+
+pub(super) fn stop(bytes: &[u8], surroundings: &Surroundings<'_>) -> io::Result<Answer> {
+    let Ok(input) = Input::parse(bytes) else { return Ok(Answer::Nothing) };
+    let Some(run) = surroundings.run() else { return Ok(Answer::Nothing) };
+    // It was told once. A second time would be the first step of an endless loop.
+    if input.stop_hook_active || input.agent_id.is_some() {
+        return Ok(Answer::Nothing);
+    }
+    if let Some(start) = surroundings.text(STOP_CHECK) {
+        // Of a session that the agent started by itself nothing is asked. If that cannot be found
+        // out, it is the loop's, as nearly all are.
+        let is_ours = || {
+            let memory = surroundings.memory()?;
+            memory.claim(&run, &start, &input.session_id)
+        };
+        if start.is_empty() || !is_ours().unwrap_or(true) {
+            return Ok(Answer::Nothing);
+        }
+    }
+    let Some(project) = surroundings.project(&input) else { return Ok(Answer::Nothing) };
+    let reasons: Vec<String> =
+        [task_list(&project), uncommitted_work(&project)].into_iter().flatten().collect();
+    Ok(if reasons.is_empty() { Answer::Nothing } else { Answer::Block(reasons.join("\n\n")) })
+}
+
+/// What is wrong with the task list, if a loop works it off.
+fn task_list(project: &Path) -> Option<String> {
+    if !project.join(active::NAME).exists() {
+        return None;
+    }
+    let documents = Documents::new(project, None);
+    let problems = match documents.read_tasks() {
+        Ok(bytes) => match tasks::parse(&bytes) {
+            Ok(list) => tasks::few(&list.problems()),
+            Err(broken) => tasks::few(&broken.problems),
+        },
+        // It may be in a directory of another name, which nobody told us.
+        Err(_) if !documents.dir().is_dir() => return None,
+        Err(err) => vec![format!("cannot be read: {err}")],
+    };
+    let shown = documents.shown(TASKS);
+    let lines: Vec<String> =
+        problems.iter().map(|problem| format!("- {shown}: {problem}")).collect();
+    (!lines.is_empty()).then(|| {
+        format!(
+            "The task list is not in order, and the next iteration reads it. Before you stop, correct:\n{}",
+            lines.join("\n")
+        )
+    })
+}
+
+fn uncommitted_work(project: &Path) -> Option<String> {
+    // Outside of a repository there is nothing to commit to.
+    let files = scm::uncommitted_files(project).unwrap_or_default();
+    let keeps_progress = project.join(DIRECTORY).join(PROGRESS).exists();
+    (!files.is_empty()).then(|| uncommitted(&files, keeps_progress))
+}
+
+/// What the agent is told of work that is in no commit.
+fn uncommitted(files: &[String], keeps_progress: bool) -> String {
+    let mut named: Vec<&str> = files.iter().take(NAMED).map(String::as_str).collect();
+    let more = format!("and {} more", files.len().saturating_sub(NAMED));
+    if files.len() > NAMED {
+        named.push(&more);
+    }
+    let mut steps = Vec::new();
+    if keeps_progress {
+        steps.push("Update ralph/progress.txt with what was accomplished and what was learned.");
+    }
+    steps.push("Consider whether any lasting pattern belongs into CLAUDE.md or .claude/rules/.");
+    steps.push(if keeps_progress {
+        "Commit ALL changes, including progress.txt and tasks.json."
+    } else {
+        "Commit ALL changes."
+    });
+    let steps: Vec<String> =
+        steps.iter().zip(1..).map(|(step, number)| format!("{number}. {step}")).collect();
+    format!(
+        "There are uncommitted changes: {}. The next iteration starts with a fresh context. \
+         Before you stop:\n{}",
+        named.join(", "),
+        steps.join("\n")
+    )
+}

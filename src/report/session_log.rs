@@ -1,0 +1,253 @@
+//! The log of a session: what the agent printed, iteration by iteration, as a file for people.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use jiff::tz::TimeZone;
+
+use super::Reporter;
+use crate::core::event::{Class, Event, Stamp, Stream, Usage, WaitReason};
+use crate::core::merge::Merger;
+use crate::core::text;
+use crate::state::logs::LogFile;
+
+const DOUBLE: &str =
+    "================================================================================";
+const SINGLE: &str =
+    "--------------------------------------------------------------------------------";
+
+/// Where a log goes.
+pub trait Sink: Write {
+    /// Sees to it that what was written is still where it belongs.
+    ///
+    /// # Errors
+    /// It is lost.
+    fn restore(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Sink for LogFile {
+    fn restore(&mut self) -> io::Result<()> {
+        LogFile::restore(self)
+    }
+}
+
+/// Writes the log of a session.
+#[derive(Debug)]
+pub struct SessionLog<S> {
+    sink: S,
+    zone: TimeZone,
+    pending: Vec<u8>,
+    merger: Merger,
+    mode: String,
+    facts: Facts,
+    successful: u32,
+    failed: u32,
+    /// The first thing that went wrong with the file, until somebody asks.
+    trouble: Option<String>,
+    broken: bool,
+}
+
+/// What the footer of an iteration tells.
+#[derive(Debug, Default)]
+struct Facts {
+    retries: u32,
+    model: Option<String>,
+    turns: Option<u32>,
+    /// What the agent said, piece by piece; only a stream has pieces that count.
+    messages: u32,
+    streams: bool,
+}
+
+impl<S: Sink> SessionLog<S> {
+    pub fn new(sink: S, zone: TimeZone) -> Self {
+        SessionLog {
+            sink,
+            zone,
+            pending: Vec::new(),
+            merger: Merger::default(),
+            mode: String::new(),
+            facts: Facts::default(),
+            successful: 0,
+            failed: 0,
+            trouble: None,
+            broken: false,
+        }
+    }
+
+    fn time(&self, ms: i64) -> String {
+        jiff::Timestamp::from_millisecond(ms).map_or_else(
+            |_| "-".to_owned(),
+            |time| self.zone.to_datetime(time).strftime("%Y-%m-%d %H:%M:%S").to_string(),
+        )
+    }
+
+    /// A line of ralph's own, on a line of its own.
+    fn note(&mut self, words: &str) {
+        self.end_output();
+        self.pending.extend_from_slice(b"[ralph] ");
+        self.pending.extend(words.bytes().map(|byte| if byte == b'\n' { b' ' } else { byte }));
+        self.pending.push(b'\n');
+    }
+
+    fn end_output(&mut self) {
+        self.merger.finish(&mut self.pending);
+    }
+
+    fn header(&mut self, at: Stamp) {
+        self.facts = Facts::default();
+        let header = format!(
+            "{DOUBLE}\nITERATION {}\n{DOUBLE}\nMode: {}\nStart Time: {}\n{SINGLE}\n",
+            at.iteration,
+            self.mode,
+            self.time(at.time_ms)
+        );
+        self.pending.extend_from_slice(header.as_bytes());
+    }
+
+    fn footer(&mut self, at: Stamp, status: &str, duration_ms: u64, usage: &Usage) {
+        self.end_output();
+        let facts = std::mem::take(&mut self.facts);
+        let mut footer = format!(
+            "{SINGLE}\nITERATION {} COMPLETE\nEnd Time: {}\nDuration: {}\n",
+            at.iteration,
+            self.time(at.time_ms),
+            text::duration(duration_ms)
+        );
+        let messages = (facts.streams && facts.messages > 0).then_some(facts.messages);
+        let cost = usage.cost_usd.map(text::dollars);
+        let retries = (facts.retries > 0).then_some(facts.retries);
+        let rows: [(&str, Option<String>); 5] = [
+            ("API Requests", facts.turns.map(|n| n.to_string())),
+            ("Model", facts.model),
+            ("Messages", messages.map(|n| n.to_string())),
+            ("Cost", cost),
+            ("Retries", retries.map(|n| n.to_string())),
+        ];
+        for (name, value) in rows {
+            if let Some(value) = value {
+                let _ = writeln!(footer, "{name}: {value}");
+            }
+        }
+        let _ = write!(footer, "Status: {status}\n{DOUBLE}\n\n");
+        self.pending.extend_from_slice(footer.as_bytes());
+    }
+
+    fn summary(&mut self, event: &Event<'_>) {
+        let Event::RunEnded { exit_code, message, iterations, duration_ms, .. } = event else {
+            return;
+        };
+        self.end_output();
+        let summary = format!(
+            "{DOUBLE}\nSESSION SUMMARY\n{DOUBLE}\nTotal Iterations: {iterations}\nSuccessful: {}\n\
+             Failed: {}\nTotal Duration: {}\nExit Reason: {}\nExit Code: {exit_code}\n{DOUBLE}\n",
+            self.successful,
+            self.failed,
+            text::duration(*duration_ms),
+            message.replace('\n', " "),
+        );
+        self.pending.extend_from_slice(summary.as_bytes());
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        let written = self.sink.write_all(&self.pending);
+        self.pending.clear();
+        written
+    }
+
+    fn note_trouble(&mut self, result: &io::Result<()>) {
+        if let Err(err) = result
+            && !std::mem::replace(&mut self.broken, true)
+        {
+            self.trouble = Some(format!("the session log is not complete: {err}"));
+        }
+    }
+}
+
+impl<S: Sink> Reporter for SessionLog<S> {
+    fn event(&mut self, at: Stamp, event: &Event<'_>) {
+        match event {
+            Event::RunStarted { command, .. } => self.mode = command.as_ref().to_owned(),
+            Event::IterationStarted { .. } => self.header(at),
+            Event::Session { model, .. } => {
+                self.facts.streams = true;
+                if let Some(model) = model {
+                    self.facts.model = Some(model.as_ref().to_owned());
+                }
+            }
+            Event::Text { joined: false, subagent: false, .. } => self.facts.messages += 1,
+            Event::Usage(_) | Event::ToolStarted { .. } => self.facts.streams = true,
+            Event::Result { turns, .. } => {
+                self.facts.streams = true;
+                if let Some(turns) = turns {
+                    *self.facts.turns.get_or_insert(0) += turns;
+                }
+            }
+            Event::AgentEnded { .. } => self.end_output(),
+            Event::Retrying { message, failures, max_failures, .. } => {
+                self.facts.retries += 1;
+                let most = max_failures.saturating_sub(1);
+                self.note(&format!("failed: {message}; retry {failures} of {most}"));
+            }
+            Event::Waiting { reason: WaitReason::RateLimit, until_ms } => {
+                let until = self.time(*until_ms);
+                self.note(&format!("waiting until {until} for the agent's limit"));
+            }
+            Event::Warning { message } => self.note(&format!("warning: {message}")),
+            Event::GuardrailEnded { command, passed, log, .. } => {
+                let how = if *passed { "passed" } else { "failed" };
+                self.note(&format!("guardrail {command:?} {how}; its output is in {log}"));
+            }
+            Event::ScmEnded { task, ok, detail, .. } => {
+                let how = if *ok { "done" } else { "failed" };
+                self.note(&format!("{task}: {how}: {detail}"));
+            }
+            Event::Vetoed { reason } => self.note(&format!("not complete: {reason}")),
+            Event::StopRequested { signal, .. } => self.note(&format!("received {signal}")),
+            Event::IterationEnded { class, guardrails_passed, complete, duration_ms, usage } => {
+                let status = status(*class, *guardrails_passed, *complete);
+                if matches!(status, "success" | "complete") {
+                    self.successful += 1;
+                } else {
+                    self.failed += 1;
+                }
+                self.footer(at, status, *duration_ms, usage);
+                let restored = self.sink.restore();
+                self.note_trouble(&restored);
+            }
+            Event::RunEnded { .. } => self.summary(event),
+            _ => {}
+        }
+    }
+
+    fn raw(&mut self, stream: Stream, bytes: &[u8]) {
+        self.merger.push(stream, bytes, &mut self.pending);
+    }
+
+    fn flush(&mut self) {
+        if !self.pending.is_empty() {
+            let written = self.write();
+            self.note_trouble(&written);
+        }
+    }
+
+    fn trouble(&mut self) -> Option<String> {
+        self.trouble.take()
+    }
+}
+
+/// What became of an iteration, in a word.
+fn status(class: Class, guardrails_passed: bool, complete: bool) -> &'static str {
+    match class {
+        _ if complete => "complete",
+        Class::Answered | Class::Empty | Class::Limited if guardrails_passed => "success",
+        Class::Answered | Class::Empty | Class::Limited => "guardrails failed",
+        Class::Interrupted => "interrupted",
+        Class::TimedOut => "timed out",
+        Class::NotStarted => "not started",
+        Class::RateLimited | Class::Overloaded => "rate limited",
+        Class::Credentials => "credentials refused",
+        Class::Failed | Class::ContextExhausted => "failed",
+    }
+}

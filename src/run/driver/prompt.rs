@@ -1,0 +1,75 @@
+//! The driver's part in what the agent is asked: the prompt of one attempt, from its source to the last
+//! word.
+
+use std::borrow::Cow;
+use std::io;
+use std::path::Path;
+
+use super::Driver;
+use crate::core::event::Event;
+use crate::core::{prompt, text};
+use crate::run::spec::{PromptSource, Variables};
+use crate::run::world::World;
+
+impl<W: World> Driver<'_, W> {
+    pub(super) fn compose_prompt(&mut self) -> Result<String, String> {
+        let spec = self.spec;
+        for required in &spec.required {
+            if !self.world.exists(&required.file) {
+                return Err(required.message.clone());
+            }
+        }
+        let base = match &spec.prompt {
+            PromptSource::Text(prompt) => Cow::Borrowed(prompt.as_str()),
+            PromptSource::File(path) => Cow::Owned(self.read_prompt(path)?),
+            PromptSource::BuiltIn { text, .. } => Cow::Borrowed(*text),
+        };
+        let (iteration, max) = (self.machine.iteration(), self.machine.max_iterations());
+        let base = match &spec.variables {
+            None if self.gate.is_some() => prompt::with_iteration(&base, iteration, max).into(),
+            None => base,
+            Some(variables) => {
+                let (filled, unknown) = variables.fill_in(&base, iteration, max);
+                for name in unknown {
+                    self.warn_once(Variables::warning(&name));
+                }
+                filled.into()
+            }
+        };
+        let feedback = self.machine.feedback();
+        let line = spec.iteration_line.then_some((iteration, max));
+        let prompt = prompt::compose(&base, feedback, line);
+        let carries_feedback = !feedback.is_empty();
+        self.recorder.record(&Event::Prompt {
+            bytes: prompt.len() as u64,
+            preview: text::truncate(&prompt, 200, "…"),
+            feedback: carries_feedback,
+        });
+        Ok(prompt)
+    }
+
+    fn read_prompt(&mut self, path: &Path) -> Result<String, String> {
+        let bytes = self.world.read(path).map_err(|err| match err.kind() {
+            io::ErrorKind::NotFound => format!("prompt file not found: {}", path.display()),
+            _ => format!("cannot read prompt file: {}: {err}", path.display()),
+        })?;
+        // To ask for nothing costs as much as to ask for something. A pipe is like this the second
+        // time.
+        if bytes.trim_ascii().is_empty() {
+            return Err(format!("the prompt file is empty: {}", path.display()));
+        }
+        String::from_utf8(bytes).or_else(|err| {
+            self.warn_once(format!(
+                "{} is not UTF-8; what is not is sent as \u{fffd}",
+                path.display()
+            ));
+            Ok(String::from_utf8_lossy(err.as_bytes()).into_owned())
+        })
+    }
+
+    pub(super) fn warn_once(&mut self, message: String) {
+        if self.warned_of.insert(message.clone()) {
+            self.recorder.record(&Event::Warning { message: message.into() });
+        }
+    }
+}

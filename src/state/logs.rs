@@ -1,0 +1,162 @@
+//! The logs of sessions, for people: `.ralph/logs/session-YYYYMMDD-HHMMSS.log`.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use jiff::civil::DateTime;
+
+use super::runs::is_still_at;
+
+/// A log that is being written.
+#[derive(Debug)]
+pub struct LogFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl LogFile {
+    /// Begins a log whose name is the time; if another began in the same second, a number follows.
+    ///
+    /// # Errors
+    /// The directory cannot be made or written.
+    pub fn create(dir: &Path, now: DateTime) -> io::Result<LogFile> {
+        std::fs::create_dir_all(dir)?;
+        let stem = format!("session-{}", now.strftime("%Y%m%d-%H%M%S"));
+        let mut path = dir.join(format!("{stem}.log"));
+        for n in 1.. {
+            match new_file(&path) {
+                Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {
+                    path = dir.join(format!("{stem}-{n}.log"));
+                }
+                file => return Ok(LogFile { file: file?, path }),
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Puts the log back where it was if somebody has removed it, as `git clean -fdx` does.
+    ///
+    /// # Errors
+    /// It cannot be put back.
+    pub fn restore(&mut self) -> io::Result<()> {
+        if is_still_at(&self.file, &self.path) {
+            return Ok(());
+        }
+        if let Some(dir) = self.path.parent() {
+            std::fs::create_dir_all(dir)?;
+        }
+        let mut copy = new_file(&self.path)?;
+        self.file.rewind()?;
+        io::copy(&mut self.file, &mut copy)?;
+        self.file = copy;
+        Ok(())
+    }
+}
+
+fn new_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).append(true).create_new(true).open(path)
+}
+
+impl Write for LogFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Removes the oldest logs beyond `keep`.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn prune(dir: &Path, keep: usize) -> io::Result<()> {
+    let mut logs = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let is_log = name.to_str().is_some_and(|name| {
+            name.starts_with("session-")
+                && Path::new(name).extension().is_some_and(|it| it == "log")
+        });
+        if is_log {
+            // By the time of the last word: the numbers behind equal names do not sort.
+            let time = entry.metadata().and_then(|meta| meta.modified());
+            logs.push((time.unwrap_or(std::time::UNIX_EPOCH), name));
+        }
+    }
+    logs.sort_unstable();
+    for (_, name) in &logs[..logs.len().saturating_sub(keep)] {
+        // One that cannot be removed must not keep the others.
+        let _ = std::fs::remove_file(dir.join(name));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(dir: &Path) -> Vec<String> {
+        let mut names: Vec<String> = std::fs::read_dir(dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    fn time() -> DateTime {
+        jiff::civil::date(2026, 11, 15).at(20, 27, 52, 0)
+    }
+
+    #[test]
+    fn sessions_of_the_same_second_have_logs_of_their_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let logs = dir.path().join("logs");
+        for _ in 0..3 {
+            LogFile::create(&logs, time()).unwrap().write_all(b"x").unwrap();
+        }
+        let expected = [
+            "session-20261115-202752-1.log",
+            "session-20261115-202752-2.log",
+            "session-20261115-202752.log",
+        ];
+        assert_eq!(names(&logs), expected);
+    }
+
+    #[test]
+    fn a_log_that_is_removed_comes_back_with_all_that_it_held() {
+        let dir = tempfile::tempdir().unwrap();
+        let logs = dir.path().join("logs");
+        let mut log = LogFile::create(&logs, time()).unwrap();
+        log.write_all(b"one\n").unwrap();
+        std::fs::remove_dir_all(&logs).unwrap();
+        log.write_all(b"two\n").unwrap();
+        log.restore().unwrap();
+        log.restore().unwrap();
+        log.write_all(b"three\n").unwrap();
+        assert_eq!(std::fs::read_to_string(log.path()).unwrap(), "one\ntwo\nthree\n");
+    }
+
+    #[test]
+    fn old_logs_go_and_other_files_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        for day in 1..=4 {
+            let now = jiff::civil::date(2026, 11, day).at(0, 0, 0, 0);
+            let log = LogFile::create(dir.path(), now).unwrap();
+            let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(day as u64);
+            log.file.set_modified(time).unwrap();
+        }
+        std::fs::write(dir.path().join("mine.log"), "x").unwrap();
+        prune(dir.path(), 2).unwrap();
+        let expected = ["mine.log", "session-20261103-000000.log", "session-20261104-000000.log"];
+        assert_eq!(names(dir.path()), expected);
+    }
+}

@@ -1,0 +1,183 @@
+//! The context monitor.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::support::{Output, Project};
+use crate::{hook, in_loop, recorded};
+
+/// A transcript of as many bytes, which tell nothing of tokens: four of them are one.
+fn transcript(project: &Project, tokens: usize) {
+    fs::write(project.beside("transcript.jsonl"), "x".repeat(tokens * 4)).expect("a transcript");
+}
+
+fn after_a_tool(project: &Project) -> Output {
+    hook(project, "post-tool-use", &recorded(project, "PostToolUse")).run()
+}
+
+/// What the model is told.
+#[track_caller]
+fn alert(output: &Output) -> String {
+    let answer = output.answer();
+    assert_eq!(answer["hookSpecificOutput"]["hookEventName"], "PostToolUse");
+    answer["hookSpecificOutput"]["additionalContext"].as_str().expect("a text").to_owned()
+}
+
+#[test]
+fn each_threshold_is_told_of_once() {
+    let project = Project::new();
+    let percent = |percent: usize| {
+        transcript(&project, percent * 2_000);
+        after_a_tool(&project)
+    };
+    percent(10).says_nothing();
+    percent(49).says_nothing();
+    for (now, word) in
+        [(50, "NOTICE"), (63, "NOTICE"), (71, "WARNING"), (80, "WARNING"), (95, "CRITICAL")]
+    {
+        let alert = alert(&percent(now));
+        assert!(alert.starts_with(&format!("{word}: about {now}%")), "{alert}");
+        percent(now).says_nothing();
+    }
+    percent(300).says_nothing();
+}
+
+#[test]
+fn only_the_highest_of_several_is_told_and_the_others_count_as_told() {
+    let project = Project::new();
+    transcript(&project, 150_000);
+    assert!(alert(&after_a_tool(&project)).starts_with("WARNING: about 75%"));
+    for tokens in [100_000, 120_000, 155_000] {
+        transcript(&project, tokens);
+        after_a_tool(&project).says_nothing();
+    }
+    transcript(&project, 160_000);
+    assert!(alert(&after_a_tool(&project)).starts_with("WARNING: about 80%"));
+}
+
+#[test]
+fn a_new_session_has_all_its_alerts() {
+    let project = Project::new();
+    transcript(&project, 130_000);
+    alert(&after_a_tool(&project));
+    after_a_tool(&project).says_nothing();
+    let mut other = recorded(&project, "PostToolUse");
+    other["session_id"] = json!("../../another/session");
+    alert(&hook(&project, "post-tool-use", &other).run());
+    hook(&project, "post-tool-use", &other).run().says_nothing();
+
+    hook(&project, "session-start", &recorded(&project, "SessionStart")).run().says_nothing();
+    alert(&after_a_tool(&project));
+    hook(&project, "post-tool-use", &other).run().says_nothing();
+
+    // All that is remembered is in one place.
+    let names = |path| -> Vec<_> {
+        let entries = fs::read_dir(path).expect("a directory");
+        entries.map(|entry| entry.expect("an entry").file_name()).collect()
+    };
+    assert_eq!(names(project.home()), [".ralph"]);
+    assert_eq!(names(project.home().join(".ralph")), ["hooks"]);
+    assert_eq!(names(project.home().join(".ralph/hooks")).len(), 2);
+}
+
+#[test]
+fn ralphs_home_may_be_elsewhere() {
+    let project = Project::new();
+    transcript(&project, 130_000);
+    let input = recorded(&project, "PostToolUse");
+    let elsewhere = project.beside("elsewhere");
+    let ask = || hook(&project, "post-tool-use", &input).env("RALPH_HOME", &elsewhere).run();
+    alert(&ask());
+    ask().says_nothing();
+    assert!(elsewhere.join("hooks").is_dir());
+    assert!(!project.home().join(".ralph").exists());
+    // If nothing can be remembered, nothing is said: it would be said at every call.
+    fs::write(project.beside("file"), "").expect("a file");
+    let output =
+        hook(&project, "post-tool-use", &input).env("RALPH_HOME", project.beside("file")).run();
+    output.code(0).stdout_is("").stderr_has("ralph hook: ");
+}
+
+#[test]
+fn the_window_may_have_another_size() {
+    let project = Project::new();
+    transcript(&project, 100_000);
+    let input = recorded(&project, "PostToolUse");
+    let ask = |window: &str| {
+        hook(&project, "post-tool-use", &input).env("CLAUDE_CONTEXT_WINDOW", window).run()
+    };
+    ask("1000000").says_nothing();
+    assert!(alert(&ask("125000")).starts_with("WARNING: about 80%"));
+    for rubbish in ["", "0", "-1", "many"] {
+        hook(&project, "session-start", &input).run().says_nothing();
+        assert!(alert(&ask(rubbish)).starts_with("NOTICE: about 50%"), "{rubbish}");
+    }
+}
+
+#[test]
+fn what_the_model_service_counted_is_believed() {
+    let project = Project::new();
+    let line = |input: u64, cache: u64| {
+        json!({"type": "assistant", "isSidechain": false, "message": {"role": "assistant", "usage": {
+            "input_tokens": input, "cache_read_input_tokens": cache, "output_tokens": 1_000
+        }}})
+    };
+    let noise = json!({"type": "attachment", "attachment": "x".repeat(2_000_000)});
+    let text = format!("{}\n{noise}\n{}\n{noise}\n", line(190_000, 0), line(4_000, 135_000));
+    fs::write(project.beside("transcript.jsonl"), text).expect("a transcript");
+    let alert = alert(&after_a_tool(&project));
+    assert!(alert.starts_with("WARNING: about 70%") && alert.contains("140K of 200K"), "{alert}");
+}
+
+#[test]
+fn who_works_in_a_loop_is_told_what_outlasts_it() {
+    let project = Project::new();
+    let ask = |in_a_loop: bool| {
+        hook(&project, "session-start", &recorded(&project, "SessionStart")).run().says_nothing();
+        let ralph = hook(&project, "post-tool-use", &recorded(&project, "PostToolUse"));
+        alert(&if in_a_loop { in_loop(ralph) } else { ralph }.run())
+    };
+    transcript(&project, 185_000);
+    let person = ask(false);
+    assert!(person.starts_with("CRITICAL") && !person.contains("iteration"), "{person}");
+    let looped = ask(true);
+    assert!(looped.contains("next iteration") && !looped.contains("tasks.json"), "{looped}");
+    project.write("ralph/tasks.json", "{}");
+    let listed = ask(true);
+    assert!(listed.contains("ralph/tasks.json") && listed.contains("progress.txt"), "{listed}");
+}
+
+#[test]
+fn a_transcript_that_tells_nothing_is_no_trouble() {
+    let project = Project::new();
+    after_a_tool(&project).says_nothing();
+    let ask = |path: Value| {
+        let mut input = recorded(&project, "PostToolUse");
+        input["transcript_path"] = path;
+        hook(&project, "post-tool-use", &input).run().says_nothing();
+    };
+    ask(json!(null));
+    ask(json!(""));
+    ask(json!("/"));
+    ask(json!("/dev/zero"));
+    let pipe = project.beside("pipe");
+    let made = project.command("mkfifo").arg(&pipe).status().expect("mkfifo");
+    assert!(made.success());
+    ask(json!(pipe));
+    // A subagent has a context of its own.
+    transcript(&project, 190_000);
+    let mut input = recorded(&project, "PostToolUse");
+    input["agent_id"] = json!("a0c74c7263e3332b9");
+    hook(&project, "post-tool-use", &input).run().says_nothing();
+}
+
+#[test]
+fn a_huge_transcript_and_a_huge_result_are_answered() {
+    let project = Project::new();
+    let file = fs::File::create(project.beside("transcript.jsonl")).expect("a transcript");
+    file.set_len(100 << 20).expect("a hole");
+    let mut input = recorded(&project, "PostToolUse");
+    input["tool_response"] = json!({"stdout": "ä\n".repeat(7 << 20)});
+    assert!(alert(&hook(&project, "post-tool-use", &input).run()).starts_with("CRITICAL"));
+}

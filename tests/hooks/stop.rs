@@ -1,0 +1,169 @@
+//! An agent of a loop that wants to stop.
+
+use serde_json::{Value, json};
+
+use crate::support::{Output, Project};
+use crate::{hook, in_loop, recorded};
+
+fn stop(project: &Project) -> Output {
+    in_loop(hook(project, "stop", &recorded(project, "Stop"))).run()
+}
+
+#[track_caller]
+fn reason(output: &Output) -> String {
+    let answer = output.answer();
+    assert_eq!(answer["decision"], "block");
+    answer["reason"].as_str().expect("a reason").to_owned()
+}
+
+/// With one commit, and nothing besides.
+fn committed() -> Project {
+    let project = Project::git();
+    project.write("README.md", "A project.\n");
+    project.git_command(["add", "."]);
+    project.git_command(["commit", "--quiet", "-m", "Begin"]);
+    project
+}
+
+#[test]
+fn uncommitted_work_is_held_once() {
+    let project = committed();
+    stop(&project).says_nothing();
+    project.write("src/new file.rs", "fn main() {}\n").write("README.md", "Another.\n");
+    let said = reason(&stop(&project));
+    assert!(said.contains("README.md, src/"), "{said}");
+    assert!(said.contains("Commit ALL changes.") && said.contains("CLAUDE.md"), "{said}");
+    assert!(!said.contains("progress.txt"), "{said}");
+    // It goes on because it was held, and wants to stop again.
+    let mut again = recorded(&project, "Stop");
+    again["stop_hook_active"] = json!(true);
+    in_loop(hook(&project, "stop", &again)).run().says_nothing();
+    project.git_command(["add", "."]);
+    project.git_command(["commit", "--quiet", "-m", "Work"]);
+    stop(&project).says_nothing();
+}
+
+#[test]
+fn only_the_agent_of_a_loop_is_held() {
+    let project = committed();
+    project.write("work.txt", "");
+    let input = recorded(&project, "Stop");
+    hook(&project, "stop", &input).run().says_nothing();
+    hook(&project, "stop", &input).env("RALPH_RUN_ID", "").run().says_nothing();
+    let mut subagent = input.clone();
+    subagent["agent_id"] = json!("a0c74c7263e3332b9");
+    in_loop(hook(&project, "stop", &subagent)).run().says_nothing();
+    reason(&stop(&project));
+}
+
+#[test]
+fn a_session_that_the_agent_started_is_not_the_loops() {
+    let project = committed();
+    project.write("work.txt", "");
+    let ask = |name: &str, session: &str, start: &str| {
+        let event = if name == "stop" { "Stop" } else { "SessionStart" };
+        let mut input = recorded(&project, event);
+        input["session_id"] = json!(session);
+        in_loop(hook(&project, name, &input)).env("RALPH_STOP_CHECK", start).run()
+    };
+    ask("session-start", "outer", "1.1").says_nothing();
+    ask("session-start", "inner", "1.1").says_nothing();
+    ask("stop", "inner", "1.1").says_nothing();
+    reason(&ask("stop", "outer", "1.1"));
+    // The next attempt is another agent with another session.
+    ask("session-start", "next", "1.2").says_nothing();
+    reason(&ask("stop", "next", "1.2"));
+    // Nothing was heard of its start.
+    reason(&ask("stop", "later", "2.1"));
+    // The loop commits by itself.
+    ask("stop", "outer", "").says_nothing();
+}
+
+#[test]
+fn what_ralph_writes_for_itself_is_no_work() {
+    let project = committed();
+    project
+        .write(".ralph-active", "{}")
+        .write(".ralph/runs/x/events.jsonl", "")
+        .write(".ralph/lock", "")
+        .write(".ralph/guardrail_001_test.log", "");
+    stop(&project).says_nothing();
+    // Settings were committed, so that git looks into the directory.
+    project.settings(&json!({}));
+    project.git_command(["add", ".ralph/settings.json"]);
+    project.git_command(["commit", "--quiet", "-m", "Settings"]);
+    stop(&project).says_nothing();
+    project.write(".ralph/implementation_plan.md", "A plan.\n");
+    assert!(reason(&stop(&project)).contains("implementation_plan.md"));
+}
+
+#[test]
+fn work_on_a_task_list_has_its_own_documents() {
+    let project = committed();
+    project.write("ralph/progress.txt", "").write("ralph/tasks.json", "{}");
+    let said = reason(&stop(&project));
+    assert!(said.contains("1. Update ralph/progress.txt"), "{said}");
+    assert!(
+        said.contains("3. Commit ALL changes, including progress.txt and tasks.json"),
+        "{said}"
+    );
+}
+
+#[test]
+fn where_there_is_no_repository_there_is_nothing_to_commit() {
+    let project = Project::new();
+    project.write("work.txt", "");
+    stop(&project).says_nothing();
+    let mut gone = recorded(&project, "Stop");
+    for cwd in [json!(project.beside("gone")), json!(""), Value::Null] {
+        gone["cwd"] = cwd;
+        in_loop(hook(&project, "stop", &gone)).run().says_nothing();
+    }
+}
+
+#[test]
+fn many_files_are_counted_and_renamed_ones_named_once() {
+    let project = committed();
+    project.git_command(["mv", "README.md", "READ ME.md"]);
+    assert!(reason(&stop(&project)).contains("changes: READ ME.md."));
+    for nth in 0..30 {
+        project.write(&format!("file-{nth:02}"), "");
+    }
+    let said = reason(&stop(&project));
+    assert!(said.contains("file-08, and 21 more."), "{said}");
+}
+
+#[test]
+fn a_task_list_that_a_loop_works_off_has_to_be_in_order() {
+    let project = committed();
+    let list = |stories: Value| {
+        let list = json!({
+            "project": "p", "branchName": "ralph/p", "description": "d", "userStories": stories
+        });
+        project.write("ralph/tasks.json", list.to_string());
+        project.git_command(["add", "."]);
+        project.git_command(["commit", "--quiet", "--allow-empty", "-m", "Stories"]);
+    };
+    let story = |id: &str, passes: bool, notes: &str| {
+        json!({
+            "id": id, "title": "t", "passes": passes, "priority": 1, "notes": notes,
+            "acceptanceCriteria": ["It is there"], "dependsOn": []
+        })
+    };
+    list(json!([{"id": "US-001"}]));
+    stop(&project).says_nothing();
+    // From here on a loop works it off.
+    project.write(".ralph-active", "{}");
+    assert!(reason(&stop(&project)).contains("- ralph/tasks.json: US-001: acceptanceCriteria: "));
+    list(json!([story("US-001", true, "Done."), story("US-002", false, "")]));
+    stop(&project).says_nothing();
+    list(json!([story("US-001", true, " ")]));
+    assert!(reason(&stop(&project)).contains("US-001: notes: "));
+    list(json!([story("US-001", false, ""), story("US-001", false, "")]));
+    assert!(reason(&stop(&project)).contains("US-001"));
+    project.write("ralph/tasks.json", "{");
+    let said = reason(&stop(&project));
+    assert!(said.contains("not valid JSON") && said.contains("uncommitted changes"), "{said}");
+    std::fs::remove_file(project.path().join("ralph/tasks.json")).expect("a file");
+    assert!(reason(&stop(&project)).contains("ralph/tasks.json: cannot be read"));
+}

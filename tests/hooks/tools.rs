@@ -1,0 +1,158 @@
+//! What happens before a tool is used.
+
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use crate::support::{Output, Project};
+use crate::{RUBBISH, hook, in_loop, long_rubbish, recorded};
+
+/// A call of a tool, as Claude Code tells of it.
+fn call(project: &Project, tool: &str, input: Value) -> Value {
+    let mut call = recorded(project, "PreToolUse");
+    call["tool_name"] = json!(tool);
+    call["tool_input"] = input;
+    call
+}
+
+#[track_caller]
+fn denial(output: &Output) -> String {
+    let answer = output.answer();
+    let answer = &answer["hookSpecificOutput"];
+    assert_eq!(answer["hookEventName"], "PreToolUse");
+    assert_eq!(answer["permissionDecision"], "deny");
+    answer["permissionDecisionReason"].as_str().expect("a reason").to_owned()
+}
+
+#[test]
+fn what_cannot_be_understood_is_denied_in_a_loop() {
+    let project = Project::new();
+    let short = RUBBISH.map(<[u8]>::to_vec);
+    for input in short.into_iter().chain(long_rubbish()) {
+        let output = in_loop(project.ralph(["hook", "pre-tool-use"])).stdin(&input).run();
+        assert!(denial(&output).contains("could not understand"));
+    }
+    for broken in [
+        json!({}),
+        json!({"tool_name": "Bash"}),
+        json!({"tool_input": {"command": "ls"}}),
+        json!({"tool_name": "", "tool_input": {}}),
+        json!({"tool_name": "Bash", "tool_input": {"command": 7}, "cwd": project.path()}),
+        json!({"tool_name": "Bash", "tool_input": {"command": "ls"}, "cwd": "relative"}),
+    ] {
+        denial(&in_loop(hook(&project, "pre-tool-use", &broken)).run());
+        hook(&project, "pre-tool-use", &broken).run().says_nothing();
+    }
+}
+
+#[test]
+fn a_harmless_call_passes_however_large() {
+    let project = Project::new();
+    let path = project.path().join("large.txt");
+    let large = json!({"file_path": path, "content": "x".repeat(20 << 20)});
+    for call in [recorded(&project, "PreToolUse"), call(&project, "Write", large)] {
+        in_loop(hook(&project, "pre-tool-use", &call)).run().says_nothing();
+    }
+}
+
+fn bash(project: &Project, command: &str) -> Value {
+    call(project, "Bash", json!({"command": command}))
+}
+
+fn judged(project: &Project, command: &str) -> Output {
+    in_loop(hook(project, "pre-tool-use", &bash(project, command))).run()
+}
+
+/// Something to lose, outside of the project.
+fn treasure(project: &Project) -> String {
+    let treasure = project.beside("treasure");
+    std::fs::create_dir_all(&treasure).expect("a directory");
+    treasure.to_str().expect("UTF-8").to_owned()
+}
+
+#[test]
+fn what_leads_out_of_the_project_is_denied_and_what_stays_is_noted() {
+    let project = Project::git();
+    let treasure = treasure(&project);
+    std::os::unix::fs::symlink(&treasure, project.path().join("link")).expect("a link");
+    project.write("build/x", "");
+    let said = denial(&judged(&project, &format!("rm -rf {treasure}")));
+    assert!(said.contains(&treasure), "{said}");
+    denial(&judged(&project, "rm -rf ../treasure"));
+    // It looks as if it were inside.
+    denial(&judged(&project, "rm -rf link/"));
+    denial(&judged(&project, "bash -c 'rm -rf $HOME'"));
+    let answer = judged(&project, "rm -rf build").answer();
+    let context = answer["hookSpecificOutput"]["additionalContext"].as_str().expect("a word");
+    assert!(context.contains("build"), "{context}");
+    assert_eq!(answer["systemMessage"], context);
+    assert!(
+        answer["hookSpecificOutput"].get("permissionDecision").is_none(),
+        "nobody is overruled"
+    );
+    judged(&project, "git commit -m 'rm -rf ../treasure'").says_nothing();
+}
+
+#[test]
+fn the_project_is_where_the_session_began() {
+    let project = Project::git();
+    project.write("sub/build/x", "");
+    let mut call = bash(&project, "rm -rf ../other");
+    call["cwd"] = json!(project.path().join("sub"));
+    project.write("other/x", "");
+    let ask = |call: &Value| in_loop(hook(&project, "pre-tool-use", call));
+    denial(&ask(&call).run());
+    let output = ask(&call).env("CLAUDE_PROJECT_DIR", project.path()).run();
+    output.code(0).stdout_has("systemMessage").stdout_lacks("deny");
+}
+
+#[test]
+fn a_person_is_left_alone_unless_settings_say_always() {
+    let project = Project::git();
+    let call = bash(&project, "rm -rf ~");
+    let ask = || hook(&project, "pre-tool-use", &call);
+    ask().run().says_nothing();
+    ask().env("RALPH_RUN_ID", "").run().says_nothing();
+    denial(&ask().env("RALPH_HOOKS__ALWAYS", "1").run());
+    project.settings(&json!({"hooks": {"always": true}}));
+    denial(&ask().run());
+    project.write(".ralph/settings.local.json", r#"{"hooks": {"always": false}}"#);
+    ask().run().says_nothing();
+}
+
+#[test]
+fn what_the_project_allows_passes() {
+    let project = Project::git();
+    let command = "git push --force origin main";
+    denial(&judged(&project, command));
+    project.settings(&json!({"hooks": {"allow": ["git push --force origin main"]}}));
+    judged(&project, command).says_nothing();
+    denial(&judged(&project, "git push --force origin other"));
+    // A run tells what counted when it began.
+    let call = bash(&project, command);
+    let ask = || in_loop(hook(&project, "pre-tool-use", &call));
+    denial(&ask().env("RALPH_HOOKS__ALLOW", "[]").run());
+    project.settings(&json!({"hooks": {"allow": "broken"}}));
+    denial(&ask().run());
+}
+
+#[test]
+fn a_verdict_that_takes_too_long_is_no() {
+    let project = Project::new();
+    let mut command = project.command(env!("CARGO_BIN_EXE_ralph"));
+    command.args(["hook", "pre-tool-use"]).env("RALPH_RUN_ID", "a-run");
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("ralph");
+    // The question never ends.
+    let question = child.stdin.take();
+    let output = child.wait_with_output().expect("ralph");
+    drop(question);
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+    let output =
+        Output { status: output.status, stdout: text(output.stdout), stderr: text(output.stderr) };
+    assert!(denial(&output).contains("took too long"));
+}

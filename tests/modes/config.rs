@@ -1,0 +1,97 @@
+//! `.ralph/config`: data in the form of shell assignments.
+
+use serde_json::json;
+
+use crate::{COMPLETE, argv, project};
+
+#[test]
+fn nothing_in_it_is_run() {
+    let project = project(&json!([]));
+    for (config, words) in [
+        ("A=1\nB=$(touch ran)\n", ".ralph/config:2: $(…) would run a command"),
+        ("A=1\n\nB=\"x `touch ran`\"\n", ".ralph/config:3: `…` would run a command"),
+        ("touch ran\n", ".ralph/config:1: not an assignment: touch ran"),
+        ("A=b touch ran\n", ".ralph/config:1: not an assignment: touch ran"),
+        ("A=1\nB='open\nC=2\n", ".ralph/config:2: a quote (') is opened here and never closed"),
+        ("A=\"open\n", ".ralph/config:1: a quote (\") is opened here"),
+        ("AGENT_ARGS=\"-p 'x\"\n", ".ralph/config:1: AGENT_ARGS: a quote is not closed"),
+        ("MAX_RETRIES=many\n", ".ralph/config:1 (MAX_RETRIES): retry.max"),
+        ("AGENT_CLI=robot\nAGENT_OUTPUT_FORMAT=xml\n", ".ralph/config:2 (AGENT_OUTPUT_FORMAT)"),
+        ("AGENT_CLI=robot\nAGENT_RESPONSE_FILTER='.a | nope'\n", "there is no filter nope"),
+    ] {
+        project.write(".ralph/config", config);
+        let output = project.ralph(["plan"]).run();
+        output.code(2).stderr_has(words).stderr_lacks("panicked");
+    }
+    project.write(".ralph/config", b"A=1\nB=\xff\n");
+    project.ralph(["plan"]).run().code(2).stderr_has(".ralph/config:2: not valid UTF-8");
+    assert!(!project.has("ran") && !project.has(".ralph/runs"));
+}
+
+#[test]
+fn a_bad_filter_is_marked() {
+    let project = project(&json!([]));
+    project.write(".ralph/config", "AGENT_CLI=robot\n\nAGENT_RESPONSE_FILTER='.a | nope'\n");
+    project.ralph(["plan"]).run().code(2).stderr_has(
+        ".ralph/config:3 (AGENT_RESPONSE_FILTER): agent.responseFilter: there is no filter nope\n  \
+         1 | .a | nope\n    |      ^^^^\n",
+    );
+}
+
+#[test]
+fn another_file_can_be_named() {
+    let project = project(&json!([project_record(), {"print": COMPLETE}]));
+    project.write("ci.config", "AGENT_CLI=robot\nAGENT_ARGS='from ci'\n");
+    project.ralph(["plan", "--config", "ci.config"]).run().code(0);
+    project
+        .ralph(["plan", "--config", "nowhere"])
+        .run()
+        .code(2)
+        .stderr_has("config file not found: nowhere");
+    project
+        .ralph(["plan", "--config", "specs"])
+        .run()
+        .code(2)
+        .stderr_has("the config is a directory");
+    assert_eq!(argv(&project), ["from ci"]);
+}
+
+fn project_record() -> serde_json::Value {
+    json!({"record": "../record.jsonl"})
+}
+
+#[test]
+fn it_goes_over_the_settings_and_under_environment_and_flags() {
+    let project = project(&json!([project_record(), {"print": COMPLETE}]));
+    project.settings(&json!({
+        "agent": {"command": "nobody", "flags": ["--of-nobody"], "model": "m"}, "maximumIterations": 9,
+    }));
+    project.write(".ralph/config", "AGENT_CLI=robot\nAGENT_ARGS=config\nMAX_ITERATIONS=8\n");
+    let limit = || project.events().find("run_started")["max_iterations"].clone();
+    project.ralph(["plan"]).run().code(0);
+    assert_eq!(limit(), 8);
+    project.ralph(["plan"]).env("RALPH_MAXIMUM_ITERATIONS", "7").run().code(0);
+    assert_eq!(limit(), 7);
+    project.ralph(["plan", "6", "--", "robot", "typed"]).run().code(0);
+    assert_eq!(limit(), 6);
+    assert_eq!(argv(&project), ["config", "config", "typed"]);
+    // And it is none of the other commands' business.
+    let output = project.ralph(["run", "-p", "x", "--dry-run"]).run();
+    output.code(2).stderr_has("nobody");
+}
+
+#[test]
+fn what_is_exported_reaches_the_agent_and_nothing_else_does() {
+    let project = project(&json!([]));
+    project.agent_named(
+        "robot",
+        &json!([
+            {"shell": "echo \"[$MINE][$OTHER][$TWICE]\" >seen"}, {"print": COMPLETE},
+        ]),
+    );
+    let config = "AGENT_CLI=robot\nexport MINE='a b'\nOTHER=x\nexport TWICE=config\n";
+    project.write(".ralph/config", config);
+    project.settings(&json!({"agent": {"env": {"TWICE": "settings"}}}));
+    project.ralph(["plan"]).run().code(0);
+    assert_eq!(project.read("seen"), "[a b][][settings]\n");
+}

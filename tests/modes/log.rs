@@ -1,0 +1,156 @@
+//! The log of a session.
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::support::{LONG, wait_until};
+use crate::{COMPLETE, log, logs, project};
+
+const DOUBLE: &str =
+    "================================================================================";
+const SINGLE: &str =
+    "--------------------------------------------------------------------------------";
+
+fn header(mode: &str, n: u32) -> String {
+    format!("{DOUBLE}\nITERATION {n}\n{DOUBLE}\nMode: {mode}\nStart Time: TIME\n{SINGLE}\n")
+}
+
+fn footer(n: u32, rows: &str) -> String {
+    format!(
+        "{SINGLE}\nITERATION {n} COMPLETE\nEnd Time: TIME\nDuration: TIME\n{rows}\n{DOUBLE}\n\n"
+    )
+}
+
+fn summary(total: u32, successful: u32, failed: u32, reason: &str, code: u32) -> String {
+    format!(
+        "{DOUBLE}\nSESSION SUMMARY\n{DOUBLE}\nTotal Iterations: {total}\nSuccessful: {successful}\n\
+         Failed: {failed}\nTotal Duration: TIME\nExit Reason: {reason}\nExit Code: {code}\n{DOUBLE}\n"
+    )
+}
+
+#[test]
+fn all_that_the_agent_printed_between_header_and_footer() {
+    let project = project(&json!({"sessions": [
+        [{"print": "one"}, {"stderr": "oops"}, {"raw": "no newline"}],
+        [{"print": COMPLETE}],
+    ]}));
+    project.ralph(["build", "5", "--quiet"]).run().code(0);
+    let name = &logs(&project)[0];
+    let digits = name.strip_prefix("session-").and_then(|name| name.strip_suffix(".log")).unwrap();
+    assert!(digits.len() == 15 && digits.as_bytes()[8] == b'-', "{name}");
+    let log = log(&project);
+    let first = log.find(&header("build", 2)).expect("the second iteration");
+    // The two streams are read apart.
+    for line in ["\none\n", "\noops\n", "\nno newline\n"] {
+        assert!(log[..first].contains(line), "{log}");
+    }
+    assert!(log.starts_with(&header("build", 1)), "{log}");
+    assert_eq!(
+        log[first..],
+        [
+            header("build", 2),
+            format!("{COMPLETE}\n"),
+            footer(2, "Status: complete"),
+            summary(2, 2, 0, "complete after 2 iterations", 0)
+        ]
+        .concat()
+    );
+}
+
+#[test]
+fn the_footer_tells_what_the_agent_tells_and_how_often_it_was_tried() {
+    let project = project(&json!([]));
+    project.agent_named(
+        "claude",
+        &json!({"sessions": [
+            [{"print": "bad start"}, {"exit": 1}],
+            [{"claude": "init"}, {"claude": {"text": "Working."}}, {"claude": {"text": COMPLETE}},
+             {"claude": {"result": {"total_cost_usd": 0.5, "num_turns": 3}}}],
+        ]}),
+    );
+    project.write(".ralph/config", "AGENT_TYPE=claude\n");
+    project.ralph(["plan"]).run().code(0);
+    let log = log(&project);
+    assert!(log.contains("bad start\n[ralph] failed: "), "{log}");
+    assert!(log.contains("; retry 1 of 3\n"), "{log}");
+    assert!(log.contains("\"type\":\"result\""), "as it came: {log}");
+    let rows = "API Requests: 3\nModel: fake-model\nMessages: 2\nCost: $0.50\nRetries: 1\nStatus: complete";
+    assert!(log.contains(&footer(1, rows)), "{log}");
+}
+
+#[test]
+fn an_agent_that_keeps_failing() {
+    let project = project(&json!([{"exit": 3}]));
+    project.write(".ralph/config", "AGENT_CLI=robot\nMAX_RETRIES=1\n");
+    project.ralph(["plan"]).run().code(4);
+    let log = log(&project);
+    assert!(log.contains(&footer(1, "Retries: 1\nStatus: failed")), "{log}");
+    let reason = "the agent failed 2 times in a row, the last time: exit code 3";
+    assert!(log.ends_with(&summary(1, 0, 1, reason, 4)), "{log}");
+}
+
+#[test]
+fn a_limit_and_guardrails() {
+    let project = project(&json!([{"print": "x"}]));
+    project.settings(&json!({"guardrails": [{"command": "false", "failAction": "APPEND"}]}));
+    project.ralph(["plan", "1"]).run().code(0);
+    let log = log(&project);
+    assert!(log.contains("[ralph] guardrail \"false\" failed"), "{log}");
+    assert!(log.contains("Status: guardrails failed\n"), "{log}");
+    let reason = "the limit of 1 iteration was reached without completion";
+    assert!(log.ends_with(&summary(1, 0, 1, reason, 0)), "{log}");
+}
+
+#[test]
+fn an_interrupted_session_has_its_summary_too() {
+    for signals in [1, 2] {
+        let project = project(&json!([{"print": "begun"}, {"wait_for": "../go"}]));
+        let running = project.ralph(["plan"]).start();
+        wait_until(LONG, || running.stdout().contains("begun"));
+        running.signal(Signal::INT);
+        project.wait_for_event("stop_requested");
+        if signals == 2 {
+            running.signal(Signal::INT);
+        } else {
+            project.write("../go", "");
+        }
+        running.wait().code(130);
+        let log = log(&project);
+        assert!(log.contains("begun\n[ralph] received SIGINT\n"), "{log}");
+        assert!(log.contains("ITERATION 1 COMPLETE\n"), "{log}");
+        assert!(log.contains("Exit Reason: interrupted\nExit Code: 130\n"), "{log}");
+        assert!(log.ends_with(&format!("{DOUBLE}\n")), "{log}");
+        assert_eq!(project.processes(), []);
+    }
+}
+
+#[test]
+fn sessions_of_one_second_have_a_log_each() {
+    let project = project(&json!([{"print": COMPLETE}]));
+    for _ in 0..4 {
+        project.ralph(["plan", "--quiet"]).run().code(0);
+    }
+    assert_eq!(logs(&project).len(), 4, "{:?}", logs(&project));
+}
+
+#[test]
+fn a_log_that_the_agent_cleans_away_is_still_complete() {
+    let project = project(&json!({"sessions": [
+        [{"print": "before"}, {"shell": "rm -r .ralph/logs"}, {"print": "after"}], [{"print": COMPLETE}],
+    ]}));
+    project.ralph(["plan"]).run().code(0);
+    let log = log(&project);
+    assert!(log.contains("before\nafter\n") && log.contains("SESSION SUMMARY"), "{log}");
+}
+
+#[test]
+fn only_these_commands_keep_one_and_not_for_ever() {
+    let project = project(&json!([{"print": COMPLETE}]));
+    project.settings(&json!({"runs": {"keep": 2}}));
+    project.ralph(["run", "-p", "x", "-n", "1", "--", "robot"]).run().code(1);
+    assert_eq!(logs(&project), [""; 0]);
+    for _ in 0..4 {
+        project.ralph(["plan"]).run().code(0);
+    }
+    assert_eq!(logs(&project).len(), 2);
+}

@@ -1,0 +1,145 @@
+//! What is found before anything is spent.
+
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::json;
+
+use crate::support::Project;
+use crate::{COMPLETE, PLAN, logs, project};
+
+fn ready() -> Project {
+    project(&json!([{"print": COMPLETE}]))
+}
+
+/// ralph refuses with this code and these words, and nothing was begun.
+#[track_caller]
+fn refused(project: &Project, args: &[&str], code: i32, words: &[&str]) {
+    let output = project.ralph(args).run();
+    output.code(code);
+    for word in words {
+        output.stderr_has(word);
+    }
+    assert!(!project.has(".ralph/runs"), "a run was begun");
+    assert_eq!(logs(project), [""; 0]);
+}
+
+#[test]
+fn a_git_repository_is_needed() {
+    let project = Project::new();
+    project.write("specs/x.md", "x").write(PLAN, "x").write("p.md", COMPLETE);
+    project.agent_named("robot", &json!([]));
+    for args in [&["plan"][..], &["build"], &["prompt", "p.md"]] {
+        let args = [args, &["--", "robot"]].concat();
+        refused(&project, &args, 2, &["not a git repository", "git init"]);
+    }
+}
+
+#[test]
+fn an_agent_is_needed() {
+    let project = ready();
+    project.write(".ralph/config", "");
+    refused(&project, &["plan"], 2, &["no agent is configured", "ralph plan … --"]);
+    project.write(".ralph/config", "AGENT_CLI=nobody-has-this\n");
+    refused(&project, &["plan"], 2, &["the agent was not found: nobody-has-this"]);
+    project.write(".ralph/config", "AGENT_TYPE=claudia\n");
+    refused(&project, &["plan"], 2, &[".ralph/config:1 (AGENT_TYPE)", "agent.type", "claude"]);
+}
+
+#[test]
+fn the_plan_is_needed_by_build_alone() {
+    let project = ready();
+    std::fs::remove_file(project.path().join(PLAN)).unwrap();
+    refused(&project, &["build"], 2, &["Implementation plan not found. Run 'ralph plan' first."]);
+    refused(&project, &["build", "--dry-run"], 2, &["Implementation plan not found."]);
+    project.ralph(["plan"]).run().code(0);
+}
+
+#[test]
+fn the_specifications_must_be_where_the_prompt_says() {
+    let project = ready();
+    project.write(".ralph/config", "AGENT_CLI=robot\nSPECS_DIR=docs/specs\n");
+    refused(&project, &["plan"], 2, &["not there: docs/specs", "SPECS_DIR"]);
+    project.write("docs/specs/x.md", "x");
+    project.ralph(["plan"]).run().code(0);
+    project.write(".ralph/config", "AGENT_CLI=robot\nSPECS_DIR=nowhere\n");
+    project.write(".ralph/prompts/plan.md", "No word of them.");
+    project.ralph(["plan"]).run().code(0);
+}
+
+#[test]
+fn an_ad_hoc_prompt_must_have_the_signal() {
+    let project = ready();
+    project.write("p.md", "Do it, then say COMPLETE.");
+    let signal = "p.md does not contain the completion signal <promise>COMPLETE</promise>";
+    refused(&project, &["prompt", "p.md"], 1, &[signal]);
+    refused(&project, &["prompt", "p.md", "-c", "OK"], 1, &["<response>OK</response>"]);
+    // A variable may bring it along, and of a pattern nobody can know.
+    project.write("p.md", "Do it, then say ${SIGNAL}.");
+    project.ralph(["prompt", "p.md"]).env("SIGNAL", COMPLETE).run().code(0);
+    project.ralph(["prompt", "p.md", "--done-pattern", "COMPLETE"]).run().code(0);
+}
+
+#[test]
+fn prompts_that_are_none() {
+    let project = ready();
+    project.write(".ralph/prompts/plan.md/x", "").write("empty.md", " \n");
+    refused(&project, &["plan"], 2, &["the prompt file is a directory", "prompts/plan.md"]);
+    refused(&project, &["prompt", "specs"], 2, &["the prompt file is a directory"]);
+    refused(&project, &["prompt", "nowhere.md"], 2, &["prompt file not found: nowhere.md"]);
+    refused(&project, &["prompt", "empty.md"], 2, &["the prompt file is empty"]);
+    refused(&project, &["prompt"], 2, &["<FILE>"]);
+    // A link that leads nowhere is a mistake, and no reason for another prompt.
+    std::os::unix::fs::symlink("nowhere", project.path().join(".ralph/prompts/build.md")).unwrap();
+    refused(&project, &["build"], 2, &["prompt file not found"]);
+}
+
+#[test]
+fn limits_that_are_none() {
+    let project = ready();
+    project.write("p.md", COMPLETE);
+    for limit in ["0", "-1", "x", "1.5", "99999999999"] {
+        for args in [&["plan", limit][..], &["build", limit], &["prompt", "p.md", limit]] {
+            refused(&project, args, 2, &[limit]);
+        }
+        let config = format!("AGENT_CLI=robot\nMAX_ITERATIONS={limit}\n");
+        project.write("other", config);
+        refused(&project, &["plan", "--config", "other"], 2, &["other:2 (MAX_ITERATIONS)"]);
+    }
+    refused(&project, &["plan", "3", "-n", "4"], 2, &["cannot be used with"]);
+}
+
+#[test]
+fn a_directory_that_cannot_be_written() {
+    if rustix::process::geteuid().is_root() {
+        return crate::support::skipped("root may write everywhere");
+    }
+    let project = ready();
+    let dir = project.path().join(".ralph");
+    let permit =
+        |mode| std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(mode)).unwrap();
+    permit(0o555);
+    let output = project.ralph(["plan"]).run();
+    permit(0o755);
+    output.code(2).stderr_has("cannot write").stderr_has("make it writable");
+}
+
+#[test]
+fn logs_that_cannot_be_written_are_found_before_the_agent_starts() {
+    let project = ready();
+    project.write(".ralph/logs", "a file");
+    let output = project.ralph(["plan"]).run();
+    output.code(2).stderr_has(".ralph/logs").stderr_has("the log of the session");
+    // It gives the project back.
+    std::fs::remove_file(project.path().join(".ralph/logs")).unwrap();
+    project.ralph(["plan"]).run().code(0).stderr_lacks("cut off");
+}
+
+#[test]
+fn a_dry_run_tells_and_does_nothing() {
+    let project = ready();
+    let output = project.ralph(["build", "7", "--dry-run"]).run();
+    output.code(0).stdout_has("robot").stdout_has("the built-in build prompt");
+    output.stdout_has("<promise>COMPLETE</promise>").stdout_has("7 iterations");
+    output.stdout_has("settings.json, .ralph/config").stdout_has("`.ralph/implementation_plan.md`");
+    assert!(!project.has(".ralph/runs"));
+}

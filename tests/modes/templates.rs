@@ -1,0 +1,74 @@
+//! Variables in prompts.
+
+use serde_json::json;
+
+use crate::{COMPLETE, project, prompts};
+
+#[test]
+fn variables_come_from_the_run_the_config_and_the_environment() {
+    let project = project(&json!([]));
+    let record = project.record();
+    project.agent_named(
+        "robot",
+        &json!({"sessions": [
+            [record, {"print": "no"}], [record, {"print": COMPLETE}],
+        ]}),
+    );
+    project.write(".ralph/config", "AGENT_CLI=robot\nMINE='a b'\nBOTH=config\nMODE=config\n");
+    let template = "${MODE} $ITERATION of ${MAX_ITERATIONS}: [$MINE] [$BOTH] [$THEIRS] [$NOBODY]\n";
+    project.write("p.md", format!("{template}{COMPLETE}"));
+    let output = project
+        .ralph(["prompt", "p.md", "3"])
+        .env("THEIRS", "environment")
+        .env("BOTH", "environment")
+        .run();
+    output.code(0).stderr_has("${NOBODY}");
+    assert_eq!(output.stderr.matches("NOBODY").count(), 1, "once: {}", output.stderr);
+    assert_eq!(
+        prompts(&project),
+        [1, 2].map(|n| format!("prompt {n} of 3: [a b] [config] [environment] []\n{COMPLETE}"))
+    );
+}
+
+#[test]
+fn what_is_no_variable_stays_and_no_value_is_read_again() {
+    let project = project(&json!([]));
+    project.write(".ralph/config", "AGENT_CLI=robot\nSELF='${SELF} $MODE'\n");
+    project.write("p.md", "$ 5$ $$ ${} ${A:-b} $(date) `x` ${SELF}\n");
+    project
+        .ralph(["prompt", "p.md", "--print-prompt"])
+        .run()
+        .code(0)
+        .stdout_is("$ 5$ $$ ${} ${A:-b} $(date) `x` ${SELF} $MODE\n");
+}
+
+#[test]
+fn the_prompt_can_be_printed_without_an_agent_or_a_repository() {
+    let project = crate::support::Project::new();
+    project.write("p.md", "Do $WHAT in ${MODE}.");
+    let output = project.ralph(["prompt", "p.md", "--print-prompt"]).run();
+    output.code(0).stdout_is("Do  in prompt.\n").stderr_has("${WHAT}");
+    project.settings(&json!({"includeIterationCountInPrompt": true}));
+    let output = project.ralph(["plan", "4", "--print-prompt"]).run();
+    output.code(0).stdout_has("Iteration 1 of 4, 3 remaining.\n\nPlan the work");
+    project.ralph(["build", "--print-prompt"]).run().code(0).stdout_has(COMPLETE);
+    let output = project.ralph(["run", "-p", "$HOME", "--print-prompt"]).run();
+    output.code(0).stdout_is("Iteration 1 of 10, 9 remaining.\n\n$HOME\n");
+    assert!(!project.has(".ralph/runs"));
+}
+
+#[test]
+fn a_template_may_change_while_it_is_used() {
+    let project = project(&json!([]));
+    let next = format!("echo 'Second. {COMPLETE}' >p.md");
+    project.agent_named(
+        "robot",
+        &json!({"sessions": [
+            [project.record(), {"shell": next}, {"print": "no"}],
+            [project.record(), {"print": COMPLETE}],
+        ]}),
+    );
+    project.write("p.md", format!("First. {COMPLETE}"));
+    project.ralph(["prompt", "p.md"]).run().code(0);
+    assert!(prompts(&project)[1].starts_with("Second."), "{:?}", prompts(&project));
+}

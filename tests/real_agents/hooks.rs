@@ -1,0 +1,224 @@
+//! Claude Code and ralph's hooks: in a run, by the plugin, and in a person's own session.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::real::RealAgent;
+use crate::support::{Output, Project};
+
+const DONE: &str = "<response>DONE</response>";
+const RUN: [&str; 4] = ["-p", "Say <response>DONE</response> when you are done.", "-n", "1"];
+
+fn plugin() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("plugin")
+}
+
+fn claude(turns: impl FnOnce(&Project) -> Value) -> Option<RealAgent> {
+    let real = RealAgent::new("claude", turns)?;
+    // The plugin's hooks look for it.
+    let link = real.project.beside("bin").join("ralph");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_ralph"), link).expect("a link");
+    Some(real)
+}
+
+/// A directory outside of the project, with something in it.
+fn treasure(project: &Project) -> PathBuf {
+    let treasure = project.beside("treasure");
+    fs::create_dir(&treasure).expect("a directory");
+    fs::write(treasure.join("gold"), "").expect("a file");
+    treasure
+}
+
+/// What the model was told last, in each request of the conversation.
+fn told(real: &RealAgent) -> Vec<String> {
+    let requests = real.requests();
+    let main = requests.iter().filter(|request| request["kind"] == "main");
+    main.map(|request| {
+        let messages = request["body"]["messages"].as_array().expect("messages");
+        let last = messages.iter().rposition(|message| message["role"] == "assistant");
+        let new = messages.iter().skip(last.map_or(0, |nth| nth + 1));
+        new.map(Value::to_string).collect()
+    })
+    .collect()
+}
+
+/// The agent itself, with the plugin.
+fn with_plugin(real: &RealAgent, run: Option<&str>) -> Output {
+    let plugin = plugin();
+    let plugin = plugin.to_str().expect("UTF-8");
+    let args = ["-p", "--dangerously-skip-permissions", "--plugin-dir", plugin, "--", "Work."];
+    let mut agent = real.alone(&args);
+    if let Some(run) = run {
+        agent = agent.env("RALPH_RUN_ID", run);
+    }
+    agent.run()
+}
+
+/// Without a plugin, and without anything being changed that is the user's.
+#[test]
+fn a_run_without_a_sandbox_is_guarded() {
+    let Some(real) = claude(
+        |project| json!([{"text": "I clean up.", "sh": format!("rm -rf {}", treasure(project).display())}, DONE]),
+    ) else {
+        return;
+    };
+    let output = real.run(&RUN).run();
+    output.code(0).stderr_has("a hook keeps it from the worst commands only");
+    let events = real.project.events();
+    assert!(real.project.beside("treasure/gold").exists());
+    assert_eq!(events.last("agent_ended")["denied"], 1);
+    assert!(told(&real)[1].contains("treasure"), "the model is told why: {:?}", told(&real)[1]);
+    assert!(!real.project.home().join(".claude/settings.json").exists());
+    assert!(!real.project.has(".claude"));
+}
+
+/// Of two `--settings` only one counts, so that ours has to be in the user's.
+#[test]
+fn the_users_own_settings_and_hooks_hold_beside_ours() {
+    let Some(real) = claude(|project| {
+        let delete = format!("rm -rf {}", treasure(project).display());
+        json!([{"text": "I look.", "sh": "ls"}, {"text": "I clean up.", "sh": delete}, DONE])
+    }) else {
+        return;
+    };
+    let project = &real.project;
+    let hook = "cat >>../hook.log";
+    let own = json!({
+        "env": {"OWN_KEY": "hidden"},
+        "hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": hook}]}]},
+    });
+    let file = project.beside("own.json");
+    fs::write(&file, own.to_string()).expect("settings");
+    let flags = ["--settings", file.to_str().expect("UTF-8")];
+    real.run_with(&RUN, &flags).run().code(0);
+    assert!(project.beside("treasure/gold").exists());
+    let log = fs::read_to_string(project.beside("hook.log")).expect("the user's hook was called");
+    assert_eq!(log.matches("\"tool_name\":\"Bash\"").count(), 2, "{log}");
+    let events = project.events();
+    assert_eq!(events.last("agent_ended")["denied"], 1);
+    assert!(
+        !events.find("agent_started").to_string().contains("hidden"),
+        "nor in any process list"
+    );
+    // Nothing of the merged settings is left.
+    let left = fs::read_dir(project.beside("tmp")).expect("temporary files");
+    let mut left = left.map(|entry| entry.expect("an entry").file_name());
+    assert!(left.all(|name| !name.to_string_lossy().contains("ralph-settings")));
+}
+
+/// What the plugin is for, in one iteration: a denial, an alert, and a stop that is held once.
+#[test]
+fn the_plugin_in_a_loop() {
+    let Some(real) = claude(|project| {
+        let delete = format!("rm -rf {}", treasure(project).display());
+        let file = project.path().join("work.txt");
+        json!([
+            {"text": "I clean up.", "sh": delete, "usage": {"in": 150_000}},
+            {"text": "I write.", "write": {"path": file, "content": "work\n"}, "usage": {"in": 150_000}},
+            {"text": "I tidy up.", "sh": "rm -rf build"},
+            "That is it.",
+            {"text": "I commit.", "sh": "git add work.txt && git commit -qm 'Work'"},
+            DONE,
+        ])
+    }) else {
+        return;
+    };
+    let plugin = plugin();
+    let flags = ["--plugin-dir", plugin.to_str().expect("UTF-8")];
+    real.run_with(&RUN, &flags).run().code(0);
+    assert!(real.project.beside("treasure/gold").exists());
+    let told = told(&real);
+    assert_eq!(told.len(), 6, "{told:#?}");
+    assert!(told[1].contains("treasure"), "{}", told[1]);
+    assert!(told[2].contains("WARNING: about 7"), "{}", told[2]);
+    // The run has this hook, and so has the plugin.
+    assert_eq!(told[3].matches("ralph noted").count(), 1, "{}", told[3]);
+    assert!(told[4].contains("uncommitted changes: work.txt"), "{}", told[4]);
+    assert!(!told[5].contains("uncommitted") && !told[5].contains("WARNING"), "{}", told[5]);
+    assert_eq!(real.project.git_command(["log", "--format=%s"]), "Work\nBegin\n");
+    assert_eq!(real.project.processes(), []);
+}
+
+/// Held once, however little the agent makes of it.
+#[test]
+fn a_stop_is_held_once() {
+    let Some(real) = claude(|project| {
+        let file = project.path().join("work.txt");
+        json!([
+            {"text": "I write.", "write": {"path": file, "content": "work\n"}},
+            "That is it.",
+            "I will not commit.",
+            "This is never asked for.",
+        ])
+    }) else {
+        return;
+    };
+    with_plugin(&real, Some("a-run")).code(0).stdout_has("I will not commit.");
+    let told = told(&real);
+    assert_eq!(told.len(), 3, "{told:#?}");
+    assert!(told[2].contains("uncommitted changes: work.txt"), "{}", told[2]);
+}
+
+/// The loop commits what its guardrails let pass. Whoever committed before would go around them.
+#[test]
+fn where_the_loop_commits_the_agent_is_not_asked_to() {
+    let Some(real) = claude(|project| {
+        let file = project.path().join("work.txt");
+        let write = json!({"text": "I write.", "write": {"path": file, "content": "work\n"}});
+        json!({"sessions": [[write, DONE], ["Add work.txt"]]})
+    }) else {
+        return;
+    };
+    real.project.settings(&json!({"scm": {"command": "git", "tasks": ["commit"]}}));
+    let plugin = plugin();
+    let flags = ["--plugin-dir", plugin.to_str().expect("UTF-8")];
+    real.run_with(&RUN, &flags).run().code(0);
+    assert!(told(&real).iter().all(|told| !told.contains("uncommitted")));
+    assert_eq!(real.project.git_command(["log", "-1", "--format=%s"]), "Add work.txt\n");
+}
+
+/// Nobody asked for more than the context alerts there.
+#[test]
+fn the_plugin_leaves_a_person_alone() {
+    let Some(real) = claude(|project| {
+        let delete = format!("rm -rf {}", treasure(project).display());
+        let file = project.path().join("work.txt");
+        json!([
+            {"text": "I clean up.", "sh": delete},
+            {"text": "I write.", "write": {"path": file, "content": "work\n"}, "usage": {"in": 190_000}},
+            "That is it.",
+        ])
+    }) else {
+        return;
+    };
+    with_plugin(&real, None).code(0).stdout_has("That is it.");
+    assert!(!real.project.beside("treasure").exists());
+    let told = told(&real);
+    assert_eq!(told.len(), 3, "{told:#?}");
+    assert!(told[2].contains("CRITICAL: about 95%"), "{}", told[2]);
+}
+
+/// As a person would install it, from the repository.
+#[test]
+fn claude_accepts_the_plugin() {
+    let Some(real) = claude(|_| json!([DONE])) else { return };
+    let root = env!("CARGO_MANIFEST_DIR");
+    let plugin = plugin();
+    for path in [root, plugin.to_str().expect("UTF-8")] {
+        let output = real.alone(&["plugin", "validate", "--strict", path]).run();
+        output.code(0).stdout_has("Validation passed");
+    }
+    // What the program writes is the same, and whole.
+    let exported = real.project.path().join("exported");
+    let exported = exported.to_str().expect("UTF-8");
+    real.project.ralph(["plugin", "export", exported]).run().code(0);
+    real.alone(&["plugin", "validate", "--strict", exported]).run().code(0);
+    real.alone(&["plugin", "marketplace", "add", root]).run().code(0);
+    real.alone(&["plugin", "install", "ralph@ralph"]).run().code(0);
+    real.alone(&["plugin", "list"]).run().code(0).stdout_has("ralph@ralph").stdout_has("enabled");
+    // Its skill is offered.
+    let args = ["-p", "--output-format", "stream-json", "--verbose", "--", "Hello."];
+    real.alone(&args).run().code(0).stdout_has("ralph:ralph-plan");
+}

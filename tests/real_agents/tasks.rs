@@ -1,0 +1,68 @@
+//! A task list that a real agent works off, and tries to get around.
+
+use serde_json::{Value, json};
+
+use crate::real::RealAgent;
+use crate::{Facts, for_agents, support};
+
+for_agents!(honest_in_the_end: claude, codex);
+
+fn story(id: &str, passes: bool) -> Value {
+    let notes = if passes { "done" } else { "" };
+    json!({
+        "id": id, "title": format!("Title of {id}"), "acceptanceCriteria": ["it works"],
+        "priority": 1, "passes": passes, "notes": notes,
+    })
+}
+
+fn list(verify: &str, stories: &[Value]) -> String {
+    let list = json!({
+        "project": "Greeting", "branchName": "ralph/greeting", "description": "",
+        "verifyCommands": [verify], "userStories": stories,
+    });
+    format!("{list:#}\n")
+}
+
+/// It claims to be done with a story open, drops that story, breaks the list, and at last does the work.
+/// Each of them is told to the next, in what the model is really asked.
+fn honest_in_the_end(facts: &Facts) {
+    const VERIFY: &str = "test -e first";
+    let (first, second) = (story("US-001", false), story("US-002", false));
+    let script = |project: &support::Project| {
+        let path = project.path().join("ralph/tasks.json");
+        let write = |content: String| json!({"write": {"path": path, "content": content}});
+        let one = list(VERIFY, &[story("US-001", true), second.clone()]);
+        let dropped = list("true", &[story("US-001", true)]);
+        let both = list(VERIFY, &[story("US-001", true), story("US-002", true)]);
+        json!({"sessions": [
+            [{"sh": "touch first"}, write(one), {"text": "Done. <promise>COMPLETE</promise>"}],
+            [write(dropped), {"text": "Now, surely. <promise>COMPLETE</promise>"}],
+            [write("{ \"userStories\": [".to_owned()), {"text": "Hm."}],
+            [write(both), {"text": "All of them pass."}],
+        ]})
+    };
+    let Some(real) = RealAgent::new(facts.name, script) else { return };
+    let project = &real.project;
+    project.write("ralph/tasks.json", list(VERIFY, &[first, second.clone()]));
+    project.write("ralph/prompt.md", "This is $RALPH_ITERATION of $RALPH_MAX_ITERATIONS.\n");
+    real.ralph(&[&["work", "-n", "6"], facts.args].concat(), &[]).run().code(0);
+
+    let events = project.events();
+    assert_eq!(events.last("run_ended")["outcome"], "complete");
+    assert_eq!(events.all("vetoed").len(), 2, "{:?}", events.kinds());
+    let prompts: Vec<String> =
+        real.first_requests().iter().map(|r| r["body"].to_string()).collect();
+    assert_eq!(prompts.len(), 4, "a conversation for each iteration");
+    let told = [
+        "This is 1 of 6.",
+        "1 of 2 stories does not pass yet: US-002",
+        "The story US-002 (Title of US-002) is gone",
+        "is not valid JSON",
+    ];
+    for (prompt, told) in prompts.iter().zip(told) {
+        assert!(prompt.contains(told), "{told}: {prompt}");
+    }
+    assert!(prompts[2].contains("verifyCommands"), "{}", prompts[2]);
+    assert!(!project.has(".ralph-active"));
+    assert_eq!(project.processes(), []);
+}

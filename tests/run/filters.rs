@@ -1,0 +1,172 @@
+//! The user's own filters: a jq expression that finds what the agent says, and a pipeline for the
+//! terminal.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::DONE;
+use crate::support::{LONG, Project, wait_until};
+
+/// A project whose agent, `robot`, is unknown to ralph and does what `script` says.
+fn project(agent: &Value, script: &Value) -> Project {
+    let project = Project::new();
+    project.agent_named("robot", script);
+    let mut settings = json!({"agent": {"command": "robot"}});
+    let known = settings["agent"].as_object_mut().expect("an object");
+    known.extend(agent.as_object().expect("an object").clone());
+    project.settings(&settings);
+    project
+}
+
+const SAYS: &str = r#"select(.who == "robot") | .says"#;
+
+#[test]
+fn an_unknown_agents_words_are_found_by_an_expression() {
+    let script = json!([
+        {"json": {"who": "user", "says": DONE}},
+        {"json": {"who": "tool", "output": DONE}},
+        {"print": "a warning, not JSON"},
+        {"json": {"who": "robot", "says": "Working."}},
+    ]);
+    let project = project(&json!({"responseFilter": SAYS}), &script);
+    project.ralph(["run", "-p", "x", "-n", "1"]).run().code(1).stdout_has("Working.");
+    let events = project.events();
+    let said: Vec<&Value> = events.all("text").iter().map(|event| &event["text"]).collect();
+    assert_eq!(said, ["Working."], "neither the prompt's echo nor a tool's output");
+    assert_eq!(events.all("output").len(), 3, "and nothing is lost");
+
+    let script = json!([{"json": {"who": "robot", "says": DONE}}]);
+    project.agent_named("robot", &script);
+    project.ralph(["run", "-p", "x", "-n", "1"]).run().code(0);
+}
+
+#[test]
+fn an_agent_that_does_not_speak_json_as_it_was_to_has_failed() {
+    let project = project(&json!({"responseFilter": SAYS}), &json!([{"print": DONE}]));
+    let output = project.ralph(["run", "-p", "x"]).env("RALPH_RETRY__MAX", "0").run();
+    output.code(4).stdout_has("it printed no JSON, though it was to");
+}
+
+#[test]
+fn a_bad_expression_is_marked_before_anything_runs() {
+    let project = project(&json!({"responseFilter": "select(.who) | .says |"}), &json!([]));
+    let output = project.ralph(["run", "-p", "x"]).run();
+    output.code(2).stderr_has(
+        "settings.json: agent.responseFilter: expected term\n  1 | select(.who) | .says |\n    |                       ^\n",
+    );
+    assert!(!project.has(".ralph/runs"));
+}
+
+#[test]
+fn json_that_nobody_can_read_is_refused() {
+    let project = project(&json!({"outputFormat": "json"}), &json!([]));
+    let output = project.ralph(["run", "-p", "x"]).run();
+    output.code(2).stderr_has("how robot says something in JSON is not known");
+}
+
+#[test]
+fn all_arguments_can_be_the_users_own() {
+    let project = Project::new();
+    project.agent_named("claude", &json!([project.record(), {"print": DONE}]));
+    let agent = json!({"command": "claude", "args": ["--plain", "a b"], "flags": ["--not-this"],
+        "outputFormat": "text"});
+    project.settings(&json!({"agent": agent}));
+    project.ralph(["run", "-p", "do it"]).run().code(0);
+    let record = &project.recorded()[0];
+    assert_eq!(record["argv"].as_array().expect("arguments")[1..], ["--plain", "a b"]);
+    assert_eq!(record["prompt"], "do it");
+    project.ralph(["run", "-p", "x", "--model", "m"]).run().code(2).stderr_has("a model cannot");
+}
+
+#[test]
+fn a_display_filter_shows_what_it_likes_and_changes_nothing_else() {
+    let script = json!([
+        {"print": "one"}, {"stderr": "two"}, {"print": DONE}, {"raw": "no newline"},
+    ]);
+    let filter = "sed 's/^/shown: /' | tr a-z A-Z";
+    let project = project(&json!({"displayFilter": filter}), &script);
+    let output = project.ralph(["run", "-p", "x", "--output", "plain"]).run();
+    output.code(0).stdout_has("SHOWN: ONE\n").stdout_has("SHOWN: TWO\n");
+    output.stdout_has("SHOWN: NO NEWLINE\n").stdout_lacks("\none\n");
+    let shown = output.stdout.find("SHOWN: NO NEWLINE").expect("the last line");
+    let ended = output.stdout.rfind("omplete").expect("the end");
+    assert!(shown < ended, "before what comes next: {}", output.stdout);
+    assert_eq!(project.events().find("text")["text"], "one");
+    assert_eq!(project.raw(), format!("one\n{DONE}\nno newline").as_bytes());
+    assert_eq!(project.processes(), []);
+
+    // Nobody looks, so that nobody filters.
+    for args in [&["--quiet"][..], &["--output", "json"], &["--no-stream-agent-output"]] {
+        let output = project.ralph(["run", "-p", "x"]).args(args).run();
+        output.code(0).stdout_lacks("SHOWN");
+    }
+}
+
+#[test]
+fn a_display_filter_that_dies_harms_nobody() {
+    let script =
+        json!([{"print": "one"}, {"wait_for": "../go"}, {"print": "two"}, {"print": DONE}]);
+    for (filter, what) in [
+        ("exit 3", "the display filter failed: exit code 3"),
+        ("no-such-command-at-all", "the display filter failed: exit code 127"),
+        ("kill -9 $$", "the display filter failed: signal 9"),
+    ] {
+        let project = project(&json!({"displayFilter": filter}), &script);
+        let running = project.ralph(["run", "-p", "x", "--output", "plain"]).start();
+        wait_until(LONG, || running.stderr().contains(what));
+        project.write("../go", "");
+        let output = running.wait();
+        output.code(0).stdout_has("two\n");
+        assert_eq!(project.processes(), []);
+    }
+}
+
+#[test]
+fn a_display_filter_that_has_seen_enough_is_no_failure() {
+    let script = json!([{"print": "one"}, {"print": "two"}, {"print": DONE}]);
+    let project = project(&json!({"displayFilter": "head -n 1"}), &script);
+    let output = project.ralph(["run", "-p", "x", "--output", "plain"]).run();
+    output.code(0).stdout_has("one\n").stdout_lacks("two").stderr_lacks("filter");
+}
+
+#[test]
+fn a_display_filter_that_hangs_is_ended_and_never_waited_for_again() {
+    let script = json!({"sessions": [
+        [{"lines_megabytes": 8}], [{"print": "second"}], [{"print": DONE}],
+    ]});
+    // It reads nothing, and what it started does not want to go.
+    let filter = "trap '' TERM; (trap '' TERM; sleep 1000) & sleep 1000; cat";
+    let project = project(&json!({"displayFilter": filter}), &script);
+    let begun = Instant::now();
+    let output = project.ralph(["run", "-p", "x", "--output", "plain"]).run();
+    output.code(0).stderr_has("the display filter hangs, and was ended");
+    output.stderr_has("does not keep up").stdout_has("second\n");
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    assert_eq!(project.events().all("iteration_started").len(), 3);
+    assert_eq!(project.processes(), []);
+}
+
+#[test]
+fn a_signal_does_not_wait_for_a_display_filter() {
+    let project = project(&json!({"displayFilter": "sleep 1000"}), &json!(["hang"]));
+    let running = project.ralph(["run", "-p", "x"]).start();
+    project.wait_for_event("agent_started");
+    running.signal(rustix::process::Signal::INT);
+    project.wait_for_event("stop_requested");
+    running.signal(rustix::process::Signal::INT);
+    running.wait().code(130);
+    assert_eq!(project.processes(), []);
+}
+
+#[test]
+fn colours_of_a_display_filter_reach_the_terminal_and_nothing_worse() {
+    let script = json!([{"print": "x"}, {"print": DONE}]);
+    let filter = r"printf '\033[31mred\033[0m \033]0;title\007\033[2Jend\n'; cat >/dev/null";
+    let project = project(&json!({"displayFilter": filter}), &script);
+    let tmux = project.ralph(["run", "-p", "x"]).in_tmux();
+    assert_eq!(tmux.wait_for_exit(LONG), 0);
+    let screen = tmux.capture_with_colors();
+    assert!(screen.contains("\u{1b}[31m"), "{screen:?}");
+    assert!(tmux.capture().contains("red end"), "{screen}");
+}
