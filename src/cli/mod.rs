@@ -515,6 +515,13 @@ pub enum SandboxCommand {
     #[command(after_help = "Examples:\n  ralph sandbox ls")]
     Ls,
 
+    /// Stop a sandbox of Docker; the next run starts it again.
+    #[command(after_help = "Examples:\n  ralph sandbox stop ralph-shop-1a2b3c4d")]
+    Stop {
+        /// Its name, as `ralph sandbox ls` tells it.
+        name: String,
+    },
+
     /// Remove a sandbox that nobody uses.
     #[command(after_help = "Examples:\n  ralph sandbox rm run-Ab3xYz")]
     Rm {

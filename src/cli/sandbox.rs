@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::process::{self, Launch, Occurrence, Signal, System};
 use crate::sandbox::choice::{self, Asked, Choice};
 use crate::sandbox::proxy::Refusal;
-use crate::sandbox::{self, Backend, Request, Sandbox, scratch};
+use crate::sandbox::{self, Backend, Request, Sandbox, docker, scratch};
 use crate::state::project::Project;
 
 /// What is read at most for a command that is given something on standard input.
@@ -31,6 +31,7 @@ pub(super) fn sandbox(project: &Project, command: &SandboxCommand) -> Result<u8,
         SandboxCommand::Check => check(project),
         SandboxCommand::Shell { sandbox, command } => shell(project, sandbox.as_deref(), command),
         SandboxCommand::Ls => ls(),
+        SandboxCommand::Stop { name } => stop(name),
         SandboxCommand::Rm { name } => rm(name),
     }
 }
@@ -81,6 +82,13 @@ fn check(project: &Project) -> Result<u8, Error> {
     let mut out = String::new();
     for backend in Backend::ALL {
         let name = backend.name();
+        if backend == Backend::Docker && matches!(docker::has_one(project.root()), Ok(false)) {
+            usable += 1;
+            out.push_str(&format!(
+                "here    {name:<9} a run with --sandbox=docker makes one for this project and tries it out\n"
+            ));
+            continue;
+        }
         let started = Instant::now();
         match sandbox::prepare(backend, &said.request(project)) {
             Ok(sandbox) => {
@@ -120,13 +128,27 @@ fn ls() -> Result<u8, Error> {
         let state = if listed.in_use { format!("in use by {pid}") } else { "left over".to_owned() };
         out.push_str(&format!("{name:<12} {backend:<9} {state:<18} {project}\n"));
     }
+    for name in docker::list() {
+        out.push_str(&format!("{name:<12} docker    kept for its project\n"));
+    }
     if out.is_empty() {
         out.push_str("There are no sandboxes.\n");
     }
     super::print(&out)
 }
 
+fn stop(name: &str) -> Result<u8, Error> {
+    if docker::list().iter().any(|known| known == name) {
+        return docker::manage(name, false).map(|()| 0).map_err(|err| Error::failed(err.why));
+    }
+    Err(Error::input(format!("there is no sandbox {name} that could be stopped"))
+        .hint("only those of Docker go on without a run; `ralph sandbox ls` lists all"))
+}
+
 fn rm(name: &str) -> Result<u8, Error> {
+    if docker::list().iter().any(|known| known == name) {
+        return docker::manage(name, true).map(|()| 0).map_err(|err| Error::failed(err.why));
+    }
     let all = scratch::list(&scratch::sandboxes());
     let Some(listed) = all.iter().find(|listed| listed.path.file_name() == Some(OsStr::new(name)))
     else {

@@ -7,6 +7,7 @@
 
 pub mod choice;
 pub mod disk;
+pub mod docker;
 mod environment;
 mod git;
 mod home;
@@ -183,7 +184,7 @@ pub fn prepare(backend: Backend, request: &Request<'_>) -> Result<Box<dyn Sandbo
         Backend::Landlock => Ok(Box::new(confined::Confined::prepare(request)?)),
         #[cfg(not(target_os = "linux"))]
         Backend::Landlock => Err(Unusable::new("there is no Landlock on this system")),
-        Backend::Docker => Err(Unusable::new("this version of ralph cannot use it")),
+        Backend::Docker => Ok(Box::new(docker::Docker::prepare(request)?)),
     }
 }
 

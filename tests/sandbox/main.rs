@@ -6,6 +6,8 @@
 mod support;
 
 mod attacker;
+mod docker;
 mod escapes;
+mod landlock;
 mod proxy;
 mod runs;
