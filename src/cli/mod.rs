@@ -15,6 +15,7 @@ mod plugin;
 mod report;
 mod run;
 mod runs;
+mod sandbox;
 pub mod settings;
 mod tasks;
 mod work;
@@ -127,6 +128,10 @@ pub enum Command {
     #[command(after_help = AGENTS_EXAMPLES)]
     Agents(AgentsArgs),
 
+    /// Try out, look into and tidy up the sandboxes that agents are locked in.
+    #[command(after_help = SANDBOX_EXAMPLES, subcommand)]
+    Sandbox(SandboxCommand),
+
     /// Answer one of Claude Code's hooks, whose question is on standard input.
     #[command(after_help = HOOK_EXAMPLES)]
     Hook(HookArgs),
@@ -187,6 +192,14 @@ Examples:
 
   Those that are installed in a version that was not tested:
     ralph agents --json | jq -r 'select(.program and (.is_recorded | not)) | .agent'";
+const SANDBOX_EXAMPLES: &str = "\
+Examples:
+  Which sandboxes work here, and what they do not confine:
+    ralph sandbox check
+
+  What an agent would see:
+    ralph sandbox shell
+    ralph sandbox shell -- curl https://example.com";
 const HOOK_EXAMPLES: &str = "\
 Claude Code calls these by itself: with the plugin (`ralph plugin export`) all of them, and in a run
 without a sandbox the first.
@@ -239,6 +252,21 @@ pub struct LoopArgs {
     /// End an agent that prints nothing for this many seconds; 0 is never.
     #[arg(long, value_name = "SECONDS")]
     pub inactivity_timeout: Option<u64>,
+
+    /// Lock the agent in: by the first sandbox that works, or by this one (bwrap, docker, landlock).
+    #[arg(
+        long,
+        value_name = "BACKEND",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "",
+        overrides_with = "no_sandbox"
+    )]
+    pub sandbox: Option<String>,
+
+    /// Run the agent as your user, on your files, whatever the settings say.
+    #[arg(long, overrides_with = "sandbox")]
+    pub no_sandbox: bool,
 
     /// Read settings from this file instead of `.ralph/settings.json`.
     #[arg(long, value_name = "PATH")]
@@ -407,6 +435,43 @@ pub struct DemoArgs {
     pub keep: bool,
 }
 
+#[derive(Debug, Subcommand)]
+pub enum SandboxCommand {
+    /// Try out which sandboxes work here, and say what they do not confine.
+    #[command(after_help = "Examples:\n  ralph sandbox check")]
+    Check,
+
+    /// Open a shell inside, as an agent would see it, or run a command there.
+    #[command(after_help = "Examples:\n  ralph sandbox shell\n  ralph sandbox shell -- npm test")]
+    Shell {
+        /// The sandbox to use; the first that works if none is named.
+        #[arg(long, value_name = "BACKEND")]
+        sandbox: Option<String>,
+
+        /// The command to run instead of a shell.
+        #[arg(last = true, value_name = "COMMAND")]
+        command: Vec<OsString>,
+    },
+
+    /// List the sandboxes that are there.
+    #[command(after_help = "Examples:\n  ralph sandbox ls")]
+    Ls,
+
+    /// Stop a sandbox of Docker; the next run starts it again.
+    #[command(after_help = "Examples:\n  ralph sandbox stop ralph-shop-1a2b3c4d")]
+    Stop {
+        /// Its name, as `ralph sandbox ls` tells it.
+        name: String,
+    },
+
+    /// Remove a sandbox that nobody uses.
+    #[command(after_help = "Examples:\n  ralph sandbox rm run-Ab3xYz")]
+    Rm {
+        /// Its name, as `ralph sandbox ls` tells it.
+        name: String,
+    },
+}
+
 #[derive(Debug, Args)]
 pub struct AgentsArgs {
     /// Print one JSON object a line.
@@ -509,6 +574,7 @@ fn dispatch(cli: Cli) -> Result<u8, Error> {
         Command::Demo(args) => demo::demo(&args),
         Command::Doctor => doctor::doctor(&project()?),
         Command::Agents(args) => agents::agents(&project()?, &args),
+        Command::Sandbox(command) => sandbox::sandbox(&project()?, &command),
         // Here it comes only with flags before it. The answer's exit code is always 0.
         Command::Hook(args) => {
             crate::hook::main(&[args.name.into()]);

@@ -2,6 +2,7 @@
 
 use clap::Args;
 
+use crate::config::settings::SandboxBackend;
 use crate::core::completion::Rule;
 use crate::core::event::FailAction;
 use crate::error::Error;
@@ -32,6 +33,7 @@ const DEFAULTS: Defaults = Defaults {
     retry_empty: true,
     agent: Some("claude"),
     gates: true,
+    sandbox: SandboxBackend::Auto,
     ..Defaults::RUN
 };
 

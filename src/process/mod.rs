@@ -17,6 +17,7 @@ mod system;
 mod tree;
 
 use std::ffi::{OsStr, OsString};
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 pub use alarm::{be_silent, speak_after};
@@ -43,6 +44,18 @@ pub struct Launch<'a> {
     pub keep_background: bool,
     /// If ralph dies, it is asked to leave rather than killed: git then removes its lock files.
     pub spare: bool,
+}
+
+/// What a program needs that stands around another one, as a sandbox does. Only on Linux is any of it
+/// heeded.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Extras<'a> {
+    /// Descriptors that it inherits, under the same numbers.
+    pub inherit: &'a [BorrowedFd<'a>],
+    /// It begins with TERM ignored: what it stands around is asked to leave, and it leaves after that.
+    pub ignore_term: bool,
+    /// Its standard input is what it is fed, in place of the launch's; see [`System::start_fed`].
+    pub fed: bool,
 }
 
 /// A child that [`System`] started, for as long as it has not been reported as ended.
@@ -79,5 +92,7 @@ pub enum Occurrence {
     /// A child is gone, with everything that it had started, and all its output has been handed over.
     Ended(ChildId, Ended),
     Signal(Signal),
+    /// Somebody in this process has rung; see [`System::ring_for`].
+    Called,
     Deadline,
 }

@@ -129,6 +129,8 @@ pub struct AgentSpec {
     pub flags: Vec<String>,
     pub model: Option<String>,
     pub autonomous: bool,
+    /// It is started inside a sandbox of ours.
+    pub sandboxed: bool,
     /// It asks our hook before it uses a tool: see [`AgentSpec::guard`].
     pub guarded: bool,
     /// Files that its flags name, for as long as this is there.
@@ -168,7 +170,7 @@ impl AgentSpec {
             purpose: errand.purpose,
             stream: self.stream,
             autonomous: self.autonomous,
-            sandboxed: false,
+            sandboxed: self.sandboxed,
             prompt_via: self.prompt_via,
             prompt: errand.prompt,
             prompt_file: errand.prompt_file,

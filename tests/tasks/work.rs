@@ -17,7 +17,8 @@ fn work(project: &Project, args: &[&str], sessions: &[Value]) -> Ralph {
         })
         .collect();
     project.agent_named("robot", &json!({"sessions": recorded}));
-    project.ralph(["work"]).args(args).args(["--", "robot"])
+    // The scripted agent's own files are outside of the project, where a sandbox would hide them.
+    project.ralph(["work", "--no-sandbox"]).args(args).args(["--", "robot"])
 }
 
 /// A project with these stories, and settings that make nobody wait.
@@ -320,7 +321,7 @@ fn a_sign_tells_of_the_run_while_it_lasts() {
     // A second one is refused, and takes nothing down.
     project.wait_for_event("agent_started");
     project
-        .ralph(["work", "--", "robot"])
+        .ralph(["work", "--no-sandbox", "--", "robot"])
         .run()
         .code(2)
         .stderr_has(&format!("process {}", running.pid()));

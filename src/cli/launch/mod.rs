@@ -6,6 +6,7 @@
 
 mod agent;
 mod checks;
+mod confine;
 mod dry_run;
 mod faces;
 pub(super) mod prompt;
@@ -15,6 +16,7 @@ mod sign;
 use serde_json::json;
 
 use crate::config::loop_file::OF_ANOTHER_AGENT;
+use crate::config::settings::SandboxBackend;
 use crate::config::{self, Flag, Loaded, Sources};
 use crate::core::completion::Rule;
 use crate::core::event::Event;
@@ -25,6 +27,7 @@ use crate::report::Pace;
 use crate::run::driver;
 use crate::run::session::{Keep, Session};
 use crate::run::spec::{PromptSource, RunSpec, Variables};
+use crate::sandbox::choice::Choice;
 use crate::state::project::Project;
 
 pub(super) use self::faces::{reporter, style};
@@ -53,6 +56,8 @@ pub(super) struct Defaults {
     pub(super) stderr_is_said: bool,
     /// Something other than guardrails can veto a completion.
     pub(super) gates: bool,
+    /// What the agent is locked in.
+    pub(super) sandbox: SandboxBackend,
     /// What the agent prints goes to a log in `.ralph/logs`, too.
     pub(super) session_log: bool,
 }
@@ -72,6 +77,7 @@ impl Defaults {
         agent: None,
         stderr_is_said: false,
         gates: false,
+        sandbox: SandboxBackend::None,
         session_log: false,
     };
 }
@@ -123,20 +129,22 @@ impl Start<'_> {
     ///
     /// # Errors
     /// Whatever keeps the run from starting. What happens after that is an event, and an exit code.
-    pub(super) fn carry_out(&self, spec: RunSpec) -> Result<u8, Error> {
+    pub(super) fn carry_out(&self, mut spec: RunSpec) -> Result<u8, Error> {
         let Start { project, args, loaded, .. } = *self;
         let unsaved = match &spec.scm {
             Some(scm) => scm.check(project.root())?,
             None => None,
         };
         checks::refuse_unkeepable_budgets(&spec)?;
+        let choice = confine::choose(&mut spec, project, self)?;
         if args.dry_run {
-            return dry_run::dry_run(&spec, loaded);
+            return dry_run::dry_run(&spec, &choice, loaded);
         }
         let mut preface = preface(&spec, loaded);
+        preface.extend(confine::tell(&choice, &spec, &loaded.settings));
         let warnings = unsaved.into_iter().chain(sign::keep_ignored(project, &spec));
         preface.extend(warnings.map(|message| Event::Warning { message: message.into() }));
-        self.run(spec, preface)
+        self.run(spec, choice, preface)
     }
 
     /// `--print-prompt`: tells what the agent would be asked, and needs no agent for that.
@@ -158,7 +166,12 @@ impl Start<'_> {
     }
 
     /// Runs what the spec says, in a project of its own while it lasts.
-    fn run(&self, mut spec: RunSpec, preface: Vec<Event<'static>>) -> Result<u8, Error> {
+    fn run(
+        &self,
+        mut spec: RunSpec,
+        choice: Choice,
+        preface: Vec<Event<'static>>,
+    ) -> Result<u8, Error> {
         let Start { project, args, defaults, loaded } = *self;
         let settings = &loaded.settings;
         let keep = Keep {
@@ -166,6 +179,9 @@ impl Start<'_> {
             raw_bytes: u64::from(settings.runs.max_raw_megabytes) * 1024 * 1024,
         };
         let mut session = Session::open(project, spec.command, keep)?;
+        if let Choice::Found(sandbox) = choice {
+            session.world.confine(sandbox, settings.sandbox.guardrails);
+        }
         let mut reporters = vec![reporter(args.output, style(args, settings), Pace::OfRun)];
         let mut events = std::mem::take(&mut session.preface);
         if defaults.session_log {
@@ -204,6 +220,7 @@ pub(in crate::cli) fn load(
     overlay: Vec<Flag>,
     extra: Vec<Flag>,
 ) -> Result<Loaded, Error> {
+    let planted = confine::sweep();
     checks::refuse_file_in_our_place(project)?;
     checks::refuse_hidden_settings(project, args)?;
     let mut flags = Vec::new();
@@ -237,14 +254,26 @@ pub(in crate::cli) fn load(
     } else if args.stream_agent_output {
         flag("streamAgentOutput", json!(true), "--stream-agent-output");
     }
+    if args.no_sandbox {
+        flag("sandbox.backend", json!("none"), "--no-sandbox");
+        flag("sandbox.required", json!(false), "--no-sandbox");
+    } else if let Some(backend) = &args.sandbox {
+        // Without a name it is any, but one there has to be.
+        let any = backend.is_empty();
+        flag("sandbox.backend", json!(if any { "auto" } else { backend }), "--sandbox");
+        if any {
+            flag("sandbox.required", json!(true), "--sandbox");
+        }
+    }
     flags.extend(extra);
-    let loaded = config::load(&Sources {
+    let mut loaded = config::load(&Sources {
         project_dir: project.root().to_owned(),
         settings_path: args.settings.clone(),
         env: std::env::vars_os().collect(),
         flags,
         overlay,
     })?;
+    loaded.warnings.extend(planted);
     checks::refuse_what_is_missing(&loaded.settings)?;
     Ok(loaded)
 }
@@ -279,6 +308,7 @@ fn preface(spec: &RunSpec, loaded: &Loaded) -> Vec<Event<'static>> {
     }));
     let adapter = spec.agent.adapter;
     if spec.agent.autonomous
+        && !spec.agent.sandboxed
         && spec.agent.args.is_none()
         && adapter.name() != "text"
         && !adapter.confines_itself()
