@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 static WORD: OnceLock<Vec<u8>> = OnceLock::new();
 
 /// After so many seconds this process prints `word` on standard output and is gone, with exit code 0, whatever
-/// it is doing. A thread could do that too, and costs more than all else that a hook does.
+/// it is doing. A thread could do that too, but it has to be made, and this is for programs that start often.
 ///
 /// Once in the life of a process.
 #[expect(unsafe_code, reason = "there is no safe way to act on a signal while busy")]
