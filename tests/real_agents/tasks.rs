@@ -45,7 +45,7 @@ fn honest_in_the_end(facts: &Facts) {
     let project = &real.project;
     project.write("ralph/tasks.json", list(VERIFY, &[first, second.clone()]));
     project.write("ralph/prompt.md", "This is $RALPH_ITERATION of $RALPH_MAX_ITERATIONS.\n");
-    real.ralph(&[&["work", "-n", "6"], facts.args].concat(), &[]).run().code(0);
+    real.ralph(&[&["work", "-n", "6", "--no-sandbox"], facts.args].concat(), &[]).run().code(0);
 
     let events = project.events();
     assert_eq!(events.last("run_ended")["outcome"], "complete");
