@@ -134,7 +134,7 @@ impl Detector {
     /// The iteration is over: what was it?
     pub fn verdict(&mut self) -> Verdict {
         if let Some(mut echo) = self.echo.take() {
-            echo.release(0, &mut |text, joined| self.heed(text, joined));
+            echo.finish(&mut |text, joined| self.heed(text, joined));
         }
         if let Watch::Pattern { regex, recent, is_cut } = &self.watch {
             note_match(regex, recent, *is_cut, recent.len(), &mut self.verdict);
@@ -289,7 +289,14 @@ struct EchoFilter {
     borders: Vec<usize>,
     /// What was said and may be the beginning of an echo.
     held: VecDeque<String>,
+    /// The latest line, of which more may come: a long one comes in pieces.
+    open: Option<String>,
+    /// A line that is longer than this is none of the prompt's, however it is quoted.
+    longest: usize,
 }
+
+/// Room for quoting marks around a line of the prompt.
+const ECHO_SLACK: usize = 4 * 1024;
 
 impl EchoFilter {
     /// `None` where there is nothing that an echo could be mistaken for.
@@ -306,14 +313,41 @@ impl EchoFilter {
             }
             borders.push(border + usize::from(lines[border] == *line));
         }
-        Some(EchoFilter { lines, borders, held: VecDeque::new() })
+        let longest = lines.iter().map(String::len).max().unwrap_or(0) + ECHO_SLACK;
+        Some(EchoFilter { lines, borders, held: VecDeque::new(), open: None, longest })
     }
 
     fn filter(&mut self, text: &str, joined: bool, pass: &mut dyn FnMut(&str, bool)) {
-        if joined {
-            self.release(0, pass);
-            return pass(text, true);
+        if !joined {
+            self.end_line(pass);
+            self.open = Some(text.to_owned());
+            return;
         }
+        match &mut self.open {
+            None => pass(text, true),
+            Some(line) => {
+                line.push_str(text);
+                if line.len() > self.longest {
+                    self.end_line(pass);
+                }
+            }
+        }
+    }
+
+    /// Nothing more is to come.
+    fn finish(&mut self, pass: &mut dyn FnMut(&str, bool)) {
+        self.end_line(pass);
+        self.release(0, pass);
+    }
+
+    /// The latest line is all there, or long enough to be judged.
+    fn end_line(&mut self, pass: &mut dyn FnMut(&str, bool)) {
+        if let Some(line) = self.open.take() {
+            self.judge(&line, pass);
+        }
+    }
+
+    fn judge(&mut self, text: &str, pass: &mut dyn FnMut(&str, bool)) {
         let line = bare(text);
         loop {
             let matched = self.held.len();
@@ -584,6 +618,33 @@ mod tests {
             let mut detector = Detector::new(&response()).ignoring_echo_of(one_line);
             detector.said(&line, false);
             assert_eq!(detector.verdict().complete, complete, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_long_line_of_the_prompt_is_known_again_though_it_comes_in_pieces() {
+        let long = format!("{} <response>DONE</response>", "x".repeat(200_000));
+        let prompt = format!("First.\n{long}\nLast: <response>DONE</response>");
+        let echo = |detector: &mut Detector, quote: &str| {
+            for line in prompt.lines() {
+                let line = format!("{quote}{line}");
+                let (head, rest) = line.split_at(line.len().min(64 * 1024));
+                detector.said(head, false);
+                for piece in rest.as_bytes().chunks(64 * 1024) {
+                    detector.said(std::str::from_utf8(piece).unwrap(), true);
+                }
+            }
+        };
+        for (quote, said, complete) in [
+            ("", "working", false),
+            ("> ", "working", false),
+            ("", "<response>DONE</response>", true),
+            ("", &*format!("{long}{long}"), true),
+        ] {
+            let mut detector = Detector::new(&response()).ignoring_echo_of(&prompt);
+            echo(&mut detector, quote);
+            detector.said(said, false);
+            assert_eq!(detector.verdict().complete, complete, "{quote} {}", said.len());
         }
     }
 

@@ -58,6 +58,7 @@ struct Facts {
     /// What the agent said, piece by piece; only a stream has pieces that count.
     messages: u32,
     streams: bool,
+    guardrail_failed: bool,
 }
 
 impl<S: Sink> SessionLog<S> {
@@ -196,6 +197,7 @@ impl<S: Sink> Reporter for SessionLog<S> {
             }
             Event::Warning { message } => self.note(&format!("warning: {message}")),
             Event::GuardrailEnded { command, passed, log, .. } => {
+                self.facts.guardrail_failed |= !passed;
                 let how = if *passed { "passed" } else { "failed" };
                 self.note(&format!("guardrail {command:?} {how}; its output is in {log}"));
             }
@@ -206,7 +208,11 @@ impl<S: Sink> Reporter for SessionLog<S> {
             Event::Vetoed { reason } => self.note(&format!("not complete: {reason}")),
             Event::StopRequested { signal, .. } => self.note(&format!("received {signal}")),
             Event::IterationEnded { class, guardrails_passed, complete, duration_ms, usage } => {
-                let status = status(*class, *guardrails_passed, *complete);
+                let status = match status(*class, *guardrails_passed, *complete) {
+                    // A signal came before they had their turn.
+                    "guardrails failed" if !self.facts.guardrail_failed => "interrupted",
+                    status => status,
+                };
                 if matches!(status, "success" | "complete") {
                     self.successful += 1;
                 } else {
