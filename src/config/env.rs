@@ -12,8 +12,14 @@ use serde_json::Value;
 use super::schema::{self, Key};
 
 /// Variables that ralph uses for other ends.
-pub const RESERVED: [&str; 5] =
-    ["RALPH_HOME", "RALPH_RUN_ID", "RALPH_ITERATION", "RALPH_MAX_ITERATIONS", "RALPH_STOP_CHECK"];
+pub const RESERVED: [&str; 6] = [
+    "RALPH_HOME",
+    "RALPH_RUN_ID",
+    "RALPH_ITERATION",
+    "RALPH_MAX_ITERATIONS",
+    "RALPH_STOP_CHECK",
+    "RALPH_TMUX_SOCKET",
+];
 
 const PREFIX: &str = "RALPH_";
 

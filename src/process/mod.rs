@@ -10,6 +10,7 @@ mod marked;
 mod path;
 mod pump;
 mod quick;
+mod replace;
 mod signals;
 mod spawn;
 mod system;
@@ -21,6 +22,7 @@ use std::path::Path;
 pub use marked::{end_marked, find_marked};
 pub use path::find_program;
 pub use quick::{Output, run_quick};
+pub use replace::{kill, replace};
 pub use system::System;
 
 use crate::core::event::{Exit, Leftover, Stream};
@@ -77,5 +79,7 @@ pub enum Occurrence {
     /// A child is gone, with everything that it had started, and all its output has been handed over.
     Ended(ChildId, Ended),
     Signal(Signal),
+    /// Somebody knocked: see [`System::listen_at`].
+    Woken,
     Deadline,
 }

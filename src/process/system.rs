@@ -2,7 +2,7 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::io::{self, PipeReader};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{PollFd, PollFlags};
@@ -64,6 +64,9 @@ pub struct System {
     /// Which stream is looked at first, so that a loud child does not silence the others.
     turn: usize,
     wakeups: u64,
+    /// Where others may knock, and whether somebody has.
+    door: Option<OwnedFd>,
+    knocked: bool,
 }
 
 /// A second [`System`] would take the ends of the first one's children.
@@ -154,6 +157,8 @@ impl System {
             deadline_owed: false,
             turn: 0,
             wakeups: 0,
+            door: None,
+            knocked: false,
         })
     }
 
@@ -165,6 +170,16 @@ impl System {
     /// How often waiting has come to an end, for whatever reason.
     pub fn wakeups(&self) -> u64 {
         self.wakeups
+    }
+
+    /// From now on a byte at this end of a pipe is [`Occurrence::Woken`].
+    ///
+    /// # Errors
+    /// Reading from it cannot be kept from waiting.
+    pub fn listen_at(&mut self, door: OwnedFd) -> io::Result<()> {
+        spawn::set_nonblocking(door.as_fd())?;
+        self.door = Some(door);
+        Ok(())
     }
 
     /// Whether a child is left whose end has not been reported.
@@ -257,6 +272,10 @@ impl System {
             if let Some(signal) = self.pending.pop_front() {
                 return Occurrence::Signal(signal);
             }
+            if std::mem::take(&mut self.knocked) {
+                self.answer_the_door();
+                return Occurrence::Woken;
+            }
             let now = clock::now_ms();
             self.advance(now);
             if let Some(index) = self.children.iter().position(Child::is_finished) {
@@ -285,6 +304,21 @@ impl System {
         for signal in signals.into_iter().rev() {
             self.pending.push_front(signal);
         }
+    }
+
+    /// Takes all that was knocked so far: who opens looks at everything that there is.
+    fn answer_the_door(&mut self) {
+        let mut bytes = [0; 64];
+        let Some(door) = &self.door else { return };
+        loop {
+            match rustix::io::read(door, &mut bytes) {
+                Ok(1..) | Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return,
+                // Nobody will ever knock again, and that is no reason to be woken for ever.
+                Ok(0) | Err(_) => break,
+            }
+        }
+        self.door = None;
     }
 
     fn position(&self, child: ChildId) -> Option<usize> {
@@ -513,10 +547,15 @@ impl System {
                 polled.push(PollFd::from_borrowed_fd(input.fd(), PollFlags::OUT));
             }
         }
+        let knockers = polled.len();
+        if let Some(door) = &self.door {
+            polled.push(PollFd::from_borrowed_fd(door.as_fd(), PollFlags::IN));
+        }
         let result = rustix::event::poll(&mut polled, timeout.as_ref());
         self.wakeups += 1;
         self.signalled = !polled[0].revents().is_empty();
-        if result.is_err() || self.signalled {
+        self.knocked = polled[knockers..].iter().any(|fd| !fd.revents().is_empty());
+        if result.is_err() || self.signalled || self.knocked {
             return None;
         }
         let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
@@ -524,7 +563,7 @@ impl System {
             source.2 |= is_ready(fd);
         }
         fed.retain({
-            let mut ready = polled[readers..].iter().map(is_ready);
+            let mut ready = polled[readers..knockers].iter().map(is_ready);
             move |_| ready.next().unwrap_or(false)
         });
         for index in fed {

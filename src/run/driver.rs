@@ -23,6 +23,7 @@ use crate::core::machine::{Action, Input, LoopMachine, Now};
 use crate::core::prompt::{self as prompts, GuardrailFailure};
 use crate::core::rules::ScmTask;
 use crate::core::text;
+use crate::core::worker::KILLED;
 use crate::hook::STOP_CHECK;
 use crate::process::{ChildId, Ended, Launch, Occurrence, Signal};
 use crate::report::Reporter;
@@ -33,7 +34,7 @@ use super::record::Recorder;
 use super::scm::ScmRun;
 use super::spec::{Errand, PromptSource, RunSpec};
 use super::tasks::TaskGate;
-use super::world::{Record, World};
+use super::world::{Record, Request, World};
 use display::Filter;
 
 /// How a run came out.
@@ -50,7 +51,10 @@ pub fn run<W: World>(
     reporters: Vec<Box<dyn Reporter>>,
     preface: &[Event<'static>],
 ) -> Finish {
-    let machine = LoopMachine::new(spec.all_rules());
+    let machine = match &spec.progress {
+        None => LoopMachine::new(spec.all_rules()),
+        Some(progress) => LoopMachine::resumed(spec.all_rules(), progress.clone()),
+    };
     let commands = spec.guardrails.iter().map(|guardrail| guardrail.command.as_str());
     let mut driver = Driver {
         spec,
@@ -135,6 +139,8 @@ impl<W: World> Driver<'_, W> {
             self.recorder.record(event);
         }
         self.queue.push_back(Input::Start);
+        // What was asked for before anybody listened.
+        self.heed_requests();
     }
 
     fn drive(&mut self) -> Finish {
@@ -153,6 +159,7 @@ impl<W: World> Driver<'_, W> {
                 Occurrence::Output(child, stream) => self.output(child, stream, &buf),
                 Occurrence::Ended(child, ended) => self.ended(child, ended),
                 Occurrence::Signal(signal) => self.signal(signal),
+                Occurrence::Woken => self.heed_requests(),
                 Occurrence::Deadline => {}
             }
             // An agent that prints without a pause must not keep time from passing.
@@ -367,7 +374,21 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
+    fn heed_requests(&mut self) {
+        for request in self.world.requests() {
+            self.queue.push_back(match request {
+                Request::Pause => Input::Pause,
+                Request::Resume { max_iterations } => Input::Resume { max_iterations },
+                Request::End => Input::Stop { signal: KILLED, now: true },
+            });
+        }
+    }
+
     fn signal(&mut self, signal: Signal) {
+        if signal == Signal::Terminate && self.spec.term_pauses && self.signals == 0 {
+            self.signals = 1;
+            return self.queue.push_back(Input::Pause);
+        }
         let (name, at_once) = match signal {
             Signal::Interrupt => ("SIGINT", false),
             Signal::Terminate => ("SIGTERM", false),

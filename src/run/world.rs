@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
@@ -21,6 +22,23 @@ pub enum Record {
     Raw,
     /// The log that was opened last.
     Log,
+}
+
+/// What others may ask of a run that goes on without them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Request {
+    Pause,
+    /// Go on, with another limit if one is given.
+    Resume {
+        max_iterations: Option<u32>,
+    },
+    /// Come to an end, the agent with it.
+    End,
+}
+
+/// Where requests come from: whoever asked has knocked at the world's door.
+pub trait Control {
+    fn take(&mut self) -> Vec<Request>;
 }
 
 /// Processes, files, clock and signals, as the driver sees them.
@@ -56,12 +74,14 @@ pub trait World {
     /// # Errors
     /// The journal is lost for good.
     fn restore(&mut self) -> io::Result<Vec<String>>;
+    /// What others have asked of this run since it was last looked at.
+    fn requests(&mut self) -> Vec<Request>;
     /// Sees to it that the journal is safe from a power cut, soon.
     fn sync(&mut self);
 }
 
 /// The world as it is.
-#[derive(Debug)]
+#[expect(missing_debug_implementations, reason = "who asks is a trait object")]
 pub struct RealWorld {
     system: System,
     files: RunFiles,
@@ -70,12 +90,24 @@ pub struct RealWorld {
     project: Project,
     lock: Lock,
     me: Holder,
+    control: Option<Box<dyn Control>>,
 }
 
 impl RealWorld {
     /// `lock` is the project's, held by `me`.
     pub fn new(system: System, files: RunFiles, project: Project, lock: Lock, me: Holder) -> Self {
-        RealWorld { system, files, log: None, syncer: None, project, lock, me }
+        let control = None;
+        RealWorld { system, files, log: None, syncer: None, project, lock, me, control }
+    }
+
+    /// Heeds what is asked of this run by whoever knocks at the `door`.
+    ///
+    /// # Errors
+    /// The door cannot be listened at.
+    pub fn obey(&mut self, control: Box<dyn Control>, door: OwnedFd) -> io::Result<()> {
+        self.system.listen_at(door)?;
+        self.control = Some(control);
+        Ok(())
     }
 
     /// Ends what is still running and gives the project back.
@@ -208,6 +240,10 @@ impl World for RealWorld {
         self.project.prepare()?;
         self.lock.restore(&self.project.lock_path(), &self.me)?;
         Ok(restored)
+    }
+
+    fn requests(&mut self) -> Vec<Request> {
+        self.control.as_mut().map(|control| control.take()).unwrap_or_default()
     }
 
     fn sync(&mut self) {
