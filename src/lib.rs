@@ -11,6 +11,7 @@
 //! - [`plugin`]: what Claude Code installs.
 //! - [`hook`]: the answers to Claude Code's hooks.
 //! - [`agent`]: what is known of each agent: how to start it, how its output becomes events.
+//! - [`sandbox`]: where agents are locked in.
 //! - [`process`]: starting programs and ending them with everything that they started.
 //! - [`state`]: what is kept on disk: locks, journals, runs.
 //! - [`report`]: the faces of a run, all drawn from the same events.
@@ -32,6 +33,7 @@ pub mod policy;
 pub mod process;
 pub mod report;
 pub mod run;
+pub mod sandbox;
 pub mod state;
 pub mod tmux;
 pub mod worker;
@@ -53,6 +55,17 @@ pub fn main() -> ExitCode {
         && !rest.iter().any(|arg| arg == "--help" || arg == "-h")
     {
         return hook::main(rest);
+    }
+    #[cfg(target_os = "linux")]
+    if args.get(1).is_some_and(|command| command == sandbox::inside::COMMAND) {
+        return ExitCode::from(sandbox::inside::main(&args[2..]));
+    }
+    #[cfg(target_os = "linux")]
+    if args.get(1).is_some_and(|command| command == sandbox::confined::COMMAND) {
+        return ExitCode::from(sandbox::confined::main(&args[2..]));
+    }
+    if args.get(1).is_some_and(|command| command == sandbox::probe::COMMAND) {
+        return ExitCode::from(sandbox::probe::main(&args[2..]));
     }
     cli::main(args)
 }

@@ -193,12 +193,8 @@ fn spelling(arg: &clap::Arg) -> String {
 
 /// Settings that are understood already and have no effect yet, and what the program says when one is
 /// asked to do something: it refuses, or it has nothing to apply it to.
-const LATER: [(&str, Option<(&str, &str)>); 4] = [
-    ("sandbox.", Some(("RALPH_SANDBOX__BACKEND", "bwrap"))),
-    ("sandbox.required", Some(("RALPH_SANDBOX__REQUIRED", "true"))),
-    ("stall.", Some(("RALPH_STALL__ITERATIONS", "3"))),
-    ("worker.", None),
-];
+const LATER: [(&str, Option<(&str, &str)>); 2] =
+    [("stall.", Some(("RALPH_STALL__ITERATIONS", "3"))), ("worker.", None)];
 
 fn is_later(key: &str) -> bool {
     LATER.iter().any(|(prefix, _)| key.starts_with(prefix))
@@ -234,7 +230,7 @@ fn the_settings_reference_is_what_the_program_reads() {
         "Every key of `.ralph/settings.json`, with the variable that sets it. The words are those of \
          the JSON Schema that `ralph settings --schema` prints. A key under *later* is understood, so \
          that settings can be shared with a newer version, but this version does nothing with it; where \
-         leaving it out could do harm, as with a sandbox, `ralph run` refuses to start. `ralph spawn` is a \
+         leaving it out could do harm, `ralph run` refuses to start. `ralph spawn` is a \
          command that is still to come.\n\n\
          A *duration* is a number of seconds or a text such as `\"90m\"` or `\"1h30m\"`.\n",
     );

@@ -205,6 +205,7 @@ fn driven(claude: &Path, bytes: u64, reporters: Vec<Box<dyn Reporter>>) -> io::R
             flags: Vec::new(),
             model: None,
             autonomous: true,
+            sandboxed: false,
             guarded: false,
             files: Vec::new(),
             stream: true,

@@ -35,7 +35,7 @@ pub(super) fn doctor(project: &Project) -> Result<u8, Error> {
         &mut out,
         "bwrap",
         check("bwrap", &["--version"], dir),
-        "needed for the sandbox, which is still to come: install bubblewrap",
+        "needed to lock agents in: install bubblewrap, then `ralph sandbox check`",
     );
     out.push_str("\nThis project\n");
     // A name may hold anything, and a terminal obeys a lot.

@@ -12,8 +12,10 @@ mod launch;
 mod modes;
 mod new;
 mod plugin;
+mod report;
 mod run;
 mod runs;
+mod sandbox;
 pub mod settings;
 mod tasks;
 mod work;
@@ -69,16 +71,16 @@ pub enum Command {
     Run(Box<RunArgs>),
 
     /// Have the agent compare specifications and code, and write the plan.
-    #[command(after_help = PLAN_EXAMPLES)]
-    Plan(Box<PlanArgs>),
+    #[command(after_help = modes::PLAN_EXAMPLES)]
+    Plan(Box<modes::PlanArgs>),
 
     /// Have the agent work the plan off, one task in each iteration.
-    #[command(after_help = BUILD_EXAMPLES)]
-    Build(Box<PlanArgs>),
+    #[command(after_help = modes::BUILD_EXAMPLES)]
+    Build(Box<modes::PlanArgs>),
 
     /// Run a prompt of your own in the same way as plan and build.
-    #[command(after_help = PROMPT_EXAMPLES)]
-    Prompt(Box<AdHocArgs>),
+    #[command(after_help = modes::PROMPT_EXAMPLES)]
+    Prompt(Box<modes::AdHocArgs>),
     /// Work off a task list, one story an iteration, until every story passes.
     #[command(after_help = work::EXAMPLES)]
     Work(Box<work::WorkArgs>),
@@ -163,6 +165,10 @@ pub enum Command {
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay(ReplayArgs),
 
+    /// Tell what a run came to: outcome, iterations, cost, commits, guardrails, what is left.
+    #[command(after_help = REPORT_EXAMPLES)]
+    Report(ReportArgs),
+
     /// Watch a loop at work in a scratch repository: no account, no network, twenty seconds.
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoArgs),
@@ -174,6 +180,10 @@ pub enum Command {
     /// List the agents that ralph knows: which are installed, and which versions it was tested with.
     #[command(after_help = AGENTS_EXAMPLES)]
     Agents(AgentsArgs),
+
+    /// Try out, look into and tidy up the sandboxes that agents are locked in.
+    #[command(after_help = SANDBOX_EXAMPLES, subcommand)]
+    Sandbox(SandboxCommand),
 
     /// Answer one of Claude Code's hooks, whose question is on standard input.
     #[command(after_help = HOOK_EXAMPLES)]
@@ -206,42 +216,6 @@ Examples:
 Exit codes:
   0 complete   1 limit reached   2 bad usage, settings or input   3 budget used up
   4 the agent kept failing   5 complete, but an SCM task failed   130 interrupted";
-const PLAN_EXAMPLES: &str = "\
-Examples:
-  Write .ralph/implementation_plan.md from the specifications in specs/:
-    ralph plan -- claude
-
-  With the agent of .ralph/config or the settings, at most three times:
-    ralph plan 3
-
-  See what the agent is asked:
-    ralph plan --print-prompt
-
-Exit codes:
-  0 complete, or the limit reached   2 bad usage, settings or input   3 budget used up
-  4 the agent kept failing   5 complete, but an SCM task failed   130 interrupted";
-const BUILD_EXAMPLES: &str = "\
-Examples:
-  Up to 20 tasks of the plan that `ralph plan` wrote:
-    ralph build 20
-
-  With other variables and another agent:
-    ralph build --config ci.config
-
-Exit codes:
-  0 complete, or the limit reached   2 bad usage, settings or input; no plan   3 budget used up
-  4 the agent kept failing   5 complete, but an SCM task failed   130 interrupted";
-const PROMPT_EXAMPLES: &str = "\
-Examples:
-  ralph prompt prompts/refactor-analysis.md
-  ralph prompt prompts/refactor-analysis.md 5 -- codex
-
-The prompt must tell the agent to answer <promise>COMPLETE</promise> when it is done.
-
-Exit codes:
-  0 complete, or the limit reached   1 the prompt does not have the signal
-  2 bad usage, settings or input   3 budget used up   4 the agent kept failing
-  5 complete, but an SCM task failed   130 interrupted";
 const INIT_EXAMPLES: &str = "Examples:\n  ralph init\n  ralph init -C ../other-project";
 const SETTINGS_EXAMPLES: &str = "\
 Examples:
@@ -256,6 +230,13 @@ Examples:
 
   Another one, by as much of its name as tells it apart:
     ralph replay 20261115-2027 --output json";
+const REPORT_EXAMPLES: &str = "\
+Examples:
+  The last run, in the terminal:
+    ralph report
+
+  A page to look at or to send:
+    ralph report --format html > report.html";
 const DEMO_EXAMPLES: &str = "Examples:\n  ralph demo\n  ralph demo --fast --keep";
 const DOCTOR_EXAMPLES: &str = "Examples:\n  ralph doctor";
 const AGENTS_EXAMPLES: &str = "\
@@ -264,6 +245,14 @@ Examples:
 
   Those that are installed in a version that was not tested:
     ralph agents --json | jq -r 'select(.program and (.is_recorded | not)) | .agent'";
+const SANDBOX_EXAMPLES: &str = "\
+Examples:
+  Which sandboxes work here, and what they do not confine:
+    ralph sandbox check
+
+  What an agent would see:
+    ralph sandbox shell
+    ralph sandbox shell -- curl https://example.com";
 const HOOK_EXAMPLES: &str = "\
 Claude Code calls these by itself: with the plugin (`ralph plugin export`) all of them, and in a run
 without a sandbox the first.
@@ -316,6 +305,21 @@ pub struct LoopArgs {
     /// End an agent that prints nothing for this many seconds; 0 is never.
     #[arg(long, value_name = "SECONDS")]
     pub inactivity_timeout: Option<u64>,
+
+    /// Lock the agent in: by the first sandbox that works, or by this one (bwrap, docker, landlock).
+    #[arg(
+        long,
+        value_name = "BACKEND",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "",
+        overrides_with = "no_sandbox"
+    )]
+    pub sandbox: Option<String>,
+
+    /// Run the agent as your user, on your files, whatever the settings say.
+    #[arg(long, overrides_with = "sandbox")]
+    pub no_sandbox: bool,
 
     /// Read settings from this file instead of `.ralph/settings.json`.
     #[arg(long, value_name = "PATH")]
@@ -390,8 +394,8 @@ pub struct CompletionArgs {
     #[arg(short, long, value_name = "TEXT")]
     pub completion_response: Option<String>,
 
-    /// Complete when the agent says `<promise>TEXT</promise>` (the default of plan, build and prompt,
-    /// with COMPLETE).
+    /// Complete when the agent says `<promise>TEXT</promise>` (the default of plan, build, prompt and
+    /// work, with COMPLETE).
     #[arg(long, value_name = "TEXT", conflicts_with = "completion_response")]
     pub completion_promise: Option<String>,
 
@@ -414,61 +418,6 @@ pub struct RunArgs {
 
     #[command(flatten)]
     pub common: LoopArgs,
-}
-
-/// What plan, build and prompt take.
-#[derive(Debug, Args)]
-pub struct ModeArgs {
-    /// Read agent, limits and variables from this file instead of `.ralph/config`.
-    #[arg(long, value_name = "PATH")]
-    pub config: Option<PathBuf>,
-
-    #[command(flatten)]
-    pub prompt: PromptArgs,
-
-    #[command(flatten)]
-    pub completion: CompletionArgs,
-
-    #[command(flatten)]
-    pub common: LoopArgs,
-}
-
-#[derive(Debug, Args)]
-pub struct PlanArgs {
-    /// Stop after this many iterations.
-    #[arg(
-        value_name = "MAX_ITERATIONS",
-        conflicts_with = "max_iterations",
-        allow_negative_numbers = true,
-        value_parser = clap::value_parser!(u32).range(1..)
-    )]
-    pub limit: Option<u32>,
-
-    #[command(flatten)]
-    pub mode: ModeArgs,
-}
-
-#[derive(Debug, Args)]
-pub struct AdHocArgs {
-    /// The file with what to ask the agent. It is read again for each iteration.
-    #[arg(
-        value_name = "FILE",
-        conflicts_with_all = ["prompt", "prompt_file"],
-        required_unless_present_any = ["prompt", "prompt_file"]
-    )]
-    pub file: Option<PathBuf>,
-
-    /// Stop after this many iterations.
-    #[arg(
-        value_name = "MAX_ITERATIONS",
-        conflicts_with = "max_iterations",
-        allow_negative_numbers = true,
-        value_parser = clap::value_parser!(u32).range(1..)
-    )]
-    pub limit: Option<u32>,
-
-    #[command(flatten)]
-    pub mode: ModeArgs,
 }
 
 #[derive(Debug, Args)]
@@ -494,6 +443,27 @@ pub struct RunsArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// The run, or the beginning of its name; the last run if none is given.
+    pub run: Option<String>,
+
+    /// How to tell it.
+    #[arg(long, value_enum, value_name = "FORM", default_value = "text")]
+    pub format: ReportForm,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ReportForm {
+    /// For the terminal.
+    Text,
+    Markdown,
+    /// A page that needs nothing else, with a chart of time and cost.
+    Html,
+    /// The facts, for programs.
+    Json,
+}
+
+#[derive(Debug, Args)]
 pub struct ReplayArgs {
     /// The run, or the beginning of its name; the last run if none is given.
     pub run: Option<String>,
@@ -516,6 +486,43 @@ pub struct DemoArgs {
     /// Keep the scratch repository.
     #[arg(long)]
     pub keep: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum SandboxCommand {
+    /// Try out which sandboxes work here, and say what they do not confine.
+    #[command(after_help = "Examples:\n  ralph sandbox check")]
+    Check,
+
+    /// Open a shell inside, as an agent would see it, or run a command there.
+    #[command(after_help = "Examples:\n  ralph sandbox shell\n  ralph sandbox shell -- npm test")]
+    Shell {
+        /// The sandbox to use; the first that works if none is named.
+        #[arg(long, value_name = "BACKEND")]
+        sandbox: Option<String>,
+
+        /// The command to run instead of a shell.
+        #[arg(last = true, value_name = "COMMAND")]
+        command: Vec<OsString>,
+    },
+
+    /// List the sandboxes that are there.
+    #[command(after_help = "Examples:\n  ralph sandbox ls")]
+    Ls,
+
+    /// Stop a sandbox of Docker; the next run starts it again.
+    #[command(after_help = "Examples:\n  ralph sandbox stop ralph-shop-1a2b3c4d")]
+    Stop {
+        /// Its name, as `ralph sandbox ls` tells it.
+        name: String,
+    },
+
+    /// Remove a sandbox that nobody uses.
+    #[command(after_help = "Examples:\n  ralph sandbox rm run-Ab3xYz")]
+    Rm {
+        /// Its name, as `ralph sandbox ls` tells it.
+        name: String,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -629,9 +636,11 @@ fn dispatch(cli: Cli) -> Result<u8, Error> {
         }
         Command::Runs(args) => runs::runs(&project()?, &args),
         Command::Replay(args) => runs::replay(&project()?, &args),
+        Command::Report(args) => report::report(&project()?, &args),
         Command::Demo(args) => demo::demo(&args),
         Command::Doctor => doctor::doctor(&project()?),
         Command::Agents(args) => agents::agents(&project()?, &args),
+        Command::Sandbox(command) => sandbox::sandbox(&project()?, &command),
         // Here it comes only with flags before it. The answer's exit code is always 0.
         Command::Hook(args) => {
             crate::hook::main(&[args.name.into()]);

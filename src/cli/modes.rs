@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use clap::Args;
+
 use crate::config::display_name;
 use crate::config::loop_file::{self, LoopFile};
 use crate::core::completion::Rule;
@@ -14,7 +16,99 @@ use crate::run::spec::{PromptSource, Required, Variables};
 use crate::state::project::Project;
 
 use super::launch::{self, Defaults, Start, prompt, rules};
-use super::{AdHocArgs, ModeArgs, PlanArgs};
+use super::{CompletionArgs, LoopArgs, PromptArgs};
+
+pub(super) const PLAN_EXAMPLES: &str = "\
+Examples:
+  Write .ralph/implementation_plan.md from the specifications in specs/:
+    ralph plan -- claude
+
+  With the agent of .ralph/config or the settings, at most three times:
+    ralph plan 3
+
+  See what the agent is asked:
+    ralph plan --print-prompt
+
+Exit codes:
+  0 complete, or the limit reached   2 bad usage, settings or input   3 budget used up
+  4 the agent kept failing   5 complete, but an SCM task failed   130 interrupted";
+pub(super) const BUILD_EXAMPLES: &str = "\
+Examples:
+  Up to 20 tasks of the plan that `ralph plan` wrote:
+    ralph build 20
+
+  With other variables and another agent:
+    ralph build --config ci.config
+
+Exit codes:
+  0 complete, or the limit reached   2 bad usage, settings or input; no plan   3 budget used up
+  4 the agent kept failing   5 complete, but an SCM task failed   130 interrupted";
+pub(super) const PROMPT_EXAMPLES: &str = "\
+Examples:
+  ralph prompt prompts/refactor-analysis.md
+  ralph prompt prompts/refactor-analysis.md 5 -- codex
+
+The prompt must tell the agent to answer <promise>COMPLETE</promise> when it is done.
+
+Exit codes:
+  0 complete, or the limit reached   1 the prompt does not have the signal
+  2 bad usage, settings or input   3 budget used up   4 the agent kept failing
+  5 complete, but an SCM task failed   130 interrupted";
+
+/// What plan, build and prompt take.
+#[derive(Debug, Args)]
+pub struct ModeArgs {
+    /// Read agent, limits and variables from this file instead of `.ralph/config`.
+    #[arg(long, value_name = "PATH")]
+    pub config: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub prompt: PromptArgs,
+
+    #[command(flatten)]
+    pub completion: CompletionArgs,
+
+    #[command(flatten)]
+    pub common: LoopArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    /// Stop after this many iterations.
+    #[arg(
+        value_name = "MAX_ITERATIONS",
+        conflicts_with = "max_iterations",
+        allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
+    pub limit: Option<u32>,
+
+    #[command(flatten)]
+    pub mode: ModeArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct AdHocArgs {
+    /// The file with what to ask the agent. It is read again for each iteration.
+    #[arg(
+        value_name = "FILE",
+        conflicts_with_all = ["prompt", "prompt_file"],
+        required_unless_present_any = ["prompt", "prompt_file"]
+    )]
+    pub file: Option<PathBuf>,
+
+    /// Stop after this many iterations.
+    #[arg(
+        value_name = "MAX_ITERATIONS",
+        conflicts_with = "max_iterations",
+        allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
+    pub limit: Option<u32>,
+
+    #[command(flatten)]
+    pub mode: ModeArgs,
+}
 
 /// The prompts that are used where the project has none of its own.
 pub(super) const PLAN_PROMPT: &str = include_str!("prompts/plan.md");
@@ -153,12 +247,12 @@ fn variables(mode: &'static str, file: &LoopFile) -> Variables {
     given.entry("SPECS_DIR".to_owned()).or_insert_with(|| "specs".to_owned());
     given.insert("PLAN_FILE".to_owned(), Project::PLAN.to_owned());
     given.extend(file.variables.clone());
-    Variables { mode, given }
+    Variables::Template { mode, given }
 }
 
 /// A prompt that sends the agent to specifications that are not there sends it nowhere.
 fn require_specs(project: &Project, template: &str, variables: &Variables) -> Result<(), Error> {
-    let Some(specs) = variables.given.get("SPECS_DIR") else { return Ok(()) };
+    let Some(specs) = variables.given("SPECS_DIR") else { return Ok(()) };
     if !template::mentions(template, "SPECS_DIR") || project.root().join(specs).is_dir() {
         return Ok(());
     }

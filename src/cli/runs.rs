@@ -29,7 +29,7 @@ pub(super) fn runs(project: &Project, args: &RunsArgs) -> Result<u8, Error> {
     super::print(&table(&rows, &zone, now_ms, Output::stdout().width()))
 }
 
-fn all(project: &Project) -> Result<Vec<RunDir>, Error> {
+pub(super) fn all(project: &Project) -> Result<Vec<RunDir>, Error> {
     let dir = project.runs_dir();
     runs::list(&dir).map_err(|err| Error::input(format!("cannot read {}: {err}", dir.display())))
 }
@@ -71,7 +71,7 @@ pub(super) fn replay(project: &Project, args: &ReplayArgs) -> Result<u8, Error> 
     Ok(0)
 }
 
-fn find(mut all: Vec<RunDir>, wanted: Option<&str>) -> Result<RunDir, Error> {
+pub(super) fn find(mut all: Vec<RunDir>, wanted: Option<&str>) -> Result<RunDir, Error> {
     let Some(prefix) = wanted else {
         return all.pop().ok_or_else(|| {
             Error::input("there are no runs in this project yet").hint("ralph run, or ralph demo")

@@ -2,10 +2,11 @@
 
 use clap::Args;
 
+use crate::config::settings::SandboxBackend;
 use crate::core::completion::Rule;
 use crate::core::event::FailAction;
 use crate::error::Error;
-use crate::run::spec::{GuardrailSpec, PromptSource, RunSpec, TasksSpec};
+use crate::run::spec::{GuardrailSpec, PromptSource, RunSpec, TasksSpec, Variables};
 use crate::state::documents::{Documents, PROMPT, TASKS};
 use crate::state::project::Project;
 use crate::state::{home, snapshots};
@@ -32,6 +33,7 @@ const DEFAULTS: Defaults = Defaults {
     retry_empty: true,
     agent: Some("claude"),
     gates: true,
+    sandbox: SandboxBackend::Auto,
     ..Defaults::RUN
 };
 
@@ -69,6 +71,9 @@ pub(super) fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
     let usual = || Ok(Rule::Promise(PROMISE.to_owned()));
     let completion = rules::completion(&args.completion, usual)?;
     let start = Start { project, args: &args.common, defaults: &DEFAULTS, loaded: &loaded };
+    if args.common.print_prompt {
+        return start.print_prompt(&prompt, Some(&Variables::Figures));
+    }
     let spec = start.spec(prompt, completion)?;
     let keep = loaded.settings.runs.keep as usize;
     let snapshots = home::ralph_home(|name| std::env::var_os(name)).map(|home| home.join("tasks"));
@@ -88,7 +93,8 @@ pub(super) fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
         }
     }
     let tasks = TasksSpec { path: documents.path(TASKS), name, list, snapshots };
-    start.carry_out(RunSpec { guardrails, tasks: Some(tasks), ..spec })
+    let variables = Some(Variables::Figures);
+    start.carry_out(RunSpec { guardrails, tasks: Some(tasks), variables, ..spec })
 }
 
 /// What was said on the command line, or the prompt among the documents, or ralph's own.

@@ -284,6 +284,17 @@ pub enum Event<'a> {
         completion: Cow<'a, str>,
         max_iterations: u32,
     },
+    /// What the agent is locked in was tried out, and held.
+    SandboxReady {
+        /// `bwrap`, `landlock` or `docker`.
+        backend: Cow<'a, str>,
+        /// `allowlist`, `full` or `none`.
+        network: Cow<'a, str>,
+        /// Guardrails and SCM tasks are inside as well.
+        guardrails: bool,
+        /// What it does not confine.
+        limits: Vec<String>,
+    },
     IterationStarted {
         max_iterations: u32,
     },
@@ -404,6 +415,14 @@ pub enum Event<'a> {
         processes: Vec<Leftover>,
         /// They were left alone because `agent.keepBackground` says so.
         kept: bool,
+    },
+    /// Something inside a sandbox asked for a host that is not allowed.
+    NetworkRefused {
+        host: Cow<'a, str>,
+        port: u16,
+        why: Cow<'a, str>,
+        /// What would allow it, as an entry of `sandbox.allowedDomains`.
+        allow: Cow<'a, str>,
     },
     Retrying {
         class: Class,

@@ -29,43 +29,6 @@ pub fn compose(base: &str, feedback: &[Feedback], iteration: Option<(u32, u32)>)
     }
 }
 
-/// The prompt of a task list with the iteration's figures in the places that it names:
-/// `$RALPH_ITERATION` and `$RALPH_MAX_ITERATIONS`, with braces or without.
-pub fn with_iteration(prompt: &str, iteration: u32, max_iterations: u32) -> String {
-    let mut out = String::with_capacity(prompt.len());
-    let mut rest = prompt;
-    while let Some(at) = rest.find('$') {
-        let (before, from) = rest.split_at(at);
-        out.push_str(before);
-        let inner = from.strip_prefix("${").and_then(|inner| inner.split_once('}'));
-        let (name, after) = match inner {
-            Some(braced) => braced,
-            None => {
-                let name = from.strip_prefix('$').unwrap_or_default();
-                let part_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-                name.split_at(name.find(|c| !part_of_name(c)).unwrap_or(name.len()))
-            }
-        };
-        let value = match name {
-            "RALPH_ITERATION" => Some(iteration),
-            "RALPH_MAX_ITERATIONS" => Some(max_iterations),
-            _ => None,
-        };
-        rest = match value {
-            Some(value) => {
-                out.push_str(&value.to_string());
-                after
-            }
-            None => {
-                out.push('$');
-                from.strip_prefix('$').unwrap_or_default()
-            }
-        };
-    }
-    out.push_str(rest);
-    out
-}
-
 /// How a guardrail failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuardrailFailure {
@@ -192,20 +155,6 @@ mod tests {
             compose("do it", &feedback, Some((2, 10))),
             "Iteration 2 of 10, 8 remaining.\n\np\n\ndo it"
         );
-    }
-
-    #[test]
-    fn the_iterations_figures_go_where_the_prompt_names_them() {
-        for (prompt, expected) in [
-            ("$RALPH_ITERATION of $RALPH_MAX_ITERATIONS.", "2 of 10."),
-            ("${RALPH_ITERATION}/${RALPH_MAX_ITERATIONS}", "2/10"),
-            ("$RALPH_ITERATIONS $$RALPH_ITERATION", "$RALPH_ITERATIONS $2"),
-            ("$HOME ${HOME} $ ${ $1 é$", "$HOME ${HOME} $ ${ $1 é$"),
-            ("${RALPH_ITERATION", "${RALPH_ITERATION"),
-            ("", ""),
-        ] {
-            assert_eq!(with_iteration(prompt, 2, 10), expected);
-        }
     }
 
     #[test]

@@ -9,7 +9,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Piece<'t> {
     Text(&'t str),
-    Variable(&'t str),
+    Variable { name: &'t str, raw: &'t str },
 }
 
 /// The template with the values in their places; a variable that has none is nothing.
@@ -20,7 +20,20 @@ pub fn substitute<'v>(template: &str, mut value: impl FnMut(&str) -> Option<&'v 
     for piece in pieces(template) {
         match piece {
             Piece::Text(text) => out.push_str(text),
-            Piece::Variable(name) => out.push_str(value(name).unwrap_or_default()),
+            Piece::Variable { name, .. } => out.push_str(value(name).unwrap_or_default()),
+        }
+    }
+    out
+}
+
+/// The template with the values of what is known in their places; everything else stays as it is, as it
+/// does in a text that is no template but for a name or two.
+pub fn substitute_known<'v>(template: &str, value: impl Fn(&str) -> Option<&'v str>) -> String {
+    let mut out = String::with_capacity(template.len());
+    for piece in pieces(template) {
+        match piece {
+            Piece::Text(text) => out.push_str(text),
+            Piece::Variable { name, raw } => out.push_str(value(name).unwrap_or(raw)),
         }
     }
     out
@@ -28,7 +41,8 @@ pub fn substitute<'v>(template: &str, mut value: impl FnMut(&str) -> Option<&'v 
 
 /// Whether the template has a place for this variable.
 pub fn mentions(template: &str, name: &str) -> bool {
-    pieces(template).any(|piece| piece == Piece::Variable(name))
+    let wanted = name;
+    pieces(template).any(|piece| matches!(piece, Piece::Variable { name, .. } if name == wanted))
 }
 
 fn pieces(template: &str) -> impl Iterator<Item = Piece<'_>> {
@@ -38,8 +52,9 @@ fn pieces(template: &str) -> impl Iterator<Item = Piece<'_>> {
             return None;
         }
         if let Some((name, after)) = variable(rest) {
+            let raw = &rest[..rest.len() - after.len()];
             rest = after;
-            return Some(Piece::Variable(name));
+            return Some(Piece::Variable { name, raw });
         }
         // The first character is text: either it is no dollar sign, or one that begins no variable.
         let next = rest.as_bytes().get(1..).and_then(|tail| memchr::memchr(b'$', tail));
@@ -112,6 +127,17 @@ mod tests {
             ("\\$A", "\\apple"),
         ] {
             assert_eq!(filled(template), expected, "{template:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_can_stay() {
+        let known = |name: &str| (name == "A").then_some("apple");
+        for (template, expected) in [
+            ("$A of ${A}, $As, ${B}", "apple of apple, $As, ${B}"),
+            ("$$A ${A $HOME $", "$apple ${A $HOME $"),
+        ] {
+            assert_eq!(substitute_known(template, known), expected);
         }
     }
 

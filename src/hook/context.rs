@@ -22,7 +22,7 @@ const CHARS_PER_TOKEN: u64 = 4;
 
 /// How much of the end of a transcript is looked at: usually the least, more if the last answer is not
 /// in it. Between that and the end is what the tools have printed since.
-const LOOKS: [u64; 3] = [64 << 10, 1 << 20, 8 << 20];
+const LOOKS: [u64; 3] = [16 << 10, 512 << 10, 8 << 20];
 
 /// How much of the context is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,6 +120,7 @@ fn counted_tokens(file: &mut (impl Read + Seek), size: u64) -> io::Result<Option
         let start = size.saturating_sub(look);
         file.seek(SeekFrom::Start(start))?;
         bytes.clear();
+        bytes.reserve(usize::try_from(look).unwrap_or_default() + 1);
         file.by_ref().take(look).read_to_end(&mut bytes)?;
         let found = last_usage(&bytes);
         if found.is_some() || start == 0 {

@@ -8,22 +8,25 @@ use std::path::{Component, Path, PathBuf};
 
 use serde_json::Value;
 
-use super::Surroundings;
 use super::answer::Answer;
 use super::input::Input;
 use super::settings::Hooks;
+use super::{GUARDED, Surroundings};
 use crate::policy::{self, AllowList, Context, Verdict};
 
 /// How many links may lead to one another.
 const MOST_LINKS: usize = 40;
 
+/// What is asked, with all that the tool is to do.
+type Question<'a> = Input<'a, Value>;
+
 /// Judges what is asked. Whatever it cannot understand, it denies.
 pub(super) fn pre_tool_use(bytes: &io::Result<Vec<u8>>, surroundings: &Surroundings<'_>) -> Answer {
     let input = match bytes {
-        Ok(bytes) => Input::parse(bytes).map_err(|err| err.to_string()),
+        Ok(bytes) => Question::parse(bytes).map_err(|err| err.to_string()),
         Err(err) => Err(err.to_string()),
     };
-    let nothing = Input::default();
+    let nothing = Question::default();
     let project = surroundings.project(input.as_ref().unwrap_or(&nothing)).unwrap_or_default();
     let hooks = Hooks::load(&project, surroundings.variable);
     if surroundings.run().is_none() && !hooks.always {
@@ -36,6 +39,8 @@ pub(super) fn pre_tool_use(bytes: &io::Result<Vec<u8>>, surroundings: &Surroundi
     match verdict {
         Ok(verdict) => match (&verdict, verdict.message()) {
             (Verdict::Deny(_), Some(message)) => Answer::Deny(message),
+            // Said once is enough.
+            (Verdict::Warn(_), _) if is_second(surroundings) => Answer::Nothing,
             (Verdict::Warn(_), Some(message)) => Answer::Warn(message),
             _ => Answer::Nothing,
         },
@@ -46,17 +51,22 @@ pub(super) fn pre_tool_use(bytes: &io::Result<Vec<u8>>, surroundings: &Surroundi
     }
 }
 
+/// Whether this is the plugin's hook, and the run has one of its own.
+fn is_second(surroundings: &Surroundings<'_>) -> bool {
+    let is_set = |name: &str| (surroundings.variable)(name).is_some();
+    is_set("CLAUDE_PLUGIN_ROOT") && is_set(GUARDED)
+}
+
 fn judge(
-    input: &Input<'_>,
+    input: &Question<'_>,
     project: &Path,
     hooks: &Hooks,
     surroundings: &Surroundings<'_>,
 ) -> Result<Verdict, String> {
     let tool = input.tool_name.as_deref().filter(|name| !name.is_empty());
     let tool = tool.ok_or("it does not name the tool")?;
-    let tool_input = input.tool_input.ok_or("it does not tell what the tool is to do")?;
-    let tool_input: Value =
-        serde_json::from_str(tool_input.get()).map_err(|err| err.to_string())?;
+    let tool_input = input.tool_input.as_ref();
+    let tool_input = tool_input.ok_or("it does not tell what the tool is to do")?;
     let cwd = match input.cwd.as_deref().map(PathBuf::from) {
         Some(cwd) if cwd.is_absolute() => cwd,
         Some(_) => return Err("its directory is not told by its whole path".to_owned()),
@@ -73,7 +83,7 @@ fn judge(
         resolve: &resolve,
         variable: &|name| surroundings.text(name),
     };
-    Ok(policy::judge_tool(&context, tool, &tool_input))
+    Ok(policy::judge_tool(&context, tool, tool_input))
 }
 
 /// Where an absolute path leads when every link in it is followed, whether or not there is anything. A

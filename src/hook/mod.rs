@@ -13,18 +13,19 @@ mod settings;
 mod stop;
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 pub use answer::Answer;
 use context::Audience;
-use input::Input;
+use input::{Input, Outline};
 use memory::Memory;
 pub use settings::ALLOW_VARIABLE;
 
+use crate::process;
 use crate::state::documents::{Documents, TASKS};
 use crate::state::home::ralph_home;
 
@@ -38,9 +39,12 @@ const RUN_ID: &str = "RALPH_RUN_ID";
 /// by itself, or because the agent is no Claude Code.
 pub const STOP_CHECK: &str = "RALPH_STOP_CHECK";
 
+/// Set where a run has its agent ask the hook by itself, so that with the plugin it is asked twice.
+pub const GUARDED: &str = "RALPH_GUARDED";
+
 /// How long a verdict may take. Claude Code takes a hook that runs into its time limit (10 s in ours) for one
 /// that has no objection.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE_SECONDS: u32 = 5;
 
 /// Answers the question on standard input. Whatever happens, the exit code is 0: Claude Code would
 /// take 2 for a verdict and anything else for a nuisance.
@@ -50,40 +54,39 @@ pub fn main(args: &[OsString]) -> ExitCode {
     if name == "pre-tool-use" && surroundings.run().is_some() {
         fail_closed();
     }
-    let (answer, word) = answer(name, io::stdin().lock(), &surroundings);
+    // Past the buffer that standard input has, which only means to read more often.
+    let stdin = io::stdin().as_fd().try_clone_to_owned().map(File::from);
+    let (answer, word) = match stdin {
+        Ok(stdin) => answer(name, stdin, &surroundings),
+        Err(_) => answer(name, io::empty(), &surroundings),
+    };
+    process::be_silent();
     // Nobody is left to tell if this fails.
     if let Some(word) = word {
         let _ = writeln!(io::stderr(), "ralph hook: {word}");
     }
-    say(&answer);
-    ExitCode::SUCCESS
-}
-
-/// Prints the answer, if it is the first.
-fn say(answer: &Answer) {
-    static SAID: AtomicBool = AtomicBool::new(false);
-    if !SAID.swap(true, Ordering::Relaxed)
-        && let Some(json) = answer.json()
-    {
+    if let Some(json) = answer.json() {
         let _ = writeln!(io::stdout(), "{json}");
     }
+    ExitCode::SUCCESS
 }
 
 /// From here on the answer is no, unless there is another one in time: a mistake of ours must not open
 /// the door.
 fn fail_closed() {
-    let deny = |why: &str| {
-        say(&Answer::Deny(format!(
+    let denial = |why: &str| {
+        let reason = format!(
             "ralph's pre-tool-use hook {why} over this tool call, and lets nothing pass that it cannot judge"
-        )));
-        std::process::exit(0)
+        );
+        let json = Answer::Deny(reason).json().unwrap_or_default();
+        format!("{json}\n")
     };
-    std::panic::set_hook(Box::new(move |_| deny("failed")));
-    // If there can be no thread, there is only no limit.
-    let _ = std::thread::Builder::new().stack_size(64 << 10).spawn(move || {
-        std::thread::sleep(PATIENCE);
-        deny("took too long")
-    });
+    std::panic::set_hook(Box::new(move |_| {
+        process::be_silent();
+        let _ = io::stdout().write_all(denial("failed").as_bytes());
+        std::process::exit(0)
+    }));
+    process::speak_after(PATIENCE_SECONDS, denial("took too long").into());
 }
 
 /// The answer of a hook, and a word for people.
@@ -134,7 +137,7 @@ impl Surroundings<'_> {
     }
 
     /// Where the session was started. Its tools may be somewhere else by now.
-    fn project(&self, input: &Input<'_>) -> Option<PathBuf> {
+    fn project<T>(&self, input: &Input<'_, T>) -> Option<PathBuf> {
         let told = (self.variable)("CLAUDE_PROJECT_DIR").map(PathBuf::from);
         told.filter(|path| path.is_absolute())
             .or_else(|| input.cwd.as_deref().map(PathBuf::from))
@@ -144,7 +147,7 @@ impl Surroundings<'_> {
 
 /// A new session: its thresholds are armed again.
 fn session_start(bytes: &[u8], surroundings: &Surroundings<'_>) -> io::Result<Answer> {
-    let Ok(input) = Input::parse(bytes) else { return Ok(Answer::Nothing) };
+    let Ok(input) = Outline::parse(bytes) else { return Ok(Answer::Nothing) };
     let memory = surroundings.memory()?;
     memory.forget(&input.session_id);
     if let Some((run, start)) = surroundings.run().zip(surroundings.text(STOP_CHECK))
@@ -157,7 +160,7 @@ fn session_start(bytes: &[u8], surroundings: &Surroundings<'_>) -> io::Result<An
 
 /// A tool was used: is the context getting full?
 fn post_tool_use(bytes: &[u8], surroundings: &Surroundings<'_>) -> io::Result<Answer> {
-    let Ok(input) = Input::parse(bytes) else { return Ok(Answer::Nothing) };
+    let Ok(input) = Outline::parse(bytes) else { return Ok(Answer::Nothing) };
     // A subagent has a context of its own, which is not the one that the transcript tells of.
     let (None, Some(transcript)) = (&input.agent_id, &input.transcript_path) else {
         return Ok(Answer::Nothing);
@@ -185,7 +188,7 @@ fn post_tool_use(bytes: &[u8], surroundings: &Surroundings<'_>) -> io::Result<An
     }))
 }
 
-fn audience(input: &Input<'_>, surroundings: &Surroundings<'_>) -> Audience {
+fn audience(input: &Outline<'_>, surroundings: &Surroundings<'_>) -> Audience {
     let has_task_list = || {
         surroundings
             .project(input)

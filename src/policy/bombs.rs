@@ -1,7 +1,7 @@
 //! Loops and functions that start processes without end.
 
 use super::shell::{Command, Item, Word};
-use super::value::is_known;
+use super::value::{Arg, is_known};
 
 /// Whether the condition of a loop is always true.
 pub(super) fn is_endless(condition: &[Item]) -> bool {
@@ -33,5 +33,17 @@ pub(super) fn is_bomb(name: &str, command: &Command, aside: bool) -> bool {
         Command::Case { arms, .. } => arms.iter().any(|arm| list(arm)),
         Command::Function { body, .. } => is_bomb(name, body, aside),
         Command::Test(..) => false,
+    }
+}
+
+/// Whether a command prints without end, which is no harm until it goes to a file.
+pub(super) fn prints_for_ever(argv: &[Arg]) -> bool {
+    let endless = ["/dev/zero", "/dev/urandom", "/dev/random"];
+    match argv {
+        [program, ..] if program.text == "yes" => true,
+        [program, args @ ..] if program.text == "cat" => {
+            args.iter().any(|arg| endless.contains(&arg.text.as_str()))
+        }
+        _ => false,
     }
 }

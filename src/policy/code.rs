@@ -127,6 +127,16 @@ pub(super) fn look(walk: &mut Walk<'_>, name: &str, argv: &[Arg], stdin: Option<
         let input = input.clone();
         run_code(walk, name, argv, &input.text, input.origin);
     }
+    let file = args.iter().find(|arg| !arg.text.starts_with('-')).filter(|_| !found && !module);
+    if let Some(written) = file.and_then(|file| walk.written(file)) {
+        // Code in a file is what the note on code in a command line asks for.
+        match written.origin {
+            Origin::Written | Origin::Computed => scan(walk, argv, &written.text),
+            Origin::Decoded | Origin::Network => {
+                run_code(walk, name, argv, &written.text, written.origin);
+            }
+        }
+    }
     if let Some(process) = args.iter().find_map(|arg| arg.process.clone()) {
         run_code(walk, name, argv, &process.text, process.origin);
     }
@@ -185,14 +195,30 @@ const STARTS: &[&str] = &[
     "do shell script",
     "shell",
     "getoutput",
-    "fork",
     "`",
     "%x",
-    "Process.",
-    "os.",
-    "IO.",
     "getline",
     "| \"",
+];
+
+/// What starts programs by a text that stands right behind it.
+const CALLS: &[&str] = &[
+    "system",
+    "popen",
+    "exec",
+    "execsync",
+    "spawn",
+    "spawnsync",
+    "passthru",
+    "proc_open",
+    "qx",
+    "shell_exec",
+    "getoutput",
+    "check_output",
+    "check_call",
+    "do shell script",
+    "subprocess.run",
+    "subprocess.call",
 ];
 
 /// What deletes directories.
@@ -264,11 +290,11 @@ fn scan(walk: &mut Walk<'_>, argv: &[Arg], code: &str) {
     if has(DELETES) {
         let paths: Vec<Arg> = match texts.len() {
             0 => vec![Arg::known(HOLE.to_string())],
-            _ => texts.iter().map(|(text, _)| home(walk, text)).collect(),
+            _ => texts.iter().map(|literal| home(walk, &literal.text)).collect(),
         };
         let hits: Vec<Hit> = {
             let scene = Scene::new(walk.context, walk.state.cwd.as_deref(), None);
-            paths.iter().filter_map(|path| scene.deletes(path)).collect()
+            paths.iter().map(|path| scene.deletes(path)).collect()
         };
         for hit in hits {
             walk.report(argv, hit);
@@ -279,7 +305,7 @@ fn scan(walk: &mut Walk<'_>, argv: &[Arg], code: &str) {
         "move(",
     ]);
     let mut hits = Vec::new();
-    for (text, _) in &texts {
+    for Literal { text, .. } in &texts {
         // Short texts and prose are no paths.
         if text.len() < 4 || text.len() > 300 || text.contains('\n') {
             continue;
@@ -296,25 +322,32 @@ fn scan(walk: &mut Walk<'_>, argv: &[Arg], code: &str) {
     }
     if has(STARTS) {
         let mut row: Vec<Arg> = Vec::new();
-        for (text, joined) in &texts {
+        let mut listed = false;
+        for Literal { text, joined, opens, called, more } in &texts {
             if !joined {
-                run_row(walk, &mut row);
+                run_row(walk, &mut row, listed);
+                listed = *opens || *called;
             }
             row.push(Arg::known(text.clone()));
-            // Prose is not shell, and need not be readable as such.
-            if text.len() <= 2000 && parse(text).error.is_none() {
+            if *more && (row.len() > 1 || *called) {
+                row.push(Arg::known(HOLE.to_string()));
+            }
+            // A word alone is more often a word than a command. Prose is not shell, and need not be
+            // readable as such.
+            let likely = *called || text.trim().contains(char::is_whitespace);
+            if likely && text.len() <= 2000 && parse(text).error.is_none() {
                 let text = text.clone();
                 walk.copied(|walk| walk.script(&text));
             }
         }
-        run_row(walk, &mut row);
+        run_row(walk, &mut row, listed);
     }
 }
 
-/// A row of texts with nothing but commas between them: `["rm", "-rf", "/"]`.
-fn run_row(walk: &mut Walk<'_>, row: &mut Vec<Arg>) {
+/// A list of texts with nothing but commas between them: `["rm", "-rf", "/"]`.
+fn run_row(walk: &mut Walk<'_>, row: &mut Vec<Arg>, listed: bool) {
     let row = std::mem::take(row);
-    if row.len() > 1 {
+    if row.len() > 1 && listed {
         walk.copied(|walk| walk.run(&row, None));
     }
 }
@@ -329,28 +362,46 @@ fn home(walk: &Walk<'_>, text: &str) -> Arg {
     }
 }
 
-/// The texts in quotes, each with whether nothing but a comma is between it and the one before.
-fn literals(code: &str) -> Vec<(String, bool)> {
+/// A text in quotes.
+struct Literal {
+    text: String,
+    /// Nothing but a comma is between it and the one before: `"rm", ["-rf"`.
+    joined: bool,
+    /// It is the first in brackets.
+    opens: bool,
+    /// It is given to something that starts programs: `system("…`.
+    called: bool,
+    /// Something that is no text in quotes follows behind a comma.
+    more: bool,
+}
+
+fn literals(code: &str) -> Vec<Literal> {
     const MOST: usize = 200;
-    let mut all: Vec<(String, bool)> = Vec::new();
-    let mut between = String::new();
+    let mut all: Vec<Literal> = Vec::new();
     let mut rest = code;
     while let Some(at) = rest.find(['"', '\'', '`']) {
         if all.len() >= MOST {
             break;
         }
-        between.clear();
-        between.push_str(rest.get(..at).unwrap_or_default());
+        let between = rest.get(..at).unwrap_or_default();
         let tail = rest.get(at..).unwrap_or_default();
         let quote = tail.get(..1).unwrap_or("\"");
         let triple = quote.repeat(3);
         let mark = if tail.starts_with(&triple) { triple.as_str() } else { quote };
         let body = tail.get(mark.len()..).unwrap_or_default();
         let Some(end) = closing(body, mark) else { break };
-        let text = body.get(..end).unwrap_or_default();
-        let joined = !all.is_empty() && between.trim() == ",";
-        all.push((decode(text, Octal::Bare), joined));
+        let joined = !all.is_empty()
+            && between.contains(',')
+            && between.chars().all(|c| c.is_whitespace() || ",[".contains(c));
+        if let Some(before) = all.last_mut() {
+            before.more &= !joined;
+        }
+        let opens = between.trim_end().ends_with(['(', '[']);
+        let before = between.trim_end_matches(['(', '[', ' ']).to_ascii_lowercase();
+        let called = mark == "`" || CALLS.iter().any(|call| before.ends_with(call));
         rest = body.get(end + mark.len()..).unwrap_or_default();
+        let text = decode(body.get(..end).unwrap_or_default(), Octal::Bare);
+        all.push(Literal { text, joined, opens, called, more: rest.trim_start().starts_with(',') });
     }
     all
 }
@@ -397,62 +448,15 @@ fn sed(walk: &mut Walk<'_>, argv: &[Arg]) {
     }
 }
 
-/// Decodes base64, if it is that and a text.
-pub(super) fn base64(text: &str) -> Option<String> {
-    let mut bytes = Vec::new();
-    let mut bits = 0_u32;
-    let mut count = 0;
-    for c in text.bytes().filter(|b| !b.is_ascii_whitespace()) {
-        let value = match c {
-            b'A'..=b'Z' => c - b'A',
-            b'a'..=b'z' => c - b'a' + 26,
-            b'0'..=b'9' => c - b'0' + 52,
-            b'+' | b'-' => 62,
-            b'/' | b'_' => 63,
-            b'=' => break,
-            _ => return None,
-        };
-        bits = bits << 6 | u32::from(value);
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            bytes.push((bits >> count & 0xff) as u8);
-        }
-    }
-    String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))
-}
-
-/// Decodes hexadecimal digits, if they make a text.
-pub(super) fn hex(text: &str) -> Option<String> {
-    let digits: Option<Vec<u8>> = text
-        .chars()
-        .filter(|c| !c.is_whitespace())
-        .map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok()))
-        .collect();
-    let bytes: Vec<u8> = digits?
-        .chunks(2)
-        .map(|pair| pair.iter().fold(0, |byte: u8, digit| byte << 4 | digit))
-        .collect();
-    String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn encodings_are_undone() {
-        assert_eq!(base64("cm0gLXJmIH4=").as_deref(), Some("rm -rf ~"));
-        assert_eq!(base64("not base64!"), None);
-        assert_eq!(hex("72 6d\n20").as_deref(), Some("rm "));
-        assert_eq!(hex("zz"), None);
-    }
-
-    #[test]
     fn texts_are_found_in_code() {
         let texts = literals(r#"f(["rm", '-r'], """a "b" c""") + "x\x72""#);
         let expected = [("rm", false), ("-r", true), (r#"a "b" c"#, false), ("xr", false)];
-        let found: Vec<_> = texts.iter().map(|(text, joined)| (text.as_str(), *joined)).collect();
+        let found: Vec<_> = texts.iter().map(|l| (l.text.as_str(), l.joined)).collect();
         assert_eq!(found, expected);
     }
 }

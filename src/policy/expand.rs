@@ -3,7 +3,7 @@
 use super::braces::braces;
 use super::shell::{ParameterOp, Part, Word};
 use super::state::Value;
-use super::value::{Arg, BELOW, HOLE, MAX_TEXT, Origin, glob_match, is_known};
+use super::value::{Arg, BELOW, HOLE, MAX_TEXT, Origin, Output, glob_match, is_known};
 use super::walk::Walk;
 
 impl Walk<'_> {
@@ -40,6 +40,10 @@ impl Walk<'_> {
     fn fields(&mut self, word: &Word, split: bool) -> Vec<Arg> {
         let mut fields = Fields::default();
         for (index, part) in word.parts.iter().enumerate() {
+            let made = std::mem::take(&mut fields.made);
+            if !self.expand(made) {
+                return Vec::new();
+            }
             match part {
                 Part::Text { text, quoted: true } => fields.push(text, Origin::Written),
                 Part::Text { text, quoted: false } => {
@@ -77,8 +81,9 @@ impl Walk<'_> {
                         fields.split(text, output.origin, &separators);
                     }
                 }
-                Part::Process(program) => {
-                    let output = self.substitute(program);
+                Part::Process { program, reads } => {
+                    let input = reads.then(Output::unknown);
+                    let output = self.substitute_with(program, input.as_ref());
                     fields.push("/dev/fd/63", output.origin);
                     fields.current().process = Some(Box::new(output));
                 }
@@ -90,6 +95,7 @@ impl Walk<'_> {
                 }
             }
         }
+        self.expand(fields.made);
         fields.finish()
     }
 
@@ -126,7 +132,13 @@ impl Walk<'_> {
         let place = match user {
             "" => self.variable("HOME").map_or_else(|| HOLE.to_string(), |(v, _)| v.join(" ")),
             "+" => self.cwd_text(),
-            _ if user.chars().all(|c| c.is_alphanumeric() || "-_.".contains(c)) => HOLE.to_string(),
+            // Homes stand beside one another.
+            _ if user.chars().all(|c| c.is_alphanumeric() || "-_.".contains(c)) => {
+                match self.context.home.and_then(std::path::Path::parent) {
+                    Some(homes) => homes.join(user).to_string_lossy().into_owned(),
+                    None => HOLE.to_string(),
+                }
+            }
             _ => return None,
         };
         Some(place + path)
@@ -305,6 +317,8 @@ impl Walk<'_> {
 struct Fields {
     done: Vec<Arg>,
     open: Option<Arg>,
+    /// How many bytes were made since this was last looked at.
+    made: usize,
 }
 
 impl Fields {
@@ -313,6 +327,8 @@ impl Fields {
     }
 
     fn push(&mut self, text: &str, origin: Origin) {
+        // A field costs more than its text.
+        self.made += text.len() + 16;
         let current = self.current();
         current.text.push_str(text);
         current.origin = current.origin.max(origin);

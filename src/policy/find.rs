@@ -15,7 +15,13 @@ fn found(starts: &[Arg], names: &[String]) -> Vec<Arg> {
             all.push(Arg { text: format!("{root}/{BELOW}"), ..start.clone() });
         }
         for name in names {
-            all.push(Arg { text: format!("{root}/{BELOW}/{name}"), glob: true, ..start.clone() });
+            let text = match name.contains('/') {
+                // What the whole path must look like: `./build/*`.
+                true if name.starts_with(&format!("{root}/")) => name.clone(),
+                true => format!("{root}/{BELOW}"),
+                false => format!("{root}/{BELOW}/{name}"),
+            };
+            all.push(Arg { text, glob: true, ..start.clone() });
         }
     }
     all
@@ -54,15 +60,10 @@ pub(super) fn find(walk: &mut Walk<'_>, argv: &[Arg]) -> Output {
                 if let Some(name) = rest.next()
                     && !negated
                 {
-                    let last = name.text.rsplit('/').find(|part| !part.is_empty());
-                    let name = last.unwrap_or("*").to_owned();
-                    // Whatever is named so, or is below what is named so.
-                    let name = match test.text.ends_with("name") {
-                        true => name,
-                        false => name.replace('*', "?*"),
-                    };
-                    if name.chars().any(|c| !"*?.".contains(c)) {
-                        names.push(name);
+                    // A name is that of the last component, a path is the whole of it.
+                    let path = test.text.ends_with("path") || test.text == "-wholename";
+                    if path || name.text.chars().any(|c| !"*?.".contains(c)) {
+                        names.push(name.text.clone());
                     }
                 }
             }
@@ -131,7 +132,7 @@ pub(super) fn find(walk: &mut Walk<'_>, argv: &[Arg]) -> Output {
 fn report_deletes(walk: &mut Walk<'_>, argv: &[Arg], paths: &[Arg]) {
     let hits: Vec<Hit> = {
         let scene = Scene::new(walk.context, walk.state.cwd.as_deref(), None);
-        paths.iter().filter_map(|path| scene.deletes(path)).collect()
+        paths.iter().map(|path| scene.deletes(path)).collect()
     };
     for hit in hits {
         walk.report(argv, hit);
@@ -154,8 +155,10 @@ pub(super) fn fd(walk: &mut Walk<'_>, argv: &[Arg]) -> Output {
     };
     let names: Vec<String> = search
         .first()
-        .map(|pattern| format!("?*{}*", pattern.text.trim_matches(['^', '$', '.', '*'])))
-        .filter(|pattern| pattern.len() > 3)
+        .map(|pattern| {
+            format!("{BELOW}{}{BELOW}", pattern.text.trim_matches(['^', '$', '\\', '*']))
+        })
+        .filter(|pattern| pattern.chars().count() > 3)
         .into_iter()
         .collect();
     let paths = found(&starts, &names);

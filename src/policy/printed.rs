@@ -1,7 +1,7 @@
 //! What programs print, as far as it is of use to know it: it may be run, or deleted.
 
-use super::code;
-use super::value::{Arg, BELOW, HOLE, Origin, Output, is_known};
+use super::decode;
+use super::value::{Arg, BELOW, FRESH, HOLE, Origin, Output, is_known};
 use super::walk::Walk;
 
 impl Walk<'_> {
@@ -10,13 +10,27 @@ impl Walk<'_> {
         let operands: Vec<&Arg> = args.iter().filter(|arg| !arg.text.starts_with('-')).collect();
         let has = |flags: &[&str]| args.iter().any(|arg| flags.contains(&arg.text.as_str()));
         match name {
+            // Downloads, and what is written in passing, may be run from where they are.
+            "curl" | "wget" => {
+                let flags = ["-o", "--output", "-O", "--output-document"];
+                if let Some(file) = super::wrappers::value_of(args, &flags).cloned() {
+                    self.wrote(&file, &Output::of(Origin::Network), false);
+                }
+                Output::of(Origin::Network)
+            }
+            "tee" if stdin.is_some() => {
+                let input = stdin.cloned().unwrap_or_default();
+                for file in operands {
+                    self.wrote(file, &input, false);
+                }
+                input
+            }
             "cat" | "tee" | "head" | "tail" | "sort" | "uniq" | "tac" | "grep" | "egrep"
             | "sed" | "awk" | "tr" | "cut" | "rev" | "fmt" | "strings" | "nl" | "iconv" | "jq"
             | "envsubst" | "column" | "fold" | "xz" | "pv" | "sponge" => match stdin {
                 Some(input) if name == "cat" && operands.iter().all(|arg| arg.text == "-") => {
                     input.clone()
                 }
-                Some(input) if name == "tee" => input.clone(),
                 Some(input) if name == "rev" && is_known(&input.text) => {
                     let reversed = |line: &str| line.chars().rev().collect::<String>();
                     let text = input.text.lines().map(reversed).collect::<Vec<_>>().join("\n");
@@ -44,8 +58,8 @@ impl Walk<'_> {
             {
                 let plain = stdin.map(|input| input.text.trim()).unwrap_or_default();
                 let text = match name {
-                    "base64" if is_known(plain) => code::base64(plain),
-                    "xxd" if is_known(plain) => code::hex(plain),
+                    "base64" if is_known(plain) => decode::base64(plain),
+                    "xxd" if is_known(plain) => decode::hex(plain),
                     _ => None,
                 };
                 let origin = stdin.map(|input| input.origin).unwrap_or_default();
@@ -54,10 +68,8 @@ impl Walk<'_> {
                     origin: origin.max(Origin::Decoded),
                 }
             }
-            "curl" | "wget" | "http" | "https" | "xh" | "aria2c" | "fetch" | "lynx" | "nc"
-            | "ncat" | "socat" | "telnet" | "ftp" | "dig" | "nslookup" => {
-                Output::of(Origin::Network)
-            }
+            "http" | "https" | "xh" | "aria2c" | "fetch" | "lynx" | "nc" | "ncat" | "socat"
+            | "telnet" | "ftp" | "dig" | "nslookup" => Output::of(Origin::Network),
             "which" | "type" | "whence" => Output {
                 text: operands.first().map_or_else(String::new, |arg| arg.text.clone()),
                 origin: Origin::Written,
@@ -87,7 +99,7 @@ impl Walk<'_> {
             "git" if has(&["rev-parse", "branch", "describe"]) => Output::name(),
             "date" | "whoami" | "id" | "hostname" | "uname" | "nproc" | "wc" | "seq"
             | "uuidgen" | "arch" | "expr" | "logname" | "getconf" => Output::name(),
-            "mktemp" => Output::known(format!("/tmp/tmp.{BELOW}")),
+            "mktemp" => Output::known(FRESH),
             "ls" => Output { text: BELOW.to_string(), origin: Origin::Computed },
             "mkdir" | "touch" | "cp" | "mv" | "rm" | "chmod" | "ln" | "sleep" | "kill" => {
                 Output::default()

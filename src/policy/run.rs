@@ -27,6 +27,9 @@ pub(super) fn program_name(text: &str) -> String {
 impl Walk<'_> {
     /// Judges a command, and says what it prints as far as that can be known.
     pub(super) fn run(&mut self, argv: &[Arg], stdin: Option<&Output>) -> Output {
+        if !self.step() {
+            return Output::unknown();
+        }
         self.deeper(|walk| walk.run_here(argv, stdin))
     }
 
@@ -55,6 +58,11 @@ impl Walk<'_> {
         let hits = rules::look(&invocation);
         for hit in hits {
             self.report(argv, hit);
+        }
+        if first.text.contains('/')
+            && let Some(output) = self.written(first)
+        {
+            return self.copied(|walk| walk.run_text(argv, &output.text, output.origin));
         }
         if let Some(output) = self.builtin(&name, argv, stdin) {
             return output;
@@ -183,8 +191,14 @@ impl Walk<'_> {
             }
             "popd" => self.state.cwd = None,
             "export" | "declare" | "local" | "readonly" | "typeset" => {
+                // `-n` makes a name for another variable.
+                let reference = args.iter().any(|arg| arg.text == "-n");
                 for arg in operands() {
                     if let Some((name, value)) = arg.text.split_once('=') {
+                        if reference {
+                            self.set_unknown(name, Origin::Written);
+                            continue;
+                        }
                         let value = Arg { text: value.to_owned(), ..arg.clone() };
                         if let Some(hit) = rules::environment(name, Some(&value)) {
                             self.report(argv, hit);
@@ -195,6 +209,7 @@ impl Walk<'_> {
             }
             "unset" => {
                 for arg in operands() {
+                    self.unset(argv, &arg.text);
                     self.state.variables.insert(arg.text.clone(), Value::Unset);
                 }
             }
@@ -254,9 +269,16 @@ impl Walk<'_> {
                     let input = input.clone();
                     return Some(self.run_text(argv, &input.text, input.origin));
                 }
+                if let Some(output) = file.and_then(|file| self.written(file)) {
+                    return Some(self.run_text(argv, &output.text, output.origin));
+                }
                 return Some(Output::unknown());
             }
             "trap" => {
+                let args = match args {
+                    [first, rest @ ..] if first.text == "--" => rest,
+                    _ => args,
+                };
                 if let [action, _, ..] = args
                     && action.text != "-"
                     && !action.text.is_empty()
@@ -273,6 +295,15 @@ impl Walk<'_> {
             _ => return None,
         }
         Some(Output::default())
+    }
+
+    /// Some variables are not to be taken away either.
+    pub(super) fn unset(&mut self, argv: &[Arg], name: &str) {
+        if name.starts_with("RALPH_")
+            && let Some(hit) = rules::environment(name, None)
+        {
+            self.report(argv, hit);
+        }
     }
 
     fn printf(&mut self, args: &[Arg]) -> Output {

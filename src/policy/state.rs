@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use super::shell::{Command, Program};
-use super::value::Origin;
+use super::value::{Origin, Output};
 
 /// How many values of a variable are kept apart.
 const MAX_ALTERNATIVES: usize = 8;
@@ -63,6 +63,8 @@ pub(super) struct State {
     pub(super) aliases: Rc<HashMap<String, String>>,
     /// `None` if it is not known any more.
     pub(super) cwd: Option<PathBuf>,
+    /// What was written to files by the same command line, and may be run from there.
+    pub(super) files: Rc<HashMap<PathBuf, Output>>,
     pub(super) positional: Rc<[String]>,
     pub(super) zero: String,
 }
@@ -74,6 +76,7 @@ impl State {
             several: false,
             functions: Rc::default(),
             aliases: Rc::default(),
+            files: Rc::default(),
             cwd: Some(cwd),
             positional: Rc::from(Vec::new()),
             zero: "bash".to_owned(),
@@ -105,6 +108,12 @@ impl State {
             let ours = Rc::make_mut(&mut self.aliases);
             for (name, alias) in other.aliases.iter() {
                 ours.insert(name.clone(), alias.clone());
+            }
+        }
+        if !Rc::ptr_eq(&self.files, &other.files) {
+            let ours = Rc::make_mut(&mut self.files);
+            for (path, output) in other.files.iter() {
+                ours.insert(path.clone(), output.clone());
             }
         }
         if self.cwd != other.cwd {

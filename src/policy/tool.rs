@@ -9,7 +9,7 @@ pub enum ToolCall<'a> {
     Shell(&'a str),
     /// Writes, moves or deletes a file.
     Write(&'a str),
-    /// Reads a file, or searches below a directory.
+    /// Reads a file, or searches below a directory. A star stands for anything.
     Read(&'a str),
     /// It cannot be told, for this reason: which is no reason to let it through.
     Unclear(&'static str),
@@ -20,7 +20,7 @@ const READERS: &[&str] = &["Read", "Grep", "Glob", "LS", "NotebookRead", "LSP"];
 
 /// Tools that must name a path, or a command: without, the call is not understood.
 const WRITERS: &[&str] = &["Write", "Edit", "MultiEdit", "NotebookEdit"];
-const SHELLS: &[&str] = &["Bash", "Monitor"];
+const SHELLS: &[&str] = &["Bash"];
 
 /// Inputs that hold a path, in any tool.
 const PATHS: &[&str] =
@@ -49,6 +49,10 @@ pub fn calls_of<'a>(name: &str, input: &'a Value) -> Vec<ToolCall<'a>> {
     let reads = READERS.contains(&name) || is_looking(name);
     for path in PATHS.iter().filter_map(|key| input.get(key)).filter_map(Value::as_str) {
         calls.push(if reads { ToolCall::Read(path) } else { ToolCall::Write(path) });
+    }
+    // A search may also be pointed at files by their names.
+    if let (true, Some(Value::String(pattern))) = (reads, input.get("glob")) {
+        calls.push(ToolCall::Read(pattern));
     }
     for path in input.get("paths").and_then(Value::as_array).into_iter().flatten() {
         if let Some(path) = path.as_str() {
@@ -88,6 +92,7 @@ mod tests {
             ("Read", json!({"file_path": "/a"}), &[Read("/a")]),
             ("Grep", json!({"pattern": "x", "path": "/a"}), &[Read("/a")]),
             ("Grep", json!({"pattern": "x"}), &[]),
+            ("Grep", json!({"pattern": "x", "glob": ".env*"}), &[Read(".env*")]),
             ("Glob", json!({"pattern": "*"}), &[]),
             ("WebFetch", json!({"url": "https://example.org", "prompt": "?"}), &[]),
             ("Skill", json!({"command": "sudo"}), &[]),

@@ -7,6 +7,9 @@ pub(super) const HOLE: char = '\u{f8ff}';
 /// empty, begins with no slash and has no `..` in it.
 pub(super) const BELOW: char = '\u{f8fe}';
 
+/// What `mktemp` prints: the last character is [`BELOW`].
+pub(super) const FRESH: &str = "/tmp/tmp.\u{f8fe}";
+
 /// Where a text came from. The later, the worse it is to run it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Origin {
@@ -39,6 +42,15 @@ impl Arg {
 
     pub(super) fn is_known(&self) -> bool {
         is_known(&self.text)
+    }
+
+    /// One of the names that a pattern stands for.
+    pub(super) fn matched(&self) -> Arg {
+        if !self.glob {
+            return self.clone();
+        }
+        let text = self.text.replace(['*', '?', '['], &BELOW.to_string());
+        Arg { text, glob: false, ..self.clone() }
     }
 
     pub(super) fn is_hole(&self) -> bool {

@@ -3,20 +3,23 @@
 //! Nothing runs, so what commands print and which branch is taken is only known in part. Both
 //! branches of a condition are walked, a loop over known words is walked once for each, any other loop twice.
 
+use std::collections::HashMap;
 use std::rc::Rc;
 
-use super::bombs::{is_bomb, is_endless};
-use super::message::{excerpt, subject, visible};
-use super::rules::{Hit, Scene};
-use super::shell::{
-    Assigned, Assignment, Command, Item, Link, Program, Redirect, RedirectOp, Simple, Word, parse,
-};
+use super::bombs::{is_bomb, is_endless, prints_for_ever};
+use super::message::{excerpt, subject};
+use super::rules::Hit;
+use super::shell::{Assigned, Assignment, Command, Item, Link, Program, RedirectOp, Simple, parse};
 use super::state::{Function, State, Value};
 use super::value::{Arg, HOLE, MAX_TEXT, Origin, Output};
 use super::{Context, Family, Finding, Tier, Verdict};
 
-/// How many commands are looked at before a command line counts as too complicated.
-const FUEL: usize = 5_000;
+/// How many steps are taken before a command line counts as too complicated: one for each command,
+/// one for each program.
+const FUEL: usize = 10_000;
+
+/// How many bytes expansion may make, in all.
+const MAX_EXPANDED: usize = 4 << 20;
 
 /// How deep commands may run one another: `sh -c`, `eval`, functions, wrappers.
 const MAX_DEPTH: usize = 30;
@@ -27,14 +30,27 @@ const MAX_COMBINATIONS: usize = 64;
 /// How many variables are kept.
 const MAX_VARIABLES: usize = 500;
 
+/// What harms beyond the container that it runs in.
+const REACHES_OUT: &[Family] = &[
+    Family::Databases,
+    Family::Cloud,
+    Family::Publishing,
+    Family::Exfiltration,
+    Family::Remote,
+    Family::Resources,
+];
+
 pub(super) struct Walk<'c> {
     pub(super) context: &'c Context<'c>,
     pub(super) state: State,
     pub(super) verdict: Verdict,
     /// What the here-documents belong to.
-    program: Rc<Program>,
+    pub(super) program: Rc<Program>,
     fuel: usize,
+    expanded: usize,
     depth: usize,
+    /// In a container, whose files are not those of this machine.
+    pub(super) contained: bool,
     /// Which of its values each variable has in this try: its name, the number, how many.
     choices: Vec<(String, usize, usize)>,
 }
@@ -47,7 +63,9 @@ pub(super) fn judge(context: &Context<'_>, command: &str) -> Verdict {
         verdict: Verdict::Allow,
         program: Rc::default(),
         fuel: FUEL,
+        expanded: 0,
         depth: 0,
+        contained: false,
         choices: Vec::new(),
     };
     walk.script(command);
@@ -57,7 +75,8 @@ pub(super) fn judge(context: &Context<'_>, command: &str) -> Verdict {
 impl Walk<'_> {
     /// Notes what a rule found, unless the project allows the command.
     pub(super) fn report(&mut self, argv: &[Arg], hit: Hit) {
-        if self.context.allow.covers(argv) {
+        if self.context.allow.covers(argv) || (self.contained && !REACHES_OUT.contains(&hit.family))
+        {
             return;
         }
         self.note(subject(argv), hit);
@@ -77,7 +96,25 @@ impl Walk<'_> {
         self.verdict = std::mem::replace(&mut self.verdict, Verdict::Allow).or_worse(verdict);
     }
 
-    fn too_complicated(&mut self) {
+    /// Takes a step, if there is one left.
+    pub(super) fn step(&mut self) -> bool {
+        if self.fuel == 1 {
+            self.too_complicated();
+        }
+        self.fuel = self.fuel.saturating_sub(1);
+        self.fuel > 0
+    }
+
+    /// Counts what expansion made; whether there may be more.
+    pub(super) fn expand(&mut self, bytes: usize) -> bool {
+        self.expanded = self.expanded.saturating_add(bytes);
+        if self.expanded > MAX_EXPANDED && self.fuel > 0 {
+            self.too_complicated();
+        }
+        self.fuel > 0
+    }
+
+    pub(super) fn too_complicated(&mut self) {
         self.fuel = 0;
         self.note(
             "the command".to_owned(),
@@ -102,12 +139,12 @@ impl Walk<'_> {
                 ),
             );
         }
-        self.deeper(|walk| walk.run_program(&program))
+        self.deeper(|walk| walk.run_program(&program, None))
     }
 
-    fn run_program(&mut self, program: &Rc<Program>) -> Output {
+    fn run_program(&mut self, program: &Rc<Program>, stdin: Option<&Output>) -> Output {
         let outer = std::mem::replace(&mut self.program, Rc::clone(program));
-        let output = self.list(&program.list, None);
+        let output = self.list(&program.list, stdin);
         self.program = outer;
         output
     }
@@ -121,8 +158,16 @@ impl Walk<'_> {
 
     /// `$(…)`: in a copy of the shell.
     pub(super) fn substitute(&mut self, program: &Rc<Program>) -> Output {
+        self.substitute_with(program, None)
+    }
+
+    pub(super) fn substitute_with(
+        &mut self,
+        program: &Rc<Program>,
+        stdin: Option<&Output>,
+    ) -> Output {
         let program = Rc::clone(program);
-        self.copied(|walk| walk.deeper(|walk| walk.run_program(&program)))
+        self.copied(|walk| walk.deeper(|walk| walk.run_program(&program, stdin)))
     }
 
     /// Does something in a copy of the shell, whose changes are lost.
@@ -130,7 +175,9 @@ impl Walk<'_> {
         let state = self.state.clone();
         let choices = std::mem::take(&mut self.choices);
         let result = work(self);
-        self.state = state;
+        // Files stay.
+        let files = Rc::clone(&self.state.files);
+        self.state = State { files, ..state };
         self.choices = choices;
         result
     }
@@ -249,7 +296,7 @@ impl Walk<'_> {
                 let without = self.state.clone();
                 let mut output = Output::default();
                 for value in &values {
-                    self.assign(variable, value.clone());
+                    self.assign(variable, value.matched());
                     output.push(&self.list(body, input));
                 }
                 let cwd = without.cwd.clone();
@@ -259,8 +306,11 @@ impl Walk<'_> {
                 }
                 output
             }
-            Command::Case { subject, arms, redirects } => {
+            Command::Case { subject, patterns, arms, redirects } => {
                 self.text(subject);
+                for pattern in patterns {
+                    self.text(pattern);
+                }
                 let input = self.redirects(redirects, &[]);
                 let input = input.as_ref().or(stdin);
                 let start = self.state.clone();
@@ -350,13 +400,14 @@ impl Walk<'_> {
     }
 
     fn simple_once(&mut self, simple: &Simple, stdin: Option<&Output>) -> Output {
-        self.fuel = self.fuel.saturating_sub(1);
-        if self.fuel == 0 {
-            self.too_complicated();
+        if !self.step() {
             return Output::unknown();
         }
         let argv = self.arguments(&simple.words);
-        let saved = self.state.variables.clone();
+        let saved = match simple.assignments.is_empty() {
+            true => HashMap::new(),
+            false => self.state.variables.clone(),
+        };
         for assignment in &simple.assignments {
             self.assignment(assignment, &argv);
         }
@@ -372,6 +423,22 @@ impl Walk<'_> {
             matches!(arg.text.as_str(), "export" | "declare" | "local" | "readonly" | "typeset")
         });
         let output = self.run(&argv, input);
+        for redirect in &simple.redirects {
+            if matches!(redirect.op, RedirectOp::Write | RedirectOp::Append) {
+                let target = self.text(&redirect.target);
+                self.wrote(&target, &output, redirect.op == RedirectOp::Append);
+                if prints_for_ever(&argv) && !target.text.starts_with("/dev/") {
+                    self.report(
+                        &argv,
+                        Hit::deny(
+                            Family::Resources,
+                            "it writes without end until the disk is full",
+                            "let `head -c` end it",
+                        ),
+                    );
+                }
+            }
+        }
         if !declares && !simple.assignments.is_empty() {
             for assignment in &simple.assignments {
                 match saved.get(&assignment.name) {
@@ -455,51 +522,5 @@ impl Walk<'_> {
         } else {
             self.too_complicated();
         }
-    }
-
-    /// Judges where redirections lead, and says what is read by them.
-    fn redirects(&mut self, redirects: &[Redirect], argv: &[Arg]) -> Option<Output> {
-        let mut stdin = None;
-        for redirect in redirects {
-            if let Some(number) = redirect.heredoc {
-                let program = Rc::clone(&self.program);
-                let text = program.heredocs.get(number).map(|word| self.text_of(word));
-                stdin = Some(Output::known(text.unwrap_or_default()));
-                continue;
-            }
-            let target = self.text(&redirect.target);
-            let mut hits = Vec::new();
-            let scene = Scene::new(self.context, self.state.cwd.as_deref(), None);
-            match redirect.op {
-                RedirectOp::HereString => {
-                    stdin = Some(Output { text: target.text + "\n", origin: target.origin });
-                    continue;
-                }
-                RedirectOp::Read => {
-                    hits.extend(scene.reads(&target));
-                    let inner = target.process.clone();
-                    stdin = Some(inner.map_or_else(Output::file, |output| *output));
-                }
-                RedirectOp::Duplicate => {
-                    // `>&2` and `>&-` are no files.
-                    if !target.text.bytes().all(|b| b.is_ascii_digit() || b == b'-') {
-                        hits.extend(scene.writes(&target));
-                    }
-                }
-                RedirectOp::ReadWrite | RedirectOp::Write | RedirectOp::Append => {
-                    hits.extend(scene.writes(&target));
-                }
-                RedirectOp::HereDocument => {}
-            }
-            for hit in hits {
-                let subject = format!("{} > {}", subject(argv), visible(&target.text));
-                self.note(subject.trim_start().to_owned(), hit);
-            }
-        }
-        stdin
-    }
-
-    fn text_of(&mut self, word: &Word) -> String {
-        self.text(word).text
     }
 }

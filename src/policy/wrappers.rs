@@ -4,7 +4,7 @@ use super::Family;
 use super::code;
 use super::find;
 use super::rules::{Hit, valued_options};
-use super::value::{Arg, HOLE, Origin, Output};
+use super::value::{Arg, Origin, Output, is_known};
 use super::walk::Walk;
 use std::path::PathBuf;
 
@@ -202,11 +202,39 @@ impl Walk<'_> {
                 self.git(argv, stdin);
                 None
             }
+            "docker" | "podman" | "nerdctl" | "kubectl" | "oc" | "docker-compose" => {
+                self.container(name, args, stdin);
+                None
+            }
             _ => {
                 code::look(self, name, argv, stdin);
                 None
             }
         }
+    }
+
+    /// `docker exec NAME COMMAND`, `kubectl exec NAME -- COMMAND`: what runs there may still reach out.
+    fn container(&mut self, name: &str, args: &[Arg], stdin: Option<&Output>) {
+        let rest = skip_options(args, valued_options(name));
+        let Some(at) = rest.iter().position(|arg| ["exec", "run"].contains(&arg.text.as_str()))
+        else {
+            return;
+        };
+        let cluster = name == "kubectl" || name == "oc";
+        let rest = rest.get(at + 1..).unwrap_or_default();
+        let command = match rest.iter().position(|arg| arg.text == "--") {
+            Some(at) if cluster => rest.get(at + 1..).unwrap_or_default(),
+            _ => skip_options(rest, valued_options(name)).get(1..).unwrap_or_default(),
+        };
+        if command.is_empty() {
+            return;
+        }
+        let outer = std::mem::replace(&mut self.contained, !cluster);
+        self.copied(|walk| {
+            walk.state.cwd = None;
+            walk.run(command, stdin)
+        });
+        self.contained = outer;
     }
 
     /// Runs words as a shell runs their text.
@@ -266,6 +294,9 @@ impl Walk<'_> {
         if let Some(output) = file.and_then(|file| file.process.clone()) {
             return self.copied(|walk| walk.run_text(argv, &output.text, output.origin));
         }
+        if let Some(output) = file.and_then(|file| self.written(file)) {
+            return self.copied(|walk| walk.run_text(argv, &output.text, output.origin));
+        }
         match (file.map(|file| file.text.as_str()), stdin) {
             (None | Some("/dev/stdin" | "/proc/self/fd/0"), Some(input)) => {
                 let input = input.clone();
@@ -296,14 +327,24 @@ impl Walk<'_> {
                 return self.run_joined(args, &words);
             }
             if ["-u", "--unset"].contains(&text) {
+                if let Some(name) = tail.first() {
+                    self.unset(args, &name.text);
+                }
                 rest = tail.get(1..).unwrap_or_default();
-            } else if ["-C", "--chdir"].contains(&text) {
-                let place = tail.first().filter(|arg| arg.is_known()).map(|arg| arg.text.clone());
+            } else if ["-C", "--chdir"].contains(&text) || text.starts_with("--chdir=") {
+                let (place, next) = match text.split_once('=') {
+                    Some((_, place)) => (Some(place), tail),
+                    None => (
+                        tail.first().map(|arg| arg.text.as_str()),
+                        tail.get(1..).unwrap_or_default(),
+                    ),
+                };
+                let place = place.filter(|place| is_known(place));
                 self.state.cwd = match (place, &self.state.cwd) {
                     (Some(place), Some(cwd)) => Some(cwd.join(place)),
                     _ => None,
                 };
-                rest = tail.get(1..).unwrap_or_default();
+                rest = next;
             } else if text.starts_with('-') {
                 rest = tail;
             } else if let Some((name, value)) = text.split_once('=').filter(|_| is_assignment(text))
@@ -323,86 +364,6 @@ impl Walk<'_> {
         };
         self.state.cwd = outer;
         output
-    }
-
-    fn xargs(&mut self, args: &[Arg], stdin: Option<&Output>) -> Output {
-        let valued = [
-            "-I",
-            "-n",
-            "-P",
-            "-L",
-            "-d",
-            "-s",
-            "-E",
-            "-a",
-            "-J",
-            "-R",
-            "--max-args",
-            "--max-procs",
-            "--delimiter",
-            "--replace",
-            "--arg-file",
-            "--max-lines",
-        ];
-        let replace = args.iter().enumerate().find_map(|(at, arg)| {
-            let text = arg.text.as_str();
-            match text {
-                "-I" | "-J" => args.get(at + 1).map(|arg| arg.text.clone()),
-                "-i" | "--replace" => Some("{}".to_owned()),
-                _ => text.strip_prefix("-I").filter(|_| at == 0).map(str::to_owned),
-            }
-        });
-        let mut command = skip_options(args, &valued).to_vec();
-        if command.is_empty() {
-            command.push(Arg::known("echo"));
-        }
-        let items = items_of(stdin);
-        match replace.filter(|replace| !replace.is_empty()) {
-            Some(replace) => {
-                let all: Vec<Arg> = match items.len() {
-                    0..=20 => items,
-                    _ => vec![Arg { text: HOLE.to_string(), ..Arg::default() }],
-                };
-                for item in all {
-                    let command: Vec<Arg> = command
-                        .iter()
-                        .map(|arg| Arg {
-                            text: arg.text.replace(&replace, &item.text),
-                            ..arg.clone()
-                        })
-                        .collect();
-                    self.run(&command, None);
-                }
-            }
-            None => {
-                command.extend(items);
-                self.run(&command, None);
-            }
-        }
-        Output::unknown()
-    }
-
-    fn parallel(&mut self, argv: &[Arg], stdin: Option<&Output>) -> Output {
-        let valued = ["-j", "--jobs", "-I", "-n", "-N", "--timeout", "--delay", "-S", "--retries"];
-        let rest = skip_options(argv.get(1..).unwrap_or_default(), &valued);
-        let end = rest.iter().position(|arg| arg.text.starts_with(":::")).unwrap_or(rest.len());
-        let (command, values) = rest.split_at(end);
-        let values = match values.len() {
-            0 => items_of(stdin),
-            _ => values.get(1..).unwrap_or_default().to_vec(),
-        };
-        let template = command.iter().map(|arg| arg.text.as_str()).collect::<Vec<_>>().join(" ");
-        for value in values.iter().take(20) {
-            let text = if template.is_empty() {
-                value.text.clone()
-            } else if template.contains("{}") {
-                template.replace("{}", &value.text)
-            } else {
-                format!("{template} {}", value.text)
-            };
-            self.copied(|walk| walk.run_text(argv, &text, value.origin));
-        }
-        Output::unknown()
     }
 
     /// A terminal multiplexer runs, or types, what it is given.
@@ -489,25 +450,6 @@ impl Walk<'_> {
             ),
         );
     }
-}
-
-/// The words that xargs would add, one for each thing it reads.
-fn items_of(stdin: Option<&Output>) -> Vec<Arg> {
-    let unknown = || vec![Arg { text: HOLE.to_string(), ..Arg::default() }];
-    let Some(input) = stdin else { return unknown() };
-    if input.text.len() > 10_000 {
-        return unknown();
-    }
-    let items: Vec<Arg> = input
-        .text
-        .split_whitespace()
-        .map(|item| Arg {
-            text: item.trim_matches(['"', '\'', '\0']).to_owned(),
-            origin: input.origin,
-            ..Arg::default()
-        })
-        .collect();
-    items
 }
 
 fn is_assignment(text: &str) -> bool {

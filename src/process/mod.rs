@@ -4,6 +4,7 @@
 //! [`System::wait`] is the only thing that an idle run does: one `poll` over the children's output,
 //! the signals and the nearest deadline. Nothing here needs a thread.
 
+mod alarm;
 mod clock;
 mod input;
 mod marked;
@@ -17,8 +18,10 @@ mod system;
 mod tree;
 
 use std::ffi::{OsStr, OsString};
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 
+pub use alarm::{be_silent, speak_after};
 pub use marked::{end_marked, find_marked};
 pub use path::find_program;
 pub use quick::{Output, run_quick};
@@ -43,6 +46,18 @@ pub struct Launch<'a> {
     pub keep_background: bool,
     /// If ralph dies, it is asked to leave rather than killed: git then removes its lock files.
     pub spare: bool,
+}
+
+/// What a program needs that stands around another one, as a sandbox does. Only on Linux is any of it
+/// heeded.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Extras<'a> {
+    /// Descriptors that it inherits, under the same numbers.
+    pub inherit: &'a [BorrowedFd<'a>],
+    /// It begins with TERM ignored: what it stands around is asked to leave, and it leaves after that.
+    pub ignore_term: bool,
+    /// Its standard input is what it is fed, in place of the launch's; see [`System::start_fed`].
+    pub fed: bool,
 }
 
 /// A child that [`System`] started, for as long as it has not been reported as ended.
@@ -81,5 +96,7 @@ pub enum Occurrence {
     Signal(Signal),
     /// Somebody knocked: see [`System::listen_at`].
     Woken,
+    /// Somebody in this process has rung; see [`System::ring_for`].
+    Called,
     Deadline,
 }

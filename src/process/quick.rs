@@ -68,6 +68,7 @@ impl System {
                 Occurrence::Output(_, Stream::Stdout) => stdout.extend_from_slice(&buf),
                 Occurrence::Output(_, Stream::Stderr) => stderr.extend_from_slice(&buf),
                 Occurrence::Ended(_, ended) => break ended,
+                Occurrence::Called => {}
                 Occurrence::Signal(signal) => {
                     signals.push(signal);
                     if signal != Signal::Resize {

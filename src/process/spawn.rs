@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::process::Pid;
 
-use super::Launch;
+use super::{Extras, Launch};
 
 /// How much a child may print before it has to wait for us. The kernel lets a user have 64 MiB of
 /// pipe buffers in all; beyond that every new pipe of that user shrinks to two pages. At this size
@@ -26,10 +26,10 @@ pub(super) struct Spawned {
 }
 
 /// Starts `launch` in a session of its own, so that neither the terminal's Ctrl+C reaches it nor
-/// can it ask questions on `/dev/tty`. With `fed` its standard input is a pipe, in place of the
+/// can it ask questions on `/dev/tty`. If it is fed, its standard input is a pipe, in place of the
 /// launch's.
-pub(super) fn spawn(launch: &Launch<'_>, fed: bool) -> io::Result<Spawned> {
-    let (stdin, stdin_writer) = if fed {
+pub(super) fn spawn(launch: &Launch<'_>, extras: &Extras<'_>) -> io::Result<Spawned> {
+    let (stdin, stdin_writer) = if extras.fed {
         let (reader, writer) = io::pipe()?;
         set_nonblocking(writer.as_fd())?;
         (reader.into(), Some(writer))
@@ -48,7 +48,7 @@ pub(super) fn spawn(launch: &Launch<'_>, fed: bool) -> io::Result<Spawned> {
         set_nonblocking(stderr.as_fd())?;
         (Some(stderr), writer)
     };
-    let pid = start(launch, stdin, stdout_writer.into(), stderr_writer.into())?;
+    let pid = start(launch, extras, stdin, stdout_writer.into(), stderr_writer.into())?;
     Ok(Spawned { pid, stdout, stderr, stdin: stdin_writer })
 }
 
@@ -136,8 +136,8 @@ mod linux {
 
     use rustix::process::{Pid, WaitOptions};
 
-    use super::super::Launch;
     use super::super::path::locate;
+    use super::super::{Extras, Launch};
     use super::{directory_error, environment, program_error};
 
     /// The child's own stack until it becomes another program. It calls a dozen system calls.
@@ -145,6 +145,7 @@ mod linux {
 
     pub(super) fn start(
         launch: &Launch<'_>,
+        extras: &Extras<'_>,
         stdin: OwnedFd,
         stdout: OwnedFd,
         stderr: OwnedFd,
@@ -177,7 +178,7 @@ mod linux {
 
         let death_signal = if launch.spare { libc::SIGTERM } else { libc::SIGKILL };
         let exec = |program: &CString, args: &[CString]| {
-            vfork_exec(program, args, &env, &directory, &stdio, death_signal)
+            vfork_exec(program, args, &env, &directory, &stdio, death_signal, extras)
         };
         let result = match exec(&program, &args) {
             // A script without `#!`: the shell runs it, as it does for everyone's `execvp`.
@@ -225,6 +226,10 @@ mod linux {
         stdio: [c_int; 3],
         parent: libc::pid_t,
         death_signal: c_int,
+        /// Descriptors that are inherited.
+        inherit: *const c_int,
+        inherit_count: usize,
+        ignore_term: bool,
         failed_step: AtomicI32,
         failed_errno: AtomicI32,
     }
@@ -247,9 +252,11 @@ mod linux {
         directory: &CString,
         stdio: &[OwnedFd; 3],
         death_signal: c_int,
+        extras: &Extras<'_>,
     ) -> Result<Pid, (Step, io::Error)> {
         let args = pointers(args);
         let env = pointers(env);
+        let inherit: Vec<c_int> = extras.inherit.iter().map(AsRawFd::as_raw_fd).collect();
         let plan = Plan {
             program: program.as_ptr(),
             args: args.as_ptr(),
@@ -258,6 +265,9 @@ mod linux {
             stdio: [stdio[0].as_raw_fd(), stdio[1].as_raw_fd(), stdio[2].as_raw_fd()],
             parent: rustix::process::getpid().as_raw_pid(),
             death_signal,
+            inherit: inherit.as_ptr(),
+            inherit_count: inherit.len(),
+            ignore_term: extras.ignore_term,
             failed_step: AtomicI32::new(0),
             failed_errno: AtomicI32::new(0),
         };
@@ -333,6 +343,14 @@ mod linux {
                     libc::sigaction(signal, default.as_ptr(), ptr::null_mut());
                 }
             }
+            if plan.ignore_term {
+                libc::signal(libc::SIGTERM, libc::SIG_IGN);
+            }
+            for nth in 0..plan.inherit_count {
+                if libc::fcntl(*plan.inherit.add(nth), libc::F_SETFD, 0) < 0 {
+                    return (Step::Setup, -1);
+                }
+            }
             if libc::setsid() < 0 {
                 return (Step::Setup, -1);
             }
@@ -361,7 +379,13 @@ mod linux {
 /// Other systems: `std::process::Command`, which resets signals as above by itself, with a session
 /// set in the child. There is no parent-death signal there.
 #[cfg(not(target_os = "linux"))]
-fn start(launch: &Launch<'_>, stdin: OwnedFd, stdout: OwnedFd, stderr: OwnedFd) -> io::Result<Pid> {
+fn start(
+    launch: &Launch<'_>,
+    _extras: &Extras<'_>,
+    stdin: OwnedFd,
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+) -> io::Result<Pid> {
     use std::os::unix::process::CommandExt;
 
     let mut command = std::process::Command::new(launch.program);

@@ -13,7 +13,7 @@ use super::input::Input;
 use super::pump::Pump;
 use super::signals::{self, Signals};
 use super::tree::{self, Family, Forest, Identity, Look, Member};
-use super::{ChildId, Ended, Launch, Occurrence, Signal, clock, spawn};
+use super::{ChildId, Ended, Extras, Launch, Occurrence, Signal, clock, spawn};
 use crate::core::event::{Exit, Leftover, Stream};
 
 /// The most that one [`Occurrence::Output`] carries.
@@ -61,6 +61,9 @@ pub struct System {
     reaped_some: bool,
     /// Output was handed over although the caller's deadline had passed.
     deadline_owed: bool,
+    /// What other threads ring by writing to it.
+    bell: Option<PipeReader>,
+    rung: bool,
     /// Which stream is looked at first, so that a loud child does not silence the others.
     turn: usize,
     wakeups: u64,
@@ -155,11 +158,18 @@ impl System {
             childless: false,
             reaped_some: false,
             deadline_owed: false,
+            bell: None,
+            rung: false,
             turn: 0,
             wakeups: 0,
             door: None,
             knocked: false,
         })
+    }
+
+    /// Ends a wait with [`Occurrence::Called`] whenever something has been written to `bell`.
+    pub fn ring_for(&mut self, bell: Option<PipeReader>) {
+        self.bell = bell.filter(|bell| spawn::set_nonblocking(bell.as_fd()).is_ok());
     }
 
     /// Milliseconds on a clock that does not jump.
@@ -192,16 +202,21 @@ impl System {
     /// The error's kind is `NotFound` for a missing program or directory and `PermissionDenied`
     /// for one that may not be used; its text names which.
     pub fn start(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
-        self.start_with(launch, false)
+        self.start_with(launch, &Extras::default())
     }
 
     /// The same for a program whose standard input is what it is fed, bit by bit.
     pub fn start_fed(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
-        self.start_with(launch, true)
+        self.start_with(launch, &Extras { fed: true, ..Extras::default() })
     }
 
-    fn start_with(&mut self, launch: &Launch<'_>, fed: bool) -> io::Result<(ChildId, u32)> {
-        let spawned = spawn::spawn(launch, fed)?;
+    /// As [`System::start`], for programs that need more than most.
+    pub fn start_with(
+        &mut self,
+        launch: &Launch<'_>,
+        extras: &Extras<'_>,
+    ) -> io::Result<(ChildId, u32)> {
+        let spawned = spawn::spawn(launch, extras)?;
         let id = ChildId(self.next_id);
         self.next_id += 1;
         self.childless = false;
@@ -282,6 +297,10 @@ impl System {
                 let child = self.children.remove(index);
                 return Occurrence::Ended(child.id, child.ended());
             }
+            if std::mem::take(&mut self.rung) {
+                self.answer_bell();
+                return Occurrence::Called;
+            }
             let due = until_ms.is_some_and(|until| until <= now);
             if due && self.deadline_owed {
                 self.deadline_owed = false;
@@ -296,6 +315,18 @@ impl System {
             };
             self.deadline_owed = due;
             return Occurrence::Output(id, stream);
+        }
+    }
+
+    /// Takes what was written to the bell. One that is at its end will not ring again.
+    fn answer_bell(&mut self) {
+        let mut bytes = [0; 256];
+        while let Some(bell) = &self.bell {
+            match rustix::io::read(bell, &mut bytes) {
+                Ok(0) => self.bell = None,
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(_) => return,
+            }
         }
     }
 
@@ -547,23 +578,31 @@ impl System {
                 polled.push(PollFd::from_borrowed_fd(input.fd(), PollFlags::OUT));
             }
         }
-        let knockers = polled.len();
+        let others = polled.len();
         if let Some(door) = &self.door {
             polled.push(PollFd::from_borrowed_fd(door.as_fd(), PollFlags::IN));
+        }
+        if let Some(bell) = &self.bell {
+            polled.push(PollFd::from_borrowed_fd(bell.as_fd(), PollFlags::IN));
         }
         let result = rustix::event::poll(&mut polled, timeout.as_ref());
         self.wakeups += 1;
         self.signalled = !polled[0].revents().is_empty();
-        self.knocked = polled[knockers..].iter().any(|fd| !fd.revents().is_empty());
-        if result.is_err() || self.signalled || self.knocked {
+        if result.is_err() || self.signalled {
             return None;
+        }
+        if self.bell.is_some() {
+            self.rung = polled.pop().is_some_and(|bell| !bell.revents().is_empty());
+        }
+        if self.door.is_some() {
+            self.knocked = polled.pop().is_some_and(|door| !door.revents().is_empty());
         }
         let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
         for (source, fd) in sources.iter_mut().zip(&polled[1..readers]) {
             source.2 |= is_ready(fd);
         }
         fed.retain({
-            let mut ready = polled[readers..knockers].iter().map(is_ready);
+            let mut ready = polled[readers..others].iter().map(is_ready);
             move |_| ready.next().unwrap_or(false)
         });
         for index in fed {

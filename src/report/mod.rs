@@ -8,6 +8,7 @@
 
 pub mod human;
 pub mod json;
+pub mod morning;
 mod outbox;
 pub mod replay;
 pub mod runs;

@@ -123,7 +123,7 @@ impl Row {
 }
 
 /// An outcome as a column shows it.
-fn outcome_word(outcome: Outcome) -> &'static str {
+pub(super) fn outcome_word(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Complete => "complete",
         Outcome::CompleteScmFailed => "complete, SCM failed",

@@ -27,6 +27,7 @@ use crate::core::worker::KILLED;
 use crate::hook::STOP_CHECK;
 use crate::process::{ChildId, Ended, Launch, Occurrence, Signal};
 use crate::report::Reporter;
+use crate::sandbox::proxy::Refusal;
 
 use super::agent::{AgentTask, Files};
 use super::guardrail::{self, GuardrailTask};
@@ -34,7 +35,7 @@ use super::record::Recorder;
 use super::scm::ScmRun;
 use super::spec::{Errand, PromptSource, RunSpec};
 use super::tasks::TaskGate;
-use super::world::{Record, Request, World};
+use super::world::{Part, Record, Request, World};
 use display::Filter;
 
 /// How a run came out.
@@ -71,6 +72,7 @@ pub fn run<W: World>(
         warned_of: HashSet::new(),
         finish: None,
         notifiers: Vec::new(),
+        refused: (0, HashSet::new()),
         gate: spec.tasks.as_ref().map(|tasks| TaskGate::new(tasks, &spec.run_id)),
         filter: Filter::default(),
     };
@@ -105,6 +107,8 @@ struct Driver<'s, W> {
     finish: Option<Finish>,
     /// Commands that tell the user of something, beside the loop.
     notifiers: Vec<ChildId>,
+    /// What was refused in which iteration.
+    refused: (u32, HashSet<Refusal>),
     gate: Option<TaskGate>,
     filter: Filter,
 }
@@ -160,6 +164,7 @@ impl<W: World> Driver<'_, W> {
                 Occurrence::Ended(child, ended) => self.ended(child, ended),
                 Occurrence::Signal(signal) => self.signal(signal),
                 Occurrence::Woken => self.heed_requests(),
+                Occurrence::Called => self.tell_refusals(),
                 Occurrence::Deadline => {}
             }
             // An agent that prints without a pause must not keep time from passing.
@@ -352,6 +357,7 @@ impl<W: World> Driver<'_, W> {
             self.filter_ended(ended.exit);
             return self.commit();
         }
+        self.tell_refusals();
         self.restore();
         match std::mem::replace(&mut self.task, Task::None) {
             Task::Agent(task) if task.child == child => {
@@ -382,6 +388,28 @@ impl<W: World> Driver<'_, W> {
                 Request::End => Input::Stop { signal: KILLED, now: true },
             });
         }
+    }
+
+    /// What was asked for from inside the sandbox and refused: each once in an iteration, and no more
+    /// than a person would read.
+    fn tell_refusals(&mut self) {
+        const MOST: usize = 50;
+        self.stamp();
+        let iteration = self.machine.iteration();
+        if self.refused.0 != iteration {
+            self.refused = (iteration, HashSet::new());
+        }
+        for refusal in self.world.refusals() {
+            if self.refused.1.len() < MOST && self.refused.1.insert(refusal.clone()) {
+                self.recorder.record(&Event::NetworkRefused {
+                    host: refusal.host.as_str().into(),
+                    port: refusal.port,
+                    why: refusal.why().into(),
+                    allow: refusal.entry().into(),
+                });
+            }
+        }
+        self.commit();
     }
 
     fn signal(&mut self, signal: Signal) {
@@ -485,7 +513,7 @@ impl<W: World> Driver<'_, W> {
         if purpose == Purpose::Work {
             self.start_filter();
         }
-        let (child, pid) = self.world.start(&launch).map_err(|err| {
+        let (child, pid) = self.world.start_inside(Part::Agent, &launch).map_err(|err| {
             self.finish_filter();
             Input::AgentNotStarted {
                 message: not_started(spec, &err, invocation.prompt_via, prompt.len()),
@@ -559,7 +587,7 @@ impl<W: World> Driver<'_, W> {
         let args = [OsString::from("-c"), OsString::from(&spec.command)];
         let launch = plain_launch(&self.spec.directory, OsStr::new("sh"), &args, &env);
         let max_chars = self.spec.output_truncate_chars;
-        match self.world.start(&launch) {
+        match self.world.start_inside(Part::Check, &launch) {
             Ok((child, _)) => {
                 let started = self.world.now().mono_ms;
                 let task = GuardrailTask::new(child, index, started, log, max_chars);

@@ -25,6 +25,7 @@ impl AgentSpec {
         self.flags = flags;
         self.files.extend(files.written.into_inner().map(Arc::new));
         self.env.push((hook::ALLOW_VARIABLE.into(), Some(allow.into())));
+        self.env.push((hook::GUARDED.into(), Some("1".into())));
         self.guarded = true;
     }
 }

@@ -111,6 +111,14 @@ impl Session {
         // a disk that cannot be written, so that is not far from the truth.
         let _ = self.world.close();
     }
+
+    /// The same for a run that never began: nothing of it is kept.
+    pub fn discard(self) {
+        let dir = self.world.run_dir().clone();
+        self.close();
+        // An empty run in the list does no harm.
+        let _ = runs::remove(&dir);
+    }
 }
 
 /// Keeps runs away from a project while a command changes what they work on, until the answer is

@@ -27,7 +27,7 @@ pub struct RunSpec {
     pub prompt: PromptSource,
     /// A prompt file may be empty.
     pub empty_prompt: bool,
-    /// The prompt is a template, and these are its variables, beside those of the run itself.
+    /// What the prompt names by `$NAME`, if anything.
     pub variables: Option<Variables>,
     /// What must be there before each attempt.
     pub required: Vec<Required>,
@@ -71,30 +71,54 @@ impl RunSpec {
     }
 }
 
-/// The variables of a prompt that is a template.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Variables {
-    /// The command, as `MODE`.
-    pub mode: &'static str,
-    /// All others but those of the run itself.
-    pub given: BTreeMap<String, String>,
+/// What stands in a prompt for something else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Variables {
+    /// Those of a template: the run's own, and these. A name without a value is nothing.
+    Template {
+        /// The command, as `MODE`.
+        mode: &'static str,
+        given: BTreeMap<String, String>,
+    },
+    /// The iteration's figures, under the names that the agent has in its environment. Every other name
+    /// is only text.
+    Figures,
 }
 
 impl Variables {
     /// The template with the values in their places, and the names of those that have none.
     pub fn fill_in(&self, template: &str, iteration: u32, max: u32) -> (String, Vec<String>) {
         let (iteration, max) = (iteration.to_string(), max.to_string());
-        let own = [("MODE", self.mode), ("ITERATION", &iteration), ("MAX_ITERATIONS", &max)];
+        let (mode, given) = match self {
+            Variables::Template { mode, given } => (*mode, given),
+            Variables::Figures => {
+                let value = |name: &str| match name {
+                    "RALPH_ITERATION" => Some(iteration.as_str()),
+                    "RALPH_MAX_ITERATIONS" => Some(max.as_str()),
+                    _ => None,
+                };
+                return (template::substitute_known(template, value), Vec::new());
+            }
+        };
+        let own = [("MODE", mode), ("ITERATION", &iteration), ("MAX_ITERATIONS", &max)];
         let mut unknown: Vec<String> = Vec::new();
         let filled = template::substitute(template, |name| {
             let own = own.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
-            let value = own.or_else(|| self.given.get(name).map(String::as_str));
+            let value = own.or_else(|| given.get(name).map(String::as_str));
             if value.is_none() && !unknown.iter().any(|known| known == name) {
                 unknown.push(name.to_owned());
             }
             value
         });
         (filled, unknown)
+    }
+
+    /// The value that was given for a name.
+    pub fn given(&self, name: &str) -> Option<&str> {
+        match self {
+            Variables::Template { given, .. } => given.get(name).map(String::as_str),
+            Variables::Figures => None,
+        }
     }
 
     /// What is said of a name that has no value.
@@ -112,6 +136,8 @@ pub struct AgentSpec {
     pub flags: Vec<String>,
     pub model: Option<String>,
     pub autonomous: bool,
+    /// It is started inside a sandbox of ours.
+    pub sandboxed: bool,
     /// It asks our hook before it uses a tool: see [`AgentSpec::guard`].
     pub guarded: bool,
     /// Files that its flags name, for as long as this is there.
@@ -151,7 +177,7 @@ impl AgentSpec {
             purpose: errand.purpose,
             stream: self.stream,
             autonomous: self.autonomous,
-            sandboxed: false,
+            sandboxed: self.sandboxed,
             prompt_via: self.prompt_via,
             prompt: errand.prompt,
             prompt_file: errand.prompt_file,

@@ -3,15 +3,17 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, sync_channel};
 
 use crate::core::machine::Now;
 use crate::process::{ChildId, Launch, Occurrence, System};
+use crate::sandbox::proxy::Refusal;
+use crate::sandbox::{self, Sandbox};
 use crate::state::documents;
 use crate::state::lock::{Holder, Lock};
 use crate::state::project::Project;
-use crate::state::runs::RunFiles;
+use crate::state::runs::{RunDir, RunFiles};
 use crate::state::save::save_atomically;
 
 /// A file that a run adds to.
@@ -41,11 +43,28 @@ pub trait Control {
     fn take(&mut self) -> Vec<Request>;
 }
 
+/// What is started, as far as that decides where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    Agent,
+    /// A guardrail or an SCM task: they execute what the agent wrote.
+    Check,
+}
+
 /// Processes, files, clock and signals, as the driver sees them.
 pub trait World {
     fn now(&self) -> Now;
     /// Starts a child and tells its process id.
     fn start(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)>;
+    /// The same, inside the sandbox if there is one for this.
+    fn start_inside(&mut self, part: Part, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
+        let _ = part;
+        self.start(launch)
+    }
+    /// The hosts that were refused since this was last asked.
+    fn refusals(&mut self) -> Vec<Refusal> {
+        Vec::new()
+    }
     /// Starts a child that is fed its standard input.
     fn start_fed(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)>;
     /// Gives such a child something to read; says whether there was room for it.
@@ -91,13 +110,35 @@ pub struct RealWorld {
     lock: Lock,
     me: Holder,
     control: Option<Box<dyn Control>>,
+    cell: Option<Cell>,
+}
+
+/// The sandbox of a run.
+#[derive(Debug)]
+struct Cell {
+    sandbox: Box<dyn Sandbox>,
+    /// Guardrails and SCM tasks are inside as well.
+    checks: bool,
+    /// Who is inside.
+    child: Option<ChildId>,
+    /// What was put aside and has not been told of yet.
+    set_aside: Vec<PathBuf>,
 }
 
 impl RealWorld {
     /// `lock` is the project's, held by `me`.
     pub fn new(system: System, files: RunFiles, project: Project, lock: Lock, me: Holder) -> Self {
-        let control = None;
-        RealWorld { system, files, log: None, syncer: None, project, lock, me, control }
+        RealWorld {
+            system,
+            files,
+            log: None,
+            syncer: None,
+            project,
+            lock,
+            me,
+            cell: None,
+            control: None,
+        }
     }
 
     /// Heeds what is asked of this run by whoever knocks at the `door`.
@@ -110,13 +151,25 @@ impl RealWorld {
         Ok(())
     }
 
+    /// From now on agents are started inside of this; with `checks`, guardrails and SCM tasks too.
+    pub fn confine(&mut self, mut sandbox: Box<dyn Sandbox>, checks: bool) {
+        self.system.ring_for(sandbox.take_bell());
+        self.cell = Some(Cell { sandbox, checks, child: None, set_aside: Vec::new() });
+    }
+
+    /// Where this run is kept.
+    pub fn run_dir(&self) -> &RunDir {
+        &self.files.dir
+    }
+
     /// Ends what is still running and gives the project back.
     ///
     /// # Errors
     /// The note in the lock's file cannot be wiped.
     pub fn close(self) -> io::Result<()> {
-        let RealWorld { system, files, lock, .. } = self;
+        let RealWorld { system, files, lock, cell, .. } = self;
         drop(system);
+        drop(cell);
         // The last word of a run is worth waiting for the disk.
         let _ = files.sync();
         drop(files);
@@ -149,6 +202,22 @@ impl World for RealWorld {
         self.system.start(launch)
     }
 
+    fn start_inside(&mut self, part: Part, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
+        match &mut self.cell {
+            Some(cell) if part == Part::Agent || cell.checks => {
+                let started =
+                    sandbox::start(cell.sandbox.as_mut(), &mut self.system, launch, None)?;
+                cell.child = Some(started.0);
+                Ok(started)
+            }
+            _ => self.system.start(launch),
+        }
+    }
+
+    fn refusals(&mut self) -> Vec<Refusal> {
+        self.cell.as_mut().map(|cell| cell.sandbox.refusals()).unwrap_or_default()
+    }
+
     fn start_fed(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
         self.system.start_fed(launch)
     }
@@ -170,7 +239,14 @@ impl World for RealWorld {
     }
 
     fn wait(&mut self, until_mono_ms: Option<u64>, buf: &mut Vec<u8>) -> Occurrence {
-        self.system.wait(until_mono_ms, buf)
+        let happened = self.system.wait(until_mono_ms, buf);
+        if let (Occurrence::Ended(child, _), Some(cell)) = (&happened, &mut self.cell)
+            && cell.child == Some(*child)
+        {
+            cell.child = None;
+            cell.set_aside.extend(cell.sandbox.ended());
+        }
+        happened
     }
 
     fn exists(&mut self, path: &Path) -> bool {
@@ -178,15 +254,27 @@ impl World for RealWorld {
     }
 
     fn read(&mut self, path: &Path) -> io::Result<Vec<u8>> {
-        std::fs::read(path)
+        match &self.cell {
+            // What the agent could not read inside must not come to it by way of us.
+            Some(_) => sandbox::read_beneath(self.project.root(), path),
+            None => std::fs::read(path),
+        }
     }
 
     fn read_tasks(&mut self, path: &Path) -> io::Result<Vec<u8>> {
+        if self.cell.is_some() {
+            // The agent writes this one: it may be a link by now.
+            sandbox::read_beneath(self.project.root(), path)?;
+        }
         documents::read_tasks(path)
     }
 
     fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        in_its_directory(path, || std::fs::write(path, bytes))
+        // An agent may have left a link there, to a file that is none of its business.
+        self.remove(path)?;
+        in_its_directory(path, || {
+            OpenOptions::new().write(true).create_new(true).open(path)?.write_all(bytes)
+        })
     }
 
     fn save(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -235,6 +323,13 @@ impl World for RealWorld {
             ));
             // It holds on to the file that is gone.
             self.syncer = None;
+        }
+        for path in self.cell.iter_mut().flat_map(|cell| cell.set_aside.drain(..)) {
+            restored.push(format!(
+                "the agent made something that may not be made inside a sandbox, because it would be \
+                 executed outside; it is now {}",
+                path.display()
+            ));
         }
         // The next commit must not find run-time files that are not ignored any more.
         self.project.prepare()?;

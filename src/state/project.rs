@@ -81,6 +81,16 @@ impl Project {
         self.ralph_dir().join("lock")
     }
 
+    /// Makes everything that a run will write to, so that nobody else can put something in its place.
+    pub fn prepare_all(&self) -> io::Result<()> {
+        self.prepare()?;
+        for dir in [self.runs_dir(), self.ralph_dir().join("logs")] {
+            std::fs::create_dir_all(dir)?;
+        }
+        let mut lock = std::fs::OpenOptions::new();
+        lock.append(true).create(true).open(self.lock_path()).map(drop)
+    }
+
     /// Makes the directory if it is missing, and keeps its run-time files out of version control.
     pub fn prepare(&self) -> io::Result<()> {
         let dir = self.ralph_dir();

@@ -83,10 +83,15 @@ pub fn prune(runs_dir: &Path, keep: usize, spare: Option<&str>) -> io::Result<()
     for run in &runs[..runs.len().saturating_sub(keep)] {
         if spare != Some(run.id.as_str()) && !run.is_running() {
             // One that cannot be removed must not keep the others.
-            let _ = std::fs::remove_dir_all(&run.path).or_else(|_| std::fs::remove_file(&run.path));
+            let _ = remove(run);
         }
     }
     Ok(())
+}
+
+/// Removes a run, or the file that has its name.
+pub fn remove(run: &RunDir) -> io::Result<()> {
+    std::fs::remove_dir_all(&run.path).or_else(|_| std::fs::remove_file(&run.path))
 }
 
 /// The files that a run writes.

@@ -189,7 +189,10 @@ impl Worker {
             Err(err) => return Known::Broken(err.to_string()),
             Ok(text) => text,
         };
-        match serde_json::from_slice::<WorkerState>(&text) {
+        // An object and nothing else: serde would take a list for a struct, too.
+        let object = serde_json::from_slice::<serde_json::Map<_, _>>(&text);
+        let state = object.and_then(|object| serde_json::from_value::<WorkerState>(object.into()));
+        match state {
             Ok(mut state) => {
                 // The directory's name is what counts everywhere else.
                 state.worker_name.clone_from(&self.name);
@@ -296,7 +299,7 @@ impl Worker {
         let error =
             if failure["exit_code"] == 2 { Error::input(message) } else { Error::failed(message) };
         let hints = failure["hints"].as_array().into_iter().flatten().filter_map(|it| it.as_str());
-        Some(hints.fold(error, |error, hint| error.hint(hint)))
+        Some(hints.fold(error, Error::hint))
     }
 }
 

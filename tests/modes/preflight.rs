@@ -129,6 +129,7 @@ fn logs_that_cannot_be_written_are_found_before_the_agent_starts() {
     project.write(".ralph/logs", "a file");
     let output = project.ralph(["plan"]).run();
     output.code(2).stderr_has(".ralph/logs").stderr_has("the log of the session");
+    project.ralph(["runs"]).run().code(0).stdout_lacks("1970");
     // It gives the project back.
     std::fs::remove_file(project.path().join(".ralph/logs")).unwrap();
     project.ralph(["plan"]).run().code(0).stderr_lacks("cut off");

@@ -72,3 +72,14 @@ fn a_template_may_change_while_it_is_used() {
     project.ralph(["prompt", "p.md"]).run().code(0);
     assert!(prompts(&project)[1].starts_with("Second."), "{:?}", prompts(&project));
 }
+
+#[test]
+fn what_work_would_ask_is_printed_too() {
+    let project = crate::support::Project::new();
+    project.ralph(["new", "Thing"]).run().code(0);
+    project.ralph(["tasks", "add", "Do it", "--criterion", "It is done"]).run().code(0);
+    project.write("ralph/prompt.md", "Iteration $RALPH_ITERATION of ${RALPH_MAX_ITERATIONS}.\n");
+    let output = project.ralph(["work", "-n", "7", "--print-prompt"]).run();
+    output.code(0).stdout_is("Iteration 1 of 7.\n");
+    assert!(!project.has(".ralph/runs"));
+}

@@ -1,8 +1,9 @@
 //! `corpus.txt`, and what the allow list does.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
-use ralph::policy::{Family, ToolCall, Verdict};
+use ralph::policy::{AllowList, Context, Family, ToolCall, Verdict, judge, lexical};
 
 use crate::judge_with;
 
@@ -75,6 +76,64 @@ fn the_corpus_has_every_family_and_as_many_harmless_commands() {
     assert_eq!(denied, families);
     let all: BTreeSet<_> = cases.iter().map(|case| &case.command).collect();
     assert_eq!(all.len(), cases.len(), "a command stands there twice");
+}
+
+/// In a container the user is often root, and projects live in odd places.
+#[test]
+fn the_home_and_the_project_may_lie_below_directories_of_the_system() {
+    let (allow, _) = AllowList::parse([]);
+    for (project, home, call, verdict) in [
+        ("/root/app", "/root", ToolCall::Write("/root/app/x"), "allow"),
+        ("/root/app", "/root", ToolCall::Write("/root/notes"), "warn"),
+        ("/root/app", "/root", ToolCall::Write("/root/.bashrc"), "deny"),
+        ("/root/app", "/root", ToolCall::Read("/root/.ssh/id"), "deny"),
+        ("/root/app", "/root", ToolCall::Write("/etc/x"), "deny"),
+        ("/opt/app", "/home/u", ToolCall::Write("/opt/app/x"), "allow"),
+        ("/opt/app", "/home/u", ToolCall::Write("/opt/other/x"), "deny"),
+        ("/opt/app", "/home/u", ToolCall::Shell("rm -rf /opt/app/build"), "warn"),
+        ("/opt/app", "/home/u", ToolCall::Shell("rm -rf /opt"), "deny"),
+        ("/tmp/app", "/home/u", ToolCall::Shell("rm -rf build"), "warn"),
+        ("/tmp/app", "/home/u", ToolCall::Shell("rm -rf /tmp"), "deny"),
+        ("/home/u", "/home/u", ToolCall::Write("/home/u/x"), "allow"),
+        ("/home/u", "/home/u", ToolCall::Write("/home/u/.bashrc"), "deny"),
+        ("/home/u", "/home/u", ToolCall::Shell("rm -rf ~"), "deny"),
+    ] {
+        let context = Context {
+            project: Path::new(project),
+            cwd: Path::new(project),
+            home: Some(Path::new(home)),
+            allow: &allow,
+            resolve: &lexical,
+            variable: &|_| None,
+        };
+        let judged = judge(&context, &call);
+        assert_eq!(describe(&judged).0, verdict, "{call:?} in {project}: {judged:?}");
+    }
+}
+
+/// Where nothing can be resolved, what must be known is not.
+#[test]
+fn what_cannot_be_resolved_is_not_deleted() {
+    let (allow, _) = AllowList::parse([]);
+    let context = Context {
+        project: Path::new("/p"),
+        cwd: Path::new("/p"),
+        home: None,
+        allow: &allow,
+        resolve: &|_| None,
+        variable: &|_| None,
+    };
+    for (command, verdict) in [("rm -rf build", "deny"), ("rm -rf ~", "deny"), ("ls", "allow")] {
+        assert_eq!(describe(&judge(&context, &ToolCall::Shell(command))).0, verdict, "{command}");
+    }
+}
+
+#[test]
+fn the_documentation_names_every_family() {
+    let page = include_str!("../../docs/src/blocklist.md");
+    for family in Family::ALL {
+        assert!(page.contains(&format!("\n| {family} |")), "{family}");
+    }
 }
 
 #[test]

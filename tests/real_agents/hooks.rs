@@ -117,6 +117,7 @@ fn the_plugin_in_a_loop() {
         json!([
             {"text": "I clean up.", "sh": delete, "usage": {"in": 150_000}},
             {"text": "I write.", "write": {"path": file, "content": "work\n"}, "usage": {"in": 150_000}},
+            {"text": "I tidy up.", "sh": "rm -rf build"},
             "That is it.",
             {"text": "I commit.", "sh": "git add work.txt && git commit -qm 'Work'"},
             DONE,
@@ -129,11 +130,13 @@ fn the_plugin_in_a_loop() {
     real.run_with(&RUN, &flags).run().code(0);
     assert!(real.project.beside("treasure/gold").exists());
     let told = told(&real);
-    assert_eq!(told.len(), 5, "{told:#?}");
+    assert_eq!(told.len(), 6, "{told:#?}");
     assert!(told[1].contains("treasure"), "{}", told[1]);
     assert!(told[2].contains("WARNING: about 7"), "{}", told[2]);
-    assert!(told[3].contains("uncommitted changes: work.txt"), "{}", told[3]);
-    assert!(!told[4].contains("uncommitted") && !told[4].contains("WARNING"), "{}", told[4]);
+    // The run has this hook, and so has the plugin.
+    assert_eq!(told[3].matches("ralph noted").count(), 1, "{}", told[3]);
+    assert!(told[4].contains("uncommitted changes: work.txt"), "{}", told[4]);
+    assert!(!told[5].contains("uncommitted") && !told[5].contains("WARNING"), "{}", told[5]);
     assert_eq!(real.project.git_command(["log", "--format=%s"]), "Work\nBegin\n");
     assert_eq!(real.project.processes(), []);
 }

@@ -32,6 +32,7 @@ mod loops;
 mod modes;
 mod processes;
 mod prompts;
+mod sandbox;
 mod tasks;
 
 /// Dollars for a million tokens.

@@ -17,7 +17,8 @@ fn work(project: &Project, args: &[&str], sessions: &[Value]) -> Ralph {
         })
         .collect();
     project.agent_named("robot", &json!({"sessions": recorded}));
-    project.ralph(["work"]).args(args).args(["--", "robot"])
+    // The scripted agent's own files are outside of the project, where a sandbox would hide them.
+    project.ralph(["work", "--no-sandbox"]).args(args).args(["--", "robot"])
 }
 
 /// A project with these stories, and settings that make nobody wait.
@@ -294,6 +295,8 @@ fn without_a_prompt_of_its_own_the_usual_one_is_sent() {
     let prompt = &prompts(&project)[0];
     assert!(prompt.starts_with("# Ralph Loop: iteration 1 of 1\n"), "{prompt}");
     assert!(prompt.contains("Hard rules"));
+    let shown = project.ralph(["work", "--print-prompt", "-n", "1"]).run();
+    assert_eq!(shown.success().stdout, *prompt);
 }
 
 /// An agent that stays until it is told otherwise.
@@ -318,7 +321,7 @@ fn a_sign_tells_of_the_run_while_it_lasts() {
     // A second one is refused, and takes nothing down.
     project.wait_for_event("agent_started");
     project
-        .ralph(["work", "--", "robot"])
+        .ralph(["work", "--no-sandbox", "--", "robot"])
         .run()
         .code(2)
         .stderr_has(&format!("process {}", running.pid()));

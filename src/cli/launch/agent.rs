@@ -79,12 +79,13 @@ pub(super) fn spec(
         return Err(Error::config("a model cannot be chosen where agent.args are all arguments")
             .hint("put the model among them, or use agent.flags, which are added to ralph's own"));
     }
-    let mut spec = AgentSpec {
+    let spec = AgentSpec {
         adapter,
         program,
         flags,
         model: agent.model.clone(),
         autonomous: agent.autonomous,
+        sandboxed: false,
         guarded: false,
         files: Vec::new(),
         stream,
@@ -95,14 +96,19 @@ pub(super) fn spec(
         response_filter,
         stderr_is_said: defaults.stderr_is_said && (!is_known || agent.args.is_some()),
     };
-    // Nobody else looks at what it is about to do. All arguments being given, none is added.
+    Ok(spec)
+}
+
+/// Outside of a sandbox nobody else looks at what an agent is about to do. All arguments being given,
+/// none is added.
+pub(super) fn guard(spec: &mut AgentSpec, allow: &[String], directory: &Path) {
     if spec.autonomous
+        && !spec.sandboxed
         && spec.args.is_none()
         && let Ok(ralph) = std::env::current_exe()
     {
-        spec.guard(&ralph, &settings.hooks.allow, project.root());
+        spec.guard(&ralph, allow, directory);
     }
-    Ok(spec)
 }
 
 /// What can be said of an agent that is probably not meant as it was said.

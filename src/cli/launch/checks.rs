@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use crate::cli::LoopArgs;
-use crate::config::settings::SandboxBackend;
 use crate::config::{self, Settings};
 use crate::error::Error;
 use crate::run::spec::RunSpec;
@@ -43,14 +42,8 @@ pub(super) fn refuse_hidden_settings(project: &Project, args: &LoopArgs) -> Resu
     Ok(())
 }
 
-/// Settings that this version cannot honour are no settings to run with: a sandbox that is not there
-/// must not be believed in.
+/// Settings that this version cannot honour are no settings to run with.
 pub(super) fn refuse_what_is_missing(settings: &Settings) -> Result<(), Error> {
-    let sandbox = &settings.sandbox;
-    if sandbox.required || sandbox.backend.is_some_and(|backend| backend != SandboxBackend::None) {
-        return Err(Error::config("sandbox: this version of ralph has no sandbox")
-            .hint("set sandbox.backend to \"none\" and sandbox.required to false to run without"));
-    }
     if settings.stall.iterations > 0 {
         return Err(Error::config("stall.iterations is not available in this version")
             .hint("take it out of the settings"));

@@ -9,11 +9,12 @@ use crate::core::tasks::ledger::Progress;
 use crate::core::text;
 use crate::error::Error;
 use crate::run::spec::{Errand, RunSpec};
+use crate::sandbox::choice::Choice;
 
 use super::prompt;
 
 /// Tells what would be run.
-pub(super) fn dry_run(spec: &RunSpec, loaded: &Loaded) -> Result<u8, Error> {
+pub(super) fn dry_run(spec: &RunSpec, choice: &Choice, loaded: &Loaded) -> Result<u8, Error> {
     let agent = &spec.agent;
     let (mut prompt, source) = prompt::text(&spec.prompt)?;
     if let Some(variables) = &spec.variables {
@@ -50,6 +51,12 @@ pub(super) fn dry_run(spec: &RunSpec, loaded: &Loaded) -> Result<u8, Error> {
         ("Complete", format!("when {}", spec.describe_completion())),
         ("Limit", format!("{} iterations", spec.rules.max_iterations)),
     ];
+    let sandbox = match choice {
+        Choice::None => "none".to_owned(),
+        Choice::Found(sandbox) => format!("{}, tried out just now", sandbox.backend().name()),
+        Choice::Without(_) => "none, because none works here".to_owned(),
+    };
+    rows.push(("Sandbox", sandbox));
     if let Some(tasks) = &spec.tasks {
         let progress = Progress::of(&tasks.list);
         let next =

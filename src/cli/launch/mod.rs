@@ -7,6 +7,7 @@
 mod agent;
 mod background;
 mod checks;
+mod confine;
 mod dry_run;
 mod faces;
 pub(super) mod prompt;
@@ -16,6 +17,7 @@ mod sign;
 use serde_json::json;
 
 use crate::config::loop_file::OF_ANOTHER_AGENT;
+use crate::config::settings::SandboxBackend;
 use crate::config::{self, Flag, Loaded, Sources};
 use crate::core::completion::Rule;
 use crate::core::event::Event;
@@ -26,6 +28,7 @@ use crate::report::Pace;
 use crate::run::driver;
 use crate::run::session::{Keep, Opening, Session};
 use crate::run::spec::{PromptSource, RunSpec, Variables};
+use crate::sandbox::choice::Choice;
 use crate::state::project::Project;
 
 pub(super) use self::background::Background;
@@ -55,6 +58,8 @@ pub(super) struct Defaults {
     pub(super) stderr_is_said: bool,
     /// Something other than guardrails can veto a completion.
     pub(super) gates: bool,
+    /// What the agent is locked in.
+    pub(super) sandbox: SandboxBackend,
     /// What the agent prints goes to a log in `.ralph/logs`, too.
     pub(super) session_log: bool,
     pub(super) exit_without_prompt: u8,
@@ -79,6 +84,7 @@ impl Defaults {
         agent: None,
         stderr_is_said: false,
         gates: false,
+        sandbox: SandboxBackend::None,
         session_log: false,
         exit_without_prompt: exit::INPUT,
         empty_prompt: false,
@@ -146,7 +152,7 @@ impl Start<'_> {
     /// As above.
     pub(super) fn carry_out_as(
         &self,
-        spec: RunSpec,
+        mut spec: RunSpec,
         background: Option<Background>,
     ) -> Result<u8, Error> {
         let Start { project, args, loaded, .. } = *self;
@@ -155,13 +161,15 @@ impl Start<'_> {
             None => None,
         };
         checks::refuse_unkeepable_budgets(&spec)?;
+        let choice = confine::choose(&mut spec, project, self)?;
         if args.dry_run {
-            return dry_run::dry_run(&spec, loaded);
+            return dry_run::dry_run(&spec, &choice, loaded);
         }
         let mut preface = preface(&spec, loaded);
+        preface.extend(confine::tell(&choice, &spec, &loaded.settings));
         let warnings = unsaved.into_iter().chain(sign::keep_ignored(project, &spec));
         preface.extend(warnings.map(|message| Event::Warning { message: message.into() }));
-        self.run(spec, preface, background)
+        self.run(spec, choice, preface, background)
     }
 
     /// `--print-prompt`: tells what the agent would be asked, and needs no agent for that.
@@ -173,15 +181,20 @@ impl Start<'_> {
         source: &PromptSource,
         variables: Option<&Variables>,
     ) -> Result<u8, Error> {
-        let settings = &self.loaded.settings;
-        let max = settings.maximum_iterations.unwrap_or(self.defaults.max_iterations);
-        prompt::print(source, variables, max, settings.include_iteration_count_in_prompt)
+        let line = self.loaded.settings.include_iteration_count_in_prompt;
+        prompt::print(source, variables, self.max_iterations(), line)
+    }
+
+    /// The limit of iterations.
+    pub(super) fn max_iterations(&self) -> u32 {
+        self.loaded.settings.maximum_iterations.unwrap_or(self.defaults.max_iterations)
     }
 
     /// Runs what the spec says, in a project of its own while it lasts.
     fn run(
         &self,
         mut spec: RunSpec,
+        choice: Choice,
         preface: Vec<Event<'static>>,
         background: Option<Background>,
     ) -> Result<u8, Error> {
@@ -195,6 +208,9 @@ impl Start<'_> {
         let shared = background.is_some();
         let opening = Opening { command: spec.command, keep, shared, resume };
         let mut session = Session::open(project, opening)?;
+        if let Choice::Found(sandbox) = choice {
+            session.world.confine(sandbox, settings.sandbox.guardrails);
+        }
         let style = style(args, settings);
         let mut reporters = match background {
             None => vec![reporter(args.output, style, Pace::OfRun)],
@@ -214,7 +230,7 @@ impl Start<'_> {
                     events.push(note);
                 }
                 Err(err) => {
-                    session.close();
+                    session.discard();
                     return Err(err);
                 }
             }
@@ -243,6 +259,7 @@ pub(in crate::cli) fn load(
     overlay: Vec<Flag>,
     extra: Vec<Flag>,
 ) -> Result<Loaded, Error> {
+    let planted = confine::sweep();
     checks::refuse_file_in_our_place(project)?;
     checks::refuse_hidden_settings(project, args)?;
     let mut flags = Vec::new();
@@ -276,14 +293,26 @@ pub(in crate::cli) fn load(
     } else if args.stream_agent_output {
         flag("streamAgentOutput", json!(true), "--stream-agent-output");
     }
+    if args.no_sandbox {
+        flag("sandbox.backend", json!("none"), "--no-sandbox");
+        flag("sandbox.required", json!(false), "--no-sandbox");
+    } else if let Some(backend) = &args.sandbox {
+        // Without a name it is any, but one there has to be.
+        let any = backend.is_empty();
+        flag("sandbox.backend", json!(if any { "auto" } else { backend }), "--sandbox");
+        if any {
+            flag("sandbox.required", json!(true), "--sandbox");
+        }
+    }
     flags.extend(extra);
-    let loaded = config::load(&Sources {
+    let mut loaded = config::load(&Sources {
         project_dir: project.root().to_owned(),
         settings_path: args.settings.clone(),
         env: std::env::vars_os().collect(),
         flags,
         overlay,
     })?;
+    loaded.warnings.extend(planted);
     checks::refuse_what_is_missing(&loaded.settings)?;
     Ok(loaded)
 }
@@ -318,6 +347,7 @@ fn preface(spec: &RunSpec, loaded: &Loaded) -> Vec<Event<'static>> {
     }));
     let adapter = spec.agent.adapter;
     if spec.agent.autonomous
+        && !spec.agent.sandboxed
         && spec.agent.args.is_none()
         && adapter.name() != "text"
         && !adapter.confines_itself()

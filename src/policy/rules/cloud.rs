@@ -36,8 +36,8 @@ pub(super) const RULES: &[Rule] = &[
         .unless(&["--dry-run"])
         .because("it removes what runs in a cluster", PLAN),
     deny(Cloud, &["kubectl", "oc", "k"])
-        .sub(&["scale", "apply", "rollout"])
-        .with(&["--replicas=0", "--prune", "--force"])
+        .sub(&["apply", "rollout"])
+        .with(&["--prune", "--force"])
         .because("it stops or replaces what runs in a cluster", PLAN),
     deny(Cloud, &["helm", "helmfile", "argocd", "flux", "istioctl"])
         .sub(&["uninstall", "delete", "del", "destroy", "rollback", "app delete", "purge"])
@@ -158,10 +158,38 @@ pub(super) const RULES: &[Rule] = &[
             "ssh-key delete",
         ])
         .because("it deletes what others may rely on", PLAN),
-    deny(Cloud, &["gh"])
-        .sub(&["api"])
-        .with(&["--method=DELETE"])
-        .because("it deletes what others may rely on", PLAN),
+    warn(Cloud, &["aws"]).sub(&["s3 rm"]).because("it deletes what is in a store", PLAN),
+    warn(
+        Cloud,
+        &[
+            "fly",
+            "flyctl",
+            "vercel",
+            "netlify",
+            "railway",
+            "wrangler",
+            "firebase",
+            "gcloud",
+            "sls",
+            "serverless",
+            "sam",
+            "heroku",
+            "surge",
+        ],
+    )
+    .sub(&[
+        "deploy",
+        "app deploy",
+        "up",
+        "run deploy",
+        "functions deploy",
+        "container:release",
+        "publish",
+    ])
+    .because("it changes what runs in the cloud", PLAN),
+    warn(Cloud, &["vercel", "netlify"])
+        .with(&["--prod", "--production"])
+        .because("it changes what runs in the cloud", PLAN),
     deny(
         Cloud,
         &[
@@ -211,12 +239,14 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
-    let method = match command.name {
-        "gh" => command.values(&["-X", "--method"]),
-        _ => return,
+    let sub = |word: &str| command.operands().first().is_some_and(|sub| sub.text == word);
+    let value = |flags: &[&str], word: &str| {
+        command.values(flags).iter().any(|value| value.text.eq_ignore_ascii_case(word))
     };
-    let api = command.operands().first().is_some_and(|sub| sub.text == "api");
-    if api && method.iter().any(|method| method.text.eq_ignore_ascii_case("delete")) {
+    if command.is(&["gh", "glab"]) && sub("api") && value(&["-X", "--method"], "delete") {
         hits.push(Hit::deny(Cloud, "it deletes what others may rely on", PLAN));
+    }
+    if command.is(&["kubectl", "oc", "k"]) && sub("scale") && value(&["--replicas"], "0") {
+        hits.push(Hit::deny(Cloud, "it stops what runs in a cluster", PLAN));
     }
 }

@@ -28,9 +28,10 @@ pub(super) const RULES: &[Rule] = &[
             "eval *flushall*",
         ])
         .because("it empties the store", COPY),
+    deny(Databases, &["prisma"]).sub(&["migrate reset"]).because("it drops all data", COPY),
     deny(Databases, &["prisma"])
-        .sub(&["migrate reset", "db push"])
-        .with(&["--force", "--force-reset", "-f", "--accept-data-loss"])
+        .sub(&["db push"])
+        .with(&["--force-reset", "--accept-data-loss"])
         .because("it drops all data", COPY),
     deny(Databases, &["rails", "rake"])
         .sub(&[

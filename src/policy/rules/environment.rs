@@ -99,6 +99,9 @@ pub(in crate::policy) fn environment(name: &str, value: Option<&Arg>) -> Option<
         "HISTFILE" | "HISTSIZE" | "HISTCONTROL" => {
             hit(Tier::Warn, "it keeps the shell from keeping its history")
         }
+        "PS1" | "PS2" | "PS3" | "PS4" if value.contains("$(") || value.contains('`') => {
+            hit(Tier::Deny, "the prompt runs a command, again and again")
+        }
         "RALPH_RUN_ID" | "RALPH_HOME" | "CLAUDE_CONFIG_DIR" => {
             hit(Tier::Deny, "the variable tells the loop's own programs who they are")
         }

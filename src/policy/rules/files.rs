@@ -1,9 +1,10 @@
 //! Destructive file operations; disks and boot; resource exhaustion; and which arguments of common
 //! programs are paths that they write.
 
+use super::places::Loss;
 use super::table::{deny, warn};
 use super::{Hit, Invocation, Rule};
-use crate::policy::Family::{Disks, Files, Privilege, Resources};
+use crate::policy::Family::{Disks, Files, Obfuscation, Privilege, Resources};
 use crate::policy::value::Arg;
 
 const LEAVE: &str = "leave the disks of this machine alone; work on files in the project";
@@ -69,6 +70,9 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         }
         _ => {}
     }
+    if command.is(&["cp", "ln", "install", "mv"]) {
+        renamed(command, hits);
+    }
     for written in written(command) {
         hits.extend(command.scene.writes(&written));
     }
@@ -83,9 +87,11 @@ fn remove(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         ));
     }
     let recursive = command.has(&["-r", "-R", "--recursive"]) || command.is(&["srm", "wipe", "rd"]);
+    // `rm $flags ~`: what stands in the variable may well be -rf.
+    let perhaps = command.args.iter().any(Arg::is_hole);
     for operand in command.operands() {
-        if recursive {
-            hits.extend(command.scene.deletes(operand));
+        if recursive || (perhaps && is_grave(command.scene.loss(operand))) {
+            hits.push(command.scene.deletes(operand));
         } else if operand.text.ends_with(".lock") && operand.text.contains(".git/") {
             hits.push(Hit::warn(
                 Files,
@@ -98,6 +104,11 @@ fn remove(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
+/// What nobody means to lose.
+fn is_grave(loss: Loss) -> bool {
+    matches!(loss, Loss::Machine | Loss::Home | Loss::Project | Loss::History | Loss::Records)
+}
+
 /// What is moved away is as good as deleted where it was.
 fn moved(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     let mut operands = command.operands();
@@ -105,18 +116,33 @@ fn moved(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         operands.pop();
     }
     for operand in operands {
-        if operand.text.starts_with(crate::policy::value::HOLE) {
-            continue;
-        }
-        if let Some(hit) = command.scene.deletes(operand)
-            && hit.tier == crate::policy::Tier::Deny
-            && !hit.reason.contains("outside")
-            && !hit.reason.contains("cannot be told")
-        {
+        if is_grave(command.scene.loss(operand)) {
+            let hit = command.scene.deletes(operand);
             hits.push(Hit { reason: hit.reason.replace("deletes", "moves away").into(), ..hit });
         } else {
             hits.extend(command.scene.writes(operand));
         }
+    }
+}
+
+/// A program of the system under another name is not known by that any more.
+fn renamed(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+    let operands = command.operands();
+    let [source, target] = operands.as_slice() else { return };
+    let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+    let (from, to) = (name(&source.text), name(&target.text));
+    let of_the_system = ["/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/", "/usr/local/bin/"];
+    if of_the_system.iter().any(|place| source.text.starts_with(place))
+        && super::programs().any(|program| program == from)
+        && !to.is_empty()
+        && to != from
+        && !to.starts_with('.')
+    {
+        hits.push(Hit::deny(
+            Obfuscation,
+            "a program of the system is given another name",
+            "call it by its own name",
+        ));
     }
 }
 
@@ -125,12 +151,12 @@ fn mirrored(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         && let Some(target) = command.operands().last()
         && !target.text.contains(':')
     {
-        hits.extend(command.scene.deletes(target));
+        hits.push(command.scene.deletes(target));
     }
     if command.has(&["--remove-source-files"])
         && let Some(source) = command.operands().first()
     {
-        hits.extend(command.scene.deletes(source));
+        hits.push(command.scene.deletes(source));
     }
 }
 
@@ -162,11 +188,9 @@ fn ownership(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         }
     }
     for path in paths {
+        let loss = command.scene.loss(path);
         if command.has(&["-R", "--recursive"])
-            && let Some(hit) = command.scene.deletes(path)
-            && hit.tier == crate::policy::Tier::Deny
-            && !hit.reason.contains("project itself")
-            && !hit.reason.contains("everything in the project")
+            && !matches!(loss, Loss::Inside | Loss::Project | Loss::Fresh)
         {
             hits.push(Hit::deny(
                 Files,
@@ -259,7 +283,16 @@ fn written(command: &Invocation<'_>) -> Vec<Arg> {
         }
         "tar" | "bsdtar" | "unzip" | "7z" => command.values(&["-C", "--directory", "-d"]),
         "patch" => command.values(&["-d", "--directory", "-o", "--output"]),
-        "git" => command.values(&["--output"]),
+        "git" => {
+            let mut paths = command.values(&["--output"]);
+            let operands = command.operands();
+            if let [sub, _, target, ..] = operands.as_slice()
+                && sub.text == "clone"
+            {
+                paths.push((*target).clone());
+            }
+            paths
+        }
         "osascript" | "ssh-keygen" => command.values(&["-f"]),
         _ => Vec::new(),
     }

@@ -50,7 +50,7 @@ pub(super) const RULES: &[Rule] = &[
         "files that git does not know are deleted for good",
         "look with `git clean -n` first",
     ),
-    warn(Git, &["git"]).sub(&["branch"]).with(&["-D", "--force", "-M"]).because(
+    warn(Git, &["git"]).sub(&["branch"]).with(&["-D", "-f", "--force", "-M"]).because(
         "a branch is deleted or replaced, merged or not",
         "use `git branch -d`, which looks first",
     ),
@@ -74,6 +74,14 @@ pub(super) const RULES: &[Rule] = &[
             "the project's own checks are passed over",
             "let them run, and mend what they find",
         ),
+    warn(Git, &["git"]).sub(&["commit"]).with(&["-n"]).because(
+        "the project's own checks are passed over",
+        "let them run, and mend what they find",
+    ),
+    deny(Git, &["git"])
+        .sub(&["read-tree", "checkout-index"])
+        .with(&["--reset", "-f", "--force"])
+        .because("uncommitted work is lost for good", COMMIT),
     deny(Environment, &["git"])
         .sub(&["config"])
         .with(&["--global", "--system"])
@@ -112,7 +120,16 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         return;
     }
     for setting in command.values(&["-c", "--config-env"]) {
-        if let Some((key, _)) = setting.text.split_once('=')
+        if let Some((key, value)) = setting.text.split_once('=')
+            && key.eq_ignore_ascii_case("core.hooksPath")
+            && ["", "/dev/null"].contains(&value)
+        {
+            hits.push(Hit::warn(
+                Git,
+                "the project's own checks are passed over",
+                "let them run, and mend what they find",
+            ));
+        } else if let Some((key, _)) = setting.text.split_once('=')
             && runs_something(key)
             && !is_quiet(&setting.text)
         {
@@ -155,16 +172,23 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         }
         "rm" if command.has(&["-r"]) && !command.has(&["--cached"]) => {
             for path in rest {
-                hits.extend(command.scene.deletes(path));
+                hits.push(command.scene.deletes(path));
             }
         }
         "config" => {
             let words: Vec<&str> = rest.iter().map(|arg| arg.text.as_str()).collect();
-            let (key, value) = match words.as_slice() {
-                ["set", key, value, ..] | [key, value, ..] => (*key, *value),
-                _ => return,
-            };
-            if runs_something(key) && !is_quiet(&format!("{key}={value}")) {
+            let reads = ["--get", "--get-all", "--list", "-l", "--get-regexp"];
+            if !command.has(&reads) {
+                for file in command.values(&["-f", "--file"]) {
+                    hits.extend(command.scene.writes(&file));
+                }
+            }
+            let pair = words.windows(2).find_map(|pair| match pair {
+                [key, value] if runs_something(key) => Some((*key, *value)),
+                _ => None,
+            });
+            let Some((key, value)) = pair else { return };
+            if !is_quiet(&format!("{key}={value}")) {
                 let family = if key.eq_ignore_ascii_case("core.hooksPath") {
                     Persistence
                 } else {
@@ -195,6 +219,20 @@ fn runs_something(key: &str) -> bool {
 /// Values that people set so that git asks and pages nothing, and aliases of git's own commands.
 fn is_quiet(setting: &str) -> bool {
     let Some((key, value)) = setting.split_once('=') else { return false };
-    ["", "cat", "true", "less", "false", ":", "/dev/null"].contains(&value)
+    const QUIET: &[&str] = &[
+        "",
+        "cat",
+        "true",
+        "less",
+        "less -R",
+        "false",
+        ":",
+        "vim",
+        "vi",
+        "nano",
+        "code --wait",
+        "delta",
+    ];
+    QUIET.contains(&value)
         || (key.to_ascii_lowercase().starts_with("alias.") && !value.starts_with('!'))
 }

@@ -19,7 +19,7 @@ mod table;
 use std::borrow::Cow;
 use std::path::Path;
 
-use super::value::{Arg, Output};
+use super::value::{Arg, HOLE, Output};
 use super::{Context, Family, Tier};
 
 pub(super) use environment::environment;
@@ -160,6 +160,9 @@ impl Invocation<'_> {
 }
 
 fn flag_matches(flag: &str, text: &str) -> bool {
+    // What is not known may well be nothing: `-r$x`.
+    let known: String = text.chars().filter(|c| *c != HOLE).collect();
+    let text = known.as_str();
     let given = text.split('=').next().unwrap_or_default();
     match flag.strip_prefix("--") {
         Some(_) => given == flag || (given.len() >= 5 && flag.starts_with(given)),

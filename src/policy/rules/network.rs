@@ -74,7 +74,7 @@ pub(super) const RULES: &[Rule] = &[
         ],
     )
     .because("it is a tool for breaking in", "leave it"),
-    warn(Remote, &["ssh", "autossh", "mosh", "telnet", "rsh", "rlogin"])
+    warn(Remote, &["ssh", "autossh", "mosh", "telnet", "rsh", "rlogin", "sftp"])
         .unless(&["-V", "-Q", "-G"])
         .because("it works on another machine, which nothing here guards", "work on this machine"),
     warn(Remote, &["ssh-copy-id"]).because("it lets this machine's key into another", "leave it"),

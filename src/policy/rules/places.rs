@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::protected::{self, Access};
 use super::{Hit, Scene};
-use crate::policy::value::{Arg, BELOW, HOLE, glob_match};
+use crate::policy::value::{Arg, BELOW, FRESH, HOLE, glob_match};
 use crate::policy::{Context, Family};
 
 /// A path as far as it is known.
@@ -18,16 +18,39 @@ pub(super) struct Located {
     pub(super) unsure: bool,
 }
 
+/// What a recursive delete would take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Loss {
+    /// Everything below `/`.
+    Machine,
+    Home,
+    /// The project itself, a directory that it is in, or all that is in it.
+    Project,
+    /// `.git`
+    History,
+    /// `.ralph`
+    Records,
+    /// Something else that is not in the project.
+    Outside,
+    /// It cannot be told.
+    Unknown,
+    /// Something in the project.
+    Inside,
+    /// A temporary directory that the same command line made.
+    Fresh,
+}
+
 const WILD: [char; 5] = ['*', '?', '[', HOLE, BELOW];
 
 impl Scene<'_> {
     /// Resolves a path; `None` if nothing of it is known.
     pub(super) fn locate(&self, arg: &Arg) -> Option<Located> {
         let text = arg.text.as_str();
-        if text.is_empty() || text.starts_with(HOLE) {
+        if text.is_empty() || arg.is_hole() {
             return None;
         }
-        let absolute = text.starts_with('/');
+        // Of what begins with something unknown, the names behind that still tell something.
+        let absolute = text.starts_with('/') || text.starts_with(HOLE);
         let mut known = PathBuf::new();
         let mut rest = Vec::new();
         for component in text.split('/') {
@@ -47,48 +70,72 @@ impl Scene<'_> {
         Some(Located { base, rest, unsure })
     }
 
-    /// What there is to say of deleting a path with all that is in it.
-    pub(in crate::policy) fn deletes(&self, arg: &Arg) -> Option<Hit> {
-        const INSTEAD: &str = "name a path inside the project in plain words";
-        let deny = |reason: &'static str| Some(Hit::deny(Family::Files, reason, INSTEAD));
+    /// What would be lost with a path and all that is in it.
+    pub(super) fn loss(&self, arg: &Arg) -> Loss {
         let Some(place) = self.locate(arg).filter(|place| !place.unsure) else {
-            return deny("it deletes recursively, and which path cannot be told");
+            return Loss::Unknown;
         };
+        if arg.text.starts_with(FRESH) {
+            return Loss::Fresh;
+        }
         let project = self.context.project;
         let Located { base, rest, .. } = &place;
         if base.parent().is_none() {
-            return deny("it deletes everything that it may on this machine");
+            return Loss::Machine;
         }
         if self.context.home == Some(base) {
-            return deny("it deletes the home directory or what is in it");
+            return Loss::Home;
         }
         if rest.is_empty() && project.starts_with(base) {
-            return deny("it deletes the project itself, or a directory that the project is in");
+            return Loss::Project;
         }
-        let Ok(inside) = base.strip_prefix(project) else {
-            return deny("it deletes recursively outside of the project");
-        };
+        let Ok(inside) = base.strip_prefix(project) else { return Loss::Outside };
         let names: Vec<String> = inside
             .components()
             .map(|component| component.as_os_str().to_string_lossy().into_owned())
             .chain(rest.iter().cloned())
             .collect();
-        if rest.first().is_some_and(|first| inside.as_os_str().is_empty() && is_everything(first))
-            && rest.len() == 1
+        if inside.as_os_str().is_empty()
+            && let [only] = rest.as_slice()
+            && is_everything(only)
         {
-            return deny("it deletes everything in the project");
+            return Loss::Project;
         }
         if names.iter().any(|name| matches_name(name, ".git")) {
-            return deny("it deletes the history of the project (.git)");
+            return Loss::History;
         }
         if names.first().is_some_and(|name| matches_name(name, ".ralph")) {
-            return deny("it deletes ralph's settings and records of runs (.ralph)");
+            return Loss::Records;
         }
-        Some(Hit::warn(
-            Family::Files,
-            "it deletes recursively inside of the project",
-            "delete only what can be built again, or commit first",
-        ))
+        Loss::Inside
+    }
+
+    /// What there is to say of deleting a path with all that is in it.
+    pub(in crate::policy) fn deletes(&self, arg: &Arg) -> Hit {
+        let reason = match self.loss(arg) {
+            Loss::Inside => {
+                return Hit::warn(
+                    Family::Files,
+                    "it deletes recursively inside of the project",
+                    "delete only what can be built again, or commit first",
+                );
+            }
+            Loss::Fresh => {
+                return Hit::warn(
+                    Family::Files,
+                    "it deletes a temporary directory that the same command made",
+                    "make it inside of the project, where it is seen",
+                );
+            }
+            Loss::Machine => "it deletes everything that it may on this machine",
+            Loss::Home => "it deletes the home directory or what is in it",
+            Loss::Project => "it deletes the project itself, or all that is in it",
+            Loss::History => "it deletes the history of the project (.git)",
+            Loss::Records => "it deletes ralph's settings and records of runs (.ralph)",
+            Loss::Outside => "it deletes recursively outside of the project",
+            Loss::Unknown => "it deletes recursively, and which path cannot be told",
+        };
+        Hit::deny(Family::Files, reason, "name a path inside the project in plain words")
     }
 
     pub(super) fn is_temporary(&self, path: &Path) -> bool {
@@ -164,7 +211,7 @@ pub(super) fn matches_name(component: &str, name: &str) -> bool {
         return component.eq_ignore_ascii_case(name);
     }
     // A pattern does not match a leading dot unless it has one.
-    if name.starts_with('.') && !component.starts_with(['.', HOLE, '[']) {
+    if name.starts_with('.') && !component.starts_with(['.', HOLE, BELOW, '[']) {
         return false;
     }
     // A pattern of nearly nothing means nothing in particular.
@@ -183,7 +230,7 @@ pub(in crate::policy) fn judge_path(
         _ => path.to_owned(),
     };
     let scene = Scene::new(context, Some(context.cwd), None);
-    let arg = Arg::known(text);
+    let arg = Arg { glob: text.contains('*'), ..Arg::known(text) };
     match access {
         Access::Write => scene.writes(&arg),
         Access::Read => scene.reads(&arg),

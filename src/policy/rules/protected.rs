@@ -146,6 +146,13 @@ const PROTECTED: &[Protected] = &[
         but: &["*public*", "*.pub", "*example*"],
         ..SECRET
     },
+    Protected {
+        paths: &["/dev/sd*", "/dev/nvme*", "/dev/disk*", "/dev/rdisk*", "/dev/vd*", "/dev/mapper"],
+        family: Family::Disks,
+        reason: "it is a whole disk",
+        instead: "work on files in the project",
+        ..SECRET
+    },
     // Made from an example when a project is set up, so that writing is only noted.
     Protected {
         paths: &["**/.env", "**/.env.*", "**/.envrc"],
@@ -342,13 +349,26 @@ const PROTECTED: &[Protected] = &[
     },
 ];
 
+/// A project may well live below /opt, and root's home is /root: what is in them belongs to them.
+fn is_ones_own(context: &Context<'_>, pattern: &str, path: &Path) -> bool {
+    let below = |place: &Path| path.starts_with(place);
+    let home_is_project = context.home == Some(context.project);
+    match pattern.chars().next() {
+        Some('/') => {
+            below(context.project)
+                || context.home.is_some_and(|home| home.starts_with(pattern) && below(home))
+        }
+        Some('~') => below(context.project) && !home_is_project,
+        _ => false,
+    }
+}
+
 /// The entry that a path falls under.
 pub(super) fn find(
     context: &Context<'_>,
     place: &Located,
     access: Access,
 ) -> Option<&'static Protected> {
-    let inside = place.base.starts_with(context.project);
     PROTECTED
         .iter()
         .find(|entry| {
@@ -356,10 +376,7 @@ pub(super) fn find(
                 return false;
             }
             entry.paths.iter().any(|pattern| {
-                // A project may well live below /opt or /root: it is the project's all the same.
-                let system = pattern.starts_with('/') || pattern.starts_with("~/");
-                (!system || !inside || context.home.is_some_and(|home| home == context.project))
-                    && fits(context, pattern, place)
+                !is_ones_own(context, pattern, &place.base) && fits(context, pattern, place)
             }) && !exempt(entry, place)
         })
         .map(|entry| {

@@ -167,6 +167,9 @@ pub(super) const RULES: &[Rule] = &[
         .sub(&["dlx", "exec", "x", "run", "tool run", "create", "init *", "create *"])
         .with(&["--yes", "-y", "--spec", "--package", "-p"])
         .because("it downloads and runs a package that the project may not have chosen", LOCAL),
+    warn(Publishing, &["npm", "pnpm", "yarn", "bun"])
+        .sub(&["create *", "init *"])
+        .because("it downloads and runs a package that the project may not have chosen", LOCAL),
     warn(Publishing, &["pnpm", "yarn"])
         .sub(&["dlx"])
         .because("it downloads and runs a package that the project may not have chosen", LOCAL),
@@ -232,6 +235,7 @@ pub(super) const RULES: &[Rule] = &[
     .because("it installs for the whole machine", LOCAL),
     warn(Publishing, &["pacman", "nix-env", "xbps-install"])
         .with(&["-S", "-i", "-U", "--sync", "--install"])
+        .unless(&["-s", "--search"])
         .because("it installs for the whole machine", LOCAL),
     warn(Publishing, &["rustup", "nvm", "pyenv", "rbenv", "asdf", "mise", "volta", "fnm"])
         .sub(&[

@@ -163,7 +163,6 @@ const READERS: &[&str] = &[
     "zsh",
     "xargs",
     "envsubst",
-    "dotenv",
     "pr",
     "column",
     "tr",
@@ -187,8 +186,6 @@ const READERS: &[&str] = &[
     "ssh-add",
     "mapfile",
     "readarray",
-    "docker",
-    "podman",
 ];
 
 /// Programs whose first operand is a pattern or a script, not a file.
@@ -216,6 +213,17 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         return;
     }
     if command.name == "git" && !reading_git(command) {
+        let operands = command.operands();
+        let adds = operands
+            .first()
+            .is_some_and(|sub| ["add", "commit", "stage"].contains(&sub.text.as_str()));
+        if adds && operands.iter().skip(1).any(|path| command.scene.reads(path).is_some()) {
+            hits.push(Hit::warn(
+                Secrets,
+                "a file of secrets would be committed",
+                "leave it out, and add it to .gitignore",
+            ));
+        }
         return;
     }
     let mut operands = command.operands();
@@ -249,7 +257,7 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
             ));
         }
     }
-    for value in command.values(&["-f", "--file", "--from-file", "--env-file", "--key"]) {
+    for value in command.values(&["-f", "--file", "--from-file", "--key"]) {
         hits.extend(command.scene.reads(&value));
     }
 }

@@ -2,7 +2,10 @@
 
 use super::table::{deny, warn};
 use super::{Hit, Invocation, Rule};
-use crate::policy::Family::{Containers, Environment, Persistence, Privilege, Processes, System};
+use crate::policy::Family::{
+    Containers, Environment, Obfuscation, Persistence, Privilege, Processes, System,
+};
+use crate::policy::value::Arg;
 
 const NO_ROOT: &str = "do it without more rights, or say in your answer what a person should do";
 const LEAVE: &str = "leave the machine as it is, or say in your answer what a person should do";
@@ -182,6 +185,7 @@ pub(super) const RULES: &[Rule] = &[
     deny(
         System,
         &[
+            "hostname",
             "hostnamectl",
             "timedatectl",
             "localectl",
@@ -306,6 +310,10 @@ pub(super) const RULES: &[Rule] = &[
         .because("it makes a service that starts by itself", ONCE),
     deny(Persistence, &["chsh", "ssh-copy-id"])
         .because("it changes what happens at the next login", LEAVE),
+    // Obfuscation
+    deny(Obfuscation, &["hash"])
+        .with(&["-p"])
+        .because("a program is given another name", "call it by its own name"),
     // Environment hijack
     deny(Environment, &["ldconfig", "patchelf", "install_name_tool"])
         .sub(&["*"])
@@ -390,6 +398,7 @@ fn kill(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
 
 fn container(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     const NARROW: &str = "mount the project alone, and give no more rights than needed";
+    let mut secrets = Vec::new();
     let mut deny = |reason: &'static str| hits.push(Hit::deny(Containers, reason, NARROW));
     let runs = command.operands().first().is_some_and(|sub| {
         ["run", "create", "exec", "container", "compose", "service"].contains(&sub.text.as_str())
@@ -400,6 +409,7 @@ fn container(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     for volume in command.values(&["-v", "--volume"]) {
         let host = volume.text.split(':').next().unwrap_or_default();
         mounted(command, host, &mut deny);
+        secrets.extend(command.scene.reads(&Arg::known(host)));
     }
     for mount in command.values(&["--mount"]) {
         for part in mount.text.split(',') {
@@ -443,6 +453,7 @@ fn container(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     if command.values(&["--device"]).iter().any(|device| device.text.starts_with("/dev/")) {
         deny("it gives the container a device of the machine");
     }
+    hits.append(&mut secrets);
 }
 
 fn mounted(command: &Invocation<'_>, host: &str, deny: &mut dyn FnMut(&'static str)) {

@@ -115,8 +115,6 @@ pub(in crate::policy) fn valued_options(program: &str) -> &'static [&'static str
             "--file",
             "--author",
             "--date",
-            "-S",
-            "-G",
             "--config-env",
             "--push-option",
             "-o",
@@ -126,15 +124,12 @@ pub(in crate::policy) fn valued_options(program: &str) -> &'static [&'static str
         "gh" => {
             &["-R", "--repo", "-t", "--title", "-b", "--body", "-X", "--method", "-f", "-F", "-H"]
         }
-        "docker" | "podman" | "nerdctl" => &[
+        "docker" | "podman" | "nerdctl" | "docker-compose" => &[
             "-H",
             "--host",
             "--context",
-            "-c",
             "--config",
-            "-l",
             "--log-level",
-            "-f",
             "--file",
             "-v",
             "--volume",
@@ -151,8 +146,8 @@ pub(in crate::policy) fn valued_options(program: &str) -> &'static [&'static str
             "--net",
             "--mount",
             "--env-file",
-            "-t",
             "--tag",
+            "--project-name",
         ],
         "kubectl" | "oc" | "helm" | "k" => &[
             "-n",

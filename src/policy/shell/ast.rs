@@ -58,6 +58,7 @@ pub(crate) enum Command {
     },
     Case {
         subject: Word,
+        patterns: Vec<Word>,
         arms: Vec<Vec<Item>>,
         redirects: Vec<Redirect>,
     },
@@ -133,8 +134,11 @@ pub(crate) enum Part {
         program: Rc<Program>,
         quoted: bool,
     },
-    /// `<(…)` and `>(…)`
-    Process(Rc<Program>),
+    /// `<(…)`, or `>(…)`, which reads what is written to it.
+    Process {
+        program: Rc<Program>,
+        reads: bool,
+    },
     /// `$((…))`: a number. What is substituted in it is kept.
     Arithmetic(Vec<Part>),
 }

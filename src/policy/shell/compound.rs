@@ -137,6 +137,7 @@ impl Parser<'_> {
         self.blanks();
         let subject = self.word()?;
         self.expect_reserved("in")?;
+        let mut patterns = Vec::new();
         let mut arms = Vec::new();
         loop {
             self.newlines();
@@ -152,7 +153,7 @@ impl Parser<'_> {
                 if self.take("|") {
                     continue;
                 }
-                self.word()?;
+                patterns.push(self.word()?);
             }
             arms.push(self.inner(&["esac"])?);
             self.newlines();
@@ -162,7 +163,7 @@ impl Parser<'_> {
             }
         }
         let redirects = self.redirects()?;
-        Ok(Command::Case { subject, arms, redirects })
+        Ok(Command::Case { subject, patterns, arms, redirects })
     }
 
     pub(super) fn function(&mut self) -> Result<Command, Failed> {

@@ -446,6 +446,10 @@ impl<'a> Parser<'a> {
             let Some(end) = find_near(rest.get(after..).unwrap_or_default(), b']') else {
                 return self.fail("an array's index is not closed");
             };
+            let index = rest.get(after..after + end).unwrap_or_default();
+            if index.replace("$((", "").contains("$(") || index.contains('`') {
+                return self.fail("an array's index has a command in it");
+            }
             after += end + 1;
             element = true;
         }

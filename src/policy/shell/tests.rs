@@ -91,7 +91,7 @@ fn part(part_: &Part) -> String {
         Part::Parameter { name, op: ParameterOp::Plain, .. } => format!("<{name}>"),
         Part::Parameter { name, op, .. } => format!("<{name} {op:?}>"),
         Part::Command { program, .. } => format!("$({})", list(&program.list)),
-        Part::Process(program) => format!("<({})", list(&program.list)),
+        Part::Process { program, .. } => format!("<({})", list(&program.list)),
         Part::Arithmetic(parts) => format!("#{}#", parts.iter().map(part).collect::<String>()),
     }
 }

@@ -44,8 +44,8 @@ impl Parser<'_> {
                         break;
                     }
                     self.at += 2;
-                    let program = self.substituted()?;
-                    word.part(Part::Process(Rc::new(program)));
+                    let program = Rc::new(self.substituted()?);
+                    word.part(Part::Process { program, reads: byte == b'>' });
                 }
                 b'(' => {
                     // Extended patterns: `@(a|b)`, and what zsh writes after a pattern.
@@ -57,8 +57,8 @@ impl Parser<'_> {
                         [Part::Text { text, quoted: false }] if text == "=");
                     if zsh {
                         self.at += 1;
-                        let program = self.substituted()?;
-                        word.part(Part::Process(Rc::new(program)));
+                        let program = Rc::new(self.substituted()?);
+                        word.part(Part::Process { program, reads: false });
                     } else if extended {
                         self.pattern(&mut word)?;
                     } else {

@@ -35,6 +35,26 @@ impl Human {
             Event::Leftovers { processes, kept } if !processes.is_empty() => {
                 self.leftovers(at, processes, *kept);
             }
+            Event::SandboxReady { backend, network, guardrails, limits } if loud => {
+                let mut pen = self.line(at, Paragraph::Run);
+                pen.say(marks.notice).say(" Sandbox: ").quote(backend);
+                pen.say(", network: ").quote(network);
+                if !guardrails {
+                    pen.say("; guardrails and SCM tasks run outside of it");
+                }
+                pen.end();
+                if self.style.verbose {
+                    for limit in limits {
+                        self.note(at, "Not confined: ", limit, MAX_PROMPT);
+                    }
+                }
+            }
+            Event::NetworkRefused { host, port, why, allow } => {
+                let mut pen = self.line(at, Paragraph::Run);
+                pen.head(marks.denied, Paint::Caution, "Refused");
+                pen.say(": ").quote(host).say(&format!(":{port}, because ")).quote(why);
+                pen.say("; to allow it: \"allowedDomains\": [\"").quote(allow).say("\"]").end();
+            }
             Event::Retrying { class, message, delay_ms, failures, max_failures } => {
                 let mut pen = self.line(at, Paragraph::Run);
                 pen.head(marks.retry, Paint::Caution, "Retrying");

@@ -234,6 +234,13 @@ fn nothing_of_the_agents_steers_the_terminal() {
         Event::Warning { message: evil.into() },
         Event::Note { message: evil.into() },
         Event::Vetoed { reason: evil.into() },
+        Event::SandboxReady {
+            backend: evil.into(),
+            network: evil.into(),
+            guardrails: false,
+            limits: vec![evil.to_owned()],
+        },
+        Event::NetworkRefused { host: evil.into(), port: 1, why: evil.into(), allow: evil.into() },
         Event::CompletionChecked { complete: true, found: Some(evil.into()) },
         Event::GuardrailStarted { index: 0, command: evil.into() },
         Event::ScmStarted { task: evil.into(), argv: vec![evil.to_owned()] },

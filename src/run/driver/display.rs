@@ -108,6 +108,7 @@ impl<W: World> Driver<'_, W> {
                 Occurrence::Ended(child, ended) => {
                     self.notifier_ended(child, ended.exit);
                 }
+                Occurrence::Called => self.tell_refusals(),
                 Occurrence::Signal(Signal::Resize) => self.recorder.resized(),
                 Occurrence::Signal(signal) => {
                     self.signal(signal);

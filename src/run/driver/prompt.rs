@@ -26,7 +26,6 @@ impl<W: World> Driver<'_, W> {
         };
         let (iteration, max) = (self.machine.iteration(), self.machine.max_iterations());
         let base = match &spec.variables {
-            None if self.gate.is_some() => prompt::with_iteration(&base, iteration, max).into(),
             None => base,
             Some(variables) => {
                 let (filled, unknown) = variables.fill_in(&base, iteration, max);

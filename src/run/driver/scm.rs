@@ -10,7 +10,7 @@ use crate::core::machine::{Input, Now, ScmLook};
 use crate::process::{ChildId, Launch};
 use crate::run::scm::ScmRun;
 use crate::run::spec::ScmSpec;
-use crate::run::world::World;
+use crate::run::world::{Part, World};
 
 impl<W: World> Driver<'_, W> {
     pub(super) fn look_at_scm(&mut self) {
@@ -83,7 +83,7 @@ impl<W: World> Driver<'_, W> {
         let args: Vec<OsString> = command.iter().map(OsString::from).collect();
         let launch = plain_launch(&self.spec.directory, OsStr::new(&scm.program), &args, &env);
         let launch = Launch { spare: true, ..launch };
-        self.world.start(&launch).map(|(child, _)| child)
+        self.world.start_inside(Part::Check, &launch).map(|(child, _)| child)
     }
 
     pub(super) fn scm_ended(&mut self, mut run: ScmRun, exit: Option<Exit>, now: Now) {

@@ -1,0 +1,100 @@
+//! The sandbox of a run: which one, and what is said of it.
+
+use std::ffi::OsStr;
+
+use crate::config::Settings;
+use crate::config::settings::SandboxNetwork;
+use crate::core::event::Event;
+use crate::error::Error;
+use crate::process;
+use crate::run::spec::RunSpec;
+use crate::sandbox::choice::{self, Asked, Choice};
+use crate::sandbox::{Request, scratch};
+use crate::state::project::Project;
+
+use super::Start;
+
+/// Cleans up after runs that were killed, before anything that their agents may have planted is read.
+pub(super) fn sweep() -> Vec<String> {
+    let planted = scratch::sweep(&scratch::sandboxes());
+    planted
+        .iter()
+        .map(|path| {
+            format!(
+                "a run that was cut off had left something that may not be made inside a sandbox, \
+                 because it would be executed outside; it is now {}",
+                path.display()
+            )
+        })
+        .collect()
+}
+
+/// Finds the sandbox that settings and flags ask for, and tries it out.
+///
+/// # Errors
+/// There is none, and there has to be one.
+pub(super) fn choose(
+    spec: &mut RunSpec,
+    project: &Project,
+    start: &Start<'_>,
+) -> Result<Choice, Error> {
+    let settings = &start.loaded.settings;
+    let asked = choice::asked(&settings.sandbox, start.defaults.sandbox);
+    if asked != Asked::None && !start.args.dry_run {
+        // What is ours has to be there before the agent is, or it could be there first.
+        project.prepare_all().map_err(|err| {
+            Error::input(format!("cannot write {}: {err}", project.ralph_dir().display()))
+                .hint("ralph keeps its lock, journal and logs there; make it writable")
+        })?;
+    }
+    let agent = &spec.agent;
+    let path = agent.env.iter().rev().find(|(name, _)| name == "PATH");
+    let path = path.map_or_else(|| std::env::var_os("PATH"), |(_, path)| path.clone());
+    let program = OsStr::new(&agent.program);
+    let request = Request {
+        project: &spec.directory,
+        settings: &settings.sandbox,
+        adapter: agent.adapter.name(),
+        agent: process::find_program(program, path.as_deref(), &spec.directory),
+        env: &agent.env,
+    };
+    let choice = choice::choose(&asked, &request)?;
+    spec.agent.sandboxed = matches!(choice, Choice::Found(_));
+    super::agent::guard(&mut spec.agent, &settings.hooks.allow, project.root());
+    Ok(choice)
+}
+
+/// What there is to say of it.
+pub(super) fn tell(choice: &Choice, spec: &RunSpec, settings: &Settings) -> Vec<Event<'static>> {
+    match choice {
+        Choice::None => Vec::new(),
+        Choice::Found(sandbox) => {
+            let network = match settings.sandbox.network {
+                SandboxNetwork::Allowlist => "allowlist",
+                SandboxNetwork::Full => "full",
+                SandboxNetwork::None => "none",
+            };
+            let ready = Event::SandboxReady {
+                backend: sandbox.backend().name().into(),
+                network: network.into(),
+                guardrails: settings.sandbox.guardrails,
+                limits: sandbox.limits(),
+            };
+            let notes = sandbox.notes().into_iter();
+            let notes = notes.map(|message| Event::Warning { message: message.into() });
+            notes.chain([ready]).collect()
+        }
+        Choice::Without(failed) => {
+            let why: Vec<String> = failed
+                .iter()
+                .map(|(backend, unusable)| format!("{}: {unusable}", backend.name()))
+                .collect();
+            let message = format!(
+                "there is no sandbox that works here, so that {} can do whatever you can ({})",
+                spec.agent.shown_name(),
+                why.join("; ")
+            );
+            vec![Event::Warning { message: message.into() }]
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! `ralph sandbox`: which ones work here, a look inside, and what there is of them.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, IsTerminal, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::time::Instant;
+
+use rustix::pty::OpenptFlags;
+use rustix::termios::{self, OptionalActions};
+
+use super::SandboxCommand;
+use crate::agent;
+use crate::config::{self, Settings, Sources};
+use crate::core::event::{Exit, Stream};
+use crate::error::Error;
+use crate::process::{self, Launch, Occurrence, Signal, System};
+use crate::sandbox::choice::{self, Asked, Choice};
+use crate::sandbox::proxy::Refusal;
+use crate::sandbox::{self, Backend, Request, Sandbox, docker, scratch};
+use crate::state::project::Project;
+
+/// What is read at most for a command that is given something on standard input.
+const MAX_STDIN: u64 = 64 << 20;
+
+/// # Errors
+/// There is no sandbox, or standard output cannot be written.
+pub(super) fn sandbox(project: &Project, command: &SandboxCommand) -> Result<u8, Error> {
+    scratch::sweep(&scratch::sandboxes());
+    match command {
+        SandboxCommand::Check => check(project),
+        SandboxCommand::Shell { sandbox, command } => shell(project, sandbox.as_deref(), command),
+        SandboxCommand::Ls => ls(),
+        SandboxCommand::Stop { name } => stop(name),
+        SandboxCommand::Rm { name } => rm(name),
+    }
+}
+
+/// What the settings say of the agent and its sandbox.
+struct Said {
+    settings: Settings,
+    env: Vec<(OsString, Option<OsString>)>,
+}
+
+impl Said {
+    fn load(project: &Project) -> Result<Said, Error> {
+        let settings = config::load(&Sources {
+            project_dir: project.root().to_owned(),
+            env: std::env::vars_os().collect(),
+            ..Sources::default()
+        })?
+        .settings;
+        let agent = &settings.agent;
+        let set = agent.env.iter().map(|(name, value)| (name.into(), Some(value.into())));
+        let unset = agent.env_exclude.iter().map(|name| (name.into(), None));
+        let env = set.chain(unset).collect();
+        Ok(Said { settings, env })
+    }
+
+    fn request<'a>(&'a self, project: &'a Project) -> Request<'a> {
+        let agent = &self.settings.agent;
+        let program = agent.command.as_deref().unwrap_or_default();
+        let adapter = match agent.kind {
+            Some(kind) => kind.as_str(),
+            None => agent::for_command(program).name(),
+        };
+        let path = std::env::var_os("PATH");
+        let found = process::find_program(OsStr::new(program), path.as_deref(), project.root());
+        Request {
+            project: project.root(),
+            settings: &self.settings.sandbox,
+            adapter,
+            agent: found,
+            env: &self.env,
+        }
+    }
+}
+
+fn check(project: &Project) -> Result<u8, Error> {
+    let said = Said::load(project)?;
+    let mut usable = 0;
+    let mut out = String::new();
+    for backend in Backend::ALL {
+        let name = backend.name();
+        if backend == Backend::Docker && matches!(docker::has_one(project.root()), Ok(false)) {
+            usable += 1;
+            out.push_str(&format!(
+                "here    {name:<9} a run with --sandbox=docker makes one for this project and tries it out\n"
+            ));
+            continue;
+        }
+        let started = Instant::now();
+        match sandbox::prepare(backend, &said.request(project)) {
+            Ok(sandbox) => {
+                usable += 1;
+                let ms = started.elapsed().as_millis();
+                out.push_str(&format!(
+                    "ok      {name:<9} it holds; starting and trying it took {ms} ms\n"
+                ));
+                let notes = sandbox.notes().into_iter();
+                for line in notes.chain(sandbox.limits()) {
+                    out.push_str(&format!("                  - {line}\n"));
+                }
+            }
+            Err(unusable) => {
+                out.push_str(&format!("no      {name:<9} {}\n", unusable.why));
+                if let Some(hint) = unusable.hint {
+                    out.push_str(&format!("                  {hint}\n"));
+                }
+            }
+        }
+    }
+    if usable == 0 {
+        out.push_str("\nNone can be used here: agents run as your user, on your files.\n");
+    }
+    super::print(&out)?;
+    Ok(u8::from(usable == 0))
+}
+
+fn ls() -> Result<u8, Error> {
+    let mut out = String::new();
+    for listed in scratch::list(&scratch::sandboxes()) {
+        let name = listed.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let (backend, project, pid) = match &listed.note {
+            Some(note) => (note.backend.as_str(), note.project.display().to_string(), note.pid),
+            None => ("?", "?".to_owned(), 0),
+        };
+        let state = if listed.in_use { format!("in use by {pid}") } else { "left over".to_owned() };
+        out.push_str(&format!("{name:<12} {backend:<9} {state:<18} {project}\n"));
+    }
+    for name in docker::list() {
+        out.push_str(&format!("{name:<12} docker    kept for its project\n"));
+    }
+    if out.is_empty() {
+        out.push_str("There are no sandboxes.\n");
+    }
+    super::print(&out)
+}
+
+fn stop(name: &str) -> Result<u8, Error> {
+    if docker::list().iter().any(|known| known == name) {
+        return docker::manage(name, false).map(|()| 0).map_err(|err| Error::failed(err.why));
+    }
+    Err(Error::input(format!("there is no sandbox {name} that could be stopped"))
+        .hint("only those of Docker go on without a run; `ralph sandbox ls` lists all"))
+}
+
+fn rm(name: &str) -> Result<u8, Error> {
+    if docker::list().iter().any(|known| known == name) {
+        return docker::manage(name, true).map(|()| 0).map_err(|err| Error::failed(err.why));
+    }
+    let all = scratch::list(&scratch::sandboxes());
+    let Some(listed) = all.iter().find(|listed| listed.path.file_name() == Some(OsStr::new(name)))
+    else {
+        return Err(Error::input(format!("there is no sandbox {name}"))
+            .hint("`ralph sandbox ls` lists them; what nobody uses is removed by itself"));
+    };
+    if listed.in_use {
+        let pid = listed.note.as_ref().map_or(0, |note| note.pid);
+        return Err(Error::input(format!("{name} is in use by process {pid}"))
+            .hint("it goes when that ends"));
+    }
+    scratch::remove(&listed.path)
+        .map_err(|err| Error::failed(format!("cannot remove {}: {err}", listed.path.display())))?;
+    Ok(0)
+}
+
+fn shell(project: &Project, backend: Option<&str>, command: &[OsString]) -> Result<u8, Error> {
+    let said = Said::load(project)?;
+    let request = said.request(project);
+    let mut inside = choose(backend, &request)?;
+    let shell = std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into());
+    let (program, args) = match command.split_first() {
+        Some((program, args)) => (program.clone(), args.to_vec()),
+        None => (shell, Vec::new()),
+    };
+    let terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
+    if !terminal && command.is_empty() {
+        return Err(Error::usage("a shell needs a terminal")
+            .hint("give it a command: ralph sandbox shell -- npm test"));
+    }
+    let mut stdin = Vec::new();
+    if !terminal {
+        io::stdin()
+            .take(MAX_STDIN)
+            .read_to_end(&mut stdin)
+            .map_err(|err| Error::input(format!("cannot read standard input: {err}")))?;
+    }
+    let launch = Launch {
+        program: &program,
+        args: &args,
+        directory: project.root(),
+        env: &[],
+        stdin: &stdin,
+        merge_stderr: false,
+        keep_background: false,
+        spare: false,
+    };
+    let exit = if terminal {
+        on_terminal(inside.as_mut(), &launch)
+    } else {
+        run(inside.as_mut(), &launch, None, || {})
+    };
+    let exit = exit.map_err(|err| Error::failed(format!("the sandbox: {err}")))?;
+    for path in inside.ended() {
+        tell(&format!("set aside, because it may not be made inside: {}", path.display()));
+    }
+    Ok(match exit {
+        Some(Exit::Code(code)) => u8::try_from(code).unwrap_or(1),
+        Some(Exit::Signal(signal)) => u8::try_from(128 + signal).unwrap_or(1),
+        None => 1,
+    })
+}
+
+/// The sandbox of this name, or the first that works.
+fn choose(name: Option<&str>, request: &Request<'_>) -> Result<Box<dyn Sandbox>, Error> {
+    let backends: Vec<Backend> = match name {
+        None => Backend::ALL.to_vec(),
+        Some(name) => Backend::ALL.into_iter().filter(|other| other.name() == name).collect(),
+    };
+    if backends.is_empty() {
+        let names: Vec<&str> = Backend::ALL.iter().map(|backend| backend.name()).collect();
+        return Err(Error::usage(format!("there is no sandbox {}", name.unwrap_or_default()))
+            .hint(format!("known are {}", names.join(", "))));
+    }
+    match choice::choose(&Asked::FirstOf { backends, required: true }, request)? {
+        Choice::Found(sandbox) => Ok(sandbox),
+        Choice::None | Choice::Without(_) => Err(Error::input("there is no sandbox")),
+    }
+}
+
+/// Runs a program inside and passes on what it prints.
+fn run(
+    inside: &mut dyn Sandbox,
+    launch: &Launch<'_>,
+    terminal: Option<&OwnedFd>,
+    mut resized: impl FnMut(),
+) -> io::Result<Option<Exit>> {
+    let mut system = System::new()?;
+    system.ring_for(inside.take_bell());
+    let (child, _) = sandbox::start(inside, &mut system, launch, terminal.map(AsFd::as_fd))?;
+    let mut buf = Vec::new();
+    let mut told: Vec<Refusal> = Vec::new();
+    let mut signals = 0;
+    loop {
+        let happened = system.wait(None, &mut buf);
+        for refusal in inside.refusals() {
+            if !told.contains(&refusal) {
+                tell(&format!(
+                    "refused {}:{}, because {}; to allow it, add {:?} to sandbox.allowedDomains",
+                    refusal.host,
+                    refusal.port,
+                    refusal.why(),
+                    refusal.entry()
+                ));
+                told.push(refusal);
+            }
+        }
+        match happened {
+            Occurrence::Output(_, Stream::Stdout) => {
+                let _ = io::stdout().write_all(&buf);
+            }
+            Occurrence::Output(_, Stream::Stderr) => {
+                let _ = io::stderr().write_all(&buf);
+            }
+            Occurrence::Ended(_, ended) => return Ok(ended.exit),
+            Occurrence::Signal(Signal::Resize) => resized(),
+            Occurrence::Signal(_) => {
+                signals += 1;
+                if signals == 1 {
+                    system.end(child);
+                } else {
+                    system.end_now(child);
+                }
+            }
+            Occurrence::Deadline | Occurrence::Called | Occurrence::Woken => {}
+        }
+    }
+}
+
+fn tell(what: &str) {
+    let _ = io::stderr().write_all(format!("ralph: sandbox: {what}\r\n").as_bytes());
+}
+
+/// The same, with a terminal of its own: that of the user is not there inside, so that nobody in there
+/// can type into it.
+fn on_terminal(inside: &mut dyn Sandbox, launch: &Launch<'_>) -> io::Result<Option<Exit>> {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let ours = rustix::pty::openpt(flags)?;
+    rustix::pty::grantpt(&ours)?;
+    rustix::pty::unlockpt(&ours)?;
+    let name = rustix::pty::ptsname(&ours, Vec::new())?;
+    let theirs: OwnedFd = rustix::fs::open(
+        Path::new(OsStr::new(&*name.to_string_lossy())),
+        rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY | rustix::fs::OFlags::CLOEXEC,
+        rustix::fs::Mode::empty(),
+    )?;
+    let copy_size = {
+        let ours = ours.try_clone()?;
+        move || {
+            if let Ok(size) = termios::tcgetwinsize(io::stdin()) {
+                let _ = termios::tcsetwinsize(&ours, size);
+            }
+        }
+    };
+    copy_size();
+    let before = termios::tcgetattr(io::stdin())?;
+    let mut raw = before.clone();
+    raw.make_raw();
+    termios::tcsetattr(io::stdin(), OptionalActions::Now, &raw)?;
+    // Two threads that do nothing but copy; they go with the process.
+    let (mut keys, mut typed) = (io::stdin(), std::fs::File::from(ours.try_clone()?));
+    std::thread::spawn(move || io::copy(&mut keys, &mut typed));
+    let mut shown = std::fs::File::from(ours);
+    let screen = std::thread::spawn(move || io::copy(&mut shown, &mut io::stdout()));
+    let exit = run(inside, launch, Some(&theirs), copy_size);
+    drop(theirs);
+    // The last words are on their way; reading ends once nobody has the other side any more.
+    let _ = screen.join();
+    termios::tcsetattr(io::stdin(), OptionalActions::Now, &before)?;
+    exit
+}

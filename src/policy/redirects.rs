@@ -1,0 +1,89 @@
+//! Where redirections lead, and what was written to files on the way.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use super::lexical;
+use super::message::{subject, visible};
+use super::rules::Scene;
+use super::shell::{Redirect, RedirectOp, Word};
+use super::value::{Arg, Output};
+use super::walk::Walk;
+
+/// How many files are kept in mind.
+const MAX_FILES: usize = 50;
+
+impl Walk<'_> {
+    /// Judges where redirections lead, and says what is read by them.
+    pub(super) fn redirects(&mut self, redirects: &[Redirect], argv: &[Arg]) -> Option<Output> {
+        let mut stdin = None;
+        for redirect in redirects {
+            if let Some(number) = redirect.heredoc {
+                let program = Rc::clone(&self.program);
+                let text = program.heredocs.get(number).map(|word| self.text_of(word));
+                stdin = Some(Output::known(text.unwrap_or_default()));
+                continue;
+            }
+            let target = self.text(&redirect.target);
+            let mut hits = Vec::new();
+            let scene = Scene::new(self.context, self.state.cwd.as_deref(), None);
+            match redirect.op {
+                RedirectOp::HereString => {
+                    stdin = Some(Output { text: target.text + "\n", origin: target.origin });
+                    continue;
+                }
+                RedirectOp::Read => {
+                    hits.extend(scene.reads(&target));
+                    let inner = target.process.clone();
+                    stdin = Some(inner.map_or_else(Output::file, |output| *output));
+                }
+                RedirectOp::Duplicate => {
+                    // `>&2` and `>&-` are no files.
+                    if !target.text.bytes().all(|b| b.is_ascii_digit() || b == b'-') {
+                        hits.extend(scene.writes(&target));
+                    }
+                }
+                RedirectOp::ReadWrite | RedirectOp::Write | RedirectOp::Append => {
+                    hits.extend(scene.writes(&target));
+                }
+                RedirectOp::HereDocument => {}
+            }
+            for hit in hits {
+                let subject = format!("{} > {}", subject(argv), visible(&target.text));
+                self.note(subject.trim_start().to_owned(), hit);
+            }
+        }
+        stdin
+    }
+
+    /// Keeps in mind what was written to a file.
+    pub(super) fn wrote(&mut self, target: &Arg, output: &Output, append: bool) {
+        let Some(path) = self.path_of(target) else { return };
+        if self.state.files.len() >= MAX_FILES {
+            return;
+        }
+        let files = Rc::make_mut(&mut self.state.files);
+        match files.get_mut(&path) {
+            Some(before) if append => before.push(output),
+            _ => {
+                files.insert(path, output.clone());
+            }
+        }
+    }
+
+    /// What the same command line has written to a file.
+    pub(super) fn written(&self, file: &Arg) -> Option<Output> {
+        self.state.files.get(&self.path_of(file)?).cloned()
+    }
+
+    fn path_of(&self, file: &Arg) -> Option<PathBuf> {
+        if !file.is_known() || file.text.starts_with("/dev/") || file.text.is_empty() {
+            return None;
+        }
+        lexical(&self.state.cwd.as_deref()?.join(&file.text))
+    }
+
+    fn text_of(&mut self, word: &Word) -> String {
+        self.text(word).text
+    }
+}

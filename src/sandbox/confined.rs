@@ -1,0 +1,314 @@
+//! Landlock and a filter of system calls, for where namespaces are forbidden: in containers, in CI.
+//!
+//! [`main`] is this program under another name: it gives up rights, one kind after the other, and becomes the
+//! program that was asked for. [`Confined`] is what stands outside.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, PipeReader};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, NetPort, Ruleset, RulesetAttr, RulesetCreatedAttr, Scope,
+    path_beneath_rules,
+};
+use serde::{Deserialize, Serialize};
+
+use super::disk::RealDisk;
+use super::grants::{Grants, grants};
+use super::keep::Kept;
+use super::plan::{self, Mount, Network, Plan};
+use super::probe::{self, Probe};
+use super::proxy::{Proxy, Refusal, Resolver, Rules};
+use super::scratch::{self, Note, Scratch};
+use super::{Backend, Request, Sandbox, Unusable, Wrapped, inside, namespaces, seccomp};
+use crate::process::{self, Launch};
+
+/// What it is called by, in the place of a command. Nobody types this.
+pub const COMMAND: &str = "__confined";
+
+/// The first version that confines files, that confines connections, that confines signals.
+const FILES: i32 = 1;
+const CONNECTIONS: i32 = 4;
+const SIGNALS: i32 = 6;
+
+/// What it is told, in a file that the agent cannot write.
+#[derive(Debug, Serialize, Deserialize)]
+struct Orders {
+    grants: Grants,
+    /// Ports that may be connected to; all of them without a list.
+    ports: Option<Vec<u16>>,
+}
+
+/// Which version of Landlock the kernel has; 0 for none.
+fn version() -> i32 {
+    #[expect(unsafe_code, reason = "the crate does not tell the version")]
+    // SAFETY: asked like this, the call reads nothing and changes nothing.
+    let version = unsafe {
+        libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0usize, 1u32)
+    };
+    i32::try_from(version).unwrap_or(0).max(0)
+}
+
+/// The program inside. `args` are a file with orders, and what to become. Returns only if that fails.
+pub fn main(args: &[OsString]) -> u8 {
+    let [orders, program, args @ ..] = args else {
+        return inside::complain("it is called by ralph itself, to set up a sandbox");
+    };
+    let orders = std::fs::read(orders)
+        .and_then(|bytes| serde_json::from_slice::<Orders>(&bytes).map_err(io::Error::from));
+    let orders = match orders {
+        Ok(orders) => orders,
+        Err(err) => return inside::complain(&format!("its orders cannot be read: {err}")),
+    };
+    inside::close_all();
+    drop_capabilities();
+    if let Err(err) = restrict(&orders) {
+        return inside::complain(&format!("Landlock: {err}"));
+    }
+    let open = orders.ports.is_none();
+    if let Err(err) = seccomp::install(&seccomp::without_namespaces(open)) {
+        return inside::complain(&format!("system calls cannot be filtered: {err}"));
+    }
+    inside::run(program, args)
+}
+
+fn restrict(orders: &Orders) -> Result<(), landlock::RulesetError> {
+    let all = AccessFs::from_all(ABI::V6);
+    let mut ruleset = Ruleset::default().handle_access(all)?;
+    if orders.ports.is_some() {
+        // To listen is allowed: whoever connects to it is on this machine.
+        ruleset = ruleset.handle_access(AccessNet::ConnectTcp)?;
+    }
+    let mut ruleset = ruleset
+        .scope(Scope::AbstractUnixSocket)?
+        .scope(Scope::Signal)?
+        .create()?
+        .add_rules(path_beneath_rules(&orders.grants.read, AccessFs::from_read(ABI::V6)))?
+        .add_rules(path_beneath_rules(&orders.grants.write, all))?;
+    for port in orders.ports.iter().flatten() {
+        ruleset = ruleset.add_rule(NetPort::new(*port, AccessNet::ConnectTcp))?;
+    }
+    ruleset.restrict_self()?;
+    Ok(())
+}
+
+/// Gives up all rights of an administrator, for good: what is not in the bounding set does not come back
+/// with another program.
+fn drop_capabilities() {
+    const VERSION_3: u32 = 0x2008_0522;
+    #[expect(unsafe_code, reason = "there is no safe interface to capabilities")]
+    // SAFETY: `capset` reads a header and two data blocks of this layout; nothing is written.
+    unsafe {
+        for capability in 0..64 {
+            libc::prctl(libc::PR_CAPBSET_DROP, capability as libc::c_ulong, 0, 0, 0);
+        }
+        libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+        let (header, data) = ([VERSION_3, 0u32], [[0u32; 3]; 2]);
+        libc::syscall(libc::SYS_capset, header.as_ptr(), data.as_ptr());
+    }
+}
+
+/// A sandbox of Landlock.
+#[derive(Debug)]
+pub(super) struct Confined {
+    ralph: PathBuf,
+    orders: PathBuf,
+    plan: Plan,
+    env: Vec<(OsString, Option<OsString>)>,
+    kept: Vec<Kept>,
+    proxy: Option<Proxy>,
+    version: i32,
+    scratch: Scratch,
+}
+
+impl Confined {
+    pub(super) fn prepare(request: &Request<'_>) -> Result<Confined, Unusable> {
+        let version = version();
+        if version < FILES {
+            return Err(Unusable::new("this kernel has no Landlock")
+                .hint("it needs Linux 5.13, with `landlock` among its security modules"));
+        }
+        let failed = |what: &str, err: &io::Error| Unusable::new(format!("{what}: {err}"));
+        let base = scratch::sandboxes();
+        let mut scratch = Scratch::create(&base)
+            .map_err(|err| failed(&format!("{} cannot be used", base.display()), &err))?;
+        let env = super::environment_of(request);
+        let allow = super::allow_list(request, &env)?;
+        let wanted = namespaces::wanted(request, &scratch, &base, env, &allow)?;
+        let plan = plan::plan(&wanted, &RealDisk).map_err(Unusable::new)?;
+        namespaces::set_up(&plan)
+            .map_err(|err| failed("the sandbox's files cannot be written", &err))?;
+        let note = Note::new(Backend::Landlock, request.project, &plan);
+        scratch.write_note(&note).map_err(|err| failed("the sandbox's note", &err))?;
+        let mut proxy = None;
+        let mut ports = None;
+        let mut env = plan.env.clone();
+        let confined = version >= CONNECTIONS;
+        match &plan.network {
+            Network::Proxy { ports: local } => {
+                let listener =
+                    TcpListener::bind("127.0.0.1:0").map_err(|err| failed("the proxy", &err))?;
+                let port = listener.local_addr().map_err(|err| failed("the proxy", &err))?.port();
+                let rules = Rules { allow, resolver: Resolver::default() };
+                let mut serving = Proxy::start(rules).map_err(|err| failed("the proxy", &err))?;
+                serving.serve(listener.into());
+                proxy = Some(serving);
+                ports = Some(local.iter().copied().chain([port]).collect());
+                let url = OsString::from(format!("http://127.0.0.1:{port}"));
+                for (_, value) in env.iter_mut().filter(|(name, value)| {
+                    value.is_some()
+                        && name.to_ascii_lowercase().as_encoded_bytes().ends_with(b"_proxy")
+                        && !name.to_ascii_lowercase().as_encoded_bytes().starts_with(b"no_")
+                }) {
+                    *value = Some(url.clone());
+                }
+            }
+            Network::None => ports = Some(Vec::new()),
+            Network::Full => {}
+        }
+        let home = scratch.path().join("home");
+        link_home(&plan, &home);
+        env.push(("HOME".into(), Some(home.into())));
+        env.push(("TMPDIR".into(), Some(scratch.path().join("tmp").into())));
+        let orders = scratch.path().join("orders.json");
+        let told = Orders { grants: grants(&plan, &RealDisk), ports };
+        serde_json::to_vec(&told)
+            .map_err(io::Error::from)
+            .and_then(|bytes| std::fs::write(&orders, bytes))
+            .map_err(|err| failed("the sandbox's files cannot be written", &err))?;
+        let kept = keep(&plan, request.project);
+        let ralph = wanted.ralph;
+        let sandbox = Confined { ralph, orders, plan, env, kept, proxy, version, scratch };
+        sandbox.probe(request.project, confined)?;
+        Ok(sandbox)
+    }
+
+    fn probe(&self, project: &Path, confined: bool) -> Result<(), Unusable> {
+        let failed = |what: &str, err: &io::Error| Unusable::new(format!("{what}: {err}"));
+        let open = self.plan.network == Network::Full || !confined;
+        let probe = Probe::set_up(project, self.scratch.path(), open)
+            .map_err(|err| failed("the probe cannot be set up", &err))?;
+        let mut args: Vec<OsString> =
+            vec![COMMAND.into(), self.orders.clone().into(), self.ralph.clone().into()];
+        args.extend(probe.args().map_err(|err| failed("the probe cannot be set up", &err))?);
+        let program = self.ralph.as_os_str();
+        let output = process::run_quick(program, &args, project, &self.env, probe::PATIENCE)
+            .map_err(|err| failed("it cannot be run", &err))?;
+        if !output.exit.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            return Err(Unusable::new(said.trim().to_owned()));
+        }
+        probe.judge(&output.stdout).map_err(|why| Unusable::new(format!("it does not hold: {why}")))
+    }
+}
+
+/// Links to what is shown of the home, in the home that is there instead: nothing can be put over
+/// another thing here.
+fn link_home(plan: &Plan, scratch_home: &Path) {
+    let home = plan.mounts.iter().find_map(|mount| match mount {
+        Mount::Writable { from, at } if from == scratch_home => Some(at.clone()),
+        _ => None,
+    });
+    let Some(home) = home else { return };
+    for mount in &plan.mounts {
+        let (Mount::ReadOnly { from, at } | Mount::Writable { from, at }) = mount else { continue };
+        let Ok(below) = at.strip_prefix(&home) else { continue };
+        let link = scratch_home.join(below);
+        if below != Path::new("") && from != scratch_home && !plan.dirs.contains(&link) {
+            if let Some(parent) = link.parent() {
+                let _ = std::fs::create_dir_all(parent);
+            }
+            // What is below something that is linked already is there by that.
+            let _ = std::os::unix::fs::symlink(from, &link);
+        }
+    }
+}
+
+/// What is protected by mounts elsewhere is put back here. ralph's own files change while it runs.
+fn keep(plan: &Plan, project: &Path) -> Vec<Kept> {
+    let ours = [".ralph/runs", ".ralph/lock", ".ralph/logs"].map(|name| project.join(name));
+    let outside = plan.mounts.iter().rposition(|mount| mount.at() == project).unwrap_or(0);
+    plan.mounts[outside..]
+        .iter()
+        .filter_map(|mount| match mount {
+            Mount::ReadOnly { from, at } if from == at && !ours.contains(at) => Kept::take(at),
+            _ => None,
+        })
+        .collect()
+}
+
+impl Sandbox for Confined {
+    fn backend(&self) -> Backend {
+        Backend::Landlock
+    }
+
+    fn limits(&self) -> Vec<String> {
+        let mut limits = vec![
+            "the kernel is shared: a hole in it is a way out".to_owned(),
+            "what git and Claude Code execute in the project can be changed, and is put back after each step"
+                .to_owned(),
+            "the journal in .ralph/runs can be changed".to_owned(),
+            "names, sizes and times of files outside can be seen, and so can other processes".to_owned(),
+            "package caches and the agent's own credentials can be changed".to_owned(),
+        ];
+        match self.plan.network {
+            Network::Full => limits.push("the network is open".to_owned()),
+            _ if self.version < CONNECTIONS => limits.push(
+                "connections are not confined: this kernel cannot (it needs Linux 6.7)".to_owned(),
+            ),
+            Network::Proxy { .. } => limits.push(
+                "a host that listens on the port of the proxy can be reached without it".to_owned(),
+            ),
+            Network::None => {}
+        }
+        if self.version < SIGNALS {
+            limits.push(
+                "other processes can be signalled: this kernel cannot keep it from that \
+                         (it needs Linux 6.12)"
+                    .to_owned(),
+            );
+        }
+        limits
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.plan.notes.clone()
+    }
+
+    fn wrap(&mut self, launch: &Launch<'_>, terminal: Option<i32>) -> io::Result<Wrapped> {
+        if terminal.is_some() {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "landlock has no terminal of its own; give it a command",
+            ));
+        }
+        let mut args: Vec<OsString> =
+            vec![COMMAND.into(), self.orders.clone().into(), launch.program.into()];
+        args.extend_from_slice(launch.args);
+        let mut env = launch.env.to_vec();
+        env.extend(self.env.iter().cloned());
+        let program = OsStr::new(&self.ralph).to_owned();
+        Ok(Wrapped { program, args, env, socket: None, ignore_term: false })
+    }
+
+    fn ended(&mut self) -> Vec<PathBuf> {
+        let mut put = scratch::set_aside(&self.plan.guards);
+        put.extend(self.kept.iter().flat_map(Kept::restore));
+        put
+    }
+
+    fn refusals(&mut self) -> Vec<Refusal> {
+        self.proxy.as_ref().map(Proxy::refusals).unwrap_or_default()
+    }
+
+    fn take_bell(&mut self) -> Option<PipeReader> {
+        self.proxy.as_mut().and_then(Proxy::take_bell)
+    }
+}
+
+impl Drop for Confined {
+    fn drop(&mut self) {
+        self.ended();
+    }
+}

@@ -1,0 +1,333 @@
+//! Docker's microVM sandboxes: by `sbx`, else by the older `docker sandbox`.
+//!
+//! One for each project, made once, set up once, kept from iteration to iteration, and stopped at the end
+//! of a run; the next one starts it again. What is called here was written from documentation, and tested
+//! with a program that records how it is called.
+
+use std::ffi::{OsStr, OsString};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, PipeReader};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::probe::Probe;
+use super::proxy::Refusal;
+use super::{Backend, Request, Sandbox, Unusable, Wrapped, scratch};
+use crate::config::settings::SandboxNetwork;
+use crate::process::{self, Launch, Output};
+
+/// How long making or starting a machine may take: an image may have to be fetched.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// How long a question may take.
+const SHORT: Duration = Duration::from_secs(20);
+
+/// What every name begins with.
+const PREFIX: &str = "ralph-";
+
+/// Which program it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Tool {
+    /// `sbx`.
+    Sbx(PathBuf),
+    /// `docker sandbox`.
+    Docker(PathBuf),
+}
+
+impl Tool {
+    fn find(project: &Path) -> Result<Tool, Unusable> {
+        if let Some(sbx) = super::find_trusted("sbx", project) {
+            return Ok(Tool::Sbx(sbx));
+        }
+        let none = || {
+            Unusable::new("neither sbx nor docker sandbox is here").hint(
+                "they come with Docker Desktop, or by themselves: docs.docker.com/ai/sandboxes",
+            )
+        };
+        let docker = super::find_trusted("docker", project).ok_or_else(none)?;
+        let tool = Tool::Docker(docker);
+        match tool.call(&["version"], SHORT) {
+            Ok(_) => Ok(tool),
+            Err(_) => Err(none()),
+        }
+    }
+
+    fn program(&self) -> &Path {
+        match self {
+            Tool::Sbx(program) | Tool::Docker(program) => program,
+        }
+    }
+
+    /// The words before every command.
+    fn words(&self) -> Vec<OsString> {
+        match self {
+            Tool::Sbx(_) => Vec::new(),
+            Tool::Docker(_) => vec!["sandbox".into()],
+        }
+    }
+
+    fn call<T: AsRef<OsStr>>(&self, args: &[T], patience: Duration) -> Result<Output, Unusable> {
+        let mut words = self.words();
+        words.extend(args.iter().map(|arg| arg.as_ref().to_owned()));
+        let program = self.program().as_os_str();
+        let output = process::run_quick(program, &words, Path::new("/"), &[], patience)
+            .map_err(|err| Unusable::new(format!("{}: {err}", self.program().display())))?;
+        if output.exit.success() {
+            return Ok(output);
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said = said.trim().lines().last().unwrap_or("it failed and said nothing").to_owned();
+        Err(Unusable::new(format!("{}: {said}", self.program().display())))
+    }
+
+    /// The names of all sandboxes, whatever else is told of them.
+    fn names(&self) -> Result<Vec<String>, Unusable> {
+        let output = self.call(&["ls", "--json"], SHORT)?;
+        let listed = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
+        let mut names = Vec::new();
+        collect_names(&listed, &mut names);
+        Ok(names)
+    }
+}
+
+/// Whichever shape the answer has today: names are under `name`.
+fn collect_names(value: &Value, names: &mut Vec<String>) {
+    match value {
+        Value::Array(values) => values.iter().for_each(|value| collect_names(value, names)),
+        Value::Object(fields) => {
+            names.extend(fields.get("name").and_then(Value::as_str).map(str::to_owned));
+            fields.values().for_each(|value| collect_names(value, names));
+        }
+        _ => {}
+    }
+}
+
+/// The name of a project's sandbox.
+fn name_of(project: &Path) -> String {
+    let mut hasher = DefaultHasher::new();
+    project.hash(&mut hasher);
+    let base = project.file_name().unwrap_or_default().to_string_lossy();
+    let base: String = base.chars().filter(char::is_ascii_alphanumeric).take(20).collect();
+    format!("{PREFIX}{}-{:08x}", base.to_ascii_lowercase(), hasher.finish() & 0xffff_ffff)
+}
+
+/// A microVM.
+#[derive(Debug)]
+pub(super) struct Docker {
+    tool: Tool,
+    name: String,
+    notes: Vec<String>,
+}
+
+impl Docker {
+    pub(super) fn prepare(request: &Request<'_>) -> Result<Docker, Unusable> {
+        let tool = Tool::find(request.project)?;
+        let name = name_of(request.project);
+        let failed = |what: &str, err: &io::Error| Unusable::new(format!("{what}: {err}"));
+        let base = scratch::sandboxes();
+        let state = base.parent().unwrap_or(&base).join("docker");
+        std::fs::create_dir_all(&state)
+            .map_err(|err| failed(&format!("{} cannot be used", state.display()), &err))?;
+        let project = request.project.as_os_str();
+        if !tool.names()?.contains(&name) {
+            let create = ["create", "--name", &name, "claude"].map(OsStr::new);
+            let create: Vec<&OsStr> = create.into_iter().chain([project, state.as_ref()]).collect();
+            tool.call(&create, PATIENCE)?;
+            if let Err(unusable) = set_up(&tool, &name, &state) {
+                // One that is half set up would be taken for a whole one next time.
+                let _ = tool.call(&["rm", "-f", &name], SHORT);
+                return Err(unusable);
+            }
+        }
+        let mut notes = Vec::new();
+        match (&tool, request.settings.network) {
+            (Tool::Sbx(_), SandboxNetwork::Allowlist) => {
+                for entry in &request.settings.allowed_domains {
+                    let host =
+                        if entry.contains(':') { entry.clone() } else { format!("{entry}:443") };
+                    let allow = ["policy", "allow", "network", "--sandbox", &name, &host];
+                    if let Err(unusable) = tool.call(&allow, SHORT) {
+                        notes
+                            .push(format!("docker: {host} could not be allowed: {}", unusable.why));
+                    }
+                }
+            }
+            (_, SandboxNetwork::Full) => {}
+            _ => notes.push(
+                "docker: what may be reached is decided by its own policy, not by \
+                 sandbox.allowedDomains"
+                    .to_owned(),
+            ),
+        }
+        let docker = Docker { tool, name, notes };
+        docker.probe(request.project)?;
+        Ok(docker)
+    }
+
+    /// A shell in there tries what must be possible and what must not.
+    fn probe(&self, project: &Path) -> Result<(), Unusable> {
+        const TRIALS: &str = "t() { n=$1; shift; if \"$@\" >/dev/null 2>&1; then echo \"$n yes\"; else echo \"$n no\"; fi; }\n\
+             t write-project touch \"$1\"\nt read-canary cat \"$2\"\nt connect false";
+        let failed = |err: &io::Error| Unusable::new(format!("the probe cannot be set up: {err}"));
+        let base = scratch::sandboxes();
+        std::fs::create_dir_all(&base).map_err(|err| failed(&err))?;
+        let probe = Probe::set_up(project, &base, true).map_err(|err| failed(&err))?;
+        let args = probe.args().map_err(|err| failed(&err))?;
+        // Behind the command and an address: the file in the project, and the canary.
+        let [_, _, file, canary, ..] = args.as_slice() else {
+            return Err(Unusable::new("the probe cannot be set up"));
+        };
+        let words = ["exec", &self.name, "sh", "-c", TRIALS, "probe"].map(OsStr::new);
+        let words: Vec<&OsStr> = words.into_iter().chain([file.as_os_str(), canary]).collect();
+        let output = self.tool.call(&words, PATIENCE)?;
+        probe.judge(&output.stdout).map_err(|why| Unusable::new(format!("it does not hold: {why}")))
+    }
+}
+
+/// Gives the agent a home that outlasts the machine, git a name, and the hooks a ralph.
+fn set_up(tool: &Tool, name: &str, state: &Path) -> Result<(), Unusable> {
+    let script = crate::plugin::FILES.iter().find(|file| file.path == "sandbox/setup.sh");
+    let script = script.map(|file| file.text).unwrap_or_default();
+    let mut words: Vec<OsString> =
+        ["exec", "-u", "root", name, "bash", "-c", script, "setup.sh"].map(Into::into).to_vec();
+    words.push(state.into());
+    // The machine is a Linux one, and so is this program, on Linux.
+    if cfg!(target_os = "linux")
+        && let Ok(ralph) = std::env::current_exe()
+        && std::fs::copy(ralph, state.join("ralph")).is_ok()
+    {
+        words.push(state.join("ralph").into());
+    }
+    tool.call(&words, PATIENCE).map(drop)
+}
+
+impl Sandbox for Docker {
+    fn backend(&self) -> Backend {
+        Backend::Docker
+    }
+
+    fn limits(&self) -> Vec<String> {
+        vec![
+            "the network is what Docker's own policy says".to_owned(),
+            "what git and Claude Code execute in the project can be changed".to_owned(),
+            "the journal in .ralph/runs can be changed".to_owned(),
+        ]
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.notes.clone()
+    }
+
+    fn wrap(&mut self, launch: &Launch<'_>, terminal: Option<i32>) -> io::Result<Wrapped> {
+        if terminal.is_some() {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                format!(
+                    "open a shell by {} exec -it {} bash",
+                    self.tool.program().display(),
+                    self.name
+                ),
+            ));
+        }
+        let name = Path::new(launch.program).file_name();
+        let mut args = self.tool.words();
+        if name == Some(OsStr::new("claude")) {
+            // Its own agent: Docker hands it the credentials.
+            match &self.tool {
+                Tool::Sbx(_) => args.extend(["run", "--name", &self.name, "--"].map(Into::into)),
+                Tool::Docker(_) => args.extend(["run", &self.name, "--"].map(Into::into)),
+            }
+        } else {
+            args.extend(["exec", "-i", "-w"].map(Into::into));
+            args.push(launch.directory.into());
+            // Nothing of this machine's environment is in there but what was set for this.
+            for (variable, value) in launch.env {
+                if let Some(value) = value {
+                    let mut word = variable.clone();
+                    word.push("=");
+                    word.push(value);
+                    args.extend(["-e".into(), word]);
+                }
+            }
+            args.push(OsString::from(&self.name));
+            // The path of a program out here means nothing in there.
+            args.push(name.unwrap_or(launch.program).to_owned());
+        }
+        args.extend_from_slice(launch.args);
+        let program = self.tool.program().into();
+        Ok(Wrapped { program, args, env: launch.env.to_vec(), socket: None, ignore_term: false })
+    }
+
+    fn ended(&mut self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+
+    fn refusals(&mut self) -> Vec<Refusal> {
+        Vec::new()
+    }
+
+    fn take_bell(&mut self) -> Option<PipeReader> {
+        None
+    }
+}
+
+impl Drop for Docker {
+    fn drop(&mut self) {
+        // It would keep its memory. The next command starts it again.
+        let _ = self.tool.call(&["stop", &self.name], SHORT);
+    }
+}
+
+/// Whether a project has one already. Making one takes minutes, so that nobody does it to look.
+///
+/// # Errors
+/// There is no program that could make one.
+pub fn has_one(project: &Path) -> Result<bool, Unusable> {
+    Ok(Tool::find(project)?.names()?.contains(&name_of(project)))
+}
+
+/// The sandboxes of Docker that are ralph's, if there is a program to ask.
+pub fn list() -> Vec<String> {
+    let names = Tool::find(Path::new("/nowhere")).and_then(|tool| tool.names());
+    names.unwrap_or_default().into_iter().filter(|name| name.starts_with(PREFIX)).collect()
+}
+
+/// Stops (`stop`) or removes (`rm -f`) one of them.
+///
+/// # Errors
+/// It cannot be done, with what the program said.
+pub fn manage(name: &str, remove: bool) -> Result<(), Unusable> {
+    let tool = Tool::find(Path::new("/nowhere"))?;
+    let words: &[&str] = if remove { &["rm", "-f", name] } else { &["stop", name] };
+    tool.call(words, PATIENCE).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_project_has_a_name_that_docker_takes() {
+        let name = name_of(Path::new("/home/u/My Project!"));
+        assert!(name.starts_with("ralph-myproject-"), "{name}");
+        assert!(name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'), "{name}");
+        assert_ne!(name, name_of(Path::new("/home/v/My Project!")));
+        assert_eq!(name, name_of(Path::new("/home/u/My Project!")));
+    }
+
+    #[test]
+    fn names_are_found_in_whichever_shape_the_list_has() {
+        for listed in [
+            json!([{"name": "a"}, {"name": "b", "status": "running"}]),
+            json!({"sandboxes": [{"name": "a"}, {"name": "b"}]}),
+            json!({"vms": [{"vm": {"name": "a"}}, {"name": "b"}]}),
+        ] {
+            let mut names = Vec::new();
+            collect_names(&listed, &mut names);
+            assert_eq!(names, ["a", "b"], "{listed}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! A plan as a list of what may be read and what may be written, for Landlock, which can only allow.
+
+use std::path::{Path, PathBuf};
+
+use super::plan::{Disk, Mount, Plan};
+
+/// What may be used; everything below a path with it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(super) struct Grants {
+    pub(super) read: Vec<PathBuf>,
+    pub(super) write: Vec<PathBuf>,
+}
+
+/// Devices that every program may use. The others are not needed.
+const DEVICES: [&str; 8] = [
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/tty",
+    "/dev/ptmx",
+    "/dev/pts",
+];
+
+pub(super) fn grants(plan: &Plan, disk: &dyn Disk) -> Grants {
+    let mut hidden: Vec<&Path> = vec![Path::new("/dev")];
+    let mut grants = Grants::default();
+    for mount in &plan.mounts {
+        match mount {
+            Mount::EmptyDir { at } | Mount::EmptyFile { at } => hidden.push(at),
+            Mount::ReadOnly { from, at } if from == at => grants.read.push(at.clone()),
+            // What is at another place inside cannot be; but it may be used where it is.
+            Mount::ReadOnly { from, .. } => grants.read.push(from.clone()),
+            Mount::Writable { from, at } => {
+                if from != at {
+                    hidden.push(at);
+                }
+                grants.write.push(from.clone());
+            }
+        }
+    }
+    show(Path::new("/"), &hidden, disk, &mut grants.read);
+    grants.write.extend(DEVICES.iter().map(PathBuf::from));
+    // Secrets in the middle of what is shown cannot be taken out of it again: what holds one is shown
+    // without it.
+    let secrets: Vec<&Path> = plan
+        .mounts
+        .iter()
+        .filter_map(|mount| match mount {
+            Mount::EmptyFile { at } => Some(at.as_path()),
+            _ => None,
+        })
+        .collect();
+    let holds = |path: &Path| secrets.iter().any(|secret| secret.starts_with(path));
+    let (whole, parts): (Vec<_>, Vec<_>) = grants.read.into_iter().partition(|path| !holds(path));
+    grants.read = whole;
+    for part in parts {
+        show(&part, &secrets, disk, &mut grants.read);
+    }
+    for list in [&mut grants.read, &mut grants.write] {
+        list.sort();
+        list.dedup();
+    }
+    grants
+}
+
+/// Adds what is below `path` but not hidden, in as few steps as possible.
+fn show(path: &Path, hidden: &[&Path], disk: &dyn Disk, out: &mut Vec<PathBuf>) {
+    if hidden.contains(&path) {
+        return;
+    }
+    if !hidden.iter().any(|hidden| hidden.starts_with(path)) {
+        out.push(path.to_owned());
+        return;
+    }
+    for name in disk.names(path) {
+        let below = path.join(name);
+        // Links are followed when they are used, and judged by where they lead.
+        if disk.link(&below).is_none() {
+            show(&below, hidden, disk, out);
+        }
+    }
+}

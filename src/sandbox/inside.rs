@@ -1,0 +1,206 @@
+//! The first program inside a sandbox: this one, under another name.
+//!
+//! It makes the listeners of the proxy, hands them out, closes whatever else was open, gives up system
+//! calls that agents have no use for, and becomes the program that was asked for.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, IoSlice, Write};
+use std::mem::MaybeUninit;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+
+use super::proxy;
+use super::seccomp;
+
+/// What it is called by, in the place of a command. Nobody types this.
+pub const COMMAND: &str = "__inside";
+
+/// Listeners that are handed out at most.
+pub(super) const MAX_PORTS: usize = proxy::MAX_LISTENERS - 1;
+
+/// The exit code of a sandbox that did not come about.
+pub const FAILED: u8 = 125;
+
+/// What it is told, in one argument.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Orders {
+    /// Where listeners go: that of the proxy, then one for each of `ports`.
+    pub(super) socket: Option<i32>,
+    /// A terminal that becomes standard input, output and error.
+    pub(super) terminal: Option<i32>,
+    pub(super) ports: Vec<u16>,
+    pub(super) close: bool,
+    pub(super) filter: bool,
+}
+
+impl Orders {
+    pub(super) fn to_argument(&self) -> OsString {
+        let mut words = Vec::new();
+        words.extend(self.socket.map(|socket| format!("socket={socket}")));
+        words.extend(self.terminal.map(|terminal| format!("terminal={terminal}")));
+        words.extend(self.ports.iter().map(|port| format!("port={port}")));
+        words.extend(self.close.then(|| "close".to_owned()));
+        words.extend(self.filter.then(|| "filter".to_owned()));
+        words.join(",").into()
+    }
+
+    fn from_argument(text: &OsStr) -> Option<Orders> {
+        let (socket, terminal, ports) = (None, None, Vec::new());
+        let mut orders = Orders { socket, terminal, ports, close: false, filter: false };
+        for word in text.to_str()?.split(',').filter(|word| !word.is_empty()) {
+            match word.split_once('=') {
+                Some(("socket", number)) => orders.socket = Some(number.parse().ok()?),
+                Some(("terminal", number)) => orders.terminal = Some(number.parse().ok()?),
+                Some(("port", number)) => orders.ports.push(number.parse().ok()?),
+                None if word == "close" => orders.close = true,
+                None if word == "filter" => orders.filter = true,
+                _ => return None,
+            }
+        }
+        Some(orders)
+    }
+}
+
+/// The program inside. `args` are the orders, and what to become. Returns only if that fails.
+pub fn main(args: &[OsString]) -> u8 {
+    let [orders, program, args @ ..] = args else {
+        return complain("it is called by ralph itself, to set up a sandbox");
+    };
+    let Some(orders) = Orders::from_argument(orders) else {
+        return complain("it was given orders that it does not know");
+    };
+    if let Some(socket) = orders.socket
+        && let Err(err) = hand_out(socket, &orders.ports)
+    {
+        return complain(&format!("the proxy cannot be set up: {err}"));
+    }
+    if let Some(terminal) = orders.terminal
+        && let Err(err) = take_terminal(terminal)
+    {
+        return complain(&format!("there is no terminal: {err}"));
+    }
+    if orders.close {
+        close_all();
+    }
+    default_signals();
+    if orders.filter
+        && let Err(err) = seccomp::install(&seccomp::inside_namespaces())
+    {
+        return complain(&format!("system calls cannot be filtered: {err}"));
+    }
+    run(program, args)
+}
+
+/// Becomes a program. The exit code, if that fails.
+pub(super) fn run(program: &OsStr, args: &[OsString]) -> u8 {
+    let err = become_program(program, args);
+    let _ = complain(&format!("{} cannot be started inside: {err}", program.display()));
+    if err.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
+}
+
+fn become_program(program: &OsStr, args: &[OsString]) -> io::Error {
+    let err = Command::new(program).args(args).exec();
+    if err.raw_os_error() == Some(libc::ENOEXEC) {
+        // A script without `#!`: the shell runs it, as it does for everyone's `execvp`.
+        return Command::new("/bin/sh").arg(program).args(args).exec();
+    }
+    err
+}
+
+pub(super) fn complain(what: &str) -> u8 {
+    let _ = io::stderr().write_all(format!("ralph: the sandbox: {what}\n").as_bytes());
+    FAILED
+}
+
+/// Makes the listeners in this network and sends them out of it.
+fn hand_out(socket: i32, ports: &[u16]) -> io::Result<()> {
+    let listen = |port| TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    let mut listeners = vec![listen(proxy::PORT)?];
+    for port in ports.iter().take(MAX_PORTS) {
+        listeners.push(listen(*port)?);
+    }
+    let descriptors: Vec<BorrowedFd<'_>> = listeners.iter().map(AsFd::as_fd).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(proxy::MAX_LISTENERS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    #[expect(
+        unsafe_code,
+        reason = "a descriptor that was passed by its number has no other way to be used"
+    )]
+    // SAFETY: the number is that of the socket that was inherited for this; it is not closed here.
+    let socket = unsafe { BorrowedFd::borrow_raw(socket) };
+    rustix::net::sendmsg(socket, &[IoSlice::new(b"listeners")], &mut control, SendFlags::empty())?;
+    Ok(())
+}
+
+/// Makes a terminal that was inherited the one of this session. bubblewrap has begun a new one.
+fn take_terminal(terminal: i32) -> io::Result<()> {
+    #[expect(unsafe_code, reason = "as for the socket: a descriptor that was passed by its number")]
+    // SAFETY: the number is that of the terminal that was inherited for this.
+    let terminal = unsafe { BorrowedFd::borrow_raw(terminal) };
+    rustix::process::ioctl_tiocsctty(terminal)?;
+    rustix::stdio::dup2_stdin(terminal)?;
+    rustix::stdio::dup2_stdout(terminal)?;
+    rustix::stdio::dup2_stderr(terminal)?;
+    Ok(())
+}
+
+/// Closes everything but standard input, output and error: whatever the one who started ralph had open
+/// is none of the agent's business.
+pub(super) fn close_all() {
+    #[expect(unsafe_code, reason = "there is no safe interface for closing a range")]
+    // SAFETY: nothing here uses a descriptor above 2 after this.
+    let done = unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, 0u32) };
+    if done == 0 {
+        return;
+    }
+    // Before Linux 5.9.
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    for fd in 3..limit.current.unwrap_or(4096).min(65_536) {
+        #[expect(unsafe_code, reason = "as above, one by one")]
+        // SAFETY: as above.
+        unsafe {
+            libc::close(fd as i32);
+        }
+    }
+}
+
+/// The processes around this one ignore TERM, so that they outlive the agent's own end; the agent must
+/// not.
+fn default_signals() {
+    #[expect(unsafe_code, reason = "there is no safe interface for a default signal action")]
+    // SAFETY: no handler is installed, only the default is put back.
+    unsafe {
+        libc::signal(libc::SIGTERM, libc::SIG_DFL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_survive_the_way_through_a_command_line() {
+        for orders in [
+            Orders {
+                socket: Some(7),
+                terminal: Some(8),
+                ports: vec![80, 8080],
+                close: true,
+                filter: true,
+            },
+            Orders { socket: None, terminal: None, ports: Vec::new(), close: false, filter: false },
+        ] {
+            assert_eq!(Orders::from_argument(&orders.to_argument()), Some(orders));
+        }
+        for nonsense in ["x", "socket=", "port=70000", "close=1"] {
+            assert_eq!(Orders::from_argument(OsStr::new(nonsense)), None, "{nonsense}");
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! Where an agent is locked in.
+//!
+//! There are several ways to do that, and one interface to all of them: [`Sandbox`]. Each is used only
+//! after it was seen to work ([`probe`]). What is shown and hidden is decided in plain data ([`plan`]);
+//! the only way to the network is a proxy of ours ([`proxy`]) that knows which hosts are allowed
+//! ([`hosts`]).
+
+pub mod choice;
+pub mod disk;
+pub mod docker;
+mod environment;
+mod git;
+mod home;
+pub mod hosts;
+pub mod plan;
+pub mod probe;
+pub mod proxy;
+pub mod scratch;
+
+#[cfg(target_os = "linux")]
+pub mod bwrap;
+#[cfg(target_os = "linux")]
+pub mod confined;
+#[cfg(target_os = "linux")]
+mod grants;
+#[cfg(target_os = "linux")]
+pub mod inside;
+#[cfg(target_os = "linux")]
+mod keep;
+#[cfg(target_os = "linux")]
+mod namespaces;
+#[cfg(target_os = "linux")]
+mod seccomp;
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::io::{self, PipeReader, Read};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use crate::config::settings;
+use crate::process::{self, ChildId, Extras, Launch, System};
+
+use hosts::AllowList;
+use proxy::Refusal;
+
+/// The ways to lock an agent in, the best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backend {
+    /// Bubblewrap and our proxy.
+    Bwrap,
+    /// A microVM by Docker.
+    Docker,
+    /// Landlock and a filter of system calls.
+    Landlock,
+}
+
+impl Backend {
+    pub const ALL: [Backend; 3] = [Backend::Bwrap, Backend::Docker, Backend::Landlock];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Backend::Bwrap => "bwrap",
+            Backend::Docker => "docker",
+            Backend::Landlock => "landlock",
+        }
+    }
+}
+
+/// What a sandbox is made for.
+#[derive(Debug, Clone)]
+pub struct Request<'a> {
+    /// The project, by its path without links.
+    pub project: &'a Path,
+    pub settings: &'a settings::Sandbox,
+    /// The name of the agent's adapter.
+    pub adapter: &'static str,
+    /// The agent's program, if one was found.
+    pub agent: Option<PathBuf>,
+    /// What the settings set or take away of the agent's environment.
+    pub env: &'a [(OsString, Option<OsString>)],
+}
+
+/// What is started instead of what was to be started.
+#[derive(Debug)]
+pub struct Wrapped {
+    pub program: OsString,
+    pub args: Vec<OsString>,
+    pub env: Vec<(OsString, Option<OsString>)>,
+    /// To be inherited, and closed here once it was.
+    pub socket: Option<OwnedFd>,
+    /// It stands around the program, and outlives its end.
+    pub ignore_term: bool,
+}
+
+impl Wrapped {
+    /// The launch of this.
+    pub fn launch<'a>(&'a self, original: &Launch<'a>) -> Launch<'a> {
+        Launch { program: &self.program, args: &self.args, env: &self.env, ..original.clone() }
+    }
+}
+
+/// Starts a program inside.
+///
+/// # Errors
+/// What the system said.
+pub fn start(
+    sandbox: &mut dyn Sandbox,
+    system: &mut System,
+    launch: &Launch<'_>,
+    terminal: Option<BorrowedFd<'_>>,
+) -> io::Result<(ChildId, u32)> {
+    let wrapped = sandbox.wrap(launch, terminal.map(|fd| fd.as_raw_fd()))?;
+    let inherit: Vec<BorrowedFd<'_>> =
+        wrapped.socket.as_ref().map(AsFd::as_fd).into_iter().chain(terminal).collect();
+    let extras =
+        Extras { inherit: &inherit, ignore_term: wrapped.ignore_term, ..Extras::default() };
+    system.start_with(&wrapped.launch(launch), &extras)
+}
+
+/// A place that an agent cannot get out of.
+pub trait Sandbox: fmt::Debug {
+    fn backend(&self) -> Backend;
+    /// What it does not confine, for people.
+    fn limits(&self) -> Vec<String>;
+    /// What of this project or machine the user should know.
+    fn notes(&self) -> Vec<String>;
+    /// Puts a program inside. `terminal` is the descriptor of one that it is to have, inherited as well.
+    ///
+    /// # Errors
+    /// What the system said.
+    fn wrap(&mut self, launch: &Launch<'_>, terminal: Option<i32>) -> io::Result<Wrapped>;
+    /// What was put inside last is gone. Where things were put that it had planted.
+    fn ended(&mut self) -> Vec<PathBuf>;
+    /// Hosts that were refused since this was last asked.
+    fn refusals(&mut self) -> Vec<Refusal>;
+    /// Something to read is in here when there are refusals. To be asked for once.
+    fn take_bell(&mut self) -> Option<PipeReader>;
+}
+
+/// Why a backend cannot be used, and what can be done about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unusable {
+    pub why: String,
+    pub hint: Option<String>,
+}
+
+impl Unusable {
+    fn new(why: impl Into<String>) -> Unusable {
+        Unusable { why: why.into(), hint: None }
+    }
+
+    #[must_use]
+    fn hint(mut self, hint: impl Into<String>) -> Unusable {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)?;
+        match &self.hint {
+            Some(hint) => write!(f, "; {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Makes a sandbox and sees whether it holds.
+///
+/// # Errors
+/// It cannot be made here, or does not hold.
+pub fn prepare(backend: Backend, request: &Request<'_>) -> Result<Box<dyn Sandbox>, Unusable> {
+    match backend {
+        #[cfg(target_os = "linux")]
+        Backend::Bwrap => Ok(Box::new(namespaces::Namespaces::prepare(request)?)),
+        #[cfg(not(target_os = "linux"))]
+        Backend::Bwrap => {
+            let _ = request;
+            Err(Unusable::new("there are no namespaces on this system"))
+        }
+        #[cfg(target_os = "linux")]
+        Backend::Landlock => Ok(Box::new(confined::Confined::prepare(request)?)),
+        #[cfg(not(target_os = "linux"))]
+        Backend::Landlock => Err(Unusable::new("there is no Landlock on this system")),
+        Backend::Docker => Ok(Box::new(docker::Docker::prepare(request)?)),
+    }
+}
+
+/// The hosts that the settings, the agent and its environment allow.
+///
+/// # Errors
+/// An entry of the settings makes no sense.
+pub fn allow_list(
+    request: &Request<'_>,
+    env: &[(OsString, OsString)],
+) -> Result<AllowList, Unusable> {
+    let mut allow = AllowList::for_agent(request.adapter);
+    for entry in &request.settings.allowed_domains {
+        allow.add(entry).map_err(|bad| {
+            Unusable::new(format!("sandbox.allowedDomains: {bad}")).hint(format!(
+                "write \"api.example.com\", \"*.example.com\", \"localhost:8080\", or one of {}",
+                hosts::group_names().join(", ")
+            ))
+        })?;
+    }
+    for (name, value) in env {
+        if let (Some(name), Some(value)) = (name.to_str(), value.to_str())
+            && names_a_service(name)
+        {
+            allow.add_url(value);
+        }
+    }
+    Ok(allow)
+}
+
+/// Variables by which agents are told where their service is: `ANTHROPIC_BASE_URL`, `OPENAI_API_BASE`.
+fn names_a_service(name: &str) -> bool {
+    ["_BASE_URL", "_API_BASE", "_API_URL", "_ENDPOINT"].iter().any(|end| name.ends_with(end))
+}
+
+/// Reads a file, also one that an agent may have put in the place of another: from a path in `root` no
+/// link leads out of it, and what is no file (a pipe would never end) is not read.
+///
+/// # Errors
+/// What the file system said.
+pub fn read_beneath(root: &Path, path: &Path) -> io::Result<Vec<u8>> {
+    let Ok(below) = path.strip_prefix(root) else { return std::fs::read(path) };
+    let mut file = open_beneath(root, below)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(target_os = "linux")]
+fn open_beneath(root: &Path, below: &Path) -> io::Result<std::fs::File> {
+    use rustix::fs::{Mode, OFlags, ResolveFlags};
+    let root = std::fs::File::open(root)?;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    match rustix::fs::openat2(&root, below, flags, Mode::empty(), resolve) {
+        Ok(file) => Ok(file.into()),
+        Err(rustix::io::Errno::XDEV) => Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "it is a link to something outside of the project",
+        )),
+        Err(err) => Err(err.into()),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn open_beneath(root: &Path, below: &Path) -> io::Result<std::fs::File> {
+    let path = root.join(below).canonicalize()?;
+    if !path.starts_with(root) {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "it is a link to something outside of the project",
+        ));
+    }
+    std::fs::File::open(path)
+}
+
+/// The environment that an agent has without a sandbox.
+fn environment_of(request: &Request<'_>) -> Vec<(OsString, OsString)> {
+    let changed = |name: &OsStr| request.env.iter().any(|(other, _)| other == name);
+    let mut env: Vec<_> = std::env::vars_os().filter(|(name, _)| !changed(name)).collect();
+    env.extend(request.env.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?))));
+    env
+}
+
+/// A program that is to be trusted: not one from where the agent can write.
+fn find_trusted(name: &str, untrusted: &Path) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let dirs = std::env::split_paths(&path).filter(|dir| dir.is_absolute());
+    dirs.filter(|dir| dir.canonicalize().is_ok_and(|real| !real.starts_with(untrusted))).find_map(
+        |dir| {
+            let path = std::env::join_paths([dir]).ok()?;
+            process::find_program(OsStr::new(name), Some(&path), Path::new("/"))
+        },
+    )
+}

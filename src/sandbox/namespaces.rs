@@ -1,0 +1,244 @@
+//! Bubblewrap, with a network that has nothing in it but our proxy.
+
+use std::ffi::OsString;
+use std::io::{self, PipeReader};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use super::bwrap::{self, Command};
+use super::disk::RealDisk;
+use super::hosts::AllowList;
+use super::plan::{self, INSIDE_DIR, Network, Plan, Wanted};
+use super::probe::{self, Probe};
+use super::proxy::{ListenersId, Proxy, Refusal, Resolver, Rules};
+use super::scratch::{self, Note, Scratch};
+use super::{Backend, Request, Sandbox, Unusable, Wrapped, inside};
+use crate::config::settings::SandboxNetwork;
+use crate::process::{self, Launch};
+
+/// A sandbox of namespaces.
+#[derive(Debug)]
+pub(super) struct Namespaces {
+    bwrap: PathBuf,
+    plan: Plan,
+    proxy: Option<Proxy>,
+    listeners: Option<ListenersId>,
+    // Last: what is above may still use it.
+    _scratch: Scratch,
+}
+
+impl Namespaces {
+    pub(super) fn prepare(request: &Request<'_>) -> Result<Namespaces, Unusable> {
+        let Some(bwrap) = super::find_trusted("bwrap", request.project) else {
+            return Err(Unusable::new("bwrap is not installed")
+                .hint("install bubblewrap: apt install bubblewrap, dnf install bubblewrap, …"));
+        };
+        let failed = |what: &str, err: &io::Error| Unusable::new(format!("{what}: {err}"));
+        let base = scratch::sandboxes();
+        let mut scratch = Scratch::create(&base)
+            .map_err(|err| failed(&format!("{} cannot be used", base.display()), &err))?;
+        let env = super::environment_of(request);
+        let allow = super::allow_list(request, &env)?;
+        let wanted = wanted(request, &scratch, &base, env, &allow)?;
+        let plan = plan::plan(&wanted, &RealDisk).map_err(Unusable::new)?;
+        set_up(&plan).map_err(|err| failed("the sandbox's files cannot be written", &err))?;
+        let note = Note::new(Backend::Bwrap, request.project, &plan);
+        scratch.write_note(&note).map_err(|err| failed("the sandbox's note", &err))?;
+        let mut sandbox =
+            Namespaces { bwrap, plan, proxy: None, listeners: None, _scratch: scratch };
+        sandbox.probe(request.project)?;
+        if let Network::Proxy { .. } = &sandbox.plan.network {
+            let rules = Rules { allow, resolver: Resolver::default() };
+            let proxy = Proxy::start(rules).map_err(|err| failed("the proxy", &err))?;
+            sandbox.proxy = Some(proxy);
+        }
+        Ok(sandbox)
+    }
+
+    fn probe(&self, project: &Path) -> Result<(), Unusable> {
+        let failed = |what: &str, err: &io::Error| Unusable::new(format!("{what}: {err}"));
+        let full = self.plan.network == Network::Full;
+        let probe = Probe::set_up(project, self._scratch.path(), full)
+            .map_err(|err| failed("the probe cannot be set up", &err))?;
+        let args = probe.args().map_err(|err| failed("the probe cannot be set up", &err))?;
+        let ralph = Path::new(INSIDE_DIR).join("ralph");
+        let command = Command {
+            program: ralph.as_os_str(),
+            args: &args,
+            directory: project,
+            socket: None,
+            terminal: None,
+            spare: false,
+        };
+        let args = bwrap::arguments(&self.plan, &command);
+        let output = process::run_quick(
+            self.bwrap.as_os_str(),
+            &args,
+            project,
+            &self.plan.env,
+            probe::PATIENCE,
+        )
+        .map_err(|err| failed("bwrap cannot be run", &err))?;
+        if !output.exit.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            let said = said.trim().lines().last().unwrap_or_default();
+            return Err(explain(said, &output.exit.to_string()));
+        }
+        probe
+            .judge(&output.stdout)
+            .map_err(|why| Unusable::new(format!("bwrap does not hold: {why}")))
+    }
+}
+
+/// What a plan is made from, on this machine.
+pub(super) fn wanted(
+    request: &Request<'_>,
+    scratch: &Scratch,
+    base: &Path,
+    env: Vec<(OsString, OsString)>,
+    allow: &AllowList,
+) -> Result<Wanted, Unusable> {
+    let network = match request.settings.network {
+        SandboxNetwork::Allowlist => Network::Proxy { ports: allow.local_ports() },
+        SandboxNetwork::None => Network::None,
+        SandboxNetwork::Full => Network::Full,
+    };
+    if let Network::Proxy { ports } = &network
+        && ports.len() > inside::MAX_PORTS
+    {
+        let max = inside::MAX_PORTS;
+        let why = format!("sandbox.allowedDomains: more than {max} ports of this machine");
+        return Err(Unusable::new(why));
+    }
+    let paths = |paths: &[String]| paths.iter().map(PathBuf::from).collect();
+    let ralph = std::env::current_exe()
+        .map_err(|err| Unusable::new(format!("ralph's own program cannot be found: {err}")))?;
+    Ok(Wanted {
+        project: request.project.to_owned(),
+        home: std::env::var_os("HOME").map(PathBuf::from),
+        ralph_home: base.parent().unwrap_or(base).to_owned(),
+        scratch: scratch.path().to_owned(),
+        ralph,
+        adapter: request.adapter,
+        agent: request.agent.clone(),
+        env,
+        env_kept: request.env.iter().map(|(name, _)| name.clone()).collect(),
+        readable: paths(&request.settings.readable),
+        writable: paths(&request.settings.writable),
+        network,
+        user: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
+    })
+}
+
+/// Makes what the mounts are made of.
+pub(super) fn set_up(plan: &Plan) -> io::Result<()> {
+    for dir in &plan.dirs {
+        std::fs::create_dir_all(dir)?;
+    }
+    for (path, text) in &plan.files {
+        std::fs::write(path, text)?;
+    }
+    for (from, to) in &plan.copies {
+        if let Some(parent) = to.parent() {
+            std::fs::create_dir_all(parent)?;
+        }
+        std::fs::copy(from, to)?;
+    }
+    Ok(())
+}
+
+/// What bubblewrap's own words mean, where that is known.
+fn explain(said: &str, exit: &str) -> Unusable {
+    let why = if said.is_empty() { format!("bwrap failed ({exit})") } else { said.to_owned() };
+    let unusable = Unusable::new(why);
+    let denied = ["Permission denied", "Operation not permitted"].iter().any(|w| said.contains(w));
+    if said.contains("setting up uid map") || (denied && said.contains("RTM_NEWADDR")) {
+        return unusable.hint(
+            "this system keeps ordinary users from namespaces; on Ubuntu an AppArmor profile for bwrap \
+             allows it: /etc/apparmor.d/bwrap",
+        );
+    }
+    if denied && (said.contains("namespace") || said.contains("proc") || said.contains("mount")) {
+        return unusable.hint("inside a container it needs to be allowed to make namespaces");
+    }
+    unusable
+}
+
+impl Sandbox for Namespaces {
+    fn backend(&self) -> Backend {
+        Backend::Bwrap
+    }
+
+    fn limits(&self) -> Vec<String> {
+        let mut limits = vec![
+            "the kernel is shared: a hole in it is a way out".to_owned(),
+            "package caches and the agent's own credentials can be changed".to_owned(),
+        ];
+        limits.push(match self.plan.network {
+            Network::Proxy { .. } => "what is sent to an allowed host is not looked at".to_owned(),
+            Network::Full => {
+                "the network is open, and with it every service of this machine".to_owned()
+            }
+            Network::None => return limits,
+        });
+        limits
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.plan.notes.clone()
+    }
+
+    fn wrap(&mut self, launch: &Launch<'_>, terminal: Option<i32>) -> io::Result<Wrapped> {
+        self.release();
+        let mut socket = None;
+        if let (Some(proxy), Network::Proxy { ports }) = (&mut self.proxy, &self.plan.network) {
+            let flags = SocketFlags::CLOEXEC;
+            let (ours, theirs) =
+                rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+            self.listeners = Some(proxy.expect(ours, Arc::from(ports.as_slice())));
+            socket = Some(theirs);
+        }
+        let command = Command {
+            program: launch.program,
+            args: launch.args,
+            directory: launch.directory,
+            socket: socket.as_ref().map(AsRawFd::as_raw_fd),
+            terminal,
+            spare: launch.spare,
+        };
+        let args = bwrap::arguments(&self.plan, &command);
+        let mut env: Vec<(OsString, Option<OsString>)> = launch.env.to_vec();
+        env.extend(self.plan.env.iter().cloned());
+        Ok(Wrapped { program: self.bwrap.clone().into(), args, env, socket, ignore_term: true })
+    }
+
+    fn ended(&mut self) -> Vec<PathBuf> {
+        self.release();
+        scratch::set_aside(&self.plan.guards)
+    }
+
+    fn refusals(&mut self) -> Vec<Refusal> {
+        self.proxy.as_ref().map(Proxy::refusals).unwrap_or_default()
+    }
+
+    fn take_bell(&mut self) -> Option<PipeReader> {
+        self.proxy.as_mut().and_then(Proxy::take_bell)
+    }
+}
+
+impl Namespaces {
+    fn release(&mut self) {
+        if let (Some(proxy), Some(listeners)) = (&mut self.proxy, self.listeners.take()) {
+            proxy.release(listeners);
+        }
+    }
+}
+
+impl Drop for Namespaces {
+    fn drop(&mut self) {
+        scratch::set_aside(&self.plan.guards);
+    }
+}

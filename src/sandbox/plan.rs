@@ -1,0 +1,516 @@
+//! What a sandbox shows of the machine and what it hides, as plain data.
+//!
+//! [`plan`] looks at the machine through [`Disk`] alone and changes nothing, so that each rule can be
+//! tested by a table. What comes out is a list of mounts in the order in which they are made (a later
+//! one covers an earlier one), the environment, and what must not appear in the project.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::path::{Component, Path, PathBuf};
+
+use super::environment;
+use super::git;
+use super::home;
+
+/// Where ralph itself is inside: it makes the listeners, and the agent's hooks call it.
+pub const INSIDE_DIR: &str = "/run/ralph";
+
+/// What there is on the machine.
+pub trait Disk {
+    /// What is at a path, links followed.
+    fn find(&self, path: &Path) -> Option<Found>;
+    /// Where a link points to, if there is one at this path.
+    fn link(&self, path: &Path) -> Option<PathBuf>;
+    /// A small file of text.
+    fn read(&self, path: &Path) -> Option<String>;
+    /// The names in a directory.
+    fn names(&self, directory: &Path) -> Vec<OsString>;
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// Its path without links.
+    pub real: PathBuf,
+    pub is_dir: bool,
+}
+
+/// What a sandbox is made for.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted {
+    /// The project, by its path without links.
+    pub project: PathBuf,
+    pub home: Option<PathBuf>,
+    /// Where ralph keeps its own, which is hidden.
+    pub ralph_home: PathBuf,
+    /// A directory outside of the project that is the sandbox's own: `home`, `tmp` and more are in it.
+    pub scratch: PathBuf,
+    /// This program.
+    pub ralph: PathBuf,
+    /// The name of the agent's adapter.
+    pub adapter: &'static str,
+    /// The agent's program, if it was found.
+    pub agent: Option<PathBuf>,
+    /// The environment that the agent would have without a sandbox.
+    pub env: Vec<(OsString, OsString)>,
+    /// Names that the settings set on purpose: they stay, whatever they look like.
+    pub env_kept: Vec<OsString>,
+    pub readable: Vec<PathBuf>,
+    pub writable: Vec<PathBuf>,
+    pub network: Network,
+    /// The user that runs this, and its group.
+    pub user: (u32, u32),
+}
+
+/// What of the network is there inside.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Network {
+    #[default]
+    None,
+    /// Only our proxy, and these ports of this machine.
+    Proxy { ports: Vec<u16> },
+    /// All of it.
+    Full,
+}
+
+/// One thing that is seen inside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mount {
+    ReadOnly {
+        from: PathBuf,
+        at: PathBuf,
+    },
+    Writable {
+        from: PathBuf,
+        at: PathBuf,
+    },
+    /// An empty directory in the place of what is there. Nothing can be written to it.
+    EmptyDir {
+        at: PathBuf,
+    },
+    /// An empty file in the place of what is there.
+    EmptyFile {
+        at: PathBuf,
+    },
+}
+
+impl Mount {
+    pub fn at(&self) -> &Path {
+        match self {
+            Mount::ReadOnly { at, .. }
+            | Mount::Writable { at, .. }
+            | Mount::EmptyDir { at }
+            | Mount::EmptyFile { at } => at,
+        }
+    }
+}
+
+/// Something in the project that must be as it was when the agent is gone, and that no mount can
+/// protect, because it is not there or is a link.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Guard {
+    pub path: PathBuf,
+    /// The link that is there; nothing is, without one.
+    pub link: Option<PathBuf>,
+}
+
+/// What separates the inside from the outside, each by itself. All of them are up in every sandbox;
+/// they are data so that tests can take one away and see what it is good for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Walls {
+    /// What is not shown as writable cannot be written.
+    pub files: bool,
+    /// Other users, and with them the rights of the administrator.
+    pub users: bool,
+    pub capabilities: bool,
+    pub processes: bool,
+    pub ipc: bool,
+    pub network: bool,
+    /// The terminal.
+    pub session: bool,
+    /// Files that were open already.
+    pub descriptors: bool,
+    /// System calls that agents have no use for.
+    pub calls: bool,
+}
+
+impl Walls {
+    pub const ALL: Walls = Walls {
+        files: true,
+        users: true,
+        capabilities: true,
+        processes: true,
+        ipc: true,
+        network: true,
+        session: true,
+        descriptors: true,
+        calls: true,
+    };
+}
+
+/// A sandbox, described.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    pub mounts: Vec<Mount>,
+    /// Files to be copied into the scratch home: from where, to where on this machine.
+    pub copies: Vec<(PathBuf, PathBuf)>,
+    /// Files to be written before: where on this machine, and what.
+    pub files: Vec<(PathBuf, String)>,
+    /// Directories to be made before.
+    pub dirs: Vec<PathBuf>,
+    pub guards: Vec<Guard>,
+    /// Variables to set or to take away.
+    pub env: Vec<(OsString, Option<OsString>)>,
+    pub network: Network,
+    /// The user and group that it looks like inside.
+    pub user: (u32, u32),
+    pub walls: Walls,
+    /// What the user should know of it.
+    pub notes: Vec<String>,
+}
+
+/// Directories with other people's things, sockets of services, and secrets.
+const HIDDEN_DIRS: &[&str] = &[
+    "/home",
+    "/root",
+    "/run",
+    "/mnt",
+    "/media",
+    "/srv",
+    "/boot",
+    "/lost+found",
+    "/etc/NetworkManager/system-connections",
+    "/etc/cni",
+    "/etc/docker",
+    "/etc/kubernetes",
+    "/etc/letsencrypt",
+    "/etc/ppp",
+    "/etc/rancher",
+    "/etc/ssl/private",
+    "/etc/sudoers.d",
+    "/etc/wireguard",
+    "/var/backups",
+    "/var/lib/bluetooth",
+    "/var/lib/containerd",
+    "/var/lib/containers",
+    "/var/lib/docker",
+    "/var/lib/incus",
+    "/var/lib/iwd",
+    "/var/lib/kubelet",
+    "/var/lib/libvirt",
+    "/var/lib/lxd",
+    "/var/lib/mysql",
+    "/var/lib/postgresql",
+    "/var/lib/private",
+    "/var/lib/redis",
+    "/var/lib/sss",
+    "/var/lib/tailscale",
+    "/var/log",
+    "/var/mail",
+    "/var/run",
+    "/var/snap/lxd",
+    "/var/spool",
+];
+
+/// The same for single files. An ordinary user cannot read most of them anyway.
+const HIDDEN_FILES: &[&str] = &[
+    "/etc/shadow",
+    "/etc/shadow-",
+    "/etc/gshadow",
+    "/etc/gshadow-",
+    "/etc/sudoers",
+    "/etc/krb5.keytab",
+    "/etc/security/opasswd",
+];
+
+/// What is shown of [`HIDDEN_DIRS`] all the same: programs are there on some systems.
+const SHOWN: &[&str] = &["/run/current-system", "/run/opengl-driver"];
+
+/// Variables that name a file with certificates.
+const CERTIFICATES: &[&str] = &[
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "NODE_EXTRA_CA_CERTS",
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+    "GIT_SSL_CAINFO",
+    "CARGO_HTTP_CAINFO",
+    "PIP_CERT",
+    "npm_config_cafile",
+    "NPM_CONFIG_CAFILE",
+];
+
+/// Plans a sandbox.
+///
+/// # Errors
+/// The project and what has to be hidden cannot be told apart. The text says what to do.
+pub fn plan(wanted: &Wanted, disk: &dyn Disk) -> Result<Plan, String> {
+    let home = wanted.home.as_deref().and_then(|home| disk.find(home)).filter(|home| home.is_dir);
+    let home = home.map(|home| home.real);
+    refuse_overlaps(wanted, home.as_deref())?;
+    let named_home = wanted.home.clone().zip(home.clone());
+    let (mounts, hidden, seen) = (Vec::new(), Vec::new(), BTreeSet::new());
+    let mut draft = Draft { disk, home: named_home, mounts, hidden, seen };
+    let scratch = |name: &str| wanted.scratch.join(name);
+
+    for dir in HIDDEN_DIRS {
+        draft.hide(Path::new(dir));
+    }
+    draft.hide(&wanted.ralph_home);
+    let ssh = Path::new("/etc/ssh");
+    let keys =
+        disk.names(ssh).into_iter().filter(|name| name.as_encoded_bytes().ends_with(b"_key"));
+    let files = HIDDEN_FILES.iter().map(PathBuf::from).chain(keys.map(|name| ssh.join(name)));
+    for file in files.filter(|file| disk.find(file).is_some_and(|found| !found.is_dir)) {
+        draft.mounts.push(Mount::EmptyFile { at: file });
+    }
+    for path in SHOWN {
+        draft.show(Path::new(path), false);
+    }
+    for (name, place) in [("tmp", "/tmp"), ("var-tmp", "/var/tmp")] {
+        if let Some(found) = disk.find(Path::new(place)) {
+            draft.replace(&found.real, scratch(name));
+        }
+    }
+    let mut copies = Vec::new();
+    if let Some(home) = &home {
+        draft.replace(home, scratch("home"));
+        copies = home::show(&mut draft, home, &scratch("home"), wanted);
+    }
+    let variable = |name: &str| environment::get(&wanted.env, name);
+    for dir in variable("PATH").map(std::env::split_paths).into_iter().flatten() {
+        draft.show_hidden(&dir);
+    }
+    for name in CERTIFICATES {
+        if let Some(path) = variable(name) {
+            draft.show_hidden(Path::new(path));
+        }
+    }
+    if let Some(agent) = &wanted.agent
+        && let Some(found) = disk.find(agent)
+    {
+        draft.show_hidden(package_of(&found.real));
+        draft.show_hidden(agent);
+    }
+    let mut notes = Vec::new();
+    for (paths, writable, key) in
+        [(&wanted.readable, false, "readable"), (&wanted.writable, true, "writable")]
+    {
+        for path in paths {
+            let path = absolute(path, &wanted.project, home.as_deref());
+            if !draft.show(&path, writable) {
+                notes.push(format!("sandbox.{key}: there is no {}", path.display()));
+            }
+        }
+    }
+
+    let repository = git::repository(disk, &wanted.project, home.as_deref());
+    if let Some(repository) = &repository
+        && repository.top != wanted.project
+    {
+        draft.show(&repository.top, false);
+    }
+    draft.show(&wanted.project, true);
+    let mut guards = Vec::new();
+    if let Some(repository) = &repository {
+        git::protect(repository, &mut draft, &mut guards);
+    }
+    protect_project(&wanted.project, &mut draft, &mut guards);
+
+    let inside = Path::new(INSIDE_DIR);
+    draft.mounts.push(Mount::ReadOnly { from: wanted.ralph.clone(), at: inside.join("ralph") });
+    // As the administrator the agent would be able to do more, and some refuse to work for one.
+    let user = if wanted.user.0 == 0 { (1000, 1000) } else { wanted.user };
+    let mut files = Vec::new();
+    for (name, text) in environment::accounts(disk, user, home.as_deref(), variable("USER")) {
+        let at = Path::new("/etc").join(name);
+        if disk.find(&at).is_some() {
+            files.push((scratch(name), text));
+            draft.mounts.push(Mount::ReadOnly { from: scratch(name), at });
+        }
+    }
+    let env = environment::changes(wanted);
+    let dirs = ["home", "tmp", "var-tmp"].map(scratch).to_vec();
+    let (mounts, network) = (draft.mounts, wanted.network.clone());
+    guards.sort();
+    let walls = Walls::ALL;
+    Ok(Plan { mounts, copies, files, dirs, guards, env, network, user, walls, notes })
+}
+
+/// What must not be inside of each other, or hiding one would hide the other.
+fn refuse_overlaps(wanted: &Wanted, home: Option<&Path>) -> Result<(), String> {
+    let project = &wanted.project;
+    if let Some(home) = home
+        && home.starts_with(project)
+    {
+        let what = if home == project { "is" } else { "holds" };
+        return Err(format!(
+            "the project {what} the home directory, {}, which a sandbox has to hide; \
+             work in a directory of its own",
+            home.display()
+        ));
+    }
+    if ["/", "/usr", "/etc", "/var", "/tmp", "/proc", "/sys", "/dev", "/run"]
+        .iter()
+        .any(|system| Path::new(system) == project)
+    {
+        return Err(format!(
+            "{} belongs to the system: a sandbox around it would hold nothing back",
+            project.display()
+        ));
+    }
+    if wanted.scratch.starts_with(project) {
+        return Err(format!(
+            "ralph's own files, in {}, are inside of the project; set RALPH_HOME to another directory",
+            wanted.scratch.display()
+        ));
+    }
+    Ok(())
+}
+
+/// ralph's own files, and the settings of Claude Code: what is in them is executed outside.
+fn protect_project(project: &Path, draft: &mut Draft<'_>, guards: &mut Vec<Guard>) {
+    for (dir, names) in [
+        (
+            ".ralph",
+            &[
+                ".gitignore",
+                "config",
+                "lock",
+                "logs",
+                "prompts",
+                "runs",
+                "settings.json",
+                "settings.local.json",
+            ][..],
+        ),
+        (".claude", &["hooks", "settings.json", "settings.local.json"][..]),
+    ] {
+        let dir = project.join(dir);
+        let mut names: BTreeSet<OsString> = names.iter().map(OsString::from).collect();
+        names.extend(draft.disk.names(&dir).into_iter().filter(|name| {
+            let name = name.as_encoded_bytes();
+            name.starts_with(b"settings") && name.ends_with(b".json")
+        }));
+        draft.protect(&dir, names.iter().map(OsString::as_os_str), guards);
+    }
+}
+
+/// The directory that has to be there for a program to work. What npm installed is spread over all of
+/// its directory.
+fn package_of(program: &Path) -> &Path {
+    program
+        .ancestors()
+        .filter(|path| path.file_name() == Some(OsStr::new("node_modules")))
+        .last()
+        .or_else(|| program.parent())
+        .unwrap_or(program)
+}
+
+/// A path of the settings: `~/` is the home, and what is relative is in the project.
+fn absolute(path: &Path, project: &Path, home: Option<&Path>) -> PathBuf {
+    match (path.strip_prefix("~"), home) {
+        (Ok(rest), Some(home)) => home.join(rest),
+        _ => project.join(path),
+    }
+}
+
+/// A plan that is being made.
+pub(super) struct Draft<'d> {
+    pub(super) disk: &'d dyn Disk,
+    /// The home as it is called, and where it is.
+    home: Option<(PathBuf, PathBuf)>,
+    pub(super) mounts: Vec<Mount>,
+    /// What is not seen inside, unless it is shown again.
+    hidden: Vec<PathBuf>,
+    seen: BTreeSet<PathBuf>,
+}
+
+impl Draft<'_> {
+    fn hide(&mut self, dir: &Path) {
+        if let Some(found) = self.disk.find(dir).filter(|found| found.is_dir)
+            && !self.hidden.iter().any(|above| found.real.starts_with(above))
+        {
+            self.mounts.push(Mount::EmptyDir { at: found.real.clone() });
+            self.hidden.push(found.real);
+        }
+    }
+
+    /// Puts a directory of ours in the place of what is there.
+    fn replace(&mut self, at: &Path, from: PathBuf) {
+        self.mounts.retain(|mount| !mount.at().starts_with(at));
+        self.mounts.push(Mount::Writable { from, at: at.to_owned() });
+        self.hidden.push(at.to_owned());
+    }
+
+    /// Shows what is there, if it is: where it is, and where it is called so.
+    pub(super) fn show(&mut self, path: &Path, writable: bool) -> bool {
+        let Some(found) = self.disk.find(path) else { return false };
+        for at in self.places(path, &found.real) {
+            let from = found.real.clone();
+            self.mounts.push(if writable {
+                Mount::Writable { from, at }
+            } else {
+                Mount::ReadOnly { from, at }
+            });
+        }
+        true
+    }
+
+    /// Shows what would be hidden otherwise, to be read. Never something that what is hidden is in:
+    /// that would show it all.
+    pub(super) fn show_hidden(&mut self, path: &Path) {
+        if !path.is_absolute() || path.components().any(|part| part == Component::ParentDir) {
+            return;
+        }
+        let Some(found) = self.disk.find(path) else { return };
+        for at in self.places(path, &found.real) {
+            let is_hidden = self.hidden.iter().any(|dir| at.starts_with(dir));
+            let holds_hidden = self.hidden.iter().any(|dir| dir.starts_with(&found.real));
+            if is_hidden && !holds_hidden && self.seen.insert(at.clone()) {
+                self.mounts.push(Mount::ReadOnly { from: found.real.clone(), at });
+            }
+        }
+    }
+
+    /// Where something has to be seen: a link that leads to it is not there in the scratch home.
+    fn places(&self, path: &Path, real: &Path) -> Vec<PathBuf> {
+        let mut places = vec![real.to_owned()];
+        if let Some((named, home)) = &self.home
+            && let Ok(below) = path.strip_prefix(named).or_else(|_| path.strip_prefix(home))
+            && home.join(below) != real
+        {
+            places.push(home.join(below));
+        }
+        places
+    }
+
+    /// Protects what is in `dir` under these names: against being changed by mounts, against being made
+    /// by guards. The directory becomes a mount of its own, because one that holds mounts can be renamed
+    /// and another put in its place, while one that is a mount cannot.
+    pub(super) fn protect<'n>(
+        &mut self,
+        dir: &Path,
+        names: impl Iterator<Item = &'n OsStr>,
+        guards: &mut Vec<Guard>,
+    ) {
+        if let Some(link) = self.disk.link(dir) {
+            guards.push(Guard { path: dir.to_owned(), link: Some(link) });
+        } else if self.disk.find(dir).is_some_and(|found| found.is_dir) {
+            self.mounts.push(Mount::Writable { from: dir.to_owned(), at: dir.to_owned() });
+        }
+        for name in names {
+            let path = dir.join(name);
+            if let Some(link) = self.disk.link(&path) {
+                guards.push(Guard { path, link: Some(link) });
+            } else if self.disk.find(&path).is_some() {
+                self.mounts.push(Mount::ReadOnly { from: path.clone(), at: path });
+            } else {
+                guards.push(Guard { path, link: None });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

@@ -1,0 +1,424 @@
+use std::collections::BTreeMap;
+
+use super::*;
+
+/// A machine on paper: directories end with a slash, links say where they lead, files have a text.
+#[derive(Default)]
+struct Paper(BTreeMap<PathBuf, Thing>);
+
+enum Thing {
+    Dir,
+    Link(PathBuf),
+    File(String),
+}
+
+impl Paper {
+    fn new(lines: &[&str]) -> Paper {
+        let mut paper = Paper::default();
+        for line in lines {
+            let (path, thing) = match (line.split_once(" -> "), line.split_once(" = ")) {
+                (Some((path, to)), _) => (path, Thing::Link(to.into())),
+                (None, Some((path, text))) => (path, Thing::File(text.to_owned())),
+                (None, None) if line.ends_with('/') => (*line, Thing::Dir),
+                (None, None) => (*line, Thing::File(String::new())),
+            };
+            let path = PathBuf::from(path);
+            for above in path.ancestors().skip(1) {
+                paper.0.entry(above.to_owned()).or_insert(Thing::Dir);
+            }
+            paper.0.insert(path.components().collect(), thing);
+        }
+        paper
+    }
+
+    /// A path without links, a component at a time.
+    fn resolve(&self, path: &Path) -> Option<PathBuf> {
+        let mut real = PathBuf::from("/");
+        for part in path.components() {
+            match part {
+                Component::Normal(name) => real.push(name),
+                Component::ParentDir => {
+                    real.pop();
+                }
+                _ => {}
+            }
+            match self.0.get(&real)? {
+                Thing::Link(to) => real = self.resolve(&real.parent()?.join(to))?,
+                Thing::Dir | Thing::File(_) => {}
+            }
+        }
+        Some(real)
+    }
+}
+
+impl Disk for Paper {
+    fn find(&self, path: &Path) -> Option<Found> {
+        let real = self.resolve(path)?;
+        let is_dir = matches!(self.0.get(&real)?, Thing::Dir);
+        Some(Found { real, is_dir })
+    }
+
+    fn link(&self, path: &Path) -> Option<PathBuf> {
+        match self.0.get(path)? {
+            Thing::Link(to) => Some(to.clone()),
+            Thing::Dir | Thing::File(_) => None,
+        }
+    }
+
+    fn read(&self, path: &Path) -> Option<String> {
+        match self.0.get(&self.resolve(path)?)? {
+            Thing::File(text) => Some(text.clone()),
+            Thing::Dir | Thing::Link(_) => None,
+        }
+    }
+
+    fn names(&self, directory: &Path) -> Vec<OsString> {
+        let children = self.0.keys().filter(|path| path.parent() == Some(directory));
+        children.filter_map(|path| path.file_name()).map(OsString::from).collect()
+    }
+}
+
+const MACHINE: &[&str] = &[
+    "/etc/passwd = root:x:0:0::/root:/bin/sh\nu:x:1001:1001::/home/u:/bin/zsh",
+    "/etc/group = root:x:0:",
+    "/etc/shadow",
+    "/etc/ssh/ssh_host_rsa_key",
+    "/etc/ssh/ssh_host_rsa_key.pub",
+    "/home/u/.ssh/id",
+    "/home/other/",
+    "/root/",
+    "/run/docker.sock",
+    "/var/run -> /run",
+    "/tmp/",
+    "/var/tmp/",
+    "/usr/bin/",
+    "/home/u/.ralph/sandboxes/s/",
+    "/home/u/src/project/",
+];
+
+fn wanted() -> Wanted {
+    Wanted {
+        project: "/home/u/src/project".into(),
+        home: Some("/home/u".into()),
+        ralph_home: "/home/u/.ralph".into(),
+        scratch: "/home/u/.ralph/sandboxes/s".into(),
+        ralph: "/usr/bin/ralph".into(),
+        adapter: "claude",
+        env: vec![("PATH".into(), "/usr/bin".into())],
+        user: (1001, 1001),
+        ..Wanted::default()
+    }
+}
+
+fn plan_of(wanted: &Wanted, more: &[&str]) -> Plan {
+    plan(wanted, &Paper::new(&[MACHINE, more].concat())).unwrap()
+}
+
+/// What is at a path inside: what the last mount that covers it says. `-` for an empty place, `w` for
+/// what can be written, `r` for what can be read, each with the path of this machine that is seen.
+fn seen(plan: &Plan, path: &str) -> String {
+    let path = Path::new(path);
+    let covering = plan.mounts.iter().rev().find(|mount| path.starts_with(mount.at()));
+    let place = |from: &Path, at: &Path| {
+        let below = path.strip_prefix(at).unwrap();
+        // Joining nothing would leave a slash at the end.
+        if below == Path::new("") { from.to_owned() } else { from.join(below) }
+            .display()
+            .to_string()
+    };
+    match covering {
+        None => format!("r {}", path.display()),
+        Some(Mount::ReadOnly { from, at }) => format!("r {}", place(from, at)),
+        Some(Mount::Writable { from, at }) => format!("w {}", place(from, at)),
+        Some(Mount::EmptyDir { .. } | Mount::EmptyFile { .. }) => "-".to_owned(),
+    }
+}
+
+fn guarded(plan: &Plan) -> Vec<&str> {
+    plan.guards.iter().map(|guard| guard.path.to_str().unwrap()).collect()
+}
+
+const SCRATCH: &str = "/home/u/.ralph/sandboxes/s";
+
+#[test]
+fn what_is_seen_of_the_machine() {
+    let plan = plan_of(&wanted(), &[]);
+    let scratch = |name: &str| format!("w {SCRATCH}/{name}");
+    for (path, expected) in [
+        ("/usr/bin/ls", "r /usr/bin/ls".to_owned()),
+        ("/etc/hosts", "r /etc/hosts".to_owned()),
+        ("/etc/shadow", "-".to_owned()),
+        ("/etc/ssh/ssh_host_rsa_key", "-".to_owned()),
+        ("/etc/ssh/ssh_host_rsa_key.pub", "r /etc/ssh/ssh_host_rsa_key.pub".to_owned()),
+        ("/home/u/.ssh/id", scratch("home/.ssh/id")),
+        ("/home/u/.ralph/workers", scratch("home/.ralph/workers")),
+        ("/home/other/x", "-".to_owned()),
+        ("/root/x", "-".to_owned()),
+        ("/run/docker.sock", "-".to_owned()),
+        ("/run/ralph/ralph", "r /usr/bin/ralph".to_owned()),
+        ("/tmp/x", scratch("tmp/x")),
+        ("/var/tmp/x", scratch("var-tmp/x")),
+        ("/home/u/src/project/x", "w /home/u/src/project/x".to_owned()),
+        ("/home/u/src/other", scratch("home/src/other")),
+        ("/etc/passwd", format!("r {SCRATCH}/passwd")),
+    ] {
+        assert_eq!(seen(&plan, path), expected, "{path}");
+    }
+}
+
+#[test]
+fn the_administrator_is_somebody_else_inside() {
+    let root = Wanted { user: (0, 0), ..wanted() };
+    let plan = plan_of(&root, &[]);
+    assert_eq!(plan.user, (1000, 1000));
+    let (_, passwd) = &plan.files[0];
+    assert!(passwd.starts_with("agent:x:1000:1000::/home/u:/bin/sh\n"), "{passwd}");
+    assert!(passwd.contains("root:x:0:0"));
+    assert_eq!(plan_of(&wanted(), &[]).user, (1001, 1001));
+}
+
+#[test]
+fn tools_can_be_read_caches_written_and_the_secrets_among_them_are_gone() {
+    let plan = plan_of(
+        &wanted(),
+        &[
+            "/home/u/.cargo/bin/cargo",
+            "/home/u/.cargo/credentials.toml",
+            "/home/u/.cargo/registry/x",
+            "/home/u/.npm/x",
+            "/home/u/.npmrc",
+            "/home/u/.gitconfig",
+            "/home/u/.git-credentials",
+            "/home/u/.aws/credentials",
+        ],
+    );
+    for (path, expected) in [
+        ("/home/u/.cargo/bin/cargo", "r /home/u/.cargo/bin/cargo"),
+        ("/home/u/.cargo/credentials.toml", "-"),
+        ("/home/u/.cargo/registry/x", "w /home/u/.cargo/registry/x"),
+        ("/home/u/.npm/x", "w /home/u/.npm/x"),
+        ("/home/u/.gitconfig", "r /home/u/.gitconfig"),
+        ("/home/u/.npmrc", &format!("w {SCRATCH}/home/.npmrc")),
+        ("/home/u/.git-credentials", &format!("w {SCRATCH}/home/.git-credentials")),
+        ("/home/u/.aws/credentials", &format!("w {SCRATCH}/home/.aws/credentials")),
+    ] {
+        assert_eq!(seen(&plan, path), *expected, "{path}");
+    }
+}
+
+#[test]
+fn an_agent_sees_its_own_and_nobody_elses() {
+    let files = [
+        "/home/u/.claude/.credentials.json",
+        "/home/u/.claude/settings.json",
+        "/home/u/.claude/projects/other/transcript",
+        "/home/u/.claude.json",
+        "/home/u/.codex/auth.json",
+    ];
+    let plan = plan_of(&wanted(), &files);
+    assert_eq!(seen(&plan, files[0]), format!("w {}", files[0]), "tokens change");
+    assert_eq!(seen(&plan, files[1]), format!("r {}", files[1]));
+    assert!(seen(&plan, files[2]).contains(SCRATCH), "other projects are none of its business");
+    let copy = (PathBuf::from(files[3]), PathBuf::from(SCRATCH).join("home/.claude.json"));
+    assert_eq!(plan.copies, [copy]);
+    assert!(seen(&plan, files[4]).contains(SCRATCH));
+    let codex = Wanted { adapter: "codex", ..wanted() };
+    assert_eq!(seen(&plan_of(&codex, &files), files[4]), format!("w {}", files[4]));
+    assert!(seen(&plan_of(&codex, &files), files[0]).contains(SCRATCH));
+}
+
+#[test]
+fn programs_are_found_where_they_are_called_from() {
+    let more = [
+        "/home/u/.volta-real/bin/node",
+        "/home/u/tools -> /home/u/.volta-real",
+        "/home/u/lib/node_modules/@a/claude/cli.js",
+        "/home/u/bin/claude -> ../lib/node_modules/@a/claude/cli.js",
+        "/opt/bin/",
+    ];
+    let path = "/home/u/tools/bin:/opt/bin:/home/u:relative:/home/u/bin/../..";
+    let wanted = Wanted {
+        env: vec![("PATH".into(), path.into())],
+        agent: Some("/home/u/bin/claude".into()),
+        ..wanted()
+    };
+    let plan = plan_of(&wanted, &more);
+    assert_eq!(seen(&plan, "/home/u/tools/bin/node"), "r /home/u/.volta-real/bin/node");
+    assert_eq!(seen(&plan, "/home/u/.volta-real/bin/node"), "r /home/u/.volta-real/bin/node");
+    let package = "/home/u/lib/node_modules/other";
+    assert_eq!(seen(&plan, package), format!("r {package}"), "npm spreads what belongs together");
+    assert!(seen(&plan, "/home/u/bin/claude").starts_with("r "));
+    assert!(
+        seen(&plan, "/home/u/.ssh/id").contains(SCRATCH),
+        "a path that holds it all shows nothing"
+    );
+}
+
+#[test]
+fn what_the_settings_add() {
+    let wanted = Wanted {
+        readable: vec!["~/notes".into(), "/home/other".into(), "missing".into()],
+        writable: vec!["../sibling".into()],
+        ..wanted()
+    };
+    let plan = plan_of(&wanted, &["/home/u/notes/a", "/home/u/src/sibling/"]);
+    assert_eq!(seen(&plan, "/home/u/notes/a"), "r /home/u/notes/a");
+    assert_eq!(seen(&plan, "/home/other/x"), "r /home/other/x");
+    assert_eq!(seen(&plan, "/home/u/src/sibling/x"), "w /home/u/src/sibling/x");
+    assert_eq!(plan.notes, ["sandbox.readable: there is no /home/u/src/project/missing"]);
+}
+
+#[test]
+fn git_can_commit_and_what_it_executes_is_protected() {
+    let plan = plan_of(
+        &wanted(),
+        &[
+            "/home/u/src/project/.git/config",
+            "/home/u/src/project/.git/hooks/",
+            "/home/u/src/project/.git/worktrees/x/gitdir",
+            "/home/u/src/project/.git/modules/sub/dir/HEAD",
+            "/home/u/src/project/.git/modules/sub/dir/config",
+        ],
+    );
+    let git = "/home/u/src/project/.git";
+    for (name, expected) in [
+        ("index", "w"),
+        ("config", "r"),
+        ("hooks/pre-commit", "r"),
+        ("worktrees/x/gitdir", "r"),
+        ("modules/sub/dir/index", "w"),
+        ("modules/sub/dir/config", "r"),
+    ] {
+        assert!(seen(&plan, &format!("{git}/{name}")).starts_with(expected), "{name}");
+    }
+    let guarded = guarded(&plan);
+    for name in ["commondir", "config.worktree", "modules/sub/dir/hooks"] {
+        assert!(guarded.contains(&format!("{git}/{name}").as_str()), "{name} in {guarded:?}");
+    }
+    // Each directory with something protected in it is a mount of its own, or it could be renamed.
+    for dir in ["", "/modules/sub/dir"] {
+        assert!(plan.mounts.iter().any(|mount| mount.at() == Path::new(&format!("{git}{dir}"))));
+    }
+}
+
+#[test]
+fn a_worktree_shares_what_it_must() {
+    let plan = plan_of(
+        &wanted(),
+        &[
+            "/home/u/src/project/.git = gitdir: /home/u/main/.git/worktrees/p\n",
+            "/home/u/main/.git/worktrees/p/commondir = ../..\n",
+            "/home/u/main/.git/worktrees/q/commondir = ../..\n",
+            "/home/u/main/.git/config",
+            "/home/u/main/file",
+        ],
+    );
+    for (path, expected) in [
+        ("/home/u/src/project/.git", "r"),
+        ("/home/u/main/.git/objects/x", "w"),
+        ("/home/u/main/.git/config", "r"),
+        ("/home/u/main/.git/worktrees/p/index", "w"),
+        ("/home/u/main/.git/worktrees/p/commondir", "r"),
+        ("/home/u/main/.git/worktrees/q/index", "r"),
+    ] {
+        assert!(seen(&plan, path).starts_with(expected), "{path}: {}", seen(&plan, path));
+    }
+    assert!(seen(&plan, "/home/u/main/file").contains(SCRATCH), "only what git needs");
+}
+
+#[test]
+fn a_project_below_the_top_of_its_repository_sees_the_rest_but_cannot_change_it() {
+    let plan = plan_of(&wanted(), &["/home/u/src/.git/config", "/home/u/src/other"]);
+    assert_eq!(seen(&plan, "/home/u/src/other"), "r /home/u/src/other");
+    assert_eq!(seen(&plan, "/home/u/src/.git/index"), "w /home/u/src/.git/index");
+    assert_eq!(seen(&plan, "/home/u/src/project/x"), "w /home/u/src/project/x");
+    // Dot files under version control must not open the home.
+    let plan = plan_of(&wanted(), &["/home/u/.git/config"]);
+    assert!(seen(&plan, "/home/u/.ssh/id").contains(SCRATCH));
+    assert!(seen(&plan, "/home/u/.git/config").contains(SCRATCH));
+}
+
+#[test]
+fn what_is_ralphs_and_claudes_is_protected_whether_it_is_there_or_not() {
+    let project = "/home/u/src/project";
+    let plan = plan_of(
+        &wanted(),
+        &[
+            "/home/u/src/project/.ralph/settings.json",
+            "/home/u/src/project/.ralph/prompts/build.md",
+            "/home/u/src/project/.ralph/implementation_plan.md",
+            "/home/u/src/project/.claude/settings.team.json",
+            "/home/u/src/project/.claude/hooks -> ../hooks",
+        ],
+    );
+    for (name, expected) in [
+        (".ralph/settings.json", "r"),
+        (".ralph/prompts/build.md", "r"),
+        (".ralph/implementation_plan.md", "w"),
+        (".ralph/side_001.txt", "w"),
+        (".claude/settings.team.json", "r"),
+        (".claude/commands/x.md", "w"),
+    ] {
+        assert!(seen(&plan, &format!("{project}/{name}")).starts_with(expected), "{name}");
+    }
+    let guard = |name: &str| plan.guards.iter().find(|guard| guard.path.ends_with(name));
+    for name in [".ralph/config", ".ralph/settings.local.json", ".claude/settings.local.json"] {
+        assert_eq!(guard(name).unwrap().link, None, "{name}");
+    }
+    assert_eq!(guard(".claude/hooks").unwrap().link, Some("../hooks".into()));
+    // Without a directory there is nothing to mount, but what would be in it is guarded.
+    let plan = plan_of(&wanted(), &[]);
+    assert!(guarded(&plan).contains(&"/home/u/src/project/.claude/settings.json"));
+}
+
+#[test]
+fn places_around_which_no_sandbox_can_be() {
+    let refused = |project: &str, home: &str| {
+        let wanted = Wanted { project: project.into(), home: Some(home.into()), ..wanted() };
+        plan(&wanted, &Paper::new(MACHINE)).unwrap_err()
+    };
+    assert!(refused("/home/u", "/home/u").contains("is the home directory"));
+    assert!(refused("/home", "/home/u").contains("holds the home directory"));
+    assert!(refused("/", "/home/u").contains("holds the home directory"));
+    assert!(refused("/usr", "/home/u").contains("belongs to the system"));
+    let inside = Wanted { scratch: "/home/u/src/project/.r/s".into(), ..wanted() };
+    assert!(plan(&inside, &Paper::new(MACHINE)).unwrap_err().contains("RALPH_HOME"));
+}
+
+#[test]
+fn the_environment_leads_to_the_proxy_and_has_no_secrets_in_it() {
+    let env = [
+        ("PATH", "/usr/bin"),
+        ("LANG", "C"),
+        ("GITHUB_TOKEN", "x"),
+        ("AWS_PROFILE", "x"),
+        ("ANTHROPIC_API_KEY", "x"),
+        ("MY_KEY", "x"),
+        ("SSH_AUTH_SOCK", "x"),
+        ("HTTPS_PROXY", "http://old"),
+    ];
+    let wanted = Wanted {
+        env: env.map(|(name, value)| (name.into(), value.into())).to_vec(),
+        env_kept: vec!["MY_KEY".into()],
+        network: Network::Proxy { ports: vec![] },
+        ..wanted()
+    };
+    let plan = plan_of(&wanted, &[]);
+    let change = |name: &str| {
+        let last = plan.env.iter().rev().find(|(other, _)| other == name);
+        last.map(|(_, value)| value.as_ref().map(|value| value.to_str().unwrap()))
+    };
+    for (name, expected) in [
+        ("LANG", None),
+        ("ANTHROPIC_API_KEY", None),
+        ("MY_KEY", None),
+        ("GITHUB_TOKEN", Some(None)),
+        ("AWS_PROFILE", Some(None)),
+        ("SSH_AUTH_SOCK", Some(None)),
+        ("HTTPS_PROXY", Some(Some("http://127.0.0.1:3128"))),
+        ("PATH", Some(Some("/usr/bin:/run/ralph"))),
+        ("TMPDIR", Some(Some("/tmp"))),
+    ] {
+        assert_eq!(change(name), expected, "{name}");
+    }
+}

@@ -1,0 +1,153 @@
+//! A backend is believed only after it has been seen to work: a program of ours tries, from inside, what
+//! must be possible and what must not.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What the program is called by, inside. Nobody types this.
+pub const COMMAND: &str = "__probe";
+
+/// How long a probe may take. It takes milliseconds where all is well.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// An address of a network that is nobody's. A datagram to it is only addressed here, never sent.
+const FAR_AWAY: &str = "192.0.2.1:9";
+
+/// What is tried, in this order, and what must come of it.
+const TRIALS: [(&str, bool, &str); 3] = [
+    ("write-project", true, "the project cannot be written"),
+    ("read-canary", false, "a file outside can be read"),
+    ("connect", false, "the network can be reached past the proxy"),
+];
+
+/// A probe that is set up on this side.
+#[derive(Debug)]
+pub(super) struct Probe {
+    inside_file: PathBuf,
+    canary: PathBuf,
+    outside: Vec<PathBuf>,
+    listener: TcpListener,
+    network: bool,
+}
+
+impl Probe {
+    /// `hidden` is a directory that must not be seen inside. With `network` nothing of that is tried.
+    pub(super) fn set_up(project: &Path, hidden: &Path, network: bool) -> io::Result<Probe> {
+        let mark = format!(".ralph-probe-{}", std::process::id());
+        let canary = hidden.join("canary");
+        std::fs::write(&canary, "sing")?;
+        let outside = [Path::new("/usr"), Path::new("/etc"), project.parent().unwrap_or(project)]
+            .map(|dir| dir.join(&mark))
+            .to_vec();
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        Ok(Probe { inside_file: project.join(mark), canary, outside, listener, network })
+    }
+
+    /// The arguments of the program that tries.
+    pub(super) fn args(&self) -> io::Result<Vec<OsString>> {
+        let address = self.listener.local_addr()?.to_string();
+        let mut args: Vec<OsString> = vec![COMMAND.into(), address.into()];
+        args.extend([self.inside_file.clone().into(), self.canary.clone().into()]);
+        args.extend(self.outside.iter().map(|path| path.clone().into()));
+        Ok(args)
+    }
+
+    /// Judges what it said, and what it did: why the sandbox is none, if it is none.
+    pub(super) fn judge(&self, said: &[u8]) -> Result<(), String> {
+        let said = String::from_utf8_lossy(said);
+        let mut words = said.split_whitespace();
+        for (trial, expected, failure) in TRIALS {
+            let outcome = match (words.next(), words.next()) {
+                (Some(name), Some("yes")) if name == trial => true,
+                (Some(name), Some("no")) if name == trial => false,
+                _ => return Err("the probe did not come to its end".to_owned()),
+            };
+            let matters = trial != "connect" || !self.network;
+            if matters && outcome != expected {
+                return Err(failure.to_owned());
+            }
+        }
+        // Whether it could write says nothing: there may be something else at that place inside.
+        if self.outside.iter().any(|path| path.exists()) {
+            return Err("files outside can be written".to_owned());
+        }
+        if !self.inside_file.exists() {
+            return Err("what is written to the project does not arrive there".to_owned());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        for path in self.outside.iter().chain([&self.inside_file, &self.canary]) {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// The program that tries, inside. `args` are those of [`Probe::args`] behind the command.
+pub fn main(args: &[OsString]) -> u8 {
+    let [address, project, canary, outside @ ..] = args else { return 2 };
+    let writes = |path: &OsString| std::fs::write(path, "probe").is_ok();
+    let outcomes = [writes(project), std::fs::read(canary).is_ok(), connects(address)];
+    outside.iter().for_each(|path| {
+        writes(path);
+    });
+    let mut text = String::new();
+    for ((trial, ..), outcome) in TRIALS.iter().zip(outcomes) {
+        text.push_str(&format!("{trial} {}\n", if outcome { "yes" } else { "no" }));
+    }
+    u8::from(io::stdout().write_all(text.as_bytes()).is_err())
+}
+
+/// Whether anything can be reached without the proxy: a port of this machine, or an address far away.
+fn connects(address: &OsStr) -> bool {
+    let near = address.to_str().and_then(|address| address.parse::<SocketAddr>().ok());
+    let near = near.is_some_and(|address| {
+        TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok()
+    });
+    let far = UdpSocket::bind("0.0.0.0:0").is_ok_and(|socket| socket.connect(FAR_AWAY).is_ok());
+    near || far
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sandbox_is_judged_by_what_was_possible_in_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let project = dir.path().join("project");
+        std::fs::create_dir(&project).unwrap();
+        let said = |trials: [&str; 3]| {
+            let names = TRIALS.iter().map(|(name, ..)| *name);
+            names.zip(trials).map(|(name, word)| format!("{name} {word}\n")).collect::<String>()
+        };
+        for (trials, network, expected) in [
+            (["yes", "no", "no"], false, Ok(())),
+            (["yes", "no", "yes"], true, Ok(())),
+            (["yes", "no", "yes"], false, Err(TRIALS[2].2)),
+            (["no", "no", "no"], false, Err(TRIALS[0].2)),
+            (["yes", "yes", "no"], false, Err(TRIALS[1].2)),
+            (["yes", "no", ""], false, Err("the probe did not come to its end")),
+        ] {
+            let probe = Probe::set_up(&project, dir.path(), network).unwrap();
+            std::fs::write(&probe.inside_file, "").unwrap();
+            let judged = probe.judge(said(trials).as_bytes());
+            assert_eq!(judged, expected.map_err(str::to_owned), "{trials:?}");
+        }
+        let probe = Probe::set_up(&project, dir.path(), false).unwrap();
+        let good = said(["yes", "no", "no"]);
+        assert!(probe.judge(good.as_bytes()).is_err(), "nothing arrived in the project");
+        std::fs::write(&probe.inside_file, "").unwrap();
+        assert!(probe.judge(good.as_bytes()).is_ok());
+        std::fs::write(probe.outside.last().unwrap(), "").unwrap();
+        assert!(probe.judge(good.as_bytes()).is_err(), "something arrived beside the project");
+        drop(probe);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left");
+    }
+}

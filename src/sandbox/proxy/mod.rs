@@ -1,0 +1,172 @@
+//! The only way out of a sandbox: a proxy for HTTP that lets through what is allowed.
+//!
+//! It runs in this process, in a thread of its own: what an agent downloads must not hold up the loop,
+//! and the loop's work must not hold up a download. One thread serves every connection, by `poll`, with
+//! buffers that have a limit; it sleeps while nothing moves.
+//!
+//! It listens *inside* the sandbox, whose network has nothing else in it: a program of ours in there
+//! makes the listeners and hands them out over a socket (`inside`). No path, no port of this machine is
+//! involved, so that nobody else can use it.
+
+mod connection;
+mod dns;
+mod http;
+mod resolve;
+mod serve;
+
+use std::io::{self, PipeReader, Write};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
+use std::thread::JoinHandle;
+
+pub use resolve::Resolver;
+pub(super) use serve::MAX_LISTENERS;
+
+use super::hosts::AllowList;
+
+/// The port that the proxy has inside.
+pub const PORT: u16 = 3128;
+
+/// News that nobody has taken yet, at most.
+const MAX_NEWS: usize = 256;
+
+/// Something that was asked for and not given.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Refusal {
+    pub host: String,
+    pub port: u16,
+    /// It is allowed as a public host, but its address is one of this machine or its network.
+    pub private: bool,
+}
+
+impl Refusal {
+    /// The entry of `sandbox.allowedDomains` that would allow it.
+    pub fn entry(&self) -> String {
+        let host =
+            if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        if self.private || ![443, 80].contains(&self.port) || self.host == "localhost" {
+            format!("{host}:{}", self.port)
+        } else {
+            host
+        }
+    }
+
+    /// Why, in words.
+    pub fn why(&self) -> &'static str {
+        if self.private {
+            "it has an address of this machine or its network"
+        } else {
+            "it is not among the hosts that are allowed"
+        }
+    }
+}
+
+/// What may be reached, and how names are looked up.
+#[derive(Debug, Clone, Default)]
+pub struct Rules {
+    pub allow: AllowList,
+    pub resolver: Resolver,
+}
+
+/// A proxy that is running, until this is dropped.
+#[derive(Debug)]
+pub struct Proxy {
+    orders: Sender<Order>,
+    wake: io::PipeWriter,
+    news: Receiver<Refusal>,
+    bell: Option<PipeReader>,
+    thread: Option<JoinHandle<()>>,
+    next_id: u64,
+}
+
+/// The listeners of one sandboxed process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ListenersId(u64);
+
+#[derive(Debug)]
+enum Order {
+    /// Take the listeners that will arrive here: the proxy's own, then one for each of these ports of
+    /// this machine.
+    Expect {
+        id: ListenersId,
+        from: OwnedFd,
+        ports: Arc<[u16]>,
+    },
+    /// Take this listener of the proxy.
+    Serve {
+        id: ListenersId,
+        listener: OwnedFd,
+    },
+    /// Close its listeners and connections.
+    Release(ListenersId),
+    Stop,
+}
+
+impl Proxy {
+    /// # Errors
+    /// There are no more threads or descriptors.
+    pub fn start(rules: Rules) -> io::Result<Proxy> {
+        let (wake_reader, wake) = io::pipe()?;
+        let (bell, bell_writer) = io::pipe()?;
+        let (orders, their_orders) = channel();
+        let (their_news, news) = sync_channel(MAX_NEWS);
+        let server = serve::Server::new(rules, their_orders, wake_reader, their_news, bell_writer)?;
+        let thread = std::thread::Builder::new()
+            .name("proxy".into())
+            .stack_size(256 * 1024)
+            .spawn(move || server.run())?;
+        Ok(Proxy { orders, wake, news, bell: Some(bell), thread: Some(thread), next_id: 0 })
+    }
+
+    /// Serves the listeners that arrive on `from`: that of the proxy, and one for each of `ports`.
+    pub fn expect(&mut self, from: OwnedFd, ports: Arc<[u16]>) -> ListenersId {
+        let id = self.new_id();
+        self.order(Order::Expect { id, from, ports });
+        id
+    }
+
+    /// Serves a listener that is there already.
+    pub fn serve(&mut self, listener: OwnedFd) -> ListenersId {
+        let id = self.new_id();
+        self.order(Order::Serve { id, listener });
+        id
+    }
+
+    /// Closes listeners with all connections that came from them. A network that nothing refers to any
+    /// more is gone.
+    pub fn release(&mut self, id: ListenersId) {
+        self.order(Order::Release(id));
+    }
+
+    /// What was refused since this was last asked.
+    pub fn refusals(&self) -> Vec<Refusal> {
+        self.news.try_iter().collect()
+    }
+
+    /// Something to read is in here whenever there are news. To be given away once.
+    pub fn take_bell(&mut self) -> Option<PipeReader> {
+        self.bell.take()
+    }
+
+    fn new_id(&mut self) -> ListenersId {
+        self.next_id += 1;
+        ListenersId(self.next_id)
+    }
+
+    fn order(&mut self, order: Order) {
+        // A thread that is gone serves nobody, which is as safe as can be.
+        if self.orders.send(order).is_ok() {
+            let _ = self.wake.write(&[1]);
+        }
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.order(Order::Stop);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

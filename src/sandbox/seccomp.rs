@@ -1,0 +1,358 @@
+//! System calls that agents have no use for, refused by a filter.
+//!
+//! Most of them need rights that a sandbox has taken away already; without them an attacker has less of
+//! the kernel to try. The filter names what is refused: one that named what is allowed would break
+//! whichever compiler or runtime an agent installs tomorrow.
+
+use std::io;
+
+/// A rule: a call, and what of its arguments makes it refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Rule {
+    call: i64,
+    when: When,
+    errno: i32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum When {
+    Always,
+    /// The lower half of an argument is this.
+    Is {
+        argument: u32,
+        value: u32,
+    },
+    /// The lower half of an argument has one of these bits.
+    Has {
+        argument: u32,
+        bits: u32,
+    },
+    /// The lower half of an argument is none of these.
+    Beyond {
+        argument: u32,
+        values: &'static [u32],
+    },
+    /// A socket that is neither TCP's nor netlink's.
+    NotTcp,
+}
+
+const CLONE_NEWUSER: u32 = libc::CLONE_NEWUSER.cast_unsigned();
+
+/// Calls that nothing inside needs.
+const REFUSED: &[i64] = &[
+    libc::SYS_acct,
+    libc::SYS_add_key,
+    libc::SYS_bpf,
+    libc::SYS_delete_module,
+    libc::SYS_finit_module,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fsopen,
+    libc::SYS_fspick,
+    libc::SYS_init_module,
+    libc::SYS_kexec_file_load,
+    libc::SYS_kexec_load,
+    libc::SYS_keyctl,
+    libc::SYS_mount,
+    libc::SYS_mount_setattr,
+    libc::SYS_move_mount,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_open_tree,
+    libc::SYS_perf_event_open,
+    libc::SYS_pivot_root,
+    libc::SYS_quotactl,
+    libc::SYS_reboot,
+    libc::SYS_request_key,
+    libc::SYS_setns,
+    libc::SYS_swapoff,
+    libc::SYS_swapon,
+    libc::SYS_umount2,
+    libc::SYS_userfaultfd,
+];
+
+/// Calls that programs try and do without: they look at the error.
+const ABSENT: &[i64] = &[
+    // Its arguments are in memory, where a filter cannot see them. C libraries go back to `clone`.
+    libc::SYS_clone3,
+    // It does what other calls do without being filtered as those are.
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_io_uring_setup,
+];
+
+/// Unix, IPv4, IPv6, netlink: all that reaches no further than the network that is there. Others talk to
+/// the machine around a virtual one, or to rarely used parts of the kernel.
+const FAMILIES: &[u32] = &[
+    libc::AF_UNIX.cast_unsigned(),
+    libc::AF_INET.cast_unsigned(),
+    libc::AF_INET6.cast_unsigned(),
+    libc::AF_NETLINK.cast_unsigned(),
+];
+
+/// What is refused where namespaces do the rest.
+pub(super) fn inside_namespaces() -> Vec<Rule> {
+    let refuse = |call, when| Rule { call, when, errno: libc::EPERM };
+    let mut rules: Vec<Rule> = REFUSED.iter().map(|call| refuse(*call, When::Always)).collect();
+    rules.extend(ABSENT.iter().map(|call| Rule {
+        call: *call,
+        when: When::Always,
+        errno: libc::ENOSYS,
+    }));
+    // Typing into the terminal of whoever started this.
+    for request in [libc::TIOCSTI, libc::TIOCLINUX] {
+        let value = u32::try_from(request).unwrap_or_default();
+        rules.push(refuse(libc::SYS_ioctl, When::Is { argument: 1, value }));
+    }
+    // In a user namespace of one's own everybody is the administrator, and much more of the kernel
+    // can be tried.
+    for call in [libc::SYS_unshare, libc::SYS_clone] {
+        rules.push(refuse(call, When::Has { argument: 0, bits: CLONE_NEWUSER }));
+    }
+    let family = When::Beyond { argument: 0, values: FAMILIES };
+    rules.push(Rule { call: libc::SYS_socket, when: family, errno: libc::EAFNOSUPPORT });
+    rules
+}
+
+/// What is refused where Landlock does the rest: it knows nothing of sockets but TCP's. With `open`, the
+/// network is not confined.
+pub(super) fn without_namespaces(open: bool) -> Vec<Rule> {
+    let mut rules = inside_namespaces();
+    if !open {
+        rules.push(Rule { call: libc::SYS_socket, when: When::NotTcp, errno: libc::EACCES });
+        // It connects without `connect`, which is all that Landlock looks at.
+        let bits = libc::MSG_FASTOPEN.cast_unsigned();
+        for (call, argument) in
+            [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)]
+        {
+            let when = When::Has { argument, bits };
+            rules.push(Rule { call, when, errno: libc::EOPNOTSUPP });
+        }
+    }
+    rules
+}
+
+/// The kernel's own check of the architecture.
+#[cfg(target_arch = "x86_64")]
+const ARCHITECTURE: u32 = 0xc000_003e;
+#[cfg(target_arch = "aarch64")]
+const ARCHITECTURE: u32 = 0xc000_00b7;
+#[cfg(target_arch = "riscv64")]
+const ARCHITECTURE: u32 = 0xc000_00f3;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
+const ARCHITECTURE: u32 = 0;
+
+/// Calls of another kind on the same architecture (x32) carry this bit, and would pass by every rule.
+const OTHER_KIND: u32 = 0x4000_0000;
+
+const NUMBER_AT: u32 = 0;
+const ARCHITECTURE_AT: u32 = 4;
+const ARGUMENTS_AT: u32 = 16;
+
+fn statement(code: u32, k: u32) -> libc::sock_filter {
+    libc::sock_filter { code: code as u16, jt: 0, jf: 0, k }
+}
+
+fn jump(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
+    libc::sock_filter { code: (libc::BPF_JMP | code | libc::BPF_K) as u16, jt, jf, k }
+}
+
+fn load(at: u32) -> libc::sock_filter {
+    statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at)
+}
+
+fn answer(with: u32) -> libc::sock_filter {
+    statement(libc::BPF_RET | libc::BPF_K, with)
+}
+
+fn refuse(errno: i32) -> libc::sock_filter {
+    answer(libc::SECCOMP_RET_ERRNO | errno.cast_unsigned() & libc::SECCOMP_RET_DATA)
+}
+
+/// The rules as a program of the kernel's filter.
+fn compile(rules: &[Rule]) -> Vec<libc::sock_filter> {
+    let mut program = vec![
+        load(ARCHITECTURE_AT),
+        jump(libc::BPF_JEQ, ARCHITECTURE, 1, 0),
+        // Another architecture's calls have other numbers, so that nothing could be said of them.
+        answer(libc::SECCOMP_RET_KILL_PROCESS),
+    ];
+    if cfg!(target_arch = "x86_64") {
+        program.extend([
+            load(NUMBER_AT),
+            jump(libc::BPF_JGE, OTHER_KIND, 0, 1),
+            refuse(libc::ENOSYS),
+        ]);
+    }
+    for rule in rules {
+        let low_half = |argument: u32| load(ARGUMENTS_AT + 8 * argument);
+        let tail = match rule.when {
+            When::Always => vec![refuse(rule.errno)],
+            When::Is { argument, value } => {
+                vec![low_half(argument), jump(libc::BPF_JEQ, value, 0, 1), refuse(rule.errno)]
+            }
+            When::Has { argument, bits } => {
+                vec![low_half(argument), jump(libc::BPF_JSET, bits, 0, 1), refuse(rule.errno)]
+            }
+            When::NotTcp => {
+                let (inet, inet6) = (FAMILIES[1], FAMILIES[2]);
+                vec![
+                    low_half(0),
+                    jump(libc::BPF_JEQ, FAMILIES[3], 9, 0),
+                    jump(libc::BPF_JEQ, inet, 1, 0),
+                    jump(libc::BPF_JEQ, inet6, 0, 6),
+                    low_half(1),
+                    // The kind without its flags.
+                    statement(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0xf),
+                    jump(libc::BPF_JEQ, libc::SOCK_STREAM.cast_unsigned(), 0, 3),
+                    low_half(2),
+                    jump(libc::BPF_JEQ, 0, 2, 0),
+                    jump(libc::BPF_JEQ, libc::IPPROTO_TCP.cast_unsigned(), 1, 0),
+                    refuse(rule.errno),
+                ]
+            }
+            When::Beyond { argument, values } => {
+                let mut tail = vec![low_half(argument)];
+                for (nth, value) in values.iter().enumerate() {
+                    // Past the rest of the comparisons and the refusal.
+                    let past = u8::try_from(values.len() - nth).unwrap_or(u8::MAX);
+                    tail.push(jump(libc::BPF_JEQ, *value, past, 0));
+                }
+                tail.push(refuse(rule.errno));
+                tail
+            }
+        };
+        program.push(load(NUMBER_AT));
+        let number = u32::try_from(rule.call).unwrap_or(u32::MAX);
+        program.push(jump(libc::BPF_JEQ, number, 0, u8::try_from(tail.len()).unwrap_or(u8::MAX)));
+        program.extend(tail);
+    }
+    program.push(answer(libc::SECCOMP_RET_ALLOW));
+    program
+}
+
+/// Applies the rules to this thread and to whatever it becomes and starts. There is no way back.
+///
+/// # Errors
+/// The kernel has no such filters.
+pub(super) fn install(rules: &[Rule]) -> io::Result<()> {
+    if ARCHITECTURE == 0 {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, "not on this architecture"));
+    }
+    let mut program = compile(rules);
+    let program = libc::sock_fprog {
+        len: u16::try_from(program.len()).unwrap_or(u16::MAX),
+        filter: program.as_mut_ptr(),
+    };
+    #[expect(unsafe_code, reason = "there is no safe interface to the kernel's filters")]
+    // SAFETY: `program` points to as many instructions as it says, for the time of the call; the kernel
+    // checks and copies them.
+    unsafe {
+        if libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
+            || libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) != 0
+        {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs the program as the kernel would.
+    fn run(program: &[libc::sock_filter], architecture: u32, number: u32, args: [u64; 6]) -> u32 {
+        let mut accumulator = 0;
+        let mut at = 0;
+        loop {
+            let instruction = program[at];
+            let code = u32::from(instruction.code);
+            at += 1;
+            match code & 0x07 {
+                libc::BPF_LD => {
+                    accumulator = match instruction.k {
+                        NUMBER_AT => number,
+                        ARCHITECTURE_AT => architecture,
+                        offset => args[((offset - ARGUMENTS_AT) / 8) as usize] as u32,
+                    }
+                }
+                libc::BPF_JMP => {
+                    let taken = match code & 0xf0 {
+                        libc::BPF_JEQ => accumulator == instruction.k,
+                        libc::BPF_JGE => accumulator >= instruction.k,
+                        libc::BPF_JSET => accumulator & instruction.k != 0,
+                        other => panic!("{other:#x}"),
+                    };
+                    at += usize::from(if taken { instruction.jt } else { instruction.jf });
+                }
+                libc::BPF_ALU => accumulator &= instruction.k,
+                libc::BPF_RET => return instruction.k,
+                other => panic!("{other:#x}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_refused_and_what_is_not() {
+        let program = compile(&inside_namespaces());
+        assert!(program.len() < 4096, "the kernel takes no more");
+        let no = |errno: i32| libc::SECCOMP_RET_ERRNO | errno as u32;
+        let yes = libc::SECCOMP_RET_ALLOW;
+        let thread = (libc::CLONE_VM | libc::CLONE_THREAD) as u64;
+        for (call, first, second, expected) in [
+            (libc::SYS_read, 0, 0, yes),
+            (libc::SYS_execve, 0, 0, yes),
+            (libc::SYS_ptrace, 0, 0, yes),
+            (libc::SYS_mount, 0, 0, no(libc::EPERM)),
+            (libc::SYS_keyctl, 0, 0, no(libc::EPERM)),
+            (libc::SYS_clone3, 0, 0, no(libc::ENOSYS)),
+            (libc::SYS_clone, thread, 0, yes),
+            (libc::SYS_clone, u64::from(CLONE_NEWUSER), 0, no(libc::EPERM)),
+            (libc::SYS_unshare, u64::from(CLONE_NEWUSER) | 0x2_0000, 0, no(libc::EPERM)),
+            (libc::SYS_unshare, 0x200, 0, yes),
+            (libc::SYS_ioctl, 0, libc::TIOCGWINSZ, yes),
+            (libc::SYS_ioctl, 0, libc::TIOCSTI, no(libc::EPERM)),
+            // The kernel looks only at the lower half, and so must we.
+            (libc::SYS_ioctl, 0, libc::TIOCSTI | 0xabcd_0000_0000, no(libc::EPERM)),
+            (libc::SYS_socket, 1, 0, yes),
+            (libc::SYS_socket, 16, 0, yes),
+            (libc::SYS_socket, libc::AF_VSOCK as u64, 0, no(libc::EAFNOSUPPORT)),
+            (libc::SYS_socket, libc::AF_PACKET as u64, 0, no(libc::EAFNOSUPPORT)),
+        ] {
+            let args = [first, second, 0, 0, 0, 0];
+            assert_eq!(run(&program, ARCHITECTURE, call as u32, args), expected, "{call}");
+        }
+        let program = compile(&without_namespaces(false));
+        let stream = (libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as u64;
+        let (dgram, raw) = (libc::SOCK_DGRAM as u64, libc::SOCK_RAW as u64);
+        for (family, kind, protocol, expected) in [
+            (libc::AF_INET, stream, 0, yes),
+            (libc::AF_INET6, stream, libc::IPPROTO_TCP, yes),
+            (libc::AF_NETLINK, raw, 0, yes),
+            (libc::AF_INET, dgram, 0, no(libc::EACCES)),
+            (libc::AF_INET6, raw, 0, no(libc::EACCES)),
+            (libc::AF_INET, stream, libc::IPPROTO_SCTP, no(libc::EACCES)),
+            (libc::AF_INET, stream, libc::IPPROTO_MPTCP, no(libc::EACCES)),
+            (libc::AF_UNIX, stream, 0, no(libc::EACCES)),
+            (libc::AF_VSOCK, stream, 0, no(libc::EAFNOSUPPORT)),
+        ] {
+            let args = [family as u64, kind, protocol as u64, 0, 0, 0];
+            let call = libc::SYS_socket as u32;
+            assert_eq!(run(&program, ARCHITECTURE, call, args), expected, "{family} {kind}");
+        }
+        let fast = [0, 0, 0, libc::MSG_FASTOPEN as u64, 0, 0];
+        let call = libc::SYS_sendto as u32;
+        assert_eq!(run(&program, ARCHITECTURE, call, fast), no(libc::EOPNOTSUPP));
+        assert_eq!(run(&program, ARCHITECTURE, call, [0; 6]), yes);
+        let program = compile(&without_namespaces(true));
+        let unix = [libc::AF_UNIX as u64, stream, 0, 0, 0, 0];
+        assert_eq!(run(&program, ARCHITECTURE, libc::SYS_socket as u32, unix), yes);
+
+        let kill = libc::SECCOMP_RET_KILL_PROCESS;
+        assert_eq!(run(&program, 0x4000_0003, 0, [0; 6]), kill, "32-bit calls");
+        if cfg!(target_arch = "x86_64") {
+            let other = libc::SYS_mount as u32 | OTHER_KIND;
+            assert_eq!(run(&program, ARCHITECTURE, other, [0; 6]), no(libc::ENOSYS));
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Real agents inside a sandbox: they reach their service and nothing else, and their commits arrive.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::real::RealAgent;
+use crate::support::skipped;
+use crate::{Facts, for_agents};
+
+/// Whether bubblewrap works on this machine; said aloud if not.
+fn is_here() -> bool {
+    let output = Command::new("bwrap")
+        .args(["--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--", "true"])
+        .output();
+    let works = output.is_ok_and(|output| output.status.success());
+    if !works {
+        skipped("bubblewrap does not work here");
+    }
+    works
+}
+
+fn shell(command: &str) -> Value {
+    json!({"sh": command})
+}
+
+// Those that are told by a variable where their service is, so that it is allowed by itself.
+for_agents!(works_inside: claude, gemini, copilot);
+
+/// Three iterations: it looks around, works, and is done.
+fn works_inside(facts: &Facts) {
+    if !is_here() {
+        return;
+    }
+    let script = |_: &_| {
+        json!({"sessions": [
+            [
+                shell("id -u; ls -A \"$HOME\"; curl -sS -m 5 https://example.com; cat \"$HOME/secret\""),
+                {"text": "I looked around."},
+            ],
+            [
+                shell("echo hello > greeting.txt && git add greeting.txt && git commit -qm 'Say hello'"),
+                {"text": "Committed."},
+            ],
+            [{"text": "All there.\n<response>DONE</response>"}],
+        ]})
+    };
+    let Some(real) = RealAgent::new(facts.name, script) else { return };
+    let project = &real.project;
+    std::fs::write(project.home().join("secret"), "TOP SECRET").expect("a secret");
+    let args =
+        [&["-p", "Say hello. Then <response>DONE</response>.", "-n", "5", "--sandbox"], facts.args];
+    let output = real.run(&args.concat()).run();
+    output.code(0);
+
+    let events = project.events();
+    assert_eq!(events.find("sandbox_ready")["backend"], "bwrap");
+    assert_eq!(events.all("iteration_started").len(), 3, "{:?}", events.kinds());
+    assert_eq!(events.last("run_ended")["outcome"], "complete");
+    let refused = events.find("network_refused");
+    assert_eq!((&refused["host"], &refused["port"]), (&json!("example.com"), &json!(443)));
+    assert_eq!(refused["allow"], "example.com");
+    assert_eq!(project.git_command(["log", "--format=%s"]), "Say hello\nBegin\n");
+    assert_eq!(project.read("greeting.txt"), "hello\n");
+    // Neither what it saw nor what it was told has the secret in it.
+    assert!(!String::from_utf8_lossy(&project.raw()).contains("TOP SECRET"));
+    assert!(!real.requests().iter().any(|request| request.to_string().contains("TOP SECRET")));
+
+    assert_eq!(project.processes(), []);
+    let sandboxes = project.home().join(".ralph/sandboxes");
+    assert_eq!(std::fs::read_dir(sandboxes).expect("the directory").count(), 0);
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("mounts");
+    assert!(!mounts.contains(project.path().to_str().expect("UTF-8")), "{mounts}");
+}

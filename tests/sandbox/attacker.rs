@@ -1,0 +1,59 @@
+//! What is tried from inside, where a shell cannot: this program, run again in there.
+
+use std::ffi::c_int;
+use std::net::{TcpStream, UdpSocket};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::time::Duration;
+
+/// The variable that tells what to try, and its exit code if that works.
+pub(crate) const ATTACK: &str = "TEST_ATTACK";
+pub(crate) const ESCAPED: i32 = 42;
+
+/// Not a test of its own: with [`ATTACK`] set, it tries that and ends.
+#[test]
+fn attack() {
+    let Ok(attack) = std::env::var(ATTACK) else { return };
+    let (name, target) = attack.split_once('=').unwrap_or((&attack, ""));
+    let escaped = match name {
+        "tcp" => {
+            let patience = Duration::from_secs(2);
+            TcpStream::connect_timeout(&target.parse().unwrap(), patience).is_ok()
+        }
+        "udp" => {
+            let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+            socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+            // Sending may succeed to nobody: only an answer counts.
+            socket.send_to(b"ping", target).is_ok() && socket.recv(&mut [0; 8]).is_ok()
+        }
+        "unix" => UnixStream::connect(target).is_ok(),
+        "abstract" => {
+            let address = SocketAddr::from_abstract_name(target).unwrap();
+            UnixStream::connect_addr(&address).is_ok()
+        }
+        "packet" => call(libc::SYS_socket, [17, libc::c_long::from(libc::SOCK_RAW), 0x0300, 0]),
+        "vsock" => call(libc::SYS_socket, [libc::c_long::from(libc::AF_VSOCK), 1, 0, 0]),
+        // KEYCTL_GET_KEYRING_ID of the user's keyring.
+        "keyring" => call(libc::SYS_keyctl, [0, -4, 0, 0]),
+        "ptrace" => {
+            // PTRACE_ATTACH.
+            call(libc::SYS_ptrace, [16, target.parse().unwrap(), 0, 0])
+        }
+        "type" => types_into_the_terminal(),
+        other => panic!("no attack {other}"),
+    };
+    std::process::exit(if escaped { ESCAPED } else { 0 });
+}
+
+#[expect(unsafe_code, reason = "attacks use calls that have no safe interface")]
+fn call(number: libc::c_long, args: [libc::c_long; 4]) -> bool {
+    // SAFETY: none of the calls above is given a pointer.
+    unsafe { libc::syscall(number, args[0], args[1], args[2], args[3]) >= 0 }
+}
+
+#[expect(unsafe_code, reason = "as above")]
+fn types_into_the_terminal() -> bool {
+    let key: c_int = c_int::from(b'x');
+    // SAFETY: it reads one byte from where the pointer leads.
+    unsafe { libc::ioctl(0, libc::TIOCSTI, &raw const key) == 0 }
+}

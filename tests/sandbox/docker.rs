@@ -1,0 +1,126 @@
+//! Docker's sandboxes by a program that records how it is called: nothing here has seen a real one.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::json;
+
+use crate::support::{Project, Ralph};
+
+/// Answers as `sbx` is documented to, and runs what it is to run right here.
+const STAND_IN: &str = r#"#!/bin/sh
+here=$(dirname "$0")
+[ "$1" = sandbox ] && shift
+for word in "$@"; do printf '<%s>' "$word" | tr '\n' ' '; done >> "$here/calls"; echo >> "$here/calls"
+case $1 in
+version) ;;
+ls) if [ -e "$here/made" ]; then printf '[{"name": "%s"}]\n' "$(cat "$here/made")"; else echo '[]'; fi ;;
+create) echo "$3" > "$here/made" ;;
+rm) rm -f "$here/made" ;;
+stop | policy) ;;
+run) cat > /dev/null; echo '<response>DONE</response>' ;;
+exec)
+    case "$*" in
+    *" probe "*) while [ $# -gt 2 ]; do shift; done; touch "$1"; printf 'write-project yes\nread-canary no\nconnect no\n' ;;
+    *setup.sh*) ;;
+    *) shift 2; cd "$2"; shift 2; while [ "$1" = -e ]; do export "$2"; shift 2; done; shift; exec "$@" ;;
+    esac ;;
+esac
+"#;
+
+fn stand_in(project: &Project, name: &str) {
+    let path = project.beside("bin").join(name);
+    fs::write(&path, STAND_IN).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// How it was called since it was last asked, the words of each call in brackets.
+fn calls(project: &Project) -> Vec<String> {
+    let path = project.beside("bin").join("calls");
+    let text = fs::read_to_string(&path).unwrap_or_default();
+    let _ = fs::remove_file(path);
+    text.lines().map(str::to_owned).collect()
+}
+
+fn run(project: &Project, args: &[&str]) -> Ralph {
+    project.write(
+        "agent.sh",
+        "cat > prompt; echo \"$RALPH_ITERATION\"; echo '<response>DONE</response>'\n",
+    );
+    project.ralph(["run", "--sandbox=docker", "-p", "Work.", "-n", "1"]).args(args)
+}
+
+#[test]
+fn a_sandbox_is_made_and_set_up_once_and_kept() {
+    let project = Project::new();
+    stand_in(&project, "sbx");
+    project.settings(&json!({
+        "guardrails": [{"command": "test -e prompt", "failAction": "APPEND"}],
+        "sandbox": {"allowedDomains": ["api.example.com"]},
+    }));
+    run(&project, &["--", "sh", "agent.sh"]).run().code(0);
+    assert_eq!(project.read("prompt"), "Work.");
+    let first = calls(&project);
+    let name = fs::read_to_string(project.beside("bin").join("made")).unwrap();
+    let name = name.trim();
+    let (dir, state) = (project.path().display(), project.home().join(".ralph/docker"));
+    let state = state.display();
+    assert_eq!(first[0], "<ls><--json>");
+    assert_eq!(first[1], format!("<create><--name><{name}><claude><{dir}><{state}>"));
+    assert!(
+        first[2].starts_with(&format!("<exec><-u><root><{name}><bash><-c><#!/usr/bin/env bash"))
+    );
+    assert!(first[2].ends_with(&format!("<setup.sh><{state}><{state}/ralph>")), "{}", first[2]);
+    assert_eq!(
+        first[3],
+        format!("<policy><allow><network><--sandbox><{name}><api.example.com:443>")
+    );
+    assert!(first[4].starts_with(&format!("<exec><{name}><sh><-c>")), "{}", first[4]);
+    assert!(
+        first[5].starts_with(&format!("<exec><-i><-w><{dir}><-e><RALPH_RUN_ID=")),
+        "{}",
+        first[5]
+    );
+    assert!(first[5].ends_with(&format!("<{name}><sh><agent.sh>")), "{}", first[5]);
+    assert!(first[6].ends_with("<sh><-c><test -e prompt>"), "{}", first[6]);
+    assert_eq!(first.last().unwrap(), &format!("<stop><{name}>"));
+    assert_eq!(project.events().find("sandbox_ready")["backend"], "docker");
+
+    run(&project, &["--", "sh", "agent.sh"]).run().code(0);
+    assert!(!calls(&project).iter().any(|call| call.contains("create") || call.contains("setup")));
+
+    project.ralph(["sandbox", "ls"]).run().code(0).stdout_has(name);
+    project.ralph(["sandbox", "stop", name]).run().code(0);
+    project.ralph(["sandbox", "rm", name]).run().code(0);
+    let managed = calls(&project);
+    assert!(
+        managed.contains(&format!("<stop><{name}>"))
+            && managed.contains(&format!("<rm><-f><{name}>"))
+    );
+    project.ralph(["sandbox", "stop", name]).run().code(2);
+}
+
+#[test]
+fn claude_is_run_as_the_agent_of_the_sandbox_also_by_the_older_program() {
+    let project = Project::new();
+    stand_in(&project, "docker");
+    project.agent_named("claude", &json!([]));
+    let output =
+        run(&project, &["--no-stream-agent-output", "--", "claude", "--model", "opus"]).run();
+    output.code(0);
+    let calls = calls(&project);
+    let run = calls.iter().find(|call| call.starts_with("<run>")).unwrap();
+    assert!(run.starts_with("<run><ralph-project-"), "{run}");
+    assert!(run.contains("><--><-p>") && run.contains("<--model><opus>"), "{run}");
+}
+
+#[test]
+fn one_that_cannot_be_set_up_is_not_left_behind() {
+    let project = Project::new();
+    stand_in(&project, "sbx");
+    let script = STAND_IN.replace("*setup.sh*) ;;", "*setup.sh*) echo no user >&2; exit 1 ;;");
+    fs::write(project.beside("bin").join("sbx"), script).unwrap();
+    run(&project, &["--", "sh", "agent.sh"]).run().code(2).stderr_has("no user");
+    assert!(calls(&project).iter().any(|call| call.starts_with("<rm><-f>")));
+    assert!(!project.beside("bin").join("made").exists());
+}

@@ -1,0 +1,64 @@
+//! What Landlock confines where there are no namespaces, from the outside.
+
+use std::fs;
+use std::net::TcpListener;
+
+use serde_json::json;
+
+use crate::support::{Project, Ralph, skipped};
+
+/// Whether this kernel's Landlock confines files and connections; said aloud if not.
+fn is_here(project: &Project) -> bool {
+    let check = project.ralph(["sandbox", "check"]).run();
+    let works = check.stdout.contains("ok      landlock")
+        && !check.stdout.contains("connections are not confined");
+    if !works {
+        skipped("Landlock does not work here, or not with connections");
+    }
+    works
+}
+
+fn run(project: &Project, script: &str) -> Ralph {
+    project.write("agent.sh", format!("{script}\necho '<response>DONE</response>'\n"));
+    let args = ["run", "--sandbox=landlock", "-p", "Work.", "-n", "1", "--", "sh", "agent.sh"];
+    project.ralph(args)
+}
+
+#[test]
+fn files_connections_and_processes_outside_are_out_of_reach() {
+    let project = Project::git();
+    if !is_here(&project) {
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    fs::write(project.home().join("secret"), "TOP SECRET").unwrap();
+    project.settings(&json!({"scm": {"tasks": ["commit"]}}));
+    let home = project.home();
+    let home = home.display();
+    let script = format!(
+        "cat {home}/secret > stolen; echo evil > {home}/secret; ln {home}/secret linked\n\
+         curl -s -m 3 --noproxy '*' http://127.0.0.1:{port} && touch connected\n\
+         curl -s -m 3 https://example.com\n\
+         kill -0 $PPID && kill -0 1 && touch signalled\n\
+         cat /proc/$PPID/environ > environ; echo evil > .git/hooks/pre-commit; echo evil >> .git/config\n\
+         echo '{{}}' > .claude-settings; mkdir .claude; mv .claude-settings .claude/settings.json\n\
+         echo kept > \"$HOME/scratch\" && mktemp > /dev/null && echo work > made"
+    );
+    let output = run(&project, &script).run();
+    output.code(0).stdout_has("Sandbox: landlock");
+    assert_eq!(fs::read_to_string(project.home().join("secret")).unwrap(), "TOP SECRET");
+    assert_eq!(project.read("stolen"), "");
+    assert_eq!(project.read("environ"), "");
+    assert_eq!(project.read("made"), "work\n");
+    for name in
+        ["linked", "connected", "signalled", ".git/hooks/pre-commit", ".claude/settings.json"]
+    {
+        assert!(!project.has(name), "{name}");
+    }
+    assert!(!project.read(".git/config").contains("evil"));
+    let events = project.events();
+    assert_eq!(events.find("network_refused")["host"], "example.com");
+    assert_eq!(events.find("scm_ended")["ok"], true, "{}", events.find("scm_ended"));
+    assert_eq!(project.processes(), []);
+}

@@ -1,0 +1,13 @@
+//! Sandboxes: what gets out of them, and what does not.
+#![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, reason = "all of this is a test")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod attacker;
+mod docker;
+mod escapes;
+mod landlock;
+mod proxy;
+mod runs;

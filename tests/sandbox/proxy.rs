@@ -1,0 +1,353 @@
+//! The proxy against real sockets: what it lets through, and what clients can do to it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ralph::sandbox::hosts::AllowList;
+use ralph::sandbox::proxy::{Proxy, Refusal, Resolver, Rules};
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// A proxy with a listener on this machine, and what it may reach.
+struct Bench {
+    proxy: Proxy,
+    address: SocketAddr,
+    _files: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new(allowed: &[&str]) -> Bench {
+        Bench::with(allowed, "", &[])
+    }
+
+    fn with(allowed: &[&str], hosts: &str, servers: &[SocketAddr]) -> Bench {
+        let files = tempfile::tempdir().unwrap();
+        let hosts_file = files.path().join("hosts");
+        std::fs::write(&hosts_file, hosts).unwrap();
+        let mut allow = AllowList::default();
+        for entry in allowed {
+            allow.add(entry).unwrap();
+        }
+        // Nobody listens there: no name of a test is ever asked of a real server.
+        let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let servers = if servers.is_empty() { vec![nobody] } else { servers.to_vec() };
+        let resolver = Resolver { hosts: hosts_file, servers, ..Resolver::default() };
+        let mut proxy = Proxy::start(Rules { allow, resolver }).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        proxy.serve(listener.into());
+        Bench { proxy, address, _files: files }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        stream
+    }
+
+    /// Sends this and gives all that comes back.
+    fn ask(&self, request: &str) -> String {
+        let mut stream = self.connect();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    /// A tunnel to `host`, which must be granted.
+    fn tunnel(&self, host: &str) -> TcpStream {
+        let mut stream = self.connect();
+        write!(stream, "CONNECT {host} HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
+        let granted = b"HTTP/1.1 200 Connection established\r\n\r\n";
+        let mut answer = vec![0; granted.len()];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(answer, granted);
+        stream
+    }
+
+    fn refusals(&self) -> Vec<Refusal> {
+        self.proxy.refusals()
+    }
+}
+
+/// Some of these measure the memory of this process, so that none runs beside another.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn refusal(host: &str, port: u16, private: bool) -> Refusal {
+    Refusal { host: host.to_owned(), port, private }
+}
+
+/// A service that gives each connection to a thread of its own.
+fn service(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let serve = Arc::new(serve);
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let serve = Arc::clone(&serve);
+            thread::spawn(move || serve(stream.unwrap()));
+        }
+    });
+    port
+}
+
+/// Sends back what it gets.
+fn echo() -> u16 {
+    service(|mut stream| {
+        let mut writer = stream.try_clone().unwrap();
+        let _ = std::io::copy(&mut stream, &mut writer);
+        let _ = stream.shutdown(Shutdown::Write);
+    })
+}
+
+/// Answers one request of HTTP with the head that it got.
+fn mirror() -> u16 {
+    service(|mut stream| {
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        let mut head = String::new();
+        while reader.read_line(&mut head).unwrap() > 2 {}
+        write!(stream, "HTTP/1.1 200 OK\r\n\r\n{head}").unwrap();
+    })
+}
+
+/// How much memory this process has in use, in KiB.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn tunnels_and_requests_reach_what_is_allowed() {
+    let _alone = alone();
+    let (echo, mirror) = (echo(), mirror());
+    let allowed = [format!("localhost:{echo}"), format!("web.test:{mirror}")];
+    let bench = Bench::with(&allowed.each_ref().map(String::as_str), "127.0.0.1 web.test\n", &[]);
+    let mut tunnel = bench.tunnel(&format!("127.0.0.1:{echo}"));
+    tunnel.write_all(b"hello").unwrap();
+    tunnel.shutdown(Shutdown::Write).unwrap();
+    let mut back = String::new();
+    tunnel.read_to_string(&mut back).unwrap();
+    assert_eq!(back, "hello", "the end of one direction leaves the other open");
+
+    let answer = bench.ask(&format!(
+        "GET http://web.test:{mirror}/path?q HTTP/1.1\r\nHost: evil.test\r\nProxy-Authorization: x\r\n\r\n"
+    ));
+    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    assert!(answer.contains("GET /path?q HTTP/1.1\r\n"), "{answer}");
+    assert!(answer.contains(&format!("Host: web.test:{mirror}\r\n")), "{answer}");
+    assert!(!answer.contains("evil") && !answer.contains("Proxy-"), "{answer}");
+    assert_eq!(bench.refusals(), []);
+}
+
+#[test]
+fn what_is_not_allowed_is_refused_with_the_setting_that_would_allow_it() {
+    let _alone = alone();
+    let echo = echo();
+    let bench = Bench::with(&["*.example.com", "inside.test"], "127.0.0.1 inside.test\n", &[]);
+    let answer = bench.ask("CONNECT evil.test:443 HTTP/1.1\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 403 Forbidden"), "{answer}");
+    assert!(answer.contains("add \"evil.test\" to sandbox.allowedDomains"), "{answer}");
+    assert!(bench.ask("GET http://evil.test/ HTTP/1.1\r\n\r\n").contains("403 Forbidden"));
+    // A port of this machine that nobody allowed, by each of its names.
+    for host in ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0"] {
+        let answer = bench.ask(&format!("CONNECT {host}:{echo} HTTP/1.1\r\n\r\n"));
+        assert!(answer.contains(" 403 ") || answer.contains(" 400 "), "{host}: {answer}");
+    }
+    // An allowed name that leads into this machine.
+    let answer = bench.ask("CONNECT inside.test:443 HTTP/1.1\r\n\r\n");
+    assert!(answer.contains("add \"inside.test:443\" to sandbox.allowedDomains"), "{answer}");
+
+    let refusals = bench.refusals();
+    assert_eq!(refusals[0], refusal("evil.test", 443, false));
+    assert_eq!(refusals[1], refusal("evil.test", 80, false));
+    assert_eq!(refusals[2], refusal("127.0.0.1", echo, false));
+    assert_eq!(refusals.last().unwrap(), &refusal("inside.test", 443, true));
+}
+
+/// A name server that answers every question for IPv4 with this address.
+fn name_server(address: [u8; 4]) -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let name_server = socket.local_addr().unwrap();
+    thread::spawn(move || {
+        let mut buffer = [0; 1500];
+        while let Ok((read, client)) = socket.recv_from(&mut buffer) {
+            let asked = &buffer[..read];
+            let is_v4 = asked[read - 15..read - 13] == [0, 1];
+            let mut reply = asked[..2].to_vec();
+            reply.extend([0x81, 0x80, 0, 1, 0, u8::from(is_v4), 0, 0, 0, 0]);
+            reply.extend(&asked[12..read - 11]);
+            if is_v4 {
+                reply.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 9, 0, 4]);
+                reply.extend(address);
+            }
+            socket.send_to(&reply, client).unwrap();
+        }
+    });
+    name_server
+}
+
+#[test]
+fn names_are_asked_of_the_name_server_and_its_answers_are_judged() {
+    let _alone = alone();
+    let echo = echo();
+    let allowed = [format!("named.test:{echo}"), "rebound.test".to_owned()];
+    let servers = [name_server([127, 0, 0, 1])];
+    let bench = Bench::with(&allowed.each_ref().map(String::as_str), "", &servers);
+    let mut tunnel = bench.tunnel(&format!("named.test:{echo}"));
+    tunnel.write_all(b"x").unwrap();
+    tunnel.read_exact(&mut [0]).unwrap();
+    // The owner of an allowed name must not be able to point it at this machine.
+    assert!(bench.ask("CONNECT rebound.test:80 HTTP/1.1\r\n\r\n").contains("403 Forbidden"));
+    assert_eq!(bench.refusals(), [refusal("rebound.test", 80, true)]);
+}
+
+#[test]
+fn a_name_server_that_is_not_there_is_no_end() {
+    let _alone = alone();
+    let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let echo = echo();
+    let entry = format!("named.test:{echo}");
+    let bench = Bench::with(&[&entry], "", &[nobody, name_server([127, 0, 0, 1])]);
+    bench.tunnel(&entry);
+    let bench = Bench::with(&[&entry], "", &[nobody]);
+    let answer = bench.ask(&format!("CONNECT {entry} HTTP/1.1\r\n\r\n"));
+    assert!(answer.contains("502 Bad Gateway"), "{answer}");
+    assert!(answer.contains("no address for named.test"), "{answer}");
+}
+
+#[test]
+fn a_host_that_does_not_answer_is_told_of() {
+    let _alone = alone();
+    let port = {
+        let gone = TcpListener::bind("127.0.0.1:0").unwrap();
+        gone.local_addr().unwrap().port()
+    };
+    let bench = Bench::new(&[&format!("localhost:{port}")]);
+    let answer = bench.ask(&format!("CONNECT localhost:{port} HTTP/1.1\r\n\r\n"));
+    assert!(answer.contains("502 Bad Gateway"), "{answer}");
+}
+
+#[test]
+fn nonsense_is_answered_and_harms_nobody() {
+    let _alone = alone();
+    let bench = Bench::new(&[]);
+    for nonsense in ["\x16\x03\x01", "GET / HTTP/1.1\r\n\r\n", "\0\0\0\0\r\n\r\n"] {
+        assert!(bench.ask(nonsense).starts_with("HTTP/1.1 400"), "{nonsense:?}");
+    }
+    let endless = format!("GET http://a.test/ HTTP/1.1\r\nX: {}", "y".repeat(100_000));
+    let mut stream = bench.connect();
+    // It may hang up while we are still sending.
+    let _ = stream.write_all(endless.as_bytes());
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 431"), "{answer:?}");
+    assert!(bench.ask("CONNECT evil.test:443 HTTP/1.1\r\n\r\n").contains("403"));
+}
+
+#[test]
+fn two_hundred_at_a_time_beside_those_that_never_finish() {
+    let _alone = alone();
+    let echo = echo();
+    let entry = format!("localhost:{echo}");
+    let bench = Bench::new(&[&entry]);
+    let before = resident();
+    // Heads that never end, heads that come a byte at a time, tunnels in which nothing moves.
+    let mut stuck = Vec::new();
+    for nth in 0..100 {
+        let mut stream = bench.connect();
+        stream.write_all(&b"CONNECT localhost:1 HTTP/1.1\r\nX: "[..10 + nth % 20]).unwrap();
+        stuck.push(stream);
+        stuck.push(bench.tunnel(&entry));
+    }
+    let started = Instant::now();
+    let mut streams: Vec<TcpStream> = (0..200).map(|_| bench.tunnel(&entry)).collect();
+    for round in 0..20u8 {
+        for stream in &mut stuck {
+            // Each says a little more, for ever.
+            let _ = stream.write(b"y");
+        }
+        for (nth, stream) in streams.iter_mut().enumerate() {
+            stream.write_all(&[round; 1000][..1 + nth * 4]).unwrap();
+        }
+        for (nth, stream) in streams.iter_mut().enumerate() {
+            let mut back = vec![0; 1 + nth * 4];
+            stream.read_exact(&mut back).unwrap();
+            assert!(back.iter().all(|byte| *byte == round));
+        }
+    }
+    assert!(started.elapsed() < LONG, "{:?}", started.elapsed());
+    // This process holds both ends and the services as well.
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 64 * 1024, "{grown} KiB for 400 connections");
+}
+
+#[test]
+fn more_connections_than_there_is_room_for_push_out_the_idle_ones() {
+    let _alone = alone();
+    let echo = echo();
+    let entry = format!("localhost:{echo}");
+    let bench = Bench::new(&[&entry]);
+    let mut first = bench.tunnel(&entry);
+    let _idle: Vec<TcpStream> = (0..600).map(|_| bench.connect()).collect();
+    let mut last = bench.tunnel(&entry);
+    last.write_all(b"x").unwrap();
+    last.read_exact(&mut [0]).unwrap();
+    assert_eq!(first.read(&mut [0]).unwrap_or(0), 0, "the oldest had to go");
+}
+
+#[test]
+fn a_gigabyte_passes_and_a_reader_that_sleeps_holds_up_only_itself() {
+    let _alone = alone();
+    const BYTES: u64 = 1 << 30;
+    let source = service(|mut stream| {
+        // One for all of them: the memory of this process is measured.
+        static BLOCK: [u8; 1 << 16] = [7; 1 << 16];
+        while stream.write_all(&BLOCK).is_ok() {}
+    });
+    let entry = format!("localhost:{source}");
+    let bench = Bench::new(&[&entry]);
+    // It never reads, so that all buffers on the way to it are full.
+    let _sleepers: Vec<TcpStream> = (0..20).map(|_| bench.tunnel(&entry)).collect();
+    let before = resident();
+    let started = Instant::now();
+    let mut stream = bench.tunnel(&entry);
+    let mut buffer = vec![0; 1 << 20];
+    let mut read = 0;
+    while read < BYTES {
+        let more = stream.read(&mut buffer).unwrap();
+        assert!(more > 0);
+        read += more as u64;
+    }
+    let (took, grown) = (started.elapsed(), resident().saturating_sub(before));
+    assert!(took < LONG, "{took:?}");
+    assert!(grown < 16 * 1024, "{grown} KiB more for a gigabyte");
+}
+
+#[test]
+fn what_is_released_is_closed() {
+    let _alone = alone();
+    let echo = echo();
+    let entry = format!("localhost:{echo}");
+    let mut bench = Bench::new(&[&entry]);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let other = listener.local_addr().unwrap();
+    let id = bench.proxy.serve(listener.into());
+    let mut stream = TcpStream::connect(other).unwrap();
+    write!(stream, "CONNECT {entry} HTTP/1.1\r\n\r\n").unwrap();
+    stream.read_exact(&mut [0; 12]).unwrap();
+    bench.proxy.release(id);
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest);
+    let closed = Instant::now() + LONG;
+    while TcpStream::connect(other).is_ok() {
+        assert!(Instant::now() < closed, "the listener is still open");
+    }
+    bench.tunnel(&entry);
+}

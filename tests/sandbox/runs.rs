@@ -1,0 +1,265 @@
+//! Whole runs inside a sandbox, and what is left of them: nothing.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::path::Path;
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::support::{LONG, Project, Ralph, skipped, wait_until};
+
+/// Whether bubblewrap works on this machine; said aloud if not.
+fn is_here() -> bool {
+    let output = std::process::Command::new("bwrap")
+        .args(["--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--", "true"])
+        .output();
+    let works = output.is_ok_and(|output| output.status.success());
+    if !works {
+        skipped("bubblewrap does not work here");
+    }
+    works
+}
+
+/// `ralph run ARGS` with this shell script as its agent.
+fn run(project: &Project, args: &[&str], script: &str) -> Ralph {
+    project.write("agent.sh", script);
+    let run = ["run", "-p", "Work.", "-n", "3"];
+    project.ralph(run).args(args).args(["--", "sh", "agent.sh"])
+}
+
+const DONE: &str = "echo '<response>DONE</response>'\n";
+
+/// Nothing of the sandboxes of this project is there any more.
+#[track_caller]
+fn assert_nothing_is_left(project: &Project) {
+    assert_eq!(project.processes(), []);
+    let sandboxes = project.home().join(".ralph/sandboxes");
+    let left: Vec<_> = fs::read_dir(sandboxes).into_iter().flatten().flatten().collect();
+    assert!(left.is_empty(), "{left:?}");
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(!mounts.contains(project.path().parent().unwrap().to_str().unwrap()), "{mounts}");
+}
+
+#[test]
+fn a_run_commits_inside_and_leaves_nothing_behind() {
+    if !is_here() {
+        return;
+    }
+    let project = Project::git();
+    project.settings(&json!({
+        "guardrails": [{"command": "test ! -e \"$HOME/secret\" && test -e made", "failAction": "APPEND"}],
+        "scm": {"tasks": ["commit"]},
+    }));
+    fs::write(project.home().join("secret"), "s").unwrap();
+    let script = "cat > /dev/null; id -u > made; (sleep 1000 &); setsid sleep 1000 &\n";
+    let output = run(&project, &["--sandbox"], &format!("{script}{DONE}")).run();
+    output.code(0).stdout_has("Sandbox: bwrap, network: allowlist");
+    let events = project.events();
+    assert_eq!(events.find("sandbox_ready")["backend"], "bwrap");
+    assert_eq!(events.find("guardrail_ended")["passed"], true);
+    assert_eq!(events.find("scm_ended")["ok"], true, "{}", events.find("scm_ended"));
+    assert_ne!(project.read("made").trim(), "0", "nobody is the administrator inside");
+    assert!(project.git_command(["show", "--stat", "HEAD"]).contains("made"));
+    assert_nothing_is_left(&project);
+}
+
+#[test]
+fn what_is_refused_is_an_event_with_the_setting_that_would_allow_it() {
+    if !is_here() {
+        return;
+    }
+    let project = Project::new();
+    let script = "for n in 1 2 3; do curl -s -m 5 https://example.com; done; curl -s http://10.0.0.1:8080/\n";
+    let output = run(&project, &["--sandbox"], &format!("{script}{DONE}")).run();
+    output.code(0).stdout_has("Refused: example.com:443");
+    let events = project.events();
+    let refused: Vec<_> = events.all("network_refused");
+    assert_eq!(refused.len(), 2, "each once: {refused:?}");
+    assert_eq!(refused[0]["allow"], "example.com");
+    assert_eq!(refused[1]["allow"], "10.0.0.1:8080");
+    assert_nothing_is_left(&project);
+}
+
+#[test]
+fn a_port_of_this_machine_is_reached_by_its_entry_with_and_without_the_proxy() {
+    if !is_here() {
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
+        }
+    });
+    let project = Project::new();
+    project.settings(&json!({"sandbox": {"allowedDomains": [format!("localhost:{port}")]}}));
+    let script = format!(
+        "curl -s -m 5 http://127.0.0.1:{port} > direct\n\
+         NO_PROXY= no_proxy= curl -s -m 5 http://localhost:{port} > proxied\n{DONE}"
+    );
+    run(&project, &["--sandbox"], &script).run().code(0);
+    assert_eq!(project.read("direct"), "hello");
+    assert_eq!(project.read("proxied"), "hello");
+    assert_nothing_is_left(&project);
+}
+
+#[test]
+fn secrets_of_the_environment_stay_outside() {
+    if !is_here() {
+        return;
+    }
+    let project = Project::new();
+    project.settings(&json!({"agent": {"env": {"MY_TOKEN": "given"}}}));
+    let output = run(&project, &["--sandbox"], &format!("env > seen\n{DONE}"))
+        .env("AWS_SECRET_ACCESS_KEY", "hidden")
+        .env("GITHUB_TOKEN", "hidden")
+        .env("SSH_AUTH_SOCK", "/hidden")
+        .env("ANTHROPIC_API_KEY", "needed")
+        .env("COLOUR", "blue")
+        .run();
+    output.code(0);
+    let seen = project.read("seen");
+    assert!(!seen.contains("hidden"), "{seen}");
+    for line in ["MY_TOKEN=given", "ANTHROPIC_API_KEY=needed", "COLOUR=blue"] {
+        assert!(seen.lines().any(|seen| seen == line), "{line} in {seen}");
+    }
+}
+
+#[test]
+fn an_agent_that_is_asked_to_leave_may_say_goodbye() {
+    if !is_here() {
+        return;
+    }
+    let project = Project::new();
+    project.settings(&json!({"iterationTimeoutSeconds": 1, "retry": {"max": 0}}));
+    let script = "trap 'echo bye > bye; exit 0' TERM\nwhile :; do sleep 0.05; done\n";
+    run(&project, &["--sandbox"], script).run().code(4);
+    assert_eq!(project.read("bye"), "bye\n");
+    assert_nothing_is_left(&project);
+}
+
+#[test]
+fn after_a_kill_nothing_runs_and_the_next_run_takes_away_what_was_planted() {
+    if !is_here() {
+        return;
+    }
+    let project = Project::new();
+    let script =
+        "mkdir -p .claude; echo '{}' > .claude/settings.json; touch planted; setsid sleep 1000\n";
+    let running = run(&project, &["--sandbox"], script).start();
+    project.wait_for_file("planted");
+    running.signal(Signal::KILL);
+    running.wait().ended_by(Signal::KILL);
+    wait_until(LONG, || project.processes().is_empty());
+    assert!(project.has(".claude/settings.json"));
+    let output = run(&project, &["--no-sandbox"], DONE).run();
+    output.code(0).stderr_has("settings.json.from-sandbox");
+    assert!(!project.has(".claude/settings.json"));
+    assert_nothing_is_left(&project);
+}
+
+#[test]
+fn ralph_is_not_led_to_read_or_write_what_the_agent_cannot() {
+    if !is_here() {
+        return;
+    }
+    let project = Project::new();
+    let (secret, victim) = (project.home().join("secret"), project.home().join("victim"));
+    fs::write(&secret, "TOP SECRET").unwrap();
+    fs::write(&victim, "as it was").unwrap();
+    // The prompt of the next iteration becomes a link to a secret, and so does what it is written to.
+    project.write("PROMPT.md", "Work.");
+    project.write(
+        "agent.sh",
+        format!(
+            "cat > \"seen-$RALPH_ITERATION\"; rm PROMPT.md; ln -s {} PROMPT.md\n\
+             ln -s {} .ralph/prompt_002.txt\n",
+            secret.display(),
+            victim.display()
+        ),
+    );
+    let args = ["run", "--sandbox", "-f", "PROMPT.md", "-n", "2", "--", "sh", "agent.sh"];
+    let output = project.ralph(args).run();
+    output.code(2).stdout_has("outside of the project");
+    assert!(!project.has("seen-2"));
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "as it was");
+    let by_file = project.settings(&json!({"agent": {"promptVia": "file"}}));
+    by_file.write("agent.sh", format!("ln -sf {} .ralph/prompt_002.txt\n", victim.display()));
+    let args = ["run", "--sandbox", "-p", "Work.", "-n", "2", "--settings"];
+    let settings = project.path().join(".ralph/settings.json");
+    let agent = project.ralph(args).arg(settings).args(["--", "sh", "agent.sh"]);
+    agent.run().code(1);
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "as it was");
+}
+
+#[test]
+fn a_worktree_can_be_committed_to_and_not_be_booby_trapped() {
+    if !is_here() {
+        return;
+    }
+    let project = Project::git();
+    project.write("README.md", "x");
+    project.git_command(["add", "."]);
+    project.git_command(["commit", "-qm", "Begin"]);
+    let tree = project.beside("tree");
+    project.git_command(["worktree", "add", "-q", tree.to_str().unwrap()]);
+    let script = "echo work > work; git add -A && git commit -qm 'From inside' || exit 1\n\
+                  common=$(git rev-parse --git-common-dir)\n\
+                  echo evil > \"$common/hooks/pre-commit\"; git config core.fsmonitor evil\n\
+                  echo 'gitdir: evil' > .git; rm -f .git; mv \"$common/worktrees\" \"$common/old\"\n";
+    fs::write(tree.join("agent.sh"), format!("{script}{DONE}")).unwrap();
+    let args = ["run", "--sandbox", "-p", "x", "-n", "1", "-C"];
+    project.ralph(args).arg(&tree).args(["--", "sh", "agent.sh"]).run().code(0);
+    let log = project.command("git").current_dir(&tree).args(["log", "--format=%s"]).output();
+    assert_eq!(String::from_utf8_lossy(&log.unwrap().stdout), "From inside\nBegin\n");
+    assert!(!project.has(".git/hooks/pre-commit"));
+    assert!(!project.read(".git/config").contains("evil"));
+    assert!(project.has(".git/worktrees"));
+    assert!(tree.join(".git").is_file());
+}
+
+/// A PATH with the programs of this machine but bubblewrap.
+fn without_bwrap(project: &Project) -> std::ffi::OsString {
+    let bin = project.beside("few");
+    fs::create_dir(&bin).unwrap();
+    for name in ["sh", "git", "true", "cat"] {
+        let from = ["/bin", "/usr/bin"].map(|dir| Path::new(dir).join(name));
+        let from = from.iter().find(|path| path.exists()).unwrap();
+        std::os::unix::fs::symlink(from, bin.join(name)).unwrap();
+    }
+    bin.into()
+}
+
+#[test]
+fn without_a_sandbox_it_depends_on_what_was_asked_for() {
+    let project = Project::new();
+    let path = without_bwrap(&project);
+    let go = |args: &[&str]| run(&project, args, DONE).env("PATH", &path).run();
+    go(&["--sandbox=bwrap"]).code(2).stderr_has("bwrap is not installed").stderr_has("apt install");
+    go(&["--sandbox=nonsense"]).code(2).stderr_has("sandbox.backend");
+    go(&["--no-sandbox"]).code(0).stderr_lacks("sandbox");
+    project.settings(&json!({"sandbox": {"backend": "bwrap", "required": true}}));
+    go(&[]).code(2).stderr_has("bwrap is not installed");
+    go(&["--no-sandbox"]).code(0);
+}
+
+#[test]
+fn a_program_of_the_project_is_not_trusted_to_be_the_sandbox() {
+    if !is_here() {
+        return;
+    }
+    let project = Project::new();
+    project.write("bin/bwrap", "#!/bin/sh\ntouch ../was-run\nexit 0\n");
+    let script = project.path().join("bin/bwrap");
+    fs::set_permissions(script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let mut path = project.path().join("bin").into_os_string();
+    path.push(":");
+    path.push(std::env::var_os("PATH").unwrap());
+    run(&project, &["--sandbox=bwrap"], DONE).env("PATH", path).run().code(0);
+    assert!(!project.has("was-run"));
+}
