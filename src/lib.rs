@@ -5,6 +5,8 @@
 //!
 //! - [`cli`]: what can be said on the command line; a file per command.
 //! - [`config`]: files, environment and flags become settings, and each value's origin is known.
+//! - [`worker`]: runs in the background, by name: what is kept of them, and how to ask them for something.
+//! - [`tmux`]: the windows that those run in.
 //! - [`run`]: the engine. A [`run::spec::RunSpec`] says what to do, the driver does it.
 //! - [`plugin`]: what Claude Code installs.
 //! - [`hook`]: the answers to Claude Code's hooks.
@@ -33,6 +35,8 @@ pub mod report;
 pub mod run;
 pub mod sandbox;
 pub mod state;
+pub mod tmux;
+pub mod worker;
 
 use std::ffi::OsStr;
 use std::path::Path;

@@ -19,6 +19,7 @@ mod sandbox;
 pub mod settings;
 mod tasks;
 mod work;
+mod worker;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -95,6 +96,58 @@ pub enum Command {
     /// Set the documents of finished work aside, begin anew, and commit that.
     #[command(after_help = archive::EXAMPLES)]
     Archive(archive::ArchiveArgs),
+
+    /// Start a worker: a loop in the background, in a tmux window, known by name.
+    #[command(after_help = worker::SPAWN_EXAMPLES)]
+    Spawn(Box<worker::SpawnArgs>),
+
+    /// List the workers.
+    #[command(after_help = worker::LS_EXAMPLES)]
+    Ls(worker::LsArgs),
+
+    /// Show how far workers are.
+    #[command(after_help = worker::STATUS_EXAMPLES)]
+    Status(worker::StatusArgs),
+
+    /// Have a worker begin nothing new after what it is doing.
+    #[command(after_help = worker::PAUSE_EXAMPLES)]
+    Pause(worker::NameArgs),
+
+    /// Have a paused worker go on, or one whose process is gone.
+    #[command(after_help = worker::RESUME_EXAMPLES)]
+    Resume(worker::NameArgs),
+
+    /// End a worker and its agent now.
+    #[command(after_help = worker::KILL_EXAMPLES)]
+    Kill(worker::NameArgs),
+
+    /// Show what a worker has done, and does.
+    #[command(after_help = worker::LOGS_EXAMPLES)]
+    Logs(worker::LogsArgs),
+
+    /// Show the window of a worker in this terminal.
+    #[command(after_help = worker::ATTACH_EXAMPLES)]
+    Attach(worker::NameArgs),
+
+    /// Wait for the end of a worker, and exit with its code.
+    #[command(after_help = worker::WAIT_EXAMPLES)]
+    Wait(worker::NameArgs),
+
+    /// Type a line into the window of a worker.
+    #[command(after_help = worker::SEND_EXAMPLES)]
+    Send(worker::SendArgs),
+
+    /// Forget a worker that has come to its end.
+    #[command(after_help = worker::RM_EXAMPLES)]
+    Rm(worker::RmArgs),
+
+    /// Print a prompt to start from.
+    #[command(after_help = worker::TEMPLATE_EXAMPLES)]
+    Template(worker::TemplateArgs),
+
+    /// The command of a worker's window.
+    #[command(hide = true)]
+    WorkerLoop(worker::NameArgs),
 
     /// Ask a few questions and write `.ralph/settings.json`.
     #[command(after_help = INIT_EXAMPLES)]
@@ -553,6 +606,19 @@ fn dispatch(cli: Cli) -> Result<u8, Error> {
         Command::New(args) => new::new(&project()?, &args),
         Command::Tasks(args) => tasks::tasks(&project()?, &args),
         Command::Archive(args) => archive::archive(&project()?, &args),
+        Command::Spawn(args) => worker::spawn(&project()?, &args),
+        Command::Ls(args) => worker::ls(&args),
+        Command::Status(args) => worker::status(&args),
+        Command::Pause(args) => worker::pause(&args),
+        Command::Resume(args) => worker::resume(&args),
+        Command::Kill(args) => worker::kill(&args),
+        Command::Logs(args) => worker::logs(&args),
+        Command::Attach(args) => worker::attach(&args),
+        Command::Wait(args) => worker::wait(&args),
+        Command::Send(args) => worker::send(&args),
+        Command::Rm(args) => worker::rm(&args),
+        Command::Template(args) => worker::template(project()?.root(), &args),
+        Command::WorkerLoop(args) => worker::run_loop(&args.name),
         Command::Init => {
             let project_dir = project()?.root().to_owned();
             init::init(&init::InitOptions { project_dir })

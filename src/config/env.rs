@@ -12,12 +12,13 @@ use serde_json::Value;
 use super::schema::{self, Key};
 
 /// Variables that ralph uses for other ends.
-pub const RESERVED: [&str; 6] = [
+pub const RESERVED: [&str; 7] = [
     "RALPH_HOME",
     "RALPH_RUN_ID",
     "RALPH_ITERATION",
     "RALPH_MAX_ITERATIONS",
     "RALPH_STOP_CHECK",
+    "RALPH_TMUX_SOCKET",
     "RALPH_GUARDED",
 ];
 

@@ -18,6 +18,8 @@ pub enum Rule {
     /// of a line with `(?m)`. Of an agent that says more than 512 KiB only the latest part is kept,
     /// so that a match of more than 128 KiB may be missed there; none is ever made up.
     Pattern(Regex),
+    /// Nothing that is said: the run goes on to its limit.
+    Never,
 }
 
 impl Rule {
@@ -27,6 +29,7 @@ impl Rule {
             Rule::Response(text) => format!("<response>{text}</response>"),
             Rule::Promise(text) => format!("<promise>{text}</promise>"),
             Rule::Pattern(regex) => format!("pattern {}", regex.as_str()),
+            Rule::Never => String::new(),
         }
     }
 
@@ -35,7 +38,7 @@ impl Rule {
         let (mut scanner, expected, folds) = match self {
             Rule::Response(text) => (TagScanner::new("response"), fold(text), true),
             Rule::Promise(text) => (TagScanner::new("promise"), text.trim().to_owned(), false),
-            Rule::Pattern(_) => return true,
+            Rule::Pattern(_) | Rule::Never => return true,
         };
         let mut told = false;
         scanner.push(prompt, false, |content| {
@@ -68,6 +71,7 @@ enum Watch {
     Response { expected: String, scanner: TagScanner },
     Promise { expected: String, scanner: TagScanner },
     Pattern { regex: Regex, recent: String, is_cut: bool },
+    Nothing,
 }
 
 /// How much of what was said a pattern can look back over.
@@ -91,6 +95,7 @@ impl Detector {
             Rule::Pattern(regex) => {
                 Watch::Pattern { regex: regex.clone(), recent: String::new(), is_cut: false }
             }
+            Rule::Never => Watch::Nothing,
         };
         Detector { watch, verdict: Verdict::default(), echo: None, said_anything: false }
     }
@@ -121,6 +126,7 @@ impl Detector {
                 recent.clear();
                 *is_cut = false;
             }
+            Watch::Nothing => {}
         }
         self.verdict = Verdict::default();
         self.said_anything = false;
@@ -151,6 +157,7 @@ impl Detector {
         }
         let verdict = &mut self.verdict;
         match &mut self.watch {
+            Watch::Nothing => {}
             // The first tag decides, so that nothing is looked at after it.
             Watch::Response { .. } if verdict.found.is_some() => {}
             Watch::Response { expected, scanner } => scanner.push(text, joined, |content| {

@@ -301,7 +301,8 @@ impl LoopMachine {
             Input::AgentNotStarted { message } => self.agent_not_started(now, message, &mut out),
             Input::PromptFailed { message } => {
                 if self.agent_purpose().is_some() {
-                    self.finish(now, Outcome::PromptLost, exit::INPUT, message, &mut out);
+                    let code = self.rules.exit_without_prompt;
+                    self.finish(now, Outcome::PromptLost, code, message, &mut out);
                 }
             }
             Input::Output => {

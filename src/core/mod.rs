@@ -17,3 +17,4 @@ pub mod spending;
 pub mod tasks;
 pub mod template;
 pub mod text;
+pub mod worker;

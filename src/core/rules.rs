@@ -9,6 +9,8 @@ pub struct Rules {
     pub max_iterations: u32,
     /// The exit code when the limit is reached without completion.
     pub exit_at_limit: u8,
+    /// The exit code when the prompt is gone.
+    pub exit_without_prompt: u8,
     pub retry: Retry,
     /// An attempt that ended well and said nothing is tried again.
     pub retry_empty: bool,

@@ -11,6 +11,7 @@ mod marked;
 mod path;
 mod pump;
 mod quick;
+mod replace;
 mod signals;
 mod spawn;
 mod system;
@@ -24,6 +25,7 @@ pub use alarm::{be_silent, speak_after};
 pub use marked::{end_marked, find_marked};
 pub use path::find_program;
 pub use quick::{Output, run_quick};
+pub use replace::{kill, replace};
 pub use system::System;
 
 use crate::core::event::{Exit, Leftover, Stream};
@@ -92,6 +94,8 @@ pub enum Occurrence {
     /// A child is gone, with everything that it had started, and all its output has been handed over.
     Ended(ChildId, Ended),
     Signal(Signal),
+    /// Somebody knocked: see [`System::listen_at`].
+    Woken,
     /// Somebody in this process has rung; see [`System::ring_for`].
     Called,
     Deadline,

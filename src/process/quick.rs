@@ -76,6 +76,8 @@ impl System {
                         self.end(child);
                     }
                 }
+                // No door is opened while something quick is done.
+                Occurrence::Woken => {}
                 Occurrence::Deadline => {
                     deadline = None;
                     failure.get_or_insert(io::ErrorKind::TimedOut);

@@ -2,7 +2,7 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::io::{self, PipeReader};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{PollFd, PollFlags};
@@ -67,6 +67,9 @@ pub struct System {
     /// Which stream is looked at first, so that a loud child does not silence the others.
     turn: usize,
     wakeups: u64,
+    /// Where others may knock, and whether somebody has.
+    door: Option<OwnedFd>,
+    knocked: bool,
 }
 
 /// A second [`System`] would take the ends of the first one's children.
@@ -159,6 +162,8 @@ impl System {
             rung: false,
             turn: 0,
             wakeups: 0,
+            door: None,
+            knocked: false,
         })
     }
 
@@ -175,6 +180,16 @@ impl System {
     /// How often waiting has come to an end, for whatever reason.
     pub fn wakeups(&self) -> u64 {
         self.wakeups
+    }
+
+    /// From now on a byte at this end of a pipe is [`Occurrence::Woken`].
+    ///
+    /// # Errors
+    /// Reading from it cannot be kept from waiting.
+    pub fn listen_at(&mut self, door: OwnedFd) -> io::Result<()> {
+        spawn::set_nonblocking(door.as_fd())?;
+        self.door = Some(door);
+        Ok(())
     }
 
     /// Whether a child is left whose end has not been reported.
@@ -272,6 +287,10 @@ impl System {
             if let Some(signal) = self.pending.pop_front() {
                 return Occurrence::Signal(signal);
             }
+            if std::mem::take(&mut self.knocked) {
+                self.answer_the_door();
+                return Occurrence::Woken;
+            }
             let now = clock::now_ms();
             self.advance(now);
             if let Some(index) = self.children.iter().position(Child::is_finished) {
@@ -316,6 +335,21 @@ impl System {
         for signal in signals.into_iter().rev() {
             self.pending.push_front(signal);
         }
+    }
+
+    /// Takes all that was knocked so far: who opens looks at everything that there is.
+    fn answer_the_door(&mut self) {
+        let mut bytes = [0; 64];
+        let Some(door) = &self.door else { return };
+        loop {
+            match rustix::io::read(door, &mut bytes) {
+                Ok(1..) | Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return,
+                // Nobody will ever knock again, and that is no reason to be woken for ever.
+                Ok(0) | Err(_) => break,
+            }
+        }
+        self.door = None;
     }
 
     fn position(&self, child: ChildId) -> Option<usize> {
@@ -544,6 +578,10 @@ impl System {
                 polled.push(PollFd::from_borrowed_fd(input.fd(), PollFlags::OUT));
             }
         }
+        let others = polled.len();
+        if let Some(door) = &self.door {
+            polled.push(PollFd::from_borrowed_fd(door.as_fd(), PollFlags::IN));
+        }
         if let Some(bell) = &self.bell {
             polled.push(PollFd::from_borrowed_fd(bell.as_fd(), PollFlags::IN));
         }
@@ -556,12 +594,15 @@ impl System {
         if self.bell.is_some() {
             self.rung = polled.pop().is_some_and(|bell| !bell.revents().is_empty());
         }
+        if self.door.is_some() {
+            self.knocked = polled.pop().is_some_and(|door| !door.revents().is_empty());
+        }
         let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
         for (source, fd) in sources.iter_mut().zip(&polled[1..readers]) {
             source.2 |= is_ready(fd);
         }
         fed.retain({
-            let mut ready = polled[readers..].iter().map(is_ready);
+            let mut ready = polled[readers..others].iter().map(is_ready);
             move |_| ready.next().unwrap_or(false)
         });
         for index in fed {

@@ -23,6 +23,7 @@ use super::{Pace, Reporter};
 use crate::core::event::{Event, Purpose, Stamp, Stream};
 use crate::core::lines::LineSplitter;
 use crate::core::text;
+use crate::core::worker::Follower;
 use words::plural;
 
 /// Characters of one text of the agent's that are shown.
@@ -104,6 +105,8 @@ pub struct Human {
     purpose: Purpose,
     scratch: String,
     finished: bool,
+    /// The run is a worker's, of which is told in the words that those have.
+    follower: Option<Follower>,
 }
 
 /// Appends to a line of one of the outputs.
@@ -189,7 +192,15 @@ impl Human {
             purpose: Purpose::Work,
             scratch: String::new(),
             finished: false,
+            follower: None,
         }
+    }
+
+    /// Shows the run of a worker.
+    #[must_use]
+    pub fn of_worker(mut self, follower: Follower) -> Self {
+        self.follower = Some(follower);
+        self
     }
 
     /// The agent's own output: shown unless the user does not want it, or it is only about a message.

@@ -23,6 +23,7 @@ use crate::core::machine::{Action, Input, LoopMachine, Now};
 use crate::core::prompt::{self as prompts, GuardrailFailure};
 use crate::core::rules::ScmTask;
 use crate::core::text;
+use crate::core::worker::KILLED;
 use crate::hook::STOP_CHECK;
 use crate::process::{ChildId, Ended, Launch, Occurrence, Signal};
 use crate::report::Reporter;
@@ -34,7 +35,7 @@ use super::record::Recorder;
 use super::scm::ScmRun;
 use super::spec::{Errand, PromptSource, RunSpec};
 use super::tasks::TaskGate;
-use super::world::{Part, Record, World};
+use super::world::{Part, Record, Request, World};
 use display::Filter;
 
 /// How a run came out.
@@ -51,7 +52,10 @@ pub fn run<W: World>(
     reporters: Vec<Box<dyn Reporter>>,
     preface: &[Event<'static>],
 ) -> Finish {
-    let machine = LoopMachine::new(spec.all_rules());
+    let machine = match &spec.progress {
+        None => LoopMachine::new(spec.all_rules()),
+        Some(progress) => LoopMachine::resumed(spec.all_rules(), progress.clone()),
+    };
     let commands = spec.guardrails.iter().map(|guardrail| guardrail.command.as_str());
     let mut driver = Driver {
         spec,
@@ -139,6 +143,8 @@ impl<W: World> Driver<'_, W> {
             self.recorder.record(event);
         }
         self.queue.push_back(Input::Start);
+        // What was asked for before anybody listened.
+        self.heed_requests();
     }
 
     fn drive(&mut self) -> Finish {
@@ -157,6 +163,7 @@ impl<W: World> Driver<'_, W> {
                 Occurrence::Output(child, stream) => self.output(child, stream, &buf),
                 Occurrence::Ended(child, ended) => self.ended(child, ended),
                 Occurrence::Signal(signal) => self.signal(signal),
+                Occurrence::Woken => self.heed_requests(),
                 Occurrence::Called => self.tell_refusals(),
                 Occurrence::Deadline => {}
             }
@@ -373,6 +380,16 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
+    fn heed_requests(&mut self) {
+        for request in self.world.requests() {
+            self.queue.push_back(match request {
+                Request::Pause => Input::Pause,
+                Request::Resume { max_iterations } => Input::Resume { max_iterations },
+                Request::End => Input::Stop { signal: KILLED, now: true },
+            });
+        }
+    }
+
     /// What was asked for from inside the sandbox and refused: each once in an iteration, and no more
     /// than a person would read.
     fn tell_refusals(&mut self) {
@@ -396,6 +413,10 @@ impl<W: World> Driver<'_, W> {
     }
 
     fn signal(&mut self, signal: Signal) {
+        if signal == Signal::Terminate && self.spec.term_pauses && self.signals == 0 {
+            self.signals = 1;
+            return self.queue.push_back(Input::Pause);
+        }
         let (name, at_once) = match signal {
             Signal::Interrupt => ("SIGINT", false),
             Signal::Terminate => ("SIGTERM", false),

@@ -19,7 +19,7 @@ use super::world::RealWorld;
 const GRACE_MS: u64 = 2_000;
 
 /// A project that is ours until this is closed.
-#[derive(Debug)]
+#[expect(missing_debug_implementations, reason = "the world has trait objects in it")]
 pub struct Session {
     pub run_id: String,
     pub world: RealWorld,
@@ -34,23 +34,42 @@ pub struct Keep {
     pub raw_bytes: u64,
 }
 
+/// How a project is opened.
+#[derive(Debug, Clone, Copy)]
+pub struct Opening<'a> {
+    pub command: &'a str,
+    pub keep: Keep,
+    /// Others may work in the directory that share it, too.
+    pub shared: bool,
+    /// The run to go on with.
+    pub resume: Option<&'a str>,
+}
+
 impl Session {
-    /// Takes the project's lock and makes the files of a new run.
+    /// Takes the project's lock and makes the files of a new run, or opens those of an old one.
     ///
     /// # Errors
     /// Another run has the lock, or the directory cannot be written.
-    pub fn open(project: &Project, command: &str, keep: Keep) -> Result<Session, Error> {
+    pub fn open(project: &Project, opening: Opening<'_>) -> Result<Session, Error> {
+        let Opening { command, keep, shared, resume } = opening;
         let dir = project.ralph_dir();
         let unwritable = |path: &Path, err: &io::Error| {
             Error::input(format!("cannot write {}: {err}", path.display())).hint(hint_for(err))
         };
         project.prepare().map_err(|err| unwritable(&dir, &err))?;
-        let run_id = runs::new_id(jiff::Timestamp::now().as_millisecond());
+        let run_id = match resume {
+            Some(run) => run.to_owned(),
+            None => runs::new_id(jiff::Timestamp::now().as_millisecond()),
+        };
         let me =
             Holder { pid: std::process::id(), run: run_id.clone(), command: command.to_owned() };
         let lock_path = project.lock_path();
-        let taken = Lock::take(project.root(), &lock_path, &me)
-            .map_err(|err| unwritable(&lock_path, &err))?;
+        let taken = if shared {
+            Lock::share(project.root(), &lock_path)
+        } else {
+            Lock::take(project.root(), &lock_path, &me)
+        };
+        let taken = taken.map_err(|err| unwritable(&lock_path, &err))?;
         let (lock, cut_off) = match taken {
             Taken::Free { lock, cut_off } => (lock, cut_off),
             Taken::Held(holder) => return Err(held(project, holder)),
@@ -60,8 +79,11 @@ impl Session {
             let system = System::new()
                 .map_err(|err| Error::failed(format!("cannot watch over processes: {err}")))?;
             let runs_dir = project.runs_dir();
-            let files = RunFiles::create(&runs_dir, &run_id, keep.raw_bytes)
-                .map_err(|err| unwritable(&runs_dir, &err))?;
+            let files = match resume {
+                Some(run) => RunFiles::reopen(&runs_dir, run, keep.raw_bytes),
+                None => RunFiles::create(&runs_dir, &run_id, keep.raw_bytes),
+            };
+            let files = files.map_err(|err| unwritable(&runs_dir, &err))?;
             Ok((system, files))
         };
         match open() {
@@ -70,7 +92,7 @@ impl Session {
                 let preface = before.map(|before| tell_of(project, before)).unwrap_or_default();
                 // Whoever is told of a run must be able to look at it. Old runs that cannot be
                 // removed take up room and do no other harm.
-                let spare = before.map(|before| before.run.as_str());
+                let spare = before.map(|before| before.run.as_str()).or(resume);
                 let _ = runs::prune(&project.runs_dir(), keep.runs.max(1), spare);
                 let world = RealWorld::new(system, files, project.clone(), lock, me);
                 Ok(Session { run_id, world, preface })
@@ -130,7 +152,7 @@ fn held(project: &Project, holder: Option<Holder>) -> Error {
             "wait for it to end, or stop it: kill {pid} (a second time ends its agent, too)"
         )),
         None => Error::input(format!("{directory} is in use by another ralph"))
-            .hint("wait for it to end"),
+            .hint("wait for it to end; `ralph ls` lists workers in the background"),
     }
 }
 

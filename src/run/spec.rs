@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::agent::{self, Adapter, Invocation, PromptVia, Reader, Request, ResponseFilter};
 use crate::core::completion::Rule;
 use crate::core::event::{FailAction, Purpose};
+use crate::core::progress::Progress;
 use crate::core::rules::Rules;
 use crate::core::tasks::TaskList;
 use crate::core::template;
@@ -24,6 +25,8 @@ pub struct RunSpec {
     pub ralph_dir: PathBuf,
     pub agent: AgentSpec,
     pub prompt: PromptSource,
+    /// A prompt file may be empty.
+    pub empty_prompt: bool,
     /// What the prompt names by `$NAME`, if anything.
     pub variables: Option<Variables>,
     /// What must be there before each attempt.
@@ -39,6 +42,10 @@ pub struct RunSpec {
     pub tasks: Option<TasksSpec>,
     /// All but what follows from `guardrails` and `scm`: see [`RunSpec::all_rules`].
     pub rules: Rules,
+    /// `SIGTERM` is a request to pause; a second one ends the run.
+    pub term_pauses: bool,
+    /// How far it had come when it was left.
+    pub progress: Option<Progress>,
     /// A shell command that is told of waits for a limit and of the end.
     pub notify: Option<String>,
     /// A shell pipeline that makes of the agent's output what the terminal shows.

@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, sync_channel};
 
@@ -23,6 +24,23 @@ pub enum Record {
     Raw,
     /// The log that was opened last.
     Log,
+}
+
+/// What others may ask of a run that goes on without them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Request {
+    Pause,
+    /// Go on, with another limit if one is given.
+    Resume {
+        max_iterations: Option<u32>,
+    },
+    /// Come to an end, the agent with it.
+    End,
+}
+
+/// Where requests come from: whoever asked has knocked at the world's door.
+pub trait Control {
+    fn take(&mut self) -> Vec<Request>;
 }
 
 /// What is started, as far as that decides where.
@@ -75,12 +93,14 @@ pub trait World {
     /// # Errors
     /// The journal is lost for good.
     fn restore(&mut self) -> io::Result<Vec<String>>;
+    /// What others have asked of this run since it was last looked at.
+    fn requests(&mut self) -> Vec<Request>;
     /// Sees to it that the journal is safe from a power cut, soon.
     fn sync(&mut self);
 }
 
 /// The world as it is.
-#[derive(Debug)]
+#[expect(missing_debug_implementations, reason = "who asks is a trait object")]
 pub struct RealWorld {
     system: System,
     files: RunFiles,
@@ -89,6 +109,7 @@ pub struct RealWorld {
     project: Project,
     lock: Lock,
     me: Holder,
+    control: Option<Box<dyn Control>>,
     cell: Option<Cell>,
 }
 
@@ -107,7 +128,27 @@ struct Cell {
 impl RealWorld {
     /// `lock` is the project's, held by `me`.
     pub fn new(system: System, files: RunFiles, project: Project, lock: Lock, me: Holder) -> Self {
-        RealWorld { system, files, log: None, syncer: None, project, lock, me, cell: None }
+        RealWorld {
+            system,
+            files,
+            log: None,
+            syncer: None,
+            project,
+            lock,
+            me,
+            cell: None,
+            control: None,
+        }
+    }
+
+    /// Heeds what is asked of this run by whoever knocks at the `door`.
+    ///
+    /// # Errors
+    /// The door cannot be listened at.
+    pub fn obey(&mut self, control: Box<dyn Control>, door: OwnedFd) -> io::Result<()> {
+        self.system.listen_at(door)?;
+        self.control = Some(control);
+        Ok(())
     }
 
     /// From now on agents are started inside of this; with `checks`, guardrails and SCM tasks too.
@@ -294,6 +335,10 @@ impl World for RealWorld {
         self.project.prepare()?;
         self.lock.restore(&self.project.lock_path(), &self.me)?;
         Ok(restored)
+    }
+
+    fn requests(&mut self) -> Vec<Request> {
+        self.control.as_mut().map(|control| control.take()).unwrap_or_default()
     }
 
     fn sync(&mut self) {

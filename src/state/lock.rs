@@ -24,7 +24,8 @@ pub struct Holder {
 pub struct Lock {
     /// What is locked: the directory, or the note where a file system has no locks for directories.
     _held: File,
-    note: File,
+    /// Those who share a lock leave no note: none of them could say who was there last.
+    note: Option<File>,
 }
 
 /// What became of an attempt to take a lock.
@@ -55,9 +56,30 @@ impl Lock {
             Err(TryLockError::Error(err)) => return Err(err),
         }
         let cut_off = read_note(&mut note);
-        let mut lock = Lock { _held: held, note };
+        let mut lock = Lock { _held: held, note: Some(note) };
         lock.write_note(Some(me))?;
         Ok(Taken::Free { lock, cut_off })
+    }
+
+    /// Tries to take a share of the lock of `directory`: others may have one, too, but nobody can have
+    /// it alone meanwhile.
+    ///
+    /// # Errors
+    /// Nothing can be locked.
+    pub fn share(directory: &Path, note: &Path) -> io::Result<Taken> {
+        let mut held = File::open(directory)?;
+        let mut locked = held.try_lock_shared();
+        if let Err(TryLockError::Error(_)) = locked {
+            held = open_note(note)?;
+            locked = held.try_lock_shared();
+        }
+        match locked {
+            Ok(()) => Ok(Taken::Free { lock: Lock { _held: held, note: None }, cut_off: None }),
+            Err(TryLockError::WouldBlock) => {
+                Ok(Taken::Held(File::open(note).ok().and_then(|mut note| read_note(&mut note))))
+            }
+            Err(TryLockError::Error(err)) => Err(err),
+        }
     }
 
     /// Gives the lock back: with a note that all is well, or with the note of a run that was cut off
@@ -71,10 +93,11 @@ impl Lock {
     /// # Errors
     /// The file cannot be made.
     pub fn restore(&mut self, note: &Path, me: &Holder) -> io::Result<bool> {
-        if super::runs::is_still_at(&self.note, note) {
-            return Ok(false);
+        match &self.note {
+            Some(ours) if !super::runs::is_still_at(ours, note) => {}
+            _ => return Ok(false),
         }
-        self.note = open_note(note)?;
+        self.note = Some(open_note(note)?);
         self.write_note(Some(me))?;
         Ok(true)
     }
@@ -83,9 +106,10 @@ impl Lock {
         let text = holder.map(serde_json::to_string).transpose()?.unwrap_or_default();
         // Overwritten first and cut to its length then: on a full disk the old note stays, rather
         // than none.
-        self.note.rewind()?;
-        self.note.write_all(text.as_bytes())?;
-        self.note.set_len(text.len() as u64)
+        let Some(note) = &mut self.note else { return Ok(()) };
+        note.rewind()?;
+        note.write_all(text.as_bytes())?;
+        note.set_len(text.len() as u64)
     }
 }
 
@@ -198,6 +222,24 @@ mod tests {
             Taken::Held(Some(who)) => assert_eq!(who, holder("a")),
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn a_share_keeps_others_from_having_it_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let alone = || Lock::take(dir.path(), &path, &holder("a")).unwrap();
+        let share = || Lock::share(dir.path(), &path).unwrap();
+        let (one, two) = (share(), share());
+        assert!(matches!((&one, &two), (Taken::Free { .. }, Taken::Free { .. })));
+        assert!(matches!(alone(), Taken::Held(None)));
+        drop((one, two));
+        let Taken::Free { lock, .. } = alone() else { panic!("nobody is left") };
+        assert!(matches!(share(), Taken::Held(Some(who)) if who == holder("a")));
+        lock.give_back(None).unwrap();
+        let Taken::Free { lock, .. } = share() else { panic!("nobody is left") };
+        lock.give_back(None).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"");
     }
 
     #[test]

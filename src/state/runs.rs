@@ -1,7 +1,7 @@
 //! The runs of a project: a directory each, under `.ralph/runs`.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Seek, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -113,6 +113,21 @@ impl RunFiles {
         Ok(RunFiles { dir, journal, journal_size: 0, raw })
     }
 
+    /// Goes on with the files of a run that was left. What was half written is cut off.
+    ///
+    /// # Errors
+    /// The journal is not there, or cannot be written.
+    pub fn reopen(runs_dir: &Path, id: &str, max_raw: u64) -> io::Result<RunFiles> {
+        let dir = RunDir { id: id.to_owned(), path: runs_dir.join(id) };
+        let mut journal = OpenOptions::new().read(true).append(true).open(dir.journal())?;
+        hold(&journal);
+        let journal_size = whole_lines(&mut journal)?;
+        journal.set_len(journal_size)?;
+        let size = dir.raw().metadata().map_or(0, |meta| meta.len());
+        let raw = Raw { path: dir.raw(), file: None, size, max_file: max_raw / 2 };
+        Ok(RunFiles { dir, journal, journal_size, raw })
+    }
+
     /// Puts the journal back where it was if an agent or a guardrail has removed it (`git clean -fdx`
     /// does), and tells whether it had to.
     ///
@@ -157,6 +172,23 @@ impl RunFiles {
     pub fn journal_handle(&self) -> io::Result<File> {
         self.journal.try_clone()
     }
+}
+
+/// How much of a file is whole lines.
+fn whole_lines(file: &mut File) -> io::Result<u64> {
+    let mut end = file.metadata()?.len();
+    let mut block = [0; 8192];
+    while end > 0 {
+        let start = end.saturating_sub(block.len() as u64);
+        let length = usize::try_from(end - start).unwrap_or(block.len());
+        file.seek(io::SeekFrom::Start(start))?;
+        file.read_exact(&mut block[..length])?;
+        if let Some(newline) = memchr::memrchr(b'\n', &block[..length]) {
+            return Ok(start + newline as u64 + 1);
+        }
+        end = start;
+    }
+    Ok(0)
 }
 
 /// Whether a file that is open still has this name.

@@ -5,6 +5,7 @@
 //! others while nobody says anything is data: its [`Defaults`].
 
 mod agent;
+mod background;
 mod checks;
 mod confine;
 mod dry_run;
@@ -25,11 +26,12 @@ use crate::error::Error;
 use crate::policy::AllowList;
 use crate::report::Pace;
 use crate::run::driver;
-use crate::run::session::{Keep, Session};
+use crate::run::session::{Keep, Opening, Session};
 use crate::run::spec::{PromptSource, RunSpec, Variables};
 use crate::sandbox::choice::Choice;
 use crate::state::project::Project;
 
+pub(super) use self::background::Background;
 pub(super) use self::faces::{reporter, style};
 use super::LoopArgs;
 
@@ -60,6 +62,11 @@ pub(super) struct Defaults {
     pub(super) sandbox: SandboxBackend,
     /// What the agent prints goes to a log in `.ralph/logs`, too.
     pub(super) session_log: bool,
+    pub(super) exit_without_prompt: u8,
+    /// A prompt file may be empty.
+    pub(super) empty_prompt: bool,
+    /// `SIGTERM` is a request to pause.
+    pub(super) term_pauses: bool,
 }
 
 impl Defaults {
@@ -79,6 +86,9 @@ impl Defaults {
         gates: false,
         sandbox: SandboxBackend::None,
         session_log: false,
+        exit_without_prompt: exit::INPUT,
+        empty_prompt: false,
+        term_pauses: false,
     };
 }
 
@@ -106,6 +116,7 @@ impl Start<'_> {
             ralph_dir: project.ralph_dir(),
             agent: agent::spec(project, loaded, &args.agent_command, defaults)?,
             prompt,
+            empty_prompt: defaults.empty_prompt,
             variables: None,
             required: Vec::new(),
             iteration_line: settings.include_iteration_count_in_prompt,
@@ -115,6 +126,8 @@ impl Start<'_> {
             scm: rules::scm(settings)?,
             tasks: None,
             rules: rules::rules(settings, defaults),
+            term_pauses: defaults.term_pauses,
+            progress: None,
             notify: settings.notify.command.clone(),
             display_filter: settings
                 .agent
@@ -129,7 +142,19 @@ impl Start<'_> {
     ///
     /// # Errors
     /// Whatever keeps the run from starting. What happens after that is an event, and an exit code.
-    pub(super) fn carry_out(&self, mut spec: RunSpec) -> Result<u8, Error> {
+    pub(super) fn carry_out(&self, spec: RunSpec) -> Result<u8, Error> {
+        self.carry_out_as(spec, None)
+    }
+
+    /// The same, as a worker.
+    ///
+    /// # Errors
+    /// As above.
+    pub(super) fn carry_out_as(
+        &self,
+        mut spec: RunSpec,
+        background: Option<Background>,
+    ) -> Result<u8, Error> {
         let Start { project, args, loaded, .. } = *self;
         let unsaved = match &spec.scm {
             Some(scm) => scm.check(project.root())?,
@@ -144,7 +169,7 @@ impl Start<'_> {
         preface.extend(confine::tell(&choice, &spec, &loaded.settings));
         let warnings = unsaved.into_iter().chain(sign::keep_ignored(project, &spec));
         preface.extend(warnings.map(|message| Event::Warning { message: message.into() }));
-        self.run(spec, choice, preface)
+        self.run(spec, choice, preface, background)
     }
 
     /// `--print-prompt`: tells what the agent would be asked, and needs no agent for that.
@@ -171,6 +196,7 @@ impl Start<'_> {
         mut spec: RunSpec,
         choice: Choice,
         preface: Vec<Event<'static>>,
+        background: Option<Background>,
     ) -> Result<u8, Error> {
         let Start { project, args, defaults, loaded } = *self;
         let settings = &loaded.settings;
@@ -178,11 +204,24 @@ impl Start<'_> {
             runs: settings.runs.keep as usize,
             raw_bytes: u64::from(settings.runs.max_raw_megabytes) * 1024 * 1024,
         };
-        let mut session = Session::open(project, spec.command, keep)?;
+        let resume = background.as_ref().and_then(|background| background.resume.as_deref());
+        let shared = background.is_some();
+        let opening = Opening { command: spec.command, keep, shared, resume };
+        let mut session = Session::open(project, opening)?;
         if let Choice::Found(sandbox) = choice {
             session.world.confine(sandbox, settings.sandbox.guardrails);
         }
-        let mut reporters = vec![reporter(args.output, style(args, settings), Pace::OfRun)];
+        let style = style(args, settings);
+        let mut reporters = match background {
+            None => vec![reporter(args.output, style, Pace::OfRun)],
+            Some(background) => match background.take_over(&mut session, args.output, style) {
+                Ok(reporters) => reporters,
+                Err(err) => {
+                    session.close();
+                    return Err(err);
+                }
+            },
+        };
         let mut events = std::mem::take(&mut session.preface);
         if defaults.session_log {
             match faces::session_log(project, keep.runs) {

@@ -18,11 +18,22 @@ const LARGEST_PIPED_PROMPT: u64 = 64 << 20;
 /// # Errors
 /// There is not exactly one, or it is empty or cannot be read.
 pub(in crate::cli) fn source(args: &PromptArgs) -> Result<PromptSource, Error> {
+    source_or_empty(args, false)
+}
+
+/// The same, where a file may be empty if that is said.
+///
+/// # Errors
+/// As above.
+pub(in crate::cli) fn source_or_empty(
+    args: &PromptArgs,
+    may_be_empty: bool,
+) -> Result<PromptSource, Error> {
     match (args.prompt.as_deref(), args.prompt_file.as_deref()) {
         (Some(text), None) if text.trim().is_empty() => Err(Error::usage("the prompt is empty")
             .hint("say what the agent is to do: ralph run -p \"Make the tests pass\"")),
         (Some(text), None) => Ok(PromptSource::Text(text.to_owned())),
-        (None, Some(path)) => file(path),
+        (None, Some(path)) => read_file(path, may_be_empty),
         _ => Err(Error::usage("exactly one of --prompt and --prompt-file must be given")
             .hint("ralph run -p \"Make the tests pass\", or ralph run -f PROMPT.md")),
     }
@@ -33,6 +44,10 @@ pub(in crate::cli) fn source(args: &PromptArgs) -> Result<PromptSource, Error> {
 /// # Errors
 /// It is empty or cannot be read.
 pub(in crate::cli) fn file(path: &Path) -> Result<PromptSource, Error> {
+    read_file(path, false)
+}
+
+fn read_file(path: &Path, may_be_empty: bool) -> Result<PromptSource, Error> {
     let path = if path == Path::new("-") { Path::new("/dev/stdin") } else { path };
     // A problem that is found now costs nothing.
     let unreadable = |err: &io::Error| match err.kind() {
@@ -51,7 +66,7 @@ pub(in crate::cli) fn file(path: &Path) -> Result<PromptSource, Error> {
     let mut bytes = Vec::new();
     let limit = if is_file { u64::MAX } else { LARGEST_PIPED_PROMPT };
     file.take(limit).read_to_end(&mut bytes).map_err(|err| unreadable(&err))?;
-    if bytes.trim_ascii().is_empty() {
+    if bytes.trim_ascii().is_empty() && !may_be_empty {
         return Err(Error::input(format!("the prompt file is empty: {}", path.display()))
             .hint("write what the agent is to do into it"));
     }

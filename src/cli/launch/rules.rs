@@ -101,6 +101,7 @@ pub(super) fn rules(settings: &Settings, defaults: &Defaults) -> Rules {
     Rules {
         max_iterations: settings.maximum_iterations.unwrap_or(defaults.max_iterations),
         exit_at_limit: defaults.exit_at_limit,
+        exit_without_prompt: defaults.exit_without_prompt,
         retry: Retry {
             scope: if defaults.failure_uses_iteration {
                 RetryScope::NextIteration { failures: retries.saturating_add(1) }

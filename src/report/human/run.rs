@@ -13,6 +13,9 @@ const MAX_PROCESSES: usize = 5;
 
 impl Human {
     pub(super) fn run_event(&mut self, at: Stamp, event: &Event<'_>) {
+        if self.worker_event(at, event) {
+            return;
+        }
         let marks = self.marks;
         let loud = !self.style.quiet;
         match event {
@@ -129,6 +132,20 @@ impl Human {
             Event::RunEnded { .. } => self.run_ended(at, event),
             _ => {}
         }
+    }
+
+    /// What is said of a worker's loop, to the letter; says whether that is all there is to say.
+    fn worker_event(&mut self, at: Stamp, event: &Event<'_>) -> bool {
+        let Some(follower) = &mut self.follower else { return false };
+        let told = follower.take(at, event).said;
+        for line in &told {
+            self.line(at, Paragraph::Run).quote(line).end();
+        }
+        let in_other_words = matches!(
+            event,
+            Event::IterationStarted { .. } | Event::Retrying { .. } | Event::Resumed { .. }
+        );
+        in_other_words && !told.is_empty()
     }
 
     fn say_aside(&mut self, at: Stamp, words: &str) {

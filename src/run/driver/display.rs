@@ -115,6 +115,7 @@ impl<W: World> Driver<'_, W> {
                     until = None;
                     self.world.end(filter, true);
                 }
+                Occurrence::Woken => self.heed_requests(),
                 Occurrence::Deadline => {
                     until = None;
                     self.give_up_filter("hangs, and was ended");

@@ -75,7 +75,7 @@ impl<W: World> Driver<'_, W> {
                         self.world.end(child, true);
                     }
                 }
-                Occurrence::Output(..) | Occurrence::Called => {}
+                Occurrence::Output(..) | Occurrence::Called | Occurrence::Woken => {}
             }
         }
         self.commit();

@@ -54,7 +54,7 @@ impl<W: World> Driver<'_, W> {
         })?;
         // To ask for nothing costs as much as to ask for something. A pipe is like this the second
         // time.
-        if bytes.trim_ascii().is_empty() {
+        if bytes.trim_ascii().is_empty() && !self.spec.empty_prompt {
             return Err(format!("the prompt file is empty: {}", path.display()));
         }
         String::from_utf8(bytes).or_else(|err| {

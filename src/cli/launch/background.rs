@@ -1,0 +1,52 @@
+//! What a run has beside itself when it is a worker.
+
+use std::os::fd::OwnedFd;
+
+use crate::cli::OutputForm;
+use crate::core::worker::Follower;
+use crate::error::Error;
+use crate::report::human::Human;
+use crate::report::json::Json;
+use crate::report::style::Style;
+use crate::report::{Pace, Reporter};
+use crate::run::session::Session;
+use crate::worker::files::WorkerFiles;
+use crate::worker::store::Worker;
+
+/// A run that others know by name and may ask for something.
+#[derive(Debug)]
+pub(in crate::cli) struct Background {
+    pub(in crate::cli) worker: Worker,
+    pub(in crate::cli) follower: Follower,
+    /// Where they knock.
+    pub(in crate::cli) door: OwnedFd,
+    /// The run to go on with.
+    pub(in crate::cli) resume: Option<String>,
+}
+
+impl Background {
+    /// Has the session heed what is asked of the worker, and tells who is shown its run.
+    ///
+    /// # Errors
+    /// Nobody would be heard.
+    pub(super) fn take_over(
+        self,
+        session: &mut Session,
+        form: OutputForm,
+        style: Style,
+    ) -> Result<Vec<Box<dyn Reporter>>, Error> {
+        let Background { worker, follower, door, .. } = self;
+        let path = worker.path.display().to_string();
+        session
+            .world
+            .obey(Box::new(worker.clone()), door)
+            .map_err(|err| Error::failed(format!("cannot listen for requests in {path}: {err}")))?;
+        let window: Box<dyn Reporter> = match form {
+            OutputForm::Json => Box::new(Json::stdio(Pace::OfRun)),
+            OutputForm::Human | OutputForm::Plain => {
+                Box::new(Human::stdio(style, Pace::OfRun).of_worker(follower.clone()))
+            }
+        };
+        Ok(vec![window, Box::new(WorkerFiles::new(worker, follower))])
+    }
+}

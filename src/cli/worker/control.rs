@@ -1,0 +1,194 @@
+//! `ralph pause`, `resume`, `kill`, `rm`: asking a worker's loop, or doing it in the place of one that
+//! is gone.
+
+use super::{NameArgs, RmArgs, look_for, spawn, unusable, warn};
+use crate::core::worker::{Status, WorkerState};
+use crate::error::Error;
+use crate::process;
+use crate::tmux::Tmux;
+use crate::worker::control::Wish;
+use crate::worker::store::{Known, Worker, Workers};
+
+/// How long a loop may take to heed a request, in seconds. It does so at once unless the machine is
+/// very busy.
+const PATIENCE: u64 = 10;
+
+/// How long a loop may take to end its agent, in seconds.
+const END_PATIENCE: u64 = 20;
+
+/// How long what a killed loop left behind has to leave.
+const GRACE_MS: u64 = 2_000;
+
+/// # Errors
+/// There is no such worker, or it has come to its end.
+pub(in crate::cli) fn pause(args: &NameArgs) -> Result<u8, Error> {
+    let workers = Workers::of_user()?;
+    let worker = workers.find(&args.name)?;
+    let _held = workers.hold(&worker)?;
+    let name = &worker.name;
+    let state = worker.state()?;
+    match state.status {
+        Status::Paused => {
+            warn(&format!("worker '{name}' is already paused"));
+            return Ok(0);
+        }
+        Status::Running => {}
+        over => {
+            return Err(Error::failed(format!(
+                "worker '{name}' is not running ({})",
+                over.as_str()
+            ))
+            .hint(format!("ralph status {name}")));
+        }
+    }
+    request(&worker, Wish::Pause, Status::Paused, |state| state.status != Status::Running)?;
+    crate::cli::print(&format!("paused ralph loop for {name}\n"))
+}
+
+/// # Errors
+/// There is no such worker, or it cannot be started again.
+pub(in crate::cli) fn resume(args: &NameArgs) -> Result<u8, Error> {
+    let workers = Workers::of_user()?;
+    let worker = workers.find(&args.name)?;
+    let _held = workers.hold(&worker)?;
+    let name = &worker.name;
+    let state = worker.state()?;
+    let alive = worker.is_alive();
+    let goes_on = if alive { state.status == Status::Paused } else { !state.status.is_over() };
+    if !goes_on {
+        warn(&format!("worker '{name}' is not paused"));
+        return Ok(0);
+    }
+    if alive {
+        request(&worker, Wish::Resume, Status::Running, |state| state.status != Status::Paused)?;
+    } else {
+        start_again(&worker, state)?;
+    }
+    crate::cli::print(&format!("resumed ralph loop for {name}\n"))
+}
+
+/// Asks the loop and waits until its state says that it has heard. In the place of a loop that is gone
+/// the status is written.
+fn request(
+    worker: &Worker,
+    wish: Wish,
+    status: Status,
+    heard: impl Fn(&WorkerState) -> bool,
+) -> Result<(), Error> {
+    worker.ask(wish).map_err(|err| unusable(worker, &err))?;
+    let answer = look_for(PATIENCE, || match worker.known() {
+        Known::State(state) if heard(&state) => Some(true),
+        _ => (!worker.is_alive()).then_some(false),
+    });
+    match answer {
+        Some(true) => Ok(()),
+        Some(false) => {
+            worker.forget_requests();
+            write_in_its_place(worker, status)
+        }
+        None => Err(Error::failed(format!("worker '{}' does not answer", worker.name))
+            .hint("the request stays; it is heeded as soon as the loop can")
+            .hint(format!("ralph kill {} ends it", worker.name))),
+    }
+}
+
+/// Writes the state of a worker whose loop is gone.
+fn write_in_its_place(worker: &Worker, status: Status) -> Result<(), Error> {
+    let _it = worker.become_it().map_err(|err| unusable(worker, &err))?;
+    let mut state = worker.state()?;
+    if !state.status.is_over() {
+        state.status = status;
+    }
+    worker.save(&state).map_err(|err| unusable(worker, &err))
+}
+
+fn start_again(worker: &Worker, state: WorkerState) -> Result<(), Error> {
+    let launch = worker.launch()?;
+    end_what_is_left(worker, &state);
+    let asleep = WorkerState { pid: None, ..state };
+    {
+        let _it = worker.become_it().map_err(|err| unusable(worker, &err))?;
+        worker.save(&asleep).map_err(|err| unusable(worker, &err))?;
+    }
+    spawn::open(worker, &launch, |state| state.pid.is_some()).map(|_| ())
+}
+
+/// Ends what a loop that is gone has left running, and closes its window.
+fn end_what_is_left(worker: &Worker, state: &WorkerState) {
+    if let Some(run) = &state.run_id {
+        process::end_marked("RALPH_RUN_ID", run, GRACE_MS);
+    }
+    let tmux = Tmux::new(|name| std::env::var_os(name));
+    if let Some(window) = tmux.find(&worker.name) {
+        tmux.close(&window);
+    }
+}
+
+/// # Errors
+/// There is no such worker, or it cannot be ended.
+pub(in crate::cli) fn kill(args: &NameArgs) -> Result<u8, Error> {
+    let workers = Workers::of_user()?;
+    let worker = workers.find(&args.name)?;
+    let _held = workers.hold(&worker)?;
+    let name = &worker.name;
+    let state = match worker.known() {
+        Known::State(state) => *state,
+        _ => WorkerState::default(),
+    };
+    if !worker.is_alive() && state.status.is_over() {
+        warn(&format!("worker '{name}' is not running"));
+        return Ok(0);
+    }
+    worker.ask(Wish::Kill).map_err(|err| unusable(&worker, &err))?;
+    let gone = || (!worker.is_alive()).then_some(());
+    if look_for(END_PATIENCE, gone).is_none() {
+        // It holds its lock, so that the number in its state is still its own.
+        if let Some(pid) = state.pid {
+            process::kill(pid);
+        }
+        look_for(PATIENCE, gone).ok_or_else(|| {
+            Error::failed(format!("the loop of worker '{name}' cannot be ended"))
+                .hint(format!("ralph attach {name} shows its window"))
+        })?;
+    }
+    worker.forget_requests();
+    if let Known::State(state) = worker.known() {
+        end_what_is_left(&worker, &state);
+        write_in_its_place(&worker, Status::Stopped)?;
+    } else {
+        end_what_is_left(&worker, &state);
+    }
+    crate::cli::print(&format!("killed {name}\n"))
+}
+
+/// # Errors
+/// It still runs, or cannot be removed.
+pub(in crate::cli) fn rm(args: &RmArgs) -> Result<u8, Error> {
+    let workers = Workers::of_user()?;
+    let chosen = match &args.name {
+        Some(name) => vec![workers.find(name)?],
+        None => workers
+            .all()?
+            .into_iter()
+            .filter(|worker| {
+                !worker.is_alive()
+                    && !matches!(worker.known(), Known::State(state) if !state.status.is_over())
+            })
+            .collect(),
+    };
+    for worker in chosen {
+        let _held = workers.hold(&worker)?;
+        let name = &worker.name;
+        let status = match worker.known() {
+            Known::State(state) if !state.status.is_over() => Some(state.status.as_str()),
+            _ => worker.is_alive().then_some("running"),
+        };
+        if let Some(status) = status {
+            return Err(Error::failed(format!("worker '{name}' is {status}"))
+                .hint(format!("end it first: ralph kill {name}")));
+        }
+        worker.remove().map_err(|err| unusable(&worker, &err))?;
+        crate::cli::print(&format!("removed {name}\n"))?;
+    }
+    Ok(0)
+}

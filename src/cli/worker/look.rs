@@ -1,0 +1,123 @@
+//! `ralph logs`, `attach`, `wait`, `send`: looking at a worker.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use super::{LogsArgs, NameArgs, SendArgs, pause_a_moment};
+use crate::core::event::{Entry, Event};
+use crate::error::Error;
+use crate::process;
+use crate::report::human::Human;
+use crate::report::style::{Capabilities, Style};
+use crate::report::{Pace, Reporter};
+use crate::state::project::Project;
+use crate::tmux::{Tmux, Window};
+use crate::worker::store::{Worker, Workers};
+
+/// # Errors
+/// It has not done anything yet, or its journal is gone.
+pub(in crate::cli) fn logs(args: &LogsArgs) -> Result<u8, Error> {
+    let worker = Workers::of_user()?.find(&args.name)?;
+    let state = worker.state()?;
+    let run = state.run_id.ok_or_else(|| {
+        Error::failed(format!("worker '{}' has not done anything yet", worker.name))
+    })?;
+    let path = Project::new(state.directory.into()).runs_dir().join(run).join("events.jsonl");
+    let capable = Capabilities::of_this_process();
+    let style = Style {
+        emoji: capable.emoji,
+        color: capable.color,
+        color_errors: capable.color_errors,
+        ..Style::default()
+    };
+    let mut face = Human::stdio(style, Pace::OfReader);
+    follow(&path, args.follow.then_some(&worker), &mut face)
+        .map_err(|err| Error::failed(format!("cannot read {}: {err}", path.display())))?;
+    face.finish();
+    Ok(0)
+}
+
+/// Shows a journal to a face, and what is added to it for as long as the worker's loop lives.
+fn follow(path: &Path, worker: Option<&Worker>, face: &mut dyn Reporter) -> std::io::Result<()> {
+    let mut reader = BufReader::new(File::open(path)?);
+    let mut line = Vec::new();
+    let mut ended = false;
+    loop {
+        // Asked before the end is seen: what it wrote last is then still to be read.
+        let alive = worker.is_some_and(Worker::is_alive);
+        // What is half written stays until the rest of it is there.
+        while reader.read_until(b'\n', &mut line)? > 0 && line.ends_with(b"\n") {
+            if let Ok(entry) = serde_json::from_slice::<Entry<'_>>(&line) {
+                ended = matches!(entry.event, Event::RunEnded { .. });
+                face.event(entry.at, &entry.event);
+                face.flush();
+            }
+            line.clear();
+        }
+        if ended || !alive {
+            return Ok(());
+        }
+        pause_a_moment();
+    }
+}
+
+fn window(tmux: &Tmux, name: &str) -> Result<Window, Error> {
+    let worker = Workers::of_user()?.find(name)?;
+    tmux.find(&worker.name).ok_or_else(|| {
+        Error::failed(format!("worker '{name}' has no window: its loop is not running"))
+            .hint(format!("ralph status {name}, or ralph logs {name}"))
+    })
+}
+
+/// # Errors
+/// It has no window, or tmux cannot show it.
+pub(in crate::cli) fn attach(args: &NameArgs) -> Result<u8, Error> {
+    let tmux = Tmux::new(|name| std::env::var_os(name));
+    let window = window(&tmux, &args.name)?;
+    let inside = std::env::var_os("TMUX");
+    let command: Vec<OsString> = tmux.attach_command(&window, inside.as_deref());
+    let Some((program, rest)) = command.split_first() else { return Ok(0) };
+    // In another server one may be attached within the other, if that is what one wants.
+    let env = std::env::vars_os().filter(|(name, _)| name != "TMUX").collect();
+    let keeps = rest.iter().any(|word| word == "switch-client");
+    let err = process::replace(program, rest, if keeps { None } else { Some(env) });
+    Err(Error::failed(format!("tmux: {err}")))
+}
+
+/// # Errors
+/// It has no window.
+pub(in crate::cli) fn send(args: &SendArgs) -> Result<u8, Error> {
+    let tmux = Tmux::new(|name| std::env::var_os(name));
+    let window = window(&tmux, &args.name)?;
+    tmux.type_line(&window, &args.text)?;
+    Ok(0)
+}
+
+/// # Errors
+/// There is no such worker, or its loop is gone without having come to its end.
+pub(in crate::cli) fn wait(args: &NameArgs) -> Result<u8, Error> {
+    wait_for(&Workers::of_user()?.find(&args.name)?)
+}
+
+/// Waits for the end of a worker, and tells its exit code.
+pub(super) fn wait_for(worker: &Worker) -> Result<u8, Error> {
+    let name = &worker.name;
+    loop {
+        // Asked first: what it wrote last is then to be read.
+        let alive = worker.is_alive();
+        let state = worker.state()?;
+        if state.status.is_over() && !alive {
+            return Ok(state.exit_code.unwrap_or(1));
+        }
+        if !alive {
+            return Err(Error::failed(format!(
+                "worker '{name}' is {}, and its process is gone",
+                state.status.as_str()
+            ))
+            .hint(format!("ralph resume {name} starts it again")));
+        }
+        pause_a_moment();
+    }
+}

@@ -1,0 +1,130 @@
+//! The loop of a worker, which is the command of its window.
+
+use std::ffi::OsString;
+
+use clap::Parser;
+use jiff::tz::TimeZone;
+
+use super::{DEFAULTS, SpawnArgs, unusable};
+use crate::cli::launch::{self, Background, Start, prompt, rules};
+use crate::cli::{Cli, Command};
+use crate::config::Loaded;
+use crate::core::completion::Rule;
+use crate::core::progress::{Progress, Tracker};
+use crate::core::worker::{Follower, Status, WorkerState};
+use crate::error::Error;
+use crate::process;
+use crate::run::spec::{PromptSource, RunSpec};
+use crate::state::journal;
+use crate::state::project::Project;
+use crate::worker::store::{Known, Worker, Workers};
+
+/// What the terminal says of itself, and what workers do not share with whoever spawned them.
+const OF_THE_WINDOW: [&str; 6] =
+    ["TERM", "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "TMUX", "TMUX_PANE", "COLORTERM"];
+
+/// # Errors
+/// Whatever keeps the loop from starting. Whoever waits for it is told, too.
+pub(in crate::cli) fn run_loop(name: &str) -> Result<u8, Error> {
+    let worker = Workers::of_user()?.find(name)?;
+    become_whoever_spawned(&worker)?;
+    start(&worker).inspect_err(|error| worker.leave_failure(error))
+}
+
+/// Takes the environment over that was left for this process, by being started again in it.
+fn become_whoever_spawned(worker: &Worker) -> Result<(), Error> {
+    let Some(variables) = worker.take_environment() else { return Ok(()) };
+    let mut env: Vec<(OsString, OsString)> = variables
+        .into_iter()
+        .filter(|(name, _)| !OF_THE_WINDOW.contains(&name.as_str()))
+        .map(|(name, value)| (name.into(), value.into()))
+        .collect();
+    for name in OF_THE_WINDOW {
+        env.extend(std::env::var_os(name).map(|value| (name.into(), value)));
+    }
+    let args: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let failed = |err: std::io::Error| {
+        let error = Error::failed(format!("cannot start ralph again: {err}"));
+        worker.leave_failure(&error);
+        error
+    };
+    let program = std::env::current_exe().map_err(failed)?;
+    Err(failed(process::replace(&program.into(), &args, Some(env))))
+}
+
+/// What was said to `ralph spawn`, as a run.
+pub(super) fn spec(start: &Start<'_>, args: &SpawnArgs) -> Result<RunSpec, Error> {
+    // Here a prompt that is not there is a command that could not be carried out.
+    let prompt = prompt::source_or_empty(&args.prompt, true)
+        .map_err(|err| Error { kind: crate::error::Kind::Failed, ..err })?;
+    let completion = rules::completion(&args.completion, || Ok(Rule::Never))?;
+    start.spec(prompt, completion)
+}
+
+/// A worker that has not done anything yet.
+fn new_state(worker: &Worker, spec: &RunSpec) -> WorkerState {
+    WorkerState {
+        worker_name: worker.name.clone(),
+        prompt_file: match &spec.prompt {
+            PromptSource::File(path) => path.to_string_lossy().into_owned(),
+            _ => String::new(),
+        },
+        done_pattern: match &spec.completion {
+            Rule::Pattern(regex) => Some(regex.as_str().to_owned()),
+            _ => None,
+        },
+        inactivity_timeout: spec.rules.inactivity_ms.unwrap_or(0) / 1000,
+        directory: spec.directory.to_string_lossy().into_owned(),
+        ..WorkerState::default()
+    }
+}
+
+fn start(worker: &Worker) -> Result<u8, Error> {
+    let launch = worker.launch()?;
+    let parsed = Cli::try_parse_from(&launch.args)
+        .map_err(|err| Error::failed(format!("{}: {err}", worker.name)))?;
+    let Command::Spawn(args) = parsed.command else {
+        return Err(Error::failed(format!("worker '{}' was not spawned", worker.name)));
+    };
+    let project = match launch.worktree {
+        Some(worktree) => Project::new(worktree),
+        None => crate::cli::project(&parsed.place)?,
+    };
+    let _held = worker
+        .become_it()
+        .map_err(|_| Error::failed(format!("worker '{}' is running already", worker.name)))?;
+    let door = worker.open_door().map_err(|err| unusable(worker, &err))?;
+    let loaded: Loaded = launch::load(&project, &args.common, Vec::new(), Vec::new())?;
+    let start =
+        Start { project: &project, args: &args.common, defaults: &DEFAULTS, loaded: &loaded };
+    let mut spec = spec(&start, &args)?;
+    let mut state = new_state(worker, &spec);
+    let mut resume = None;
+    if let Known::State(before) = worker.known()
+        && let Some(run) = before.run_id.clone()
+    {
+        // Somebody may have changed the limit in the file.
+        if before.max_iterations > 0 {
+            spec.rules.max_iterations = before.max_iterations;
+        }
+        spec.progress = Some(progress(&project, &run));
+        state = WorkerState { status: Status::Running, ..*before };
+        resume = Some(run);
+    }
+    let follower = Follower::new(state, TimeZone::system());
+    let background = Background { worker: worker.clone(), follower, door, resume };
+    start.carry_out_as(spec, Some(background))
+}
+
+/// How far a run had come. Of a worker, an iteration that was cut off is used up as one that failed is.
+fn progress(project: &Project, run: &str) -> Progress {
+    let mut tracker = Tracker::default();
+    if let Ok(entries) = journal::read(&project.runs_dir().join(run).join("events.jsonl")) {
+        entries.for_each(|entry| tracker.fold(&entry));
+    }
+    let mut progress = tracker.end();
+    if let Some(open) = progress.open.take() {
+        progress.iterations = progress.iterations.max(open.iteration);
+    }
+    progress
+}

@@ -1,0 +1,273 @@
+//! What is known of a worker, and what is said of its loop: both follow from the events of its run.
+
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use serde::{Deserialize, Serialize};
+
+use super::event::{Class, EndCause, Event, Exit, Outcome, Purpose, Stamp};
+
+/// The word in [`Event::StopRequested`] for `ralph kill`, which is no signal.
+pub const KILLED: &str = "ralph kill";
+
+/// What a program shows that could not be started, as shells have it.
+const NOT_STARTED: i32 = 127;
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    #[default]
+    Running,
+    Paused,
+    Stopped,
+    Failed,
+}
+
+impl Status {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Status::Running => "running",
+            Status::Paused => "paused",
+            Status::Stopped => "stopped",
+            Status::Failed => "failed",
+        }
+    }
+
+    /// Its loop has come to its end.
+    pub fn is_over(self) -> bool {
+        matches!(self, Status::Stopped | Status::Failed)
+    }
+}
+
+/// A worker, as its `state.json` tells of it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WorkerState {
+    pub worker_name: String,
+    pub prompt_file: String,
+    pub max_iterations: u32,
+    pub current_iteration: u32,
+    pub status: Status,
+    pub started: String,
+    pub last_iteration_started: Option<String>,
+    pub consecutive_failures: u32,
+    pub total_failures: u32,
+    pub done_pattern: Option<String>,
+    /// Seconds; 0 is none.
+    pub inactivity_timeout: u64,
+    /// The process of the loop.
+    pub pid: Option<u32>,
+    pub run_id: Option<String>,
+    /// Where it works.
+    pub directory: String,
+    /// What the loop ended with.
+    pub exit_code: Option<u8>,
+    /// How it ended, in words.
+    pub message: Option<String>,
+}
+
+/// What is to be said of one event.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// For whoever watches, behind `[ralph] NAME: `.
+    pub said: Vec<String>,
+    /// For `iterations.log`.
+    pub logged: Vec<String>,
+}
+
+/// Follows a worker's run.
+#[derive(Debug, Clone)]
+pub struct Follower {
+    pub state: WorkerState,
+    zone: TimeZone,
+    exit: i32,
+    class: Class,
+    killed: bool,
+    /// The iteration has failed, and that has been told.
+    told_of_failure: bool,
+}
+
+impl Follower {
+    pub fn new(state: WorkerState, zone: TimeZone) -> Self {
+        Follower {
+            state,
+            zone,
+            exit: 0,
+            class: Class::NotStarted,
+            killed: false,
+            told_of_failure: false,
+        }
+    }
+
+    fn time(&self, at: Stamp) -> DateTime {
+        let time = jiff::Timestamp::from_millisecond(at.time_ms).unwrap_or_default();
+        self.zone.to_datetime(time)
+    }
+
+    /// Takes the next event.
+    pub fn take(&mut self, at: Stamp, event: &Event<'_>) -> Told {
+        let mut told = Told::default();
+        let name = self.state.worker_name.clone();
+        let time = self.time(at);
+        let iteration = at.iteration;
+        let mut say = |words: String| told.said.push(format!("[ralph] {name}: {words}"));
+        let mut log = |words: String| {
+            told.logged.push(format!("{} {words}", time.strftime("%Y-%m-%dT%H:%M:%S")));
+        };
+        let state = &mut self.state;
+        match event {
+            Event::RunStarted { run, pid, max_iterations, .. } => {
+                state.run_id = Some(run.clone().into_owned());
+                state.pid = Some(*pid);
+                state.max_iterations = *max_iterations;
+                state.status = Status::Running;
+                (state.exit_code, state.message) = (None, None);
+                if state.started.is_empty() {
+                    state.started = stamp(time);
+                }
+            }
+            Event::IterationStarted { max_iterations } => {
+                state.current_iteration = iteration;
+                state.max_iterations = *max_iterations;
+                state.last_iteration_started = Some(stamp(time));
+                self.told_of_failure = false;
+                (self.exit, self.class) = (NOT_STARTED, Class::NotStarted);
+                say(format!("starting iteration {iteration}/{max_iterations}"));
+                log(format!("[START] iteration {iteration}/{max_iterations}"));
+            }
+            Event::AgentEnded { purpose: Purpose::Work, exit, ended_by, class, .. } => {
+                self.class = *class;
+                self.exit = match exit {
+                    Some(Exit::Code(code)) => *code,
+                    Some(Exit::Signal(signal)) => 128 + signal,
+                    None => NOT_STARTED,
+                };
+                if *ended_by == Some(EndCause::Inactivity) {
+                    let words =
+                        format!("inactivity timeout ({}s), restarting", state.inactivity_timeout);
+                    log(format!("[TIMEOUT] {words}"));
+                    say(words);
+                }
+            }
+            Event::Retrying { delay_ms, failures, max_failures, .. } => {
+                state.consecutive_failures = *failures;
+                state.total_failures = state.total_failures.saturating_add(1);
+                self.told_of_failure = true;
+                let words = format!(
+                    "iteration {iteration} failed (exit: {}), retrying in {} (attempt {failures}/{max_failures})",
+                    self.exit,
+                    duration(*delay_ms, " ")
+                );
+                log(format!("[FAIL] {words}"));
+                say(words);
+            }
+            Event::IterationEnded { class, duration_ms, .. } => {
+                let exit = self.exit;
+                log(format!(
+                    "[END] iteration {iteration} exit={exit} duration={}",
+                    duration(*duration_ms, "")
+                ));
+                if !self.told_of_failure && !is_failure(*class) {
+                    state.consecutive_failures = 0;
+                    if *class != Class::TimedOut {
+                        say(format!(
+                            "iteration {iteration} completed (exit: {exit}, duration: {})",
+                            duration(*duration_ms, " ")
+                        ));
+                    }
+                }
+            }
+            // At once: what is running only comes to its end.
+            Event::PauseRequested => {
+                state.status = Status::Paused;
+                log("[PAUSE] paused".to_owned());
+                say("paused".to_owned());
+            }
+            Event::Resumed { max_iterations } => {
+                state.status = Status::Running;
+                state.max_iterations = *max_iterations;
+                log("[RESUME] resumed".to_owned());
+                say("resumed".to_owned());
+            }
+            Event::StopRequested { signal, .. } => self.killed |= signal == KILLED,
+            Event::RunEnded { outcome, exit_code, message, iterations, .. } => {
+                let words = self.ended(*outcome, *iterations, message);
+                let state = &mut self.state;
+                state.exit_code = Some(*exit_code);
+                state.message = Some(message.clone().into_owned());
+                let word = match state.status {
+                    Status::Failed => "FAIL",
+                    Status::Paused => "PAUSE",
+                    _ => "DONE",
+                };
+                log(format!("[{word}] {words}"));
+                say(words);
+            }
+            _ => {}
+        }
+        told
+    }
+
+    /// The run is over: how is it with the worker, and what is said of it?
+    fn ended(&mut self, outcome: Outcome, iterations: u32, message: &str) -> String {
+        let state = &mut self.state;
+        let s = if iterations == 1 { "" } else { "s" };
+        state.status = match outcome {
+            // Whoever is asked to leave by a signal may come back.
+            Outcome::Interrupted if !self.killed => Status::Paused,
+            Outcome::Complete
+            | Outcome::CompleteScmFailed
+            | Outcome::LimitReached
+            | Outcome::Interrupted
+            | Outcome::Budget
+            | Outcome::Stalled => Status::Stopped,
+            Outcome::AgentFailed
+            | Outcome::CredentialsRefused
+            | Outcome::PromptLost
+            | Outcome::Broken => Status::Failed,
+        };
+        match outcome {
+            Outcome::LimitReached => format!("loop complete after {iterations} iteration{s}"),
+            Outcome::Complete if state.done_pattern.is_some() => {
+                "done pattern matched, stopping loop".to_owned()
+            }
+            Outcome::AgentFailed if is_failure(self.class) => {
+                state.consecutive_failures = state.consecutive_failures.saturating_add(1);
+                state.total_failures = state.total_failures.saturating_add(1);
+                format!("{} consecutive failures, stopping loop", state.consecutive_failures)
+            }
+            Outcome::Interrupted if self.killed => "killed".to_owned(),
+            _ => message.to_owned(),
+        }
+    }
+}
+
+/// An iteration that came to this has failed.
+fn is_failure(class: Class) -> bool {
+    matches!(class, Class::Failed | Class::NotStarted | Class::ContextExhausted)
+}
+
+/// A moment as `state.json` has it.
+fn stamp(time: DateTime) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%S.%6f").to_string()
+}
+
+/// `3m 42s`, with whatever is to stand between the two.
+pub fn duration(ms: u64, between: &str) -> String {
+    let seconds = ms / 1000;
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    match (hours, minutes) {
+        (0, 0) => format!("{seconds}s"),
+        (0, _) => format!("{minutes}m{between}{seconds}s"),
+        _ => format!("{hours}h{between}{minutes}m{between}{seconds}s"),
+    }
+}
+
+/// Whether a worker may be called this: it is the name of a window, a directory and a branch.
+pub fn is_name(name: &str) -> bool {
+    name.len() <= 64
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
+}
+
+#[cfg(test)]
+mod tests;

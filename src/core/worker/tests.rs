@@ -1,0 +1,208 @@
+use super::*;
+use crate::core::event::{Usage, WaitReason};
+
+fn follower() -> Follower {
+    let state = WorkerState {
+        worker_name: "agent".into(),
+        done_pattern: Some("All done".into()),
+        inactivity_timeout: 60,
+        ..WorkerState::default()
+    };
+    Follower::new(state, TimeZone::UTC)
+}
+
+fn at(iteration: u32) -> Stamp {
+    Stamp { time_ms: 1_705_314_600_123, iteration, attempt: 1 }
+}
+
+fn agent_ended(exit: Exit, ended_by: Option<EndCause>, class: Class) -> Event<'static> {
+    Event::AgentEnded {
+        purpose: Purpose::Work,
+        exit: Some(exit),
+        ended_by,
+        class,
+        failure: None,
+        duration_ms: 0,
+        usage: Usage::default(),
+        tools: 0,
+        tool_errors: 0,
+        denied: 0,
+    }
+}
+
+fn iteration_ended(class: Class, duration_ms: u64) -> Event<'static> {
+    Event::IterationEnded {
+        class,
+        guardrails_passed: true,
+        complete: false,
+        duration_ms,
+        usage: Usage::default(),
+    }
+}
+
+fn run_ended(outcome: Outcome, exit_code: u8, iterations: u32) -> Event<'static> {
+    Event::RunEnded {
+        outcome,
+        exit_code,
+        message: "the message".into(),
+        iterations,
+        duration_ms: 0,
+        usage: Usage::default(),
+        tools: 0,
+        tool_errors: 0,
+    }
+}
+
+/// All that is said of these events, and all that is logged without its time.
+fn tell(follower: &mut Follower, events: &[(u32, Event<'static>)]) -> (Vec<String>, Vec<String>) {
+    let mut all = (Vec::new(), Vec::new());
+    for (iteration, event) in events {
+        let told = follower.take(at(*iteration), event);
+        all.0.extend(told.said);
+        all.1.extend(
+            told.logged.iter().map(|line| {
+                line.strip_prefix("2024-01-15T10:30:00 ").expect("the time").to_owned()
+            }),
+        );
+    }
+    all
+}
+
+fn retrying(failures: u32, delay_ms: u64) -> Event<'static> {
+    let message = "".into();
+    Event::Retrying { class: Class::Failed, message, delay_ms, failures, max_failures: 5 }
+}
+
+#[test]
+fn an_iteration_is_told_from_its_start_to_its_end() {
+    let mut follower = follower();
+    let (said, logged) = tell(
+        &mut follower,
+        &[
+            (4, Event::IterationStarted { max_iterations: 100 }),
+            (4, agent_ended(Exit::Code(0), None, Class::Answered)),
+            (4, iteration_ended(Class::Answered, 342_000)),
+            (5, Event::IterationStarted { max_iterations: 100 }),
+        ],
+    );
+    assert_eq!(
+        said,
+        [
+            "[ralph] agent: starting iteration 4/100",
+            "[ralph] agent: iteration 4 completed (exit: 0, duration: 5m 42s)",
+            "[ralph] agent: starting iteration 5/100",
+        ]
+    );
+    assert_eq!(
+        logged,
+        [
+            "[START] iteration 4/100",
+            "[END] iteration 4 exit=0 duration=5m42s",
+            "[START] iteration 5/100",
+        ]
+    );
+    assert_eq!(follower.state.current_iteration, 5);
+    let started = follower.state.last_iteration_started.as_deref();
+    assert_eq!(started, Some("2024-01-15T10:30:00.123000"));
+}
+
+#[test]
+fn failures_are_counted_and_the_fifth_stops_the_loop() {
+    let mut follower = follower();
+    let failed = || agent_ended(Exit::Code(1), None, Class::Failed);
+    let (said, _) = tell(
+        &mut follower,
+        &[
+            (5, failed()),
+            (5, retrying(3, 4_000)),
+            (5, iteration_ended(Class::Failed, 1)),
+            (5, Event::Waiting { reason: WaitReason::Backoff, until_ms: 0 }),
+        ],
+    );
+    let expected = "[ralph] agent: iteration 5 failed (exit: 1), retrying in 4s (attempt 3/5)";
+    assert_eq!(said, [expected]);
+    tell(&mut follower, &[(6, failed()), (6, retrying(4, 8_000))]);
+    let (said, logged) = tell(
+        &mut follower,
+        &[
+            (7, failed()),
+            (7, iteration_ended(Class::Failed, 1)),
+            (7, run_ended(Outcome::AgentFailed, 1, 7)),
+        ],
+    );
+    assert_eq!(said, ["[ralph] agent: 5 consecutive failures, stopping loop"]);
+    assert_eq!(logged[1], "[FAIL] 5 consecutive failures, stopping loop");
+    let state = &follower.state;
+    assert_eq!((state.consecutive_failures, state.total_failures), (5, 3));
+    assert_eq!((state.status, state.exit_code), (Status::Failed, Some(1)));
+}
+
+#[test]
+fn a_success_ends_a_row_of_failures_and_inactivity_is_none() {
+    let mut follower = follower();
+    tell(&mut follower, &[(1, retrying(1, 1_000)), (1, iteration_ended(Class::Failed, 1))]);
+    assert_eq!(follower.state.consecutive_failures, 1, "the end of a failed one is no success");
+    let (said, _) = tell(
+        &mut follower,
+        &[
+            (2, Event::IterationStarted { max_iterations: 9 }),
+            (2, agent_ended(Exit::Signal(15), Some(EndCause::Inactivity), Class::TimedOut)),
+            (2, iteration_ended(Class::TimedOut, 60_000)),
+        ],
+    );
+    assert_eq!(said[1], "[ralph] agent: inactivity timeout (60s), restarting");
+    assert_eq!(said.len(), 2);
+    assert_eq!((follower.state.consecutive_failures, follower.state.total_failures), (0, 1));
+}
+
+#[test]
+fn how_a_loop_ends_decides_what_becomes_of_its_worker() {
+    let killed = || Event::StopRequested { signal: KILLED.into(), now: true };
+    let hung_up = || Event::StopRequested { signal: "SIGHUP".into(), now: true };
+    for (before, outcome, status, words) in [
+        (None, Outcome::LimitReached, Status::Stopped, "loop complete after 3 iterations"),
+        (None, Outcome::Complete, Status::Stopped, "done pattern matched, stopping loop"),
+        (Some(killed()), Outcome::Interrupted, Status::Stopped, "killed"),
+        (Some(hung_up()), Outcome::Interrupted, Status::Paused, "the message"),
+        (None, Outcome::PromptLost, Status::Failed, "the message"),
+        (None, Outcome::Budget, Status::Stopped, "the message"),
+    ] {
+        let mut follower = follower();
+        follower.class = Class::Answered;
+        tell(&mut follower, &before.map(|event| (3, event)).into_iter().collect::<Vec<_>>());
+        let (said, _) = tell(&mut follower, &[(3, run_ended(outcome, 9, 3))]);
+        assert_eq!(said, [format!("[ralph] agent: {words}")], "{outcome:?}");
+        assert_eq!(follower.state.status, status, "{outcome:?}");
+    }
+}
+
+#[test]
+fn a_pause_shows_at_once_and_a_new_limit_when_it_ends() {
+    let mut follower = follower();
+    tell(&mut follower, &[(1, Event::PauseRequested)]);
+    assert_eq!(follower.state.status, Status::Paused);
+    tell(&mut follower, &[(1, Event::Resumed { max_iterations: 70 })]);
+    assert_eq!((follower.state.status, follower.state.max_iterations), (Status::Running, 70));
+}
+
+#[test]
+fn states_of_other_versions_can_be_read() {
+    let state: WorkerState =
+        serde_json::from_str(r#"{"worker_name":"a","status":"paused","later":1}"#).unwrap();
+    assert_eq!((state.worker_name.as_str(), state.status), ("a", Status::Paused));
+    let json = serde_json::to_value(follower().state).unwrap();
+    for key in ["prompt_file", "done_pattern", "last_iteration_started", "pid", "run_id"] {
+        assert!(json.get(key).is_some(), "{key}");
+    }
+}
+
+#[test]
+fn names_are_those_that_tmux_git_and_the_file_system_agree_on() {
+    for name in ["agent", "a", "worker-1", "A_b", "1"] {
+        assert!(is_name(name), "{name}");
+    }
+    let long = "a".repeat(65);
+    for name in ["", "-a", ".a", "a.b", "a:b", "a b", "../x", "ä", "a/b", "_a", "a\n", &long] {
+        assert!(!is_name(name), "{name:?}");
+    }
+}

@@ -1,0 +1,29 @@
+//! Becoming another program.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// Becomes another program, under the same process number. `env` is all that is in its environment;
+/// `None` leaves it as it is. Comes back only with what went wrong.
+pub fn replace(
+    program: &OsString,
+    args: &[OsString],
+    env: Option<Vec<(OsString, OsString)>>,
+) -> io::Error {
+    let mut command = Command::new(program);
+    command.args(args);
+    if let Some(env) = env {
+        command.env_clear().envs(env);
+    }
+    command.exec()
+}
+
+/// Kills a process that is known to be the one that is meant. It may have ended since.
+pub fn kill(pid: u32) {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    if let Some(pid) = pid {
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+}

@@ -1,0 +1,138 @@
+//! The one place that talks to tmux. Nothing here touches anything beyond the session `ralph`.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::process;
+
+/// The session that all workers have a window of.
+pub const SESSION: &str = "ralph";
+
+/// The path of another socket than the user's own, for tests.
+pub const SOCKET: &str = "RALPH_TMUX_SOCKET";
+
+/// How long tmux may take for an answer: it may have to start its server first.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A tmux server, whether or not it runs.
+#[derive(Debug, Clone)]
+pub struct Tmux {
+    socket: Option<PathBuf>,
+}
+
+/// A window of the session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Window {
+    /// `@3`: its name in the server for as long as that lives.
+    pub id: String,
+    pub name: String,
+}
+
+impl Tmux {
+    /// The user's server; `variable` looks a variable of the environment up. Which server somebody is
+    /// attached to right now does not matter, or workers would be found from some places only.
+    pub fn new(variable: impl Fn(&str) -> Option<OsString>) -> Self {
+        let socket = variable(SOCKET).filter(|path| !path.is_empty()).map(PathBuf::from);
+        Tmux { socket }
+    }
+
+    fn words(&self, args: &[OsString]) -> Vec<OsString> {
+        let socket = self.socket.iter().flat_map(|path| ["-S".into(), path.into()]);
+        socket.chain(args.iter().cloned()).collect()
+    }
+
+    fn call(&self, args: &[OsString]) -> Result<String, Error> {
+        let here = Path::new("/");
+        let env = [("TMUX".into(), None)];
+        let output =
+            process::run_quick(OsStr::new("tmux"), &self.words(args), here, &env, PATIENCE)
+                .map_err(|err| match err.kind() {
+                    std::io::ErrorKind::NotFound => Error::failed("tmux was not found")
+                        .hint("workers run in it; install tmux 3.2 or later"),
+                    _ => Error::failed(format!("tmux: {err}")),
+                })?;
+        if output.exit.success() {
+            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        } else {
+            let said = String::from_utf8_lossy(&output.stderr);
+            Err(Error::failed(format!("tmux: {}", said.trim())))
+        }
+    }
+
+    fn ask(&self, args: &[&str]) -> Result<String, Error> {
+        self.call(&args.iter().map(Into::into).collect::<Vec<_>>())
+    }
+
+    /// Opens a window in which a command runs, and closes with it. No shell is involved.
+    ///
+    /// # Errors
+    /// tmux is not there, or what it said.
+    pub fn open(&self, name: &str, dir: &Path, command: &[OsString]) -> Result<Window, Error> {
+        let with = |words: &[&str]| {
+            let words = words.iter().map(OsString::from).chain(["-c".into(), dir.into()]);
+            words.chain(["--".into()]).chain(command.iter().cloned()).collect::<Vec<_>>()
+        };
+        let told = ["-d", "-P", "-F", "#{window_id}", "-n", name];
+        let within = format!("={SESSION}:");
+        let window = [&["new-window", "-t", &within][..], &told].concat();
+        let session =
+            [&["new-session", "-s", SESSION, "-x", "200", "-y", "50"][..], &told].concat();
+        // The session may be made by another while we find out that there is none.
+        let id = self
+            .call(&with(&window))
+            .or_else(|_| self.call(&with(&session)))
+            .or_else(|_| self.call(&with(&window)))?;
+        let id = id.trim().to_owned();
+        for option in ["automatic-rename", "allow-rename", "remain-on-exit"] {
+            // The user's own configuration may say otherwise. A window that is gone needs none.
+            let _ = self.ask(&["set-option", "-w", "-t", &id, option, "off"]);
+        }
+        Ok(Window { id, name: name.to_owned() })
+    }
+
+    /// The session's windows. Without a server or a session there are none.
+    pub fn windows(&self) -> Vec<Window> {
+        let within = format!("={SESSION}");
+        let list = ["list-windows", "-t", &within, "-F", "#{window_id} #{window_name}"];
+        let answer = self.ask(&list).unwrap_or_default();
+        answer
+            .lines()
+            .filter_map(|line| line.split_once(' '))
+            .map(|(id, name)| Window { id: id.to_owned(), name: name.to_owned() })
+            .collect()
+    }
+
+    pub fn find(&self, name: &str) -> Option<Window> {
+        self.windows().into_iter().find(|window| window.name == name)
+    }
+
+    /// Closes a window with all that runs in it. One that is not there is closed already.
+    pub fn close(&self, window: &Window) {
+        let _ = self.ask(&["kill-window", "-t", &window.id]);
+    }
+
+    /// Types a text into a window, then presses Enter.
+    ///
+    /// # Errors
+    /// What tmux said.
+    pub fn type_line(&self, window: &Window, text: &str) -> Result<(), Error> {
+        self.ask(&["send-keys", "-t", &window.id, "-l", "--", text])?;
+        self.ask(&["send-keys", "-t", &window.id, "Enter"]).map(|_| ())
+    }
+
+    /// The command that shows a window to whoever runs it in a terminal. `inside` is `$TMUX`: whoever is
+    /// in this server already is only taken to the window.
+    pub fn attach_command(&self, window: &Window, inside: Option<&OsStr>) -> Vec<OsString> {
+        let socket = self.ask(&["display-message", "-p", "#{socket_path}"]).unwrap_or_default();
+        let socket = socket.trim();
+        let here = inside
+            .and_then(OsStr::to_str)
+            .is_some_and(|inside| !socket.is_empty() && inside.split(',').next() == Some(socket));
+        let verb = if here { "switch-client" } else { "attach-session" };
+        let target = format!("={SESSION}:{}", window.id);
+        let words = self.words(&[verb.into(), "-t".into(), target.into()]);
+        std::iter::once("tmux".into()).chain(words).collect()
+    }
+}

@@ -1,0 +1,158 @@
+//! Asking a worker's loop for something.
+//!
+//! A request is a file, so that it stays when nobody is there to take it; the last one counts, since
+//! each says how things are to be. A pipe with a name wakes the loop, which is in its one wait.
+
+use std::ffi::CString;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::store::{Known, Worker};
+use crate::run::world::{Control, Request};
+use crate::state::save::save_atomically;
+
+/// What may be wanted of a loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Wish {
+    Pause,
+    Resume,
+    Kill,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Note {
+    request: Wish,
+}
+
+impl Worker {
+    fn request_path(&self) -> PathBuf {
+        self.path.join("request.json")
+    }
+
+    fn door_path(&self) -> PathBuf {
+        self.path.join("wake")
+    }
+
+    /// Leaves a request and wakes the loop, if there is one.
+    ///
+    /// # Errors
+    /// The request cannot be written.
+    pub fn ask(&self, wish: Wish) -> io::Result<()> {
+        save_atomically(&self.request_path(), &serde_json::to_vec(&Note { request: wish })?)?;
+        self.knock();
+        Ok(())
+    }
+
+    fn knock(&self) {
+        let path = self.door_path();
+        // A plain file would take the byte and wake nobody; one to be afraid of is none of ours.
+        if !is_pipe(&path) {
+            return;
+        }
+        // Without a reader this fails at once: then nobody is to be woken.
+        let door = OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(path);
+        let _ = door.and_then(|mut door| door.write_all(b"!"));
+    }
+
+    /// Forgets what was asked of a loop that is gone.
+    pub fn forget_requests(&self) {
+        let _ = std::fs::remove_file(self.request_path());
+    }
+
+    /// The door at which others knock, made anew.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn open_door(&self) -> io::Result<OwnedFd> {
+        let path = self.door_path();
+        if !is_pipe(&path) {
+            let _ = std::fs::remove_file(&path);
+            make_pipe(&path)?;
+        }
+        // Open for both, so that there is never an end of it.
+        let door: File =
+            OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+        Ok(door.into())
+    }
+
+    fn take_request(&self) -> Option<Wish> {
+        // Taken by a new name first: one that comes meanwhile is not lost.
+        let taken = self.path.join("request.taken");
+        std::fs::rename(self.request_path(), &taken).ok()?;
+        let text = std::fs::read(&taken);
+        let _ = std::fs::remove_file(&taken);
+        Some(serde_json::from_slice::<Note>(&text.ok()?).ok()?.request)
+    }
+}
+
+impl Control for Worker {
+    fn take(&mut self) -> Vec<Request> {
+        let Some(wish) = self.take_request() else { return Vec::new() };
+        vec![match wish {
+            Wish::Pause => Request::Pause,
+            Wish::Kill => Request::End,
+            Wish::Resume => {
+                // Somebody may have changed the limit in the file.
+                let max_iterations = match self.known() {
+                    Known::State(state) if state.max_iterations > 0 => Some(state.max_iterations),
+                    _ => None,
+                };
+                Request::Resume { max_iterations }
+            }
+        }]
+    }
+}
+
+fn is_pipe(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|meta| meta.file_type().is_fifo())
+}
+
+fn make_pipe(path: &Path) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    #[expect(unsafe_code, reason = "no crate at hand makes one on every system")]
+    // SAFETY: the path is a string that ends in a zero and lives until the call returns.
+    let made = unsafe { libc::mkfifo(path.as_ptr(), 0o600) };
+    if made == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::worker::WorkerState;
+
+    #[test]
+    fn the_last_request_counts_and_waits_for_somebody_to_take_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut worker = Worker { name: "agent".into(), path: dir.path().to_owned() };
+        worker.ask(Wish::Pause).unwrap();
+        worker.ask(Wish::Kill).unwrap();
+        assert_eq!(worker.take(), [Request::End]);
+        assert_eq!(worker.take(), []);
+        worker.ask(Wish::Resume).unwrap();
+        worker.save(&WorkerState { max_iterations: 70, ..WorkerState::default() }).unwrap();
+        assert_eq!(worker.take(), [Request::Resume { max_iterations: Some(70) }]);
+        std::fs::write(worker.request_path(), "{half").unwrap();
+        assert_eq!(worker.take(), [], "nonsense is no request");
+    }
+
+    #[test]
+    fn a_knock_is_heard_and_none_without_a_listener_waits() {
+        let dir = tempfile::tempdir().unwrap();
+        let worker = Worker { name: "agent".into(), path: dir.path().to_owned() };
+        std::fs::write(worker.door_path(), "in the way").unwrap();
+        let door = worker.open_door().unwrap();
+        let mut byte = [0; 8];
+        assert!(rustix::io::read(&door, &mut byte).is_err(), "nobody has knocked");
+        worker.ask(Wish::Pause).unwrap();
+        assert_eq!(rustix::io::read(&door, &mut byte), Ok(1));
+        drop(door);
+        worker.ask(Wish::Pause).unwrap();
+    }
+}

@@ -1,0 +1,78 @@
+//! The face of a run that is a worker: its `state.json` and its `iterations.log`.
+
+use super::store::{Known, Worker};
+use crate::core::event::{Event, Stamp};
+use crate::core::worker::{Follower, Status, WorkerState};
+use crate::report::Reporter;
+
+/// Keeps the files of a worker in step with its run.
+#[derive(Debug)]
+pub struct WorkerFiles {
+    worker: Worker,
+    follower: Follower,
+    /// What the file holds.
+    saved: WorkerState,
+    lines: Vec<String>,
+    trouble: Option<String>,
+    is_in_trouble: bool,
+}
+
+impl WorkerFiles {
+    pub fn new(worker: Worker, follower: Follower) -> Self {
+        let saved = WorkerState::default();
+        WorkerFiles {
+            worker,
+            follower,
+            saved,
+            lines: Vec::new(),
+            trouble: None,
+            is_in_trouble: false,
+        }
+    }
+
+    fn save(&mut self) -> std::io::Result<()> {
+        if !self.lines.is_empty() {
+            self.worker.append_log(&self.lines)?;
+            self.lines.clear();
+        }
+        if self.follower.state != self.saved {
+            self.keep_edited_limit();
+            self.worker.save(&self.follower.state)?;
+            self.saved = self.follower.state.clone();
+        }
+        Ok(())
+    }
+
+    /// The limit in the file may be changed by hand while the worker is paused, and counts when it is
+    /// resumed. Until then it must not be written over.
+    fn keep_edited_limit(&mut self) {
+        let state = &mut self.follower.state;
+        if state.status == Status::Paused
+            && self.saved.status == Status::Paused
+            && let Known::State(there) = self.worker.known()
+            && there.max_iterations > 0
+        {
+            state.max_iterations = there.max_iterations;
+        }
+    }
+}
+
+impl Reporter for WorkerFiles {
+    fn event(&mut self, at: Stamp, event: &Event<'_>) {
+        self.lines.extend(self.follower.take(at, event).logged);
+    }
+
+    fn flush(&mut self) {
+        if let Err(err) = self.save() {
+            // Said once, and tried again with every event.
+            if !std::mem::replace(&mut self.is_in_trouble, true) {
+                let path = self.worker.path.display();
+                self.trouble = Some(format!("the worker's state cannot be kept in {path}: {err}"));
+            }
+        }
+    }
+
+    fn trouble(&mut self) -> Option<String> {
+        self.trouble.take()
+    }
+}

@@ -1,0 +1,394 @@
+//! What is kept of workers on disk.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::core::worker::{WorkerState, is_name};
+use crate::error::Error;
+use crate::state::home::ralph_home;
+use crate::state::lock;
+use crate::state::save::save_atomically;
+
+/// How long a command waits for another one that is busy with the same worker.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a loop waits for those who only look whether there is one.
+const MOMENT: Duration = Duration::from_secs(2);
+
+/// All workers of a user.
+#[derive(Debug, Clone)]
+pub struct Workers {
+    root: PathBuf,
+}
+
+/// The directory of one worker, which may not be there.
+#[derive(Debug, Clone)]
+pub struct Worker {
+    pub name: String,
+    pub path: PathBuf,
+}
+
+/// What a `state.json` tells.
+#[derive(Debug, Clone)]
+pub enum Known {
+    State(Box<WorkerState>),
+    Nothing,
+    /// It cannot be understood, and why.
+    Broken(String),
+}
+
+/// What a loop needs to start, and to start again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaunchNote {
+    /// The command line, from the program's name on.
+    pub args: Vec<String>,
+    /// Where it was given.
+    pub directory: PathBuf,
+    /// The work tree that was made for it.
+    #[serde(default)]
+    pub worktree: Option<PathBuf>,
+}
+
+impl Workers {
+    /// # Errors
+    /// The user has no home.
+    pub fn of_user() -> Result<Workers, Error> {
+        match ralph_home(|name| std::env::var_os(name)) {
+            Some(home) => Ok(Workers { root: home.join("workers") }),
+            None => Err(Error::failed("there is no place to keep workers: HOME is not set")
+                .hint("set RALPH_HOME to a directory by its whole path")),
+        }
+    }
+
+    pub fn at(root: PathBuf) -> Workers {
+        Workers { root }
+    }
+
+    /// The worker of this name, whether or not there is one.
+    ///
+    /// # Errors
+    /// No worker can be called this.
+    pub fn named(&self, name: &str) -> Result<Worker, Error> {
+        if is_name(name) {
+            return Ok(Worker { name: name.to_owned(), path: self.root.join(name) });
+        }
+        Err(Error::failed(format!("a worker cannot be called {name:?}"))
+            .hint("letters, digits, - and _, at most 64 of them, and a letter or a digit first"))
+    }
+
+    /// The worker of this name, which must be there.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn find(&self, name: &str) -> Result<Worker, Error> {
+        let worker = self.named(name)?;
+        if worker.path.is_dir() {
+            return Ok(worker);
+        }
+        Err(Error::failed(format!("worker '{name}' not found")).hint("`ralph ls` lists them"))
+    }
+
+    /// All of them, by name.
+    ///
+    /// # Errors
+    /// Their directory cannot be read.
+    pub fn all(&self) -> Result<Vec<Worker>, Error> {
+        let entries = match std::fs::read_dir(&self.root) {
+            Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other.map_err(|err| unusable(&self.root, &err))?,
+        };
+        let mut workers: Vec<Worker> = entries
+            .flatten()
+            .filter(|entry| entry.path().is_dir())
+            .filter_map(|entry| self.named(entry.file_name().to_str()?).ok())
+            .collect();
+        workers.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Ok(workers)
+    }
+
+    /// Keeps other commands from changing anything about a worker, until the answer is dropped. Its
+    /// loop is not concerned.
+    ///
+    /// # Errors
+    /// Another command is busy with it, or nothing can be written.
+    pub fn hold(&self, worker: &Worker) -> Result<File, Error> {
+        make_private(&self.root).map_err(|err| unusable(&self.root, &err))?;
+        let path = self.root.join(format!(".{}.lock", worker.name));
+        let opened = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+        opened.map_err(|err| unusable(&path, &err))?;
+        lock::hold(&path, PATIENCE).map_err(|_| {
+            Error::failed(format!("another command is busy with worker '{}'", worker.name))
+                .hint("wait for it to end")
+        })
+    }
+}
+
+impl Worker {
+    pub fn state_path(&self) -> PathBuf {
+        self.path.join("state.json")
+    }
+
+    pub fn log_path(&self) -> PathBuf {
+        self.path.join("iterations.log")
+    }
+
+    fn launch_path(&self) -> PathBuf {
+        self.path.join("launch.json")
+    }
+
+    fn environment_path(&self) -> PathBuf {
+        self.path.join("environment.json")
+    }
+
+    fn failure_path(&self) -> PathBuf {
+        self.path.join("failure.txt")
+    }
+
+    /// Makes its directory, for this user only.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn make(&self) -> io::Result<()> {
+        make_private(&self.path)
+    }
+
+    /// Removes all that is kept of it.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    pub fn remove(&self) -> io::Result<()> {
+        match std::fs::remove_dir_all(&self.path) {
+            Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Whether its loop is alive. A file system without locks tells nothing, and then it is taken for
+    /// gone.
+    pub fn is_alive(&self) -> bool {
+        let held = |file: File| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
+        File::open(&self.path).is_ok_and(held)
+    }
+
+    /// Makes this process the worker's loop, or whoever else writes its state, until the answer is
+    /// dropped.
+    ///
+    /// # Errors
+    /// Another one is.
+    pub fn become_it(&self) -> io::Result<File> {
+        lock::hold(&self.path, MOMENT)
+    }
+
+    pub fn known(&self) -> Known {
+        let text = match std::fs::read(self.state_path()) {
+            Err(err) if err.kind() == io::ErrorKind::NotFound => return Known::Nothing,
+            Err(err) => return Known::Broken(err.to_string()),
+            Ok(text) => text,
+        };
+        // An object and nothing else: serde would take a list for a struct, too.
+        let object = serde_json::from_slice::<serde_json::Map<_, _>>(&text);
+        let state = object.and_then(|object| serde_json::from_value::<WorkerState>(object.into()));
+        match state {
+            Ok(mut state) => {
+                // The directory's name is what counts everywhere else.
+                state.worker_name.clone_from(&self.name);
+                Known::State(Box::new(state))
+            }
+            Err(_) if text.trim_ascii().is_empty() => Known::Broken("it is empty".to_owned()),
+            Err(err) => Known::Broken(err.to_string()),
+        }
+    }
+
+    /// Its state.
+    ///
+    /// # Errors
+    /// It has none, or one that cannot be understood.
+    pub fn state(&self) -> Result<WorkerState, Error> {
+        let path = self.state_path();
+        match self.known() {
+            Known::State(state) => Ok(*state),
+            Known::Nothing => Err(Error::failed(format!("worker '{}' has no state", self.name))
+                .hint(format!("ralph rm {} removes what is left of it", self.name))),
+            Known::Broken(why) => {
+                Err(Error::failed(format!("cannot understand {}: {why}", path.display()))
+                    .hint("`ralph rm` or a new `ralph spawn` of that name sets it aside"))
+            }
+        }
+    }
+
+    /// # Errors
+    /// It cannot be written.
+    pub fn save(&self, state: &WorkerState) -> io::Result<()> {
+        let mut text = serde_json::to_string_pretty(state)?;
+        text.push('\n');
+        if !self.path.is_dir() {
+            self.make()?;
+        }
+        save_atomically(&self.state_path(), text.as_bytes())
+    }
+
+    /// Sets a state that cannot be understood aside, and says where.
+    pub fn set_aside(&self) -> Option<PathBuf> {
+        let aside = self.path.join("state.json.broken");
+        std::fs::rename(self.state_path(), &aside).ok().map(|()| aside)
+    }
+
+    /// # Errors
+    /// It cannot be written.
+    pub fn append_log(&self, lines: &[String]) -> io::Result<()> {
+        let mut text = lines.join("\n");
+        text.push('\n');
+        let mut log = OpenOptions::new().append(true).create(true).open(self.log_path())?;
+        log.write_all(text.as_bytes())
+    }
+
+    /// # Errors
+    /// It cannot be written.
+    pub fn save_launch(&self, launch: &LaunchNote) -> io::Result<()> {
+        save_secret(&self.launch_path(), &serde_json::to_vec_pretty(launch)?)
+    }
+
+    /// # Errors
+    /// It is not there, or cannot be understood.
+    pub fn launch(&self) -> Result<LaunchNote, Error> {
+        let path = self.launch_path();
+        let unusable = |why: &dyn std::fmt::Display| {
+            Error::failed(format!("cannot read {}: {why}", path.display()))
+                .hint(format!("spawn '{}' again", self.name))
+        };
+        let text = std::fs::read(&path).map_err(|err| unusable(&err))?;
+        serde_json::from_slice(&text).map_err(|err| unusable(&err))
+    }
+
+    /// Leaves an environment for the loop that is about to start: tmux would give it that of whoever
+    /// started the server.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn leave_environment(&self, variables: &[(String, String)]) -> io::Result<()> {
+        save_secret(&self.environment_path(), &serde_json::to_vec(variables)?)
+    }
+
+    /// Takes the environment that was left, so that no secret in it stays on the disk.
+    pub fn take_environment(&self) -> Option<Vec<(String, String)>> {
+        let path = self.environment_path();
+        let text = std::fs::read(&path).ok()?;
+        // Taken or not: whoever cannot remove it must not take it again and again.
+        std::fs::remove_file(&path).ok()?;
+        serde_json::from_slice(&text).ok()
+    }
+
+    /// Leaves word of why the loop could not start.
+    pub fn leave_failure(&self, error: &Error) {
+        let text = serde_json::json!({"message": error.message, "hints": error.hints,
+                                      "exit_code": error.exit_code()});
+        // If not even this can be written, the one who waits says that it does not know.
+        let _ = save_atomically(&self.failure_path(), text.to_string().as_bytes());
+    }
+
+    pub fn take_failure(&self) -> Option<Error> {
+        let path = self.failure_path();
+        let text = std::fs::read(&path).ok()?;
+        let _ = std::fs::remove_file(&path);
+        let failure: serde_json::Value = serde_json::from_slice(&text).ok()?;
+        let message = failure["message"].as_str()?;
+        let error =
+            if failure["exit_code"] == 2 { Error::input(message) } else { Error::failed(message) };
+        let hints = failure["hints"].as_array().into_iter().flatten().filter_map(|it| it.as_str());
+        Some(hints.fold(error, Error::hint))
+    }
+}
+
+fn make_private(path: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Saves what is nobody else's business.
+fn save_secret(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    // What is replaced passes its permissions on.
+    let options = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).clone();
+    options.open(path)?.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+    save_atomically(path, bytes)
+}
+
+pub(super) fn unusable(path: &Path, err: &io::Error) -> Error {
+    Error::failed(format!("cannot use {}: {err}", path.display()))
+        .hint("ralph keeps its workers there; RALPH_HOME names another place")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::worker::Status;
+
+    fn workers() -> (tempfile::TempDir, Workers, Worker) {
+        let dir = tempfile::tempdir().unwrap();
+        let workers = Workers::at(dir.path().join("workers"));
+        let worker = workers.named("agent").unwrap();
+        worker.make().unwrap();
+        (dir, workers, worker)
+    }
+
+    #[test]
+    fn whatever_is_in_a_state_file_it_is_said_and_set_aside() {
+        let (_dir, _, worker) = workers();
+        assert!(matches!(worker.known(), Known::Nothing));
+        let state = WorkerState { status: Status::Paused, ..WorkerState::default() };
+        worker.save(&state).unwrap();
+        let whole = std::fs::read(worker.state_path()).unwrap();
+        let cases: [&[u8]; 7] =
+            [b"", b" \n", &whole[..whole.len() / 2], b"[]", b"{\"status\":\"odd\"}", b"\xff", b"7"];
+        for text in cases {
+            std::fs::write(worker.state_path(), text).unwrap();
+            assert!(matches!(worker.known(), Known::Broken(_)), "{text:?}");
+            assert!(worker.state().is_err());
+        }
+        let aside = worker.set_aside().unwrap();
+        assert_eq!(std::fs::read(aside).unwrap(), b"7");
+        assert!(matches!(worker.known(), Known::Nothing));
+        std::fs::create_dir(worker.state_path()).unwrap();
+        assert!(matches!(worker.known(), Known::Broken(_)));
+    }
+
+    #[test]
+    fn a_loop_is_alive_for_as_long_as_it_holds_its_directory() {
+        let (_dir, _, worker) = workers();
+        assert!(!worker.is_alive());
+        let held = worker.become_it().unwrap();
+        assert!(worker.is_alive() && worker.is_alive(), "looking changes nothing");
+        drop(held);
+        assert!(!worker.is_alive());
+    }
+
+    #[test]
+    fn what_may_hold_secrets_is_for_the_user_only() {
+        let (_dir, _, worker) = workers();
+        let launch =
+            LaunchNote { args: vec!["ralph".into()], directory: "/x".into(), worktree: None };
+        worker.save_launch(&launch).unwrap();
+        worker.leave_environment(&[("KEY".into(), "secret".into())]).unwrap();
+        for path in [worker.launch_path(), worker.environment_path()] {
+            let mode = path.metadata().unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{}", path.display());
+        }
+        assert_eq!(worker.path.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        assert_eq!(worker.launch().unwrap(), launch);
+        assert!(worker.take_environment().is_some());
+        assert!(worker.take_environment().is_none(), "it does not stay");
+    }
+
+    #[test]
+    fn directories_that_are_no_workers_are_not_listed() {
+        let (dir, workers, _) = workers();
+        std::fs::create_dir(dir.path().join("workers/.hidden")).unwrap();
+        std::fs::create_dir(dir.path().join("workers/b")).unwrap();
+        std::fs::write(dir.path().join("workers/file"), "").unwrap();
+        let names: Vec<_> = workers.all().unwrap().into_iter().map(|worker| worker.name).collect();
+        assert_eq!(names, ["agent", "b"]);
+        assert!(workers.find("file").is_err() && workers.find("../workers").is_err());
+    }
+}

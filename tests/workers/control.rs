@@ -1,0 +1,128 @@
+//! Asking workers for something.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::Workshop;
+use crate::support::{LONG, Process, wait_until};
+
+/// An agent that says which start it is and then waits for a file.
+fn waiting(shop: &Workshop) -> Vec<String> {
+    shop.fake_agent(&json!([
+        shop.record(),
+        {"print": "at work"},
+        {"wait_for": shop.beside("go")},
+    ]))
+}
+
+fn go(shop: &Workshop) {
+    std::fs::write(shop.beside("go"), "").unwrap();
+}
+
+#[test]
+fn a_paused_worker_finishes_what_it_does_and_goes_on_when_it_is_resumed() {
+    let shop = Workshop::new();
+    shop.spawn(3, &[]).args(waiting(&shop)).run().code(0);
+    shop.ralph(["pause", "agent"]).run().code(0).stdout_is("paused ralph loop for agent\n");
+    assert_eq!(shop.state().unwrap()["status"], "paused", "at once");
+    shop.ralph(["pause", "agent"])
+        .run()
+        .code(0)
+        .stderr_is("ralph: warning: worker 'agent' is already paused\n");
+    go(&shop);
+    shop.wait_for_event("paused");
+    assert_eq!(shop.recorded().len(), 1, "nothing new was begun");
+    shop.ralph(["resume", "agent"]).run().code(0).stdout_is("resumed ralph loop for agent\n");
+    let state = shop.wait_for_status("stopped");
+    assert_eq!(state["current_iteration"], 3);
+    assert_eq!(shop.recorded().len(), 3);
+    shop.ralph(["resume", "agent"])
+        .run()
+        .code(0)
+        .stderr_is("ralph: warning: worker 'agent' is not paused\n");
+    shop.ralph(["pause", "agent"]).run().code(1).stderr_has("is not running (stopped)");
+}
+
+#[test]
+fn a_pause_ends_a_back_off_at_once_and_the_limit_may_be_changed_meanwhile() {
+    let shop = Workshop::new();
+    shop.settings(&json!({"retry": {"backoffSeconds": 100}}));
+    let agent = shop.fake_agent(&json!({"sessions": [[{"exit": 1}], [{"print": "fine"}]]}));
+    shop.spawn(2, &[]).args(&agent).run().code(0);
+    shop.wait_for_event("waiting");
+    shop.ralph(["pause", "agent"]).run().code(0);
+    shop.wait_for_event("paused");
+    let text = std::fs::read_to_string(shop.file("state.json")).unwrap();
+    let edited = text.replace("\"max_iterations\": 2", "\"max_iterations\": 4");
+    assert_ne!(text, edited);
+    std::fs::write(shop.file("state.json"), edited).unwrap();
+    shop.ralph(["resume", "agent"]).run().code(0);
+    shop.ralph(["wait", "agent"]).run().code(0);
+    let state = shop.state().unwrap();
+    assert_eq!((&state["current_iteration"], &state["max_iterations"]), (&json!(4), &json!(4)));
+}
+
+#[test]
+fn killing_a_worker_ends_the_loop_and_everything_below_it() {
+    let shop = Workshop::new();
+    let agent = shop.fake_agent(&json!([
+        "ignore_signals",
+        {"stray": {"pid_file": shop.beside("stray")}},
+        {"write": {"path": shop.beside("ready"), "text": "x"}},
+        "hang",
+    ]));
+    shop.spawn(3, &[]).args(&agent).run().code(0);
+    wait_until(LONG, || shop.beside("ready").exists());
+    shop.ralph(["kill", "agent"]).run().code(0).stdout_is("killed agent\n");
+    let state = shop.state().unwrap();
+    assert_eq!(state["status"], "stopped");
+    assert_eq!(shop.log().last().unwrap(), "[DONE] killed");
+    wait_until(LONG, || shop.processes().is_empty());
+    shop.ralph(["kill", "agent"]).run().code(0).stderr_has("is not running");
+    shop.ralph(["rm", "agent"]).run().code(0).stdout_is("removed agent\n");
+    assert!(!shop.home().join(".ralph/workers/agent").exists());
+}
+
+#[test]
+fn a_request_wakes_a_loop_that_waits_for_a_silent_agent() {
+    let shop = Workshop::new();
+    shop.spawn(3, &[]).args(waiting(&shop)).run().code(0);
+    shop.wait_for_event("text");
+    let asked = Instant::now();
+    shop.ralph(["pause", "agent"]).run().code(0);
+    assert!(asked.elapsed() < Duration::from_secs(9), "it was not woken");
+    shop.ralph(["rm", "agent"]).run().code(1).stderr_has("worker 'agent' is paused");
+    shop.ralph(["kill", "agent"]).run().code(0);
+}
+
+#[test]
+fn sigterm_pauses_and_a_second_one_ends_it_resumably() {
+    let shop = Workshop::new();
+    shop.spawn(3, &[]).args(waiting(&shop)).run().code(0);
+    shop.wait_for_event("text");
+    let pid = shop.state().unwrap()["pid"].as_i64().unwrap() as i32;
+    let the_loop = Process { pid, command: String::new() };
+    the_loop.signal(Signal::TERM);
+    shop.wait_for_status("paused");
+    assert!(crate::support::is_alive(pid), "its agent may finish");
+    the_loop.signal(Signal::TERM);
+    wait_until(LONG, || !crate::support::is_alive(pid));
+    assert_eq!(shop.state().unwrap()["status"], "paused");
+    wait_until(LONG, || shop.processes().is_empty());
+    go(&shop);
+    shop.ralph(["resume", "agent"]).run().code(0).stdout_is("resumed ralph loop for agent\n");
+    shop.ralph(["wait", "agent"]).run().code(0);
+    assert_eq!(shop.state().unwrap()["current_iteration"], 3);
+}
+
+#[test]
+fn a_worker_that_is_not_there_is_said() {
+    let shop = Workshop::new();
+    for command in ["pause", "resume", "kill", "rm", "status", "logs", "attach", "wait"] {
+        let told = shop.ralph([command, "nobody"]).run();
+        told.code(1).stderr_has("ralph: error: worker 'nobody' not found");
+    }
+    shop.ralph(["status", "../x"]).run().code(1).stderr_has("cannot be called");
+}

@@ -1,0 +1,206 @@
+//! Starting workers, and what their loops do.
+
+use serde_json::json;
+
+use crate::support::{LONG, wait_until};
+use crate::{Workshop, support};
+
+#[test]
+fn a_worker_runs_in_its_window_to_its_limit() {
+    let shop = Workshop::new();
+    let agent = shop.fake_agent(&json!([
+        shop.record(),
+        {"print": "working"},
+        {"wait_for": shop.beside("go")},
+    ]));
+    shop.spawn(3, &[])
+        .args(&agent)
+        .run()
+        .code(0)
+        .stdout_is("spawned agent (tmux: ralph:agent) [ralph mode: iteration 1/3]\n");
+    assert_eq!(shop.windows(), ["ralph:agent"]);
+    let state = shop.state().unwrap();
+    assert_eq!(state["status"], "running");
+    assert_eq!(state["prompt_file"], shop.path().join("PROMPT.md").to_str().unwrap());
+    assert_eq!(state["inactivity_timeout"], 300);
+    assert_eq!(state["done_pattern"], json!(null));
+    assert!(support::is_alive(state["pid"].as_i64().unwrap() as i32));
+    shop.write("PROMPT.md", "Do another thing.\n");
+    std::fs::write(shop.beside("go"), "").unwrap();
+    let state = shop.wait_for_status("stopped");
+    assert_eq!((&state["current_iteration"], &state["exit_code"]), (&json!(3), &json!(0)));
+    let log = shop.log();
+    assert_eq!(log[0], "[START] iteration 1/3");
+    assert!(log[1].starts_with("[END] iteration 1 exit=0 duration="), "{log:?}");
+    assert_eq!(log[2], "[START] iteration 2/3");
+    assert_eq!(log.last().unwrap(), "[DONE] loop complete after 3 iterations");
+    let prompts: Vec<_> = shop.recorded().iter().map(|it| it["prompt"].clone()).collect();
+    assert!(prompts[0].as_str().unwrap().contains("Do the next thing."));
+    assert!(prompts[1].as_str().unwrap().contains("Do another thing."), "{prompts:?}");
+    // The window closes with its loop, and with the last one the server goes.
+    wait_until(LONG, || shop.windows().is_empty() && shop.processes().is_empty());
+}
+
+#[test]
+fn the_done_pattern_stops_the_loop_and_waiting_gives_its_exit_code() {
+    let shop = Workshop::new();
+    let agent = shop.fake_agent(&json!({"sessions": [
+        [{"print": "more to do"}],
+        [{"print": "All tasks complete"}],
+    ]}));
+    shop.spawn(9, &["--done-pattern", "All tasks (?=complete)", "--wait"])
+        .args(&agent)
+        .run()
+        .code(0)
+        .stdout_has("spawned agent");
+    let state = shop.state().unwrap();
+    assert_eq!((&state["status"], &state["current_iteration"]), (&json!("stopped"), &json!(2)));
+    assert_eq!(shop.log().last().unwrap(), "[DONE] done pattern matched, stopping loop");
+}
+
+#[test]
+fn a_failure_uses_up_its_iteration_and_five_in_a_row_stop_the_loop() {
+    let shop = Workshop::new();
+    shop.settings(&json!({"retry": {"backoffSeconds": 0}}));
+    let agent = shop.fake_agent(&json!({"sessions": [
+        [{"exit": 3}],
+        [{"print": "better"}],
+        [{"exit": 1}],
+    ]}));
+    shop.spawn(20, &["--wait"]).args(&agent).run().code(1);
+    let state = shop.state().unwrap();
+    assert_eq!(state["status"], "failed");
+    assert_eq!(state["current_iteration"], 7);
+    assert_eq!((&state["consecutive_failures"], &state["total_failures"]), (&json!(5), &json!(6)));
+    let log = shop.log();
+    assert_eq!(log[1], "[FAIL] iteration 1 failed (exit: 3), retrying in 0s (attempt 1/5)");
+    assert_eq!(log.last().unwrap(), "[FAIL] 5 consecutive failures, stopping loop");
+}
+
+#[test]
+fn silence_is_no_failure() {
+    let shop = Workshop::new();
+    let agent =
+        shop.fake_agent(&json!({"sessions": [[{"print": "hm"}, "hang"], [{"print": "x"}]]}));
+    shop.spawn(2, &["--inactivity-timeout", "1", "--wait"]).args(&agent).run().code(0);
+    let state = shop.state().unwrap();
+    assert_eq!((&state["status"], &state["total_failures"]), (&json!("stopped"), &json!(0)));
+    assert!(shop.log().contains(&"[TIMEOUT] inactivity timeout (1s), restarting".to_owned()));
+}
+
+#[test]
+fn what_is_missing_is_said_and_nothing_is_left() {
+    let shop = Workshop::new();
+    let agent = shop.fake_agent(&json!([]));
+    let spawn = |args: &[&str]| shop.ralph(["spawn"]).args(args).arg("--").args(&agent).run();
+    spawn(&["-n", "3"]).code(1).stderr_has("ralph: error: spawn requires --prompt-file\n");
+    spawn(&["-f", "PROMPT.md"])
+        .code(1)
+        .stderr_has("ralph: error: spawn requires --max-iterations\n");
+    spawn(&["-f", "./missing.md", "-n", "3"])
+        .code(1)
+        .stderr_has("ralph: error: prompt file not found: ./missing.md\n");
+    spawn(&["-f", "PROMPT.md", "-n", "3", "--done-pattern", "("]).code(2);
+    spawn(&["-f", "PROMPT.md", "-n", "3", "--name", "a.b"]).code(1).stderr_has("cannot be called");
+    shop.spawn(3, &[]).arg("no-such-agent").run().code(2).stderr_has("not found");
+    assert!(!shop.home().join(".ralph/workers/agent").exists());
+    assert_eq!(shop.windows(), [""; 0]);
+}
+
+#[test]
+fn without_tmux_nothing_is_left_and_the_step_is_named() {
+    let shop = Workshop::new();
+    let agent = shop.fake_agent(&json!([]));
+    shop.spawn(3, &[])
+        .args(&agent)
+        .env("PATH", shop.beside("bin"))
+        .run()
+        .code(1)
+        .stderr_has("cannot open a window for 'agent': tmux was not found");
+    assert!(!shop.home().join(".ralph/workers/agent").exists());
+}
+
+#[test]
+fn a_loop_that_cannot_start_says_why_and_leaves_nothing() {
+    let shop = Workshop::new();
+    let hold = shop.fake_agent(&json!([{"wait_for": shop.beside("go")}]));
+    let foreground = shop.project.ralph(["run", "-p", "x", "-n", "1", "--"]).args(&hold).start();
+    shop.wait_for_event("agent_started");
+    shop.spawn(3, &[])
+        .args(&hold)
+        .run()
+        .code(2)
+        .stderr_has("the loop of 'agent' did not start")
+        .stderr_has("is in use by `ralph run`");
+    assert!(!shop.home().join(".ralph/workers/agent").exists());
+    wait_until(LONG, || shop.windows().is_empty());
+    std::fs::write(shop.beside("go"), "").unwrap();
+    foreground.wait();
+}
+
+#[test]
+fn workers_share_a_directory_with_each_other_and_with_nobody_else() {
+    let shop = Workshop::new();
+    let agent = shop.fake_agent(&json!([{"wait_for": shop.beside("go")}]));
+    shop.spawn(1, &[]).args(&agent).run().code(0).stderr_lacks("warning");
+    shop.ralph(["spawn", "--name", "other", "-f", "PROMPT.md", "-n", "1", "--"])
+        .args(&agent)
+        .run()
+        .code(0)
+        .stderr_has("ralph: warning: agent works in this directory, too");
+    shop.spawn(1, &[])
+        .args(&agent)
+        .run()
+        .code(1)
+        .stderr_has("ralph: error: worker 'agent' already exists (running)");
+    shop.project
+        .ralph(["run", "-p", "x", "--"])
+        .args(&agent)
+        .run()
+        .code(2)
+        .stderr_has("`ralph ls` lists workers");
+    std::fs::write(shop.beside("go"), "").unwrap();
+    shop.ralph(["wait", "agent"]).run().code(0);
+    shop.ralph(["wait", "other"]).run().code(0);
+    // The name of one that has come to its end is free again.
+    shop.spawn(1, &["--wait"]).args(&agent).run().code(0);
+}
+
+#[test]
+fn many_iterations_are_warned_of_and_an_empty_prompt_is_none_of_our_business() {
+    let shop = Workshop::new();
+    shop.write("PROMPT.md", "");
+    let agent = shop.fake_agent(&json!([shop.record(), {"print": "done"}]));
+    shop.spawn(51, &["--wait", "--done-pattern", "done"]).args(&agent).run().code(0).stderr_is(
+        "ralph: warning: high iteration count (>50) may consume significant resources\n",
+    );
+    assert_eq!(shop.recorded().len(), 1);
+}
+
+#[test]
+fn the_loop_has_the_environment_of_whoever_spawned_it() {
+    let shop = Workshop::new();
+    let hold = shop.fake_agent(&json!([{"wait_for": shop.beside("go")}]));
+    // Whoever starts the server decides what others would get.
+    shop.ralph(["spawn", "--name", "first", "-f", "PROMPT.md", "-n", "1", "--"])
+        .args(&hold)
+        .env("API_KEY", "of the first")
+        .run()
+        .code(0);
+    let agent = shop.fake_agent(&json!([shop.record()]));
+    shop.spawn(1, &["--wait"]).args(&agent).env("API_KEY", "my own").run().code(0);
+    assert_eq!(shop.recorded()[0]["env"]["API_KEY"], "my own");
+    assert!(!shop.file("environment.json").exists(), "no secret stays on the disk");
+    std::fs::write(shop.beside("go"), "").unwrap();
+    shop.ralph(["wait", "first"]).run();
+}
+
+#[test]
+fn a_prompt_that_vanishes_fails_the_worker() {
+    let shop = Workshop::new();
+    let agent = shop.fake_agent(&json!([{"shell": "rm PROMPT.md"}, {"print": "oops"}]));
+    shop.spawn(3, &["--wait"]).args(&agent).run().code(1);
+    let state = shop.state().unwrap();
+    assert_eq!(state["status"], "failed");
+    assert!(state["message"].as_str().unwrap().starts_with("prompt file not found: "));
+}
