@@ -689,7 +689,7 @@ mod tests {
             for line in &said {
                 filter.filter(line, false, &mut pass);
             }
-            filter.release(0, &mut pass);
+            filter.finish(&mut pass);
             let mut expected = Vec::new();
             let mut rest = &said[..];
             while let Some(line) = rest.first() {

@@ -18,7 +18,7 @@ fn waiting(shop: &Workshop) -> Vec<String> {
 }
 
 fn go(shop: &Workshop) {
-    std::fs::write(shop.beside("go"), "").unwrap();
+    std::fs::write(shop.beside("go"), "").expect("a file beside the project");
 }
 
 #[test]
