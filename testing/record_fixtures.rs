@@ -5,12 +5,14 @@
 //! | key | |
 //! |---|---|
 //! | `script` | what the model says (`testing/model_server/mod.rs`); `{done}` is an answer that completes, `{in 2 hours}` a Unix time |
-//! | `prompt` | the last argument (`say hi`), unless there is `stdin` |
+//! | `prompt` | the last argument (`say hi`, or none if there is `stdin`) |
 //! | `stdin` | the whole of standard input, which is empty otherwise |
 //! | `args` | more arguments, after those of `testing/agents.json` |
 //! | `only_args` | all arguments, instead of those |
 //! | `env` | more variables; null takes one away |
-//! | `signal` | `number`, sent to the agent when `on` was printed `nth` times (once), and a process whose command line begins with `while_running` runs for it |
+//! | `files` | more files in the home, by their paths there; null takes one away |
+//! | `side_file` | what the agent leaves in this file of the project is recorded as `CASE.side` |
+//! | `signal` | `number`, sent to the agent when `on` was printed `nth` times (once), and a process whose command line begins with `while_running` runs for it; if it does not end of that, it is killed after `kill_after_s` seconds |
 //! | `no_git` | the project is not the git repository with one commit that it is otherwise |
 //! | `outside_tmp` | the project is not in /tmp, where some sandboxes allow everything |
 //! | `hooks` | claude only: hooks `on` these events print `answer`, or do so only `once`; what they read is recorded as `CASE.hooklog.jsonl` |
@@ -84,6 +86,9 @@ struct Case {
     only_args: Option<Vec<String>>,
     #[serde(default)]
     env: BTreeMap<String, Option<String>>,
+    #[serde(default)]
+    files: BTreeMap<String, Option<String>>,
+    side_file: Option<String>,
     signal: Option<Send>,
     #[serde(default)]
     no_git: bool,
@@ -99,6 +104,7 @@ struct Send {
     on: Option<String>,
     nth: Option<usize>,
     while_running: Option<String>,
+    kill_after_s: Option<u64>,
 }
 
 impl Send {
@@ -205,6 +211,12 @@ fn record(agent: &Agent, case: &Case) -> Result<Recording> {
 
     let url = format!("http://127.0.0.1:{port}");
     let mut env = agent.set_up(&home, &url)?;
+    for (name, text) in &case.files {
+        match text {
+            Some(text) => fs::write(home.join(name), text)?,
+            None => fs::remove_file(home.join(name))?,
+        }
+    }
     for (name, value) in &case.env {
         match value {
             Some(value) => env.insert(name.clone(), value.clone()),
@@ -220,9 +232,8 @@ fn record(agent: &Agent, case: &Case) -> Result<Recording> {
         args.push("--settings".to_owned());
         args.push(settings.to_string_lossy().into_owned());
     }
-    if case.stdin.is_none() {
-        args.push(case.prompt.clone().unwrap_or_else(|| "say hi".to_owned()));
-    }
+    let usual_prompt = || case.stdin.is_none().then(|| "say hi".to_owned());
+    args.extend(case.prompt.clone().or_else(usual_prompt));
     let mark = root.path().to_string_lossy().into_owned();
     let mut command = Command::new(agent.program());
     command.args(&args).current_dir(&project).env_clear().envs(&env);
@@ -251,11 +262,13 @@ fn record(agent: &Agent, case: &Case) -> Result<Recording> {
             .replace(&format!("127.0.0.1:{port}"), "127.0.0.1:8901"))
     };
     let code = status.code().or_else(|| status.signal().map(|signal| -signal)).unwrap_or_default();
+    let side_file = case.side_file.as_ref().map(|name| neutral(&project.join(name)));
     Ok(BTreeMap::from([
         ("ndjson", neutral(&streams[0])?),
         ("stderr", neutral(&streams[1])?),
         ("rc", format!("{code}\n")),
         ("hooklog.jsonl", neutral(&hook_log)?),
+        ("side", side_file.transpose()?.unwrap_or_default()),
     ]))
 }
 
@@ -304,6 +317,7 @@ fn run(
         .spawn()?;
     let end = Instant::now() + LONGEST;
     let mut to_send = signal;
+    let mut kill_at = None;
     loop {
         if let Some(status) = child.try_wait()? {
             return match to_send {
@@ -318,6 +332,11 @@ fn run(
             let number = Signal::from_named_raw(signal.number).ok_or("there is no such signal")?;
             kill_process(pid, number)?;
             to_send = None;
+            kill_at = signal.kill_after_s.map(|after| Instant::now() + Duration::from_secs(after));
+        }
+        if kill_at.is_some_and(|at| Instant::now() > at) {
+            child.kill()?;
+            kill_at = None;
         }
         if Instant::now() > end {
             child.kill()?;
@@ -448,7 +467,10 @@ fn timeless(text: &str) -> Result<String> {
         r"|(?<=resets )\d+(:\d\d)?[ap]m|(?<=try again at )[^.]*|(?<=only ~)\d+",
     ))?;
     let mut out = String::new();
-    for line in text.lines() {
+    // A file may be one object on many lines.
+    let is_one = serde_json::from_str::<Value>(text).is_ok();
+    let lines = if is_one { vec![text] } else { text.lines().collect() };
+    for line in lines {
         match serde_json::from_str::<Value>(line) {
             // What copilot tells of its progress comes now and then.
             Ok(value) if value["ephemeral"] == true => continue,
