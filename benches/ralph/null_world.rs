@@ -6,7 +6,7 @@ use std::path::Path;
 
 use ralph::core::machine::Now;
 use ralph::process::{ChildId, Launch, Occurrence, System};
-use ralph::run::world::{Record, World};
+use ralph::run::world::{Record, Request, World};
 
 pub(super) struct NullWorld {
     system: System,
@@ -87,4 +87,8 @@ impl World for NullWorld {
     }
 
     fn sync(&mut self) {}
+
+    fn requests(&mut self) -> Vec<Request> {
+        Vec::new()
+    }
 }

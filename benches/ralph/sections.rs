@@ -218,6 +218,7 @@ fn driven(claude: &Path, bytes: u64, reporters: Vec<Box<dyn Reporter>>) -> io::R
         },
         prompt: PromptSource::Text("Do it.".to_owned()),
         variables: None,
+        empty_prompt: false,
         required: Vec::new(),
         iteration_line: true,
         completion: Rule::Response("DONE".to_owned()),
@@ -228,6 +229,8 @@ fn driven(claude: &Path, bytes: u64, reporters: Vec<Box<dyn Reporter>>) -> io::R
         rules: rules(),
         notify: None,
         display_filter: None,
+        term_pauses: false,
+        progress: None,
     };
     let finish = driver::run(&spec, &mut NullWorld::new()?, reporters, &[]);
     if finish.exit_code == 1 { Ok(()) } else { Err(io::Error::other(format!("{finish:?}"))) }
@@ -238,6 +241,7 @@ fn rules() -> Rules {
     Rules {
         max_iterations: 1,
         exit_at_limit: 1,
+        exit_without_prompt: 2,
         retry: Retry {
             scope: RetryScope::SameIteration { retries: 0 },
             backoff_ms: 0,
