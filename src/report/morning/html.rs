@@ -5,7 +5,6 @@ use std::fmt::Write;
 use jiff::tz::TimeZone;
 
 use super::{Facts, Iteration, plain};
-use crate::core::event::WaitReason;
 use crate::core::text;
 
 const STYLE: &str = "\
@@ -47,10 +46,10 @@ pub fn draw(facts: &Facts, zone: &TimeZone) -> String {
         chart(&facts.iterations, &mut out);
         table(&facts.iterations, &mut out);
     }
-    waits(facts, zone, &mut out);
+    whole_list("Limits waited for", &plain::limits_waited_for(facts, zone), &mut out);
     list("Denied to the agent", facts.denied.total, &facts.denied.first, &mut out);
     list("Warnings", facts.warnings.total, &facts.warnings.first, &mut out);
-    left(facts, &mut out);
+    whole_list("Left to do", &plain::left_to_do(&facts.left), &mut out);
     out
 }
 
@@ -139,36 +138,9 @@ fn table(iterations: &[Iteration], out: &mut String) {
     out.push_str("</table>\n");
 }
 
-fn waits(facts: &Facts, zone: &TimeZone, out: &mut String) {
-    let limits: Vec<String> = facts
-        .waits
-        .iter()
-        .filter(|wait| wait.reason == WaitReason::RateLimit)
-        .map(|wait| {
-            let length = u64::try_from(wait.until_ms - wait.from_ms).unwrap_or(0);
-            format!(
-                "iteration {}: from {} for {}",
-                wait.iteration,
-                plain::moment(wait.from_ms, zone),
-                text::duration(length)
-            )
-        })
-        .collect();
-    let total = u32::try_from(limits.len()).unwrap_or(u32::MAX);
-    list("Limits waited for", total, &limits, out);
-}
-
-fn left(facts: &Facts, out: &mut String) {
-    let left = &facts.left;
-    let mut entries = Vec::new();
-    if let Some((done, total)) = left.stories.filter(|(done, total)| done < total) {
-        let next = left.story.as_ref().map_or(String::new(), |story| format!(", next {story}"));
-        entries.push(format!("stories: {done} of {total} pass{next}"));
-    }
-    entries.extend(left.feedback.iter().map(|part| format!("the agent was to be told: {part}")));
-    entries.extend(left.plan.iter().map(|entry| format!("open in the agent's plan: {entry}")));
-    let total = u32::try_from(entries.len()).unwrap_or(u32::MAX);
-    list("Left to do", total, &entries, out);
+/// A list that is all there.
+fn whole_list(heading: &str, lines: &[String], out: &mut String) {
+    list(heading, u32::try_from(lines.len()).unwrap_or(u32::MAX), lines, out);
 }
 
 fn list(heading: &str, total: u32, first: &[String], out: &mut String) {

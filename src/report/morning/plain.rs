@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use jiff::tz::TimeZone;
 
-use super::{Facts, Iteration, Left};
+use super::{Facts, Iteration, Left, Wait};
 use crate::core::event::{Class, WaitReason};
 use crate::core::text;
 use crate::report::visible;
@@ -29,11 +29,11 @@ pub fn draw(facts: &Facts, zone: &TimeZone, form: Form) -> String {
     page.item("Used", &used(facts));
     page.iterations(facts);
     page.guardrails(facts);
-    page.waits(facts, zone);
+    page.plain_list("Limits waited for", &limits_waited_for(facts, zone));
     let denied = &facts.denied;
     page.list("Denied to the agent", denied.total, &denied.first);
     page.list("Warnings", facts.warnings.total, &facts.warnings.first);
-    page.left(&facts.left);
+    page.plain_list("Left to do", &left_to_do(&facts.left));
     page.out
 }
 
@@ -66,6 +66,29 @@ pub(super) fn moment(ms: i64, zone: &TimeZone) -> String {
         |_| "-".to_owned(),
         |time| zone.to_datetime(time).strftime("%Y-%m-%d %H:%M:%S").to_string(),
     )
+}
+
+/// The limits that the run sat out, a line each.
+pub(super) fn limits_waited_for(facts: &Facts, zone: &TimeZone) -> Vec<String> {
+    let limits = facts.waits.iter().filter(|wait| wait.reason == WaitReason::RateLimit);
+    let line = |wait: &Wait| {
+        let length = u64::try_from(wait.until_ms - wait.from_ms).unwrap_or(0);
+        let (from, length) = (moment(wait.from_ms, zone), text::duration(length));
+        format!("iteration {}: from {from} for {length}", wait.iteration)
+    };
+    limits.map(line).collect()
+}
+
+/// What is left, a line each.
+pub(super) fn left_to_do(left: &Left) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some((done, total)) = left.stories.filter(|(done, total)| done < total) {
+        let next = left.story.as_ref().map_or(String::new(), |story| format!(", next {story}"));
+        lines.push(format!("stories: {done} of {total} pass{next}"));
+    }
+    lines.extend(left.feedback.iter().map(|part| format!("the agent was to be told: {part}")));
+    lines.extend(left.plan.iter().map(|entry| format!("open in the agent's plan: {entry}")));
+    lines
 }
 
 /// What became of an iteration, in a word or two.
@@ -138,6 +161,14 @@ impl Page {
         let more = (total as usize).saturating_sub(first.len());
         if more > 0 {
             self.bullet(&format!("and {more} more"));
+        }
+    }
+
+    /// A list that is all there.
+    fn plain_list(&mut self, heading: &str, lines: &[String]) {
+        if !lines.is_empty() {
+            self.heading(heading);
+            lines.iter().for_each(|line| self.bullet(line));
         }
     }
 
@@ -216,42 +247,6 @@ impl Page {
             self.bullet(&format!("{history}  {command}"));
         }
         self.bullet("(+ passed, - failed, . not run)");
-    }
-
-    fn waits(&mut self, facts: &Facts, zone: &TimeZone) {
-        let limits: Vec<_> =
-            facts.waits.iter().filter(|wait| wait.reason == WaitReason::RateLimit).collect();
-        if limits.is_empty() {
-            return;
-        }
-        self.heading("Limits waited for");
-        for wait in limits {
-            let length = u64::try_from(wait.until_ms - wait.from_ms).unwrap_or(0);
-            self.bullet(&format!(
-                "iteration {}: from {} for {}",
-                wait.iteration,
-                moment(wait.from_ms, zone),
-                text::duration(length)
-            ));
-        }
-    }
-
-    fn left(&mut self, left: &Left) {
-        let open_stories = left.stories.filter(|(done, total)| done < total);
-        if left.feedback.is_empty() && left.plan.is_empty() && open_stories.is_none() {
-            return;
-        }
-        self.heading("Left to do");
-        if let Some((done, total)) = open_stories {
-            let next = left.story.as_ref().map_or(String::new(), |story| format!(", next {story}"));
-            self.bullet(&format!("stories: {done} of {total} pass{next}"));
-        }
-        for part in &left.feedback {
-            self.bullet(&format!("the agent was to be told: {part}"));
-        }
-        for entry in &left.plan {
-            self.bullet(&format!("open in the agent's plan: {entry}"));
-        }
     }
 }
 
