@@ -17,11 +17,12 @@ use serde::{Deserialize, Serialize};
 use super::disk::RealDisk;
 use super::grants::{Grants, grants};
 use super::keep::Kept;
-use super::plan::{self, Mount, Network, Plan};
+use super::namespaces::{self, Furnished, failed};
+use super::plan::{Mount, Network, Plan};
 use super::probe::{self, Probe};
 use super::proxy::{Proxy, Refusal, Resolver, Rules};
-use super::scratch::{self, Note, Scratch};
-use super::{Backend, Request, Sandbox, Unusable, Wrapped, inside, namespaces, seccomp};
+use super::scratch::{self, Scratch};
+use super::{Backend, Request, Sandbox, Unusable, Wrapped, inside, seccomp};
 use crate::process::{self, Launch};
 
 /// What it is called by, in the place of a command. Nobody types this.
@@ -129,18 +130,8 @@ impl Confined {
             return Err(Unusable::new("this kernel has no Landlock")
                 .hint("it needs Linux 5.13, with `landlock` among its security modules"));
         }
-        let failed = |what: &str, err: &io::Error| Unusable::new(format!("{what}: {err}"));
-        let base = scratch::sandboxes();
-        let mut scratch = Scratch::create(&base)
-            .map_err(|err| failed(&format!("{} cannot be used", base.display()), &err))?;
-        let env = super::environment_of(request);
-        let allow = super::allow_list(request, &env)?;
-        let wanted = namespaces::wanted(request, &scratch, &base, env, &allow)?;
-        let plan = plan::plan(&wanted, &RealDisk).map_err(Unusable::new)?;
-        namespaces::set_up(&plan)
-            .map_err(|err| failed("the sandbox's files cannot be written", &err))?;
-        let note = Note::new(Backend::Landlock, request.project, &plan);
-        scratch.write_note(&note).map_err(|err| failed("the sandbox's note", &err))?;
+        let Furnished { scratch, plan, allow, ralph } =
+            namespaces::furnish(request, Backend::Landlock)?;
         let mut proxy = None;
         let mut ports = None;
         let mut env = plan.env.clone();
@@ -178,14 +169,12 @@ impl Confined {
             .and_then(|bytes| std::fs::write(&orders, bytes))
             .map_err(|err| failed("the sandbox's files cannot be written", &err))?;
         let kept = keep(&plan, request.project);
-        let ralph = wanted.ralph;
         let sandbox = Confined { ralph, orders, plan, env, kept, proxy, version, scratch };
         sandbox.probe(request.project, confined)?;
         Ok(sandbox)
     }
 
     fn probe(&self, project: &Path, confined: bool) -> Result<(), Unusable> {
-        let failed = |what: &str, err: &io::Error| Unusable::new(format!("{what}: {err}"));
         let open = self.plan.network == Network::Full || !confined;
         let probe = Probe::set_up(project, self.scratch.path(), open)
             .map_err(|err| failed("the probe cannot be set up", &err))?;

@@ -30,23 +30,41 @@ pub(super) struct Namespaces {
     _scratch: Scratch,
 }
 
+/// What a backend of this machine's own needs before it can be tried.
+pub(super) struct Furnished {
+    pub(super) scratch: Scratch,
+    pub(super) plan: Plan,
+    pub(super) allow: AllowList,
+    /// This program, as it is found outside.
+    pub(super) ralph: PathBuf,
+}
+
+/// Plans the sandbox, and makes its directory with all that belongs there.
+pub(super) fn furnish(request: &Request<'_>, backend: Backend) -> Result<Furnished, Unusable> {
+    let base = scratch::sandboxes();
+    let mut scratch = Scratch::create(&base)
+        .map_err(|err| failed(&format!("{} cannot be used", base.display()), &err))?;
+    let env = super::environment_of(request);
+    let allow = super::allow_list(request, &env)?;
+    let wanted = wanted(request, &scratch, &base, env, &allow)?;
+    let plan = plan::plan(&wanted, &RealDisk).map_err(Unusable::new)?;
+    set_up(&plan).map_err(|err| failed("the sandbox's files cannot be written", &err))?;
+    let note = Note::new(backend, request.project, &plan);
+    scratch.write_note(&note).map_err(|err| failed("the sandbox's note", &err))?;
+    Ok(Furnished { scratch, plan, allow, ralph: wanted.ralph })
+}
+
+pub(super) fn failed(what: &str, err: &io::Error) -> Unusable {
+    Unusable::new(format!("{what}: {err}"))
+}
+
 impl Namespaces {
     pub(super) fn prepare(request: &Request<'_>) -> Result<Namespaces, Unusable> {
         let Some(bwrap) = super::find_trusted("bwrap", request.project) else {
             return Err(Unusable::new("bwrap is not installed")
                 .hint("install bubblewrap: apt install bubblewrap, dnf install bubblewrap, …"));
         };
-        let failed = |what: &str, err: &io::Error| Unusable::new(format!("{what}: {err}"));
-        let base = scratch::sandboxes();
-        let mut scratch = Scratch::create(&base)
-            .map_err(|err| failed(&format!("{} cannot be used", base.display()), &err))?;
-        let env = super::environment_of(request);
-        let allow = super::allow_list(request, &env)?;
-        let wanted = wanted(request, &scratch, &base, env, &allow)?;
-        let plan = plan::plan(&wanted, &RealDisk).map_err(Unusable::new)?;
-        set_up(&plan).map_err(|err| failed("the sandbox's files cannot be written", &err))?;
-        let note = Note::new(Backend::Bwrap, request.project, &plan);
-        scratch.write_note(&note).map_err(|err| failed("the sandbox's note", &err))?;
+        let Furnished { scratch, plan, allow, .. } = furnish(request, Backend::Bwrap)?;
         let mut sandbox =
             Namespaces { bwrap, plan, proxy: None, listeners: None, _scratch: scratch };
         sandbox.probe(request.project)?;
@@ -59,7 +77,6 @@ impl Namespaces {
     }
 
     fn probe(&self, project: &Path) -> Result<(), Unusable> {
-        let failed = |what: &str, err: &io::Error| Unusable::new(format!("{what}: {err}"));
         let full = self.plan.network == Network::Full;
         let probe = Probe::set_up(project, self._scratch.path(), full)
             .map_err(|err| failed("the probe cannot be set up", &err))?;
