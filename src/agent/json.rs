@@ -18,7 +18,7 @@ use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::scan::{find, find_closing_quote};
+use crate::core::scan::{LANE, find, find_closing_quote};
 
 /// A value as it is written in the document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -380,30 +380,43 @@ fn resolve(raw: &[u8], max: usize) -> Cow<'_, str> {
             Cow::Owned(text) => Cow::Owned(head(&text, max).to_owned()),
         };
     };
-    let mut out = Vec::with_capacity(raw.len().min(max.saturating_mul(2)));
-    let mut rest = raw;
-    let mut plain = first;
+    let mut out = Vec::with_capacity(raw.len().min(max.saturating_mul(2)) + LANE);
+    out.extend_from_slice(&raw[..first]);
+    let mut rest = &raw[first..];
     // What has been counted of `out`, and how many characters may still come.
     let (mut counted, mut left) = (0, max);
     loop {
-        out.extend_from_slice(&rest[..plain]);
-        rest = &rest[plain..];
         if out.len() - counted >= left {
             // There may be enough of them by now; a character has at least one byte.
             left = left.saturating_sub(characters(&out[counted..]));
             counted = out.len();
         }
-        if rest.is_empty() || left == 0 {
-            break;
+        let plain = match rest.split_first_chunk::<LANE>() {
+            _ if left == 0 => break,
+            // Copied as a whole, which is one instruction, and what is too much taken off again.
+            Some((lane, _)) => {
+                let plain = find(lane, 0, [b'\\']).unwrap_or(LANE);
+                out.extend_from_slice(lane);
+                out.truncate(out.len() - (LANE - plain));
+                plain
+            }
+            None if rest.is_empty() => break,
+            None => {
+                let plain = find(rest, 0, [b'\\']).unwrap_or(rest.len());
+                out.extend_from_slice(&rest[..plain]);
+                plain
+            }
+        };
+        rest = &rest[plain..];
+        if rest.first() == Some(&b'\\') {
+            let (character, length) = escape(rest);
+            if character.is_ascii() {
+                out.push(character as u8);
+            } else {
+                out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+            }
+            rest = &rest[length..];
         }
-        let (character, length) = escape(rest);
-        if character.is_ascii() {
-            out.push(character as u8);
-        } else {
-            out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
-        }
-        rest = &rest[length..];
-        plain = find(rest, 0, [b'\\']).unwrap_or(rest.len());
     }
     Cow::Owned(head(&utf8(&out), max).to_owned())
 }

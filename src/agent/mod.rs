@@ -17,7 +17,6 @@ mod messages;
 mod opencode;
 mod qwen;
 mod reset;
-mod scan;
 mod structured;
 mod text;
 mod tools;
