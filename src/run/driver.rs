@@ -137,6 +137,15 @@ impl<W: World> Driver<'_, W> {
             completion: completion.into(),
             max_iterations: spec.rules.max_iterations,
         });
+        if let Some(progress) = &spec.progress {
+            self.recorder.record(&Event::RunContinued {
+                after: progress.outcome,
+                iterations: progress.iterations,
+                cut_off: progress.open.map(|open| open.iteration),
+                usage: progress.spending.total(),
+                duration_ms: progress.active_ms,
+            });
+        }
         for event in preface {
             self.recorder.record(event);
         }

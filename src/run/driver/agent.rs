@@ -76,6 +76,12 @@ impl<W: World> Driver<'_, W> {
             keep_background: agent.keep_background,
             spare: false,
         };
+        // Whatever it does from its first moment on, the journal knows that it was about to be started.
+        self.commit();
+        if self.broken {
+            let message = "its work could not be recorded".to_owned();
+            return Err(Input::AgentNotStarted { message });
+        }
         if purpose == Purpose::Work {
             self.start_filter();
         }
