@@ -11,6 +11,7 @@ use crate::core::event::{FailAction, Purpose};
 use crate::core::progress::Progress;
 use crate::core::rules::Rules;
 use crate::core::tasks::TaskList;
+use crate::core::tasks::ledger::Ledger;
 use crate::core::template;
 
 /// One loop, described.
@@ -248,6 +249,8 @@ pub struct TasksSpec {
     pub name: String,
     /// What it held when the run began.
     pub list: TaskList,
+    /// What is remembered of it by a run that goes on.
+    pub ledger: Option<Ledger>,
     /// Where what is remembered of it is kept, by the run's id: nowhere that the agent works.
     pub snapshots: Option<PathBuf>,
 }
