@@ -119,24 +119,32 @@ fn escape(out: &mut Vec<u8>, lane: &[u8; LANE], length: usize) {
         if found == 0 {
             return;
         }
-        match lane[at] {
-            b'"' => out.extend_from_slice(b"\\\""),
-            b'\\' => out.extend_from_slice(b"\\\\"),
-            b'\n' => out.extend_from_slice(b"\\n"),
-            b'\t' => out.extend_from_slice(b"\\t"),
-            b'\r' => out.extend_from_slice(b"\\r"),
-            0x08 => out.extend_from_slice(b"\\b"),
-            0x0C => out.extend_from_slice(b"\\f"),
-            control => {
+        let byte = lane[at];
+        match LETTERS.get(usize::from(byte)) {
+            Some(0) => {
                 const HEX: &[u8; 16] = b"0123456789abcdef";
-                let (high, low) = (usize::from(control >> 4), usize::from(control & 15));
+                let (high, low) = (usize::from(byte >> 4), usize::from(byte & 15));
                 out.extend_from_slice(&[b'\\', b'u', b'0', b'0', HEX[high], HEX[low]]);
             }
+            Some(letter) => out.extend_from_slice(&[b'\\', *letter]),
+            // A quote, a backslash.
+            None => out.extend_from_slice(&[b'\\', byte]),
         }
         found &= found - 1;
         from = at + 1;
     }
 }
+
+/// What follows the backslash for a control character; 0 if only its number can.
+const LETTERS: [u8; 0x20] = {
+    let mut table = [0; 0x20];
+    table[0x08] = b'b';
+    table[b'\t' as usize] = b't';
+    table[b'\n' as usize] = b'n';
+    table[0x0C] = b'f';
+    table[b'\r' as usize] = b'r';
+    table
+};
 
 #[cfg(test)]
 mod tests {
