@@ -7,6 +7,7 @@
 mod display;
 mod notify;
 mod prompt;
+mod response;
 mod scm;
 mod tasks;
 
@@ -37,6 +38,7 @@ use super::spec::{Errand, PromptSource, RunSpec};
 use super::tasks::TaskGate;
 use super::world::{Part, Record, Request, World};
 use display::Filter;
+use response::Evaluator;
 
 /// How a run came out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +77,7 @@ pub fn run<W: World>(
         refused: (0, HashSet::new()),
         gate: spec.tasks.as_ref().map(|tasks| TaskGate::new(tasks, &spec.run_id)),
         filter: Filter::default(),
+        evaluator: Evaluator::default(),
     };
     driver.begin(preface);
     driver.drive()
@@ -111,6 +114,7 @@ struct Driver<'s, W> {
     refused: (u32, HashSet<Refusal>),
     gate: Option<TaskGate>,
     filter: Filter,
+    evaluator: Evaluator,
 }
 
 impl<W: World> Driver<'_, W> {
@@ -314,7 +318,10 @@ impl<W: World> Driver<'_, W> {
         match &mut self.task {
             Task::Agent(task) if task.child == child => {
                 let raw = stream == Stream::Stdout && task.purpose() == Purpose::Work;
-                task.output(stream, bytes, &mut self.recorder);
+                {
+                    let ask = &mut self.evaluator.asked(self.spec, self.world);
+                    task.output(stream, bytes, &mut self.recorder, ask);
+                }
                 self.queue.push_back(Input::Output);
                 self.queue.extend(task.news());
                 self.recorder.raw(stream, bytes);
@@ -356,6 +363,9 @@ impl<W: World> Driver<'_, W> {
         if self.is_filter(child) {
             self.filter_ended(ended.exit);
             return self.commit();
+        }
+        if self.evaluator.was(child) {
+            return;
         }
         self.tell_refusals();
         self.restore();
@@ -513,8 +523,12 @@ impl<W: World> Driver<'_, W> {
         if purpose == Purpose::Work {
             self.start_filter();
         }
+        if invocation.structured {
+            self.evaluator.start(spec, self.world);
+        }
         let (child, pid) = self.world.start_inside(Part::Agent, &launch).map_err(|err| {
             self.finish_filter();
+            self.evaluator.end(self.world);
             Input::AgentNotStarted {
                 message: not_started(spec, &err, invocation.prompt_via, prompt.len()),
             }
@@ -534,6 +548,9 @@ impl<W: World> Driver<'_, W> {
         let mut task = AgentTask::new(child, purpose, started_ms, reader, detector, files);
         if agent.stderr_is_said && !invocation.structured {
             task = task.hearing_stderr();
+        }
+        if let Some(judge) = agent.judge(invocation.structured) {
+            task = task.judged_by(judge);
         }
         self.task = Task::Agent(Box::new(task));
         Ok(())
@@ -563,8 +580,12 @@ impl<W: World> Driver<'_, W> {
             let _ = self.world.remove(&path);
         }
         let duration_ms = now.mono_ms.saturating_sub(task.started_ms);
-        let finished =
-            task.finish(ended.exit, side_file.as_deref(), duration_ms, &mut self.recorder);
+        let side_file = side_file.as_deref();
+        let finished = {
+            let ask = &mut self.evaluator.asked(self.spec, self.world);
+            task.finish(ended.exit, side_file, duration_ms, &mut self.recorder, ask)
+        };
+        self.evaluator.end(self.world);
         self.leftovers(ended.leftovers, self.spec.agent.keep_background);
         self.recorder.record(&finished.ended);
         self.commit_message = finished.commit_message;

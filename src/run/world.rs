@@ -69,6 +69,15 @@ pub trait World {
     fn start_fed(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)>;
     /// Gives such a child something to read; says whether there was room for it.
     fn feed(&mut self, child: ChildId, bytes: &[u8]) -> bool;
+    /// Gives such a child a line to read and waits for the line that it answers with, while everything
+    /// else waits.
+    ///
+    /// # Errors
+    /// There is no answer: within this time, or because the child is gone.
+    fn ask(&mut self, child: ChildId, question: &[u8], patience_ms: u64) -> io::Result<Vec<u8>> {
+        let _ = (child, question, patience_ms);
+        Err(io::ErrorKind::Unsupported.into())
+    }
     /// Such a child gets nothing more to read.
     fn end_of_input(&mut self, child: ChildId);
     /// Ends a child with everything that it started; with `at_once` nobody is asked first. Its end is
@@ -224,6 +233,10 @@ impl World for RealWorld {
 
     fn feed(&mut self, child: ChildId, bytes: &[u8]) -> bool {
         self.system.feed(child, bytes)
+    }
+
+    fn ask(&mut self, child: ChildId, question: &[u8], patience_ms: u64) -> io::Result<Vec<u8>> {
+        self.system.ask(child, question, patience_ms)
     }
 
     fn end_of_input(&mut self, child: ChildId) {

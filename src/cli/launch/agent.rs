@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::agent::filter::helper;
 use crate::agent::{self, Adapter, ResponseFilter};
 use crate::config::settings::OutputFormat;
 use crate::config::{self, Loaded, Origin};
@@ -59,7 +60,7 @@ pub(super) fn spec(
         .chain(agent.env_exclude.iter().map(|name| (name.into(), None)))
         .collect();
     let response_filter = match &agent.response_filter {
-        Some(expression) => Some(response_filter(expression, loaded)?),
+        Some(expression) => Some(response_filter(expression, loaded, project.root())?),
         None => None,
     };
     let is_known = adapter.name() != "text";
@@ -147,8 +148,12 @@ fn origin(loaded: &Loaded, key: &str) -> String {
 
 /// # Errors
 /// The expression is wrong; the place is marked.
-fn response_filter(expression: &str, loaded: &Loaded) -> Result<ResponseFilter, Error> {
-    ResponseFilter::new(expression).map_err(|bad| {
+fn response_filter(
+    expression: &str,
+    loaded: &Loaded,
+    directory: &Path,
+) -> Result<ResponseFilter, Error> {
+    helper::check(expression, directory).map_err(|bad| {
         let origin = origin(loaded, "agent.responseFilter");
         let message = &bad.message;
         let marked = bad.marked(expression);
