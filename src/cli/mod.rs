@@ -11,6 +11,7 @@ pub mod init;
 mod launch;
 mod modes;
 mod new;
+mod place;
 mod plugin;
 mod report;
 mod run;
@@ -31,7 +32,8 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::config::Sources;
 use crate::error::Error;
-use crate::state::project::Project;
+
+use self::place::project;
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -596,17 +598,19 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
 }
 
 fn dispatch(cli: Cli) -> Result<u8, Error> {
-    let project = || project(&cli.place);
+    let project = || place::project(&cli.place);
+    let own = || place::own_project(&cli.place, false);
+    let for_loop = |args: &LoopArgs| place::own_project(&cli.place, args.settings.is_some());
     match cli.command {
-        Command::Run(args) => run::run(&project()?, &args, Vec::new()),
-        Command::Plan(args) => modes::plan(&project()?, *args),
-        Command::Build(args) => modes::build(&project()?, *args),
-        Command::Prompt(args) => modes::prompt(&project()?, *args),
-        Command::Work(args) => work::work(&project()?, &args),
-        Command::New(args) => new::new(&project()?, &args),
-        Command::Tasks(args) => tasks::tasks(&project()?, &args),
-        Command::Archive(args) => archive::archive(&project()?, &args),
-        Command::Spawn(args) => worker::spawn(&project()?, &args),
+        Command::Run(args) => run::run(&for_loop(&args.common)?, &args, Vec::new()),
+        Command::Plan(args) => modes::plan(&for_loop(&args.mode.common)?, *args),
+        Command::Build(args) => modes::build(&for_loop(&args.mode.common)?, *args),
+        Command::Prompt(args) => modes::prompt(&for_loop(&args.mode.common)?, *args),
+        Command::Work(args) => work::work(&for_loop(&args.common)?, &args),
+        Command::New(args) => new::new(&own()?, &args),
+        Command::Tasks(args) => tasks::tasks(&own()?, &args),
+        Command::Archive(args) => archive::archive(&own()?, &args),
+        Command::Spawn(args) => worker::spawn(&for_loop(&args.common)?, &args),
         Command::Ls(args) => worker::ls(&args),
         Command::Status(args) => worker::status(&args),
         Command::Pause(args) => worker::pause(&args),
@@ -624,8 +628,9 @@ fn dispatch(cli: Cli) -> Result<u8, Error> {
             init::init(&init::InitOptions { project_dir })
         }
         Command::Settings(args) => {
+            let alone = args.settings.is_some() || args.schema;
             let sources = Sources {
-                project_dir: project()?.root().to_owned(),
+                project_dir: place::own_project(&cli.place, alone)?.root().to_owned(),
                 settings_path: args.settings,
                 env: std::env::vars_os().collect(),
                 ..Sources::default()
@@ -634,9 +639,9 @@ fn dispatch(cli: Cli) -> Result<u8, Error> {
             let options = settings::SettingsOptions { schema, json, sources };
             settings::settings(&options, &mut io::stdout().lock(), &mut io::stderr().lock())
         }
-        Command::Runs(args) => runs::runs(&project()?, &args),
-        Command::Replay(args) => runs::replay(&project()?, &args),
-        Command::Report(args) => report::report(&project()?, &args),
+        Command::Runs(args) => runs::runs(&own()?, &args),
+        Command::Replay(args) => runs::replay(&own()?, &args),
+        Command::Report(args) => report::report(&own()?, &args),
         Command::Demo(args) => demo::demo(&args),
         Command::Doctor => doctor::doctor(&project()?),
         Command::Agents(args) => agents::agents(&project()?, &args),
@@ -670,24 +675,6 @@ fn exit_code(result: Result<u8, Error>) -> ExitCode {
             let _ = io::stderr().write_all(format!("{error}\n").as_bytes());
             ExitCode::from(error.exit_code())
         }
-    }
-}
-
-/// The project that a command is about, by its whole path.
-fn project(place: &Place) -> Result<Project, Error> {
-    let path = match &place.project_dir {
-        Some(path) => path.clone(),
-        None => std::env::current_dir().map_err(|err| {
-            Error::input(format!("the current directory is gone or cannot be read: {err}"))
-        })?,
-    };
-    let root = path
-        .canonicalize()
-        .map_err(|err| Error::input(format!("cannot work in {}: {err}", path.display())))?;
-    if root.is_dir() {
-        Ok(Project::new(root))
-    } else {
-        Err(Error::input(format!("not a directory: {}", path.display())))
     }
 }
 

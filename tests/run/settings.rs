@@ -158,7 +158,8 @@ fn the_settings_of_a_directory_above_are_not_silently_left_out() {
     project.settings(&json!({"guardrails": [{"command": "false"}]})).write("src/keep", "");
     let sub = project.path().join("src");
     let ralph = project.ralph(["run", "-p", "do it", "-n", "1", "--", "true"]);
-    ralph.current_dir(&sub).run().code(2).stderr_has("the settings of this project are not here");
+    let output = ralph.current_dir(&sub).run();
+    output.code(2).stderr_has("src is a part of the project in").stderr_has("-C ");
     assert!(!project.has("src/.ralph"));
     // One who says so gets a project of its own.
     project.write("src/.ralph/settings.json", "{}");

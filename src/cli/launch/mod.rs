@@ -260,8 +260,6 @@ pub(in crate::cli) fn load(
     extra: Vec<Flag>,
 ) -> Result<Loaded, Error> {
     let planted = confine::sweep();
-    checks::refuse_file_in_our_place(project)?;
-    checks::refuse_hidden_settings(project, args)?;
     let mut flags = Vec::new();
     let mut flag = |key, value, name: &str| {
         flags.push(Flag { key, value, name: name.to_owned() });
