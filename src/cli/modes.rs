@@ -197,6 +197,11 @@ impl Mode {
 
         let start = Start { project, args: &common, defaults: &defaults, loaded: &loaded };
         if common.print_prompt {
+            let (template, _) = prompt::text(&source)?;
+            // It costs nothing to be shown what cannot be sent yet.
+            if let Err(missing) = require_specs(project, &template, &variables) {
+                prompt::warn(&missing.message);
+            }
             return start.print_prompt(&source, Some(&variables));
         }
         scm::require_repository(project.root())
@@ -210,8 +215,12 @@ impl Mode {
                 message: NO_PLAN.to_owned(),
             });
         }
-        if let Some(missing) = spec.required.iter().find(|required| !required.file.exists()) {
-            return Err(Error::input(missing.message.clone()));
+        if let Some(missing) = spec.required.iter().find(|required| !required.file.is_file()) {
+            let error = Error::input(missing.message.clone());
+            return Err(match missing.file.symlink_metadata() {
+                Ok(_) => error.hint(format!("{} is no file", display_name(&missing.file))),
+                Err(_) => error,
+            });
         }
         let (filled, _) = variables.fill_in(&template, 1, spec.rules.max_iterations);
         if needs_signal && !spec.completion.is_told_in(&filled) {

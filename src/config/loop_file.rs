@@ -7,12 +7,18 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use super::schema::quote;
 use super::shell::{self, Assignment};
 use super::{Flag, display_name};
+use crate::core::text;
 use crate::error::Error;
+use crate::state::given;
 
 /// The file's name, inside of `.ralph`.
 pub const FILE: &str = "config";
+
+/// No config is larger than this; a device or somebody's log may be.
+const LARGEST: u64 = 4 << 20;
 
 /// The program that is meant when only plain text is asked for.
 const TEXT_AGENT: &str = "cline";
@@ -48,7 +54,7 @@ pub fn read(
     known: impl Fn(&str) -> Option<String>,
 ) -> Result<Option<LoopFile>, Error> {
     let name = display_name(path);
-    let bytes = match std::fs::read(path) {
+    let bytes = match given::read(path, LARGEST) {
         Ok(bytes) => bytes,
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(err) if err.kind() == io::ErrorKind::IsADirectory => {
@@ -67,11 +73,11 @@ pub fn read(
 }
 
 fn parse(
-    text: &str,
+    content: &str,
     name: &str,
     known: impl Fn(&str) -> Option<String>,
 ) -> Result<LoopFile, Error> {
-    let (assignments, warnings) = shell::parse(text, known).map_err(|problem| {
+    let (assignments, warnings) = shell::parse(content, known).map_err(|problem| {
         Error::config(format!("{name}:{}: {}", problem.line, problem.message)).hint(problem.hint)
     })?;
     let warnings =
@@ -122,10 +128,20 @@ fn parse(
             say(key, json!(set.value), set);
         }
     }
-    for (variable, key) in [("MAX_RETRIES", "retry.max"), ("MAX_ITERATIONS", "maximumIterations")] {
-        if let Some(set) = value(variable) {
-            let number = set.value.trim().parse::<u32>();
-            say(key, number.map_or_else(|_| json!(set.value), |number| json!(number)), set);
+    for (variable, key, least) in
+        [("MAX_RETRIES", "retry.max", 0), ("MAX_ITERATIONS", "maximumIterations", 1)]
+    {
+        let Some(set) = value(variable) else { continue };
+        match set.value.trim().parse::<u32>() {
+            Ok(number) if number >= least => say(key, json!(number), set),
+            _ => {
+                return Err(Error::config(format!(
+                    "{name}:{} ({variable}): must be a whole number from {least} to {}, not {}",
+                    set.line,
+                    u32::MAX,
+                    quote(&text::truncate(&set.value, 40, "…"))
+                )));
+            }
         }
     }
 

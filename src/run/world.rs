@@ -10,11 +10,11 @@ use crate::core::machine::Now;
 use crate::process::{ChildId, Launch, Occurrence, System};
 use crate::sandbox::proxy::Refusal;
 use crate::sandbox::{self, Sandbox};
-use crate::state::documents;
 use crate::state::lock::{Holder, Lock};
 use crate::state::project::Project;
 use crate::state::runs::{RunDir, RunFiles};
 use crate::state::save::save_atomically;
+use crate::state::{documents, given};
 
 /// A file that a run adds to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +85,7 @@ pub trait World {
     fn end(&mut self, child: ChildId, at_once: bool);
     /// Waits for the next thing to happen, at most until `until_mono_ms`.
     fn wait(&mut self, until_mono_ms: Option<u64>, buf: &mut Vec<u8>) -> Occurrence;
+    /// Whether there is a file at this path.
     fn exists(&mut self, path: &Path) -> bool;
     fn read(&mut self, path: &Path) -> io::Result<Vec<u8>>;
     /// Reads a task list, which somebody may be writing.
@@ -263,14 +264,14 @@ impl World for RealWorld {
     }
 
     fn exists(&mut self, path: &Path) -> bool {
-        path.exists()
+        path.is_file()
     }
 
     fn read(&mut self, path: &Path) -> io::Result<Vec<u8>> {
         match &self.cell {
             // What the agent could not read inside must not come to it by way of us.
             Some(_) => sandbox::read_beneath(self.project.root(), path),
-            None => std::fs::read(path),
+            None => given::read(path, u64::MAX),
         }
     }
 
