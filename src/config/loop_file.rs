@@ -187,11 +187,11 @@ mod tests {
     #[test]
     fn other_variables_leave_the_agent_alone() {
         let said =
-            overlay("AGENT_ARGS=\"-p 'a b'\"\nMAX_RETRIES=0\nMAX_ITERATIONS=x\nMINE=1\nAGENT_CLI=");
+            overlay("AGENT_ARGS=\"-p 'a b'\"\nMAX_RETRIES=0\nMAX_ITERATIONS=5\nMINE=1\nAGENT_CLI=");
         let expected: BTreeMap<&str, Value> = [
             ("agent.args", json!(["-p", "a b"])),
             ("retry.max", json!(0)),
-            ("maximumIterations", json!("x")),
+            ("maximumIterations", json!(5)),
         ]
         .into();
         assert_eq!(said, expected);
