@@ -990,6 +990,8 @@ impl LoopMachine {
     /// A stop that finds nothing running takes effect at once.
     fn stop_if_idle(&mut self, now: Now, out: &mut Vec<Action>) {
         if matches!(self.phase, Phase::Waiting { .. } | Phase::Paused { .. } | Phase::New) {
+            // What was to be tried again never was.
+            self.class = Class::Interrupted;
             self.stop_here(now, out);
         }
     }

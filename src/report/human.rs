@@ -103,6 +103,8 @@ pub struct Human {
     /// What is wrong with the task list, as it was last told.
     task_problems: Vec<String>,
     purpose: Purpose,
+    /// Nothing is running: a wait, or a pause.
+    idle: bool,
     scratch: String,
     finished: bool,
     /// The run is a worker's, of which is told in the words that those have.
@@ -190,6 +192,7 @@ impl Human {
             max_iterations: 0,
             task_problems: Vec::new(),
             purpose: Purpose::Work,
+            idle: false,
             scratch: String::new(),
             finished: false,
             follower: None,
@@ -441,6 +444,13 @@ impl Reporter for Human {
             Event::RunStarted { run, .. } => self.run = run.as_ref().to_owned(),
             Event::IterationStarted { max_iterations } => self.max_iterations = *max_iterations,
             Event::AgentStarted { purpose, .. } => self.purpose = *purpose,
+            _ => {}
+        }
+        match event {
+            Event::Waiting { .. } | Event::Paused => self.idle = true,
+            Event::IterationStarted { .. } | Event::Prompt { .. } | Event::Resumed { .. } => {
+                self.idle = false;
+            }
             _ => {}
         }
         if event_is_agents(event) {

@@ -4,11 +4,9 @@ use std::path::PathBuf;
 
 use crate::agent::filter::{Answer, Judge};
 use crate::agent::{Emit, Reader};
-use crate::core::attempt::{Facts, classify};
+use crate::core::attempt::{Facts, classify, describe_end};
 use crate::core::completion::Detector;
-use crate::core::event::{
-    Class, EndCause, Event, Exit, Failure, FailureKind, Purpose, Stream, Usage,
-};
+use crate::core::event::{EndCause, Event, Exit, Failure, FailureKind, Purpose, Stream, Usage};
 use crate::core::lines::{Line, LineSplitter};
 use crate::core::machine::{Input, Report};
 use crate::core::prompt;
@@ -70,6 +68,8 @@ pub(super) struct Finished {
     pub(super) ended: Event<'static>,
     pub(super) report: Report,
     pub(super) commit_message: Option<String>,
+    /// All that it said was what it had been asked.
+    pub(super) repeats_prompt: bool,
 }
 
 impl AgentTask {
@@ -197,7 +197,7 @@ impl AgentTask {
         let report = Report {
             class,
             failure,
-            exit: describe_end(exit, self.ended_by, class),
+            exit: describe_end(exit, self.ended_by),
             usage: facts.usage,
             tools: facts.tools,
             tool_errors: facts.tool_errors,
@@ -205,7 +205,8 @@ impl AgentTask {
             found: verdict.found,
             has_message: commit_message.is_some(),
         };
-        Finished { ended, report, commit_message }
+        let repeats_prompt = facts.purpose == Purpose::Work && facts.detector.heard_only_echo();
+        Finished { ended, report, commit_message, repeats_prompt }
     }
 }
 
@@ -226,17 +227,6 @@ fn stdout(
     reader.stdout(line, &mut |event| judge.pass(event, &words, emit));
     for text in words {
         emit(Event::Text { text: text.into(), joined: false, subagent: false });
-    }
-}
-
-fn describe_end(exit: Option<Exit>, ended_by: Option<EndCause>, class: Class) -> String {
-    match ended_by {
-        Some(EndCause::Inactivity) => "it printed nothing for the inactivity limit".to_owned(),
-        Some(EndCause::IterationTimeout) => "it ran into the iteration's time limit".to_owned(),
-        _ => match (exit, class) {
-            (Some(exit), _) => exit.to_string(),
-            (None, _) => "nobody could tell how it ended".to_owned(),
-        },
     }
 }
 

@@ -588,6 +588,11 @@ impl<W: World> Driver<'_, W> {
         self.evaluator.end(self.world);
         self.leftovers(ended.leftovers, self.spec.agent.keep_background);
         self.recorder.record(&finished.ended);
+        if finished.repeats_prompt {
+            let message = "the agent's answer only repeats the prompt, so that no completion signal \
+                           in it counts";
+            self.warn_once(message.to_owned());
+        }
         self.commit_message = finished.commit_message;
         self.queue.push_back(Input::AgentEnded(Box::new(finished.report)));
     }
