@@ -188,9 +188,27 @@ fn a_display_filter_that_dies_harms_nobody() {
         wait_until(LONG, || running.stderr().contains(what));
         project.write("../go", "");
         let output = running.wait();
-        output.code(0).stdout_has("two\n");
+        // Also what it was given and did not show.
+        output.code(0).stdout_has("one\n").stdout_has("two\n");
+        assert_eq!(output.stdout.matches("one\n").count(), 1, "{}", output.stdout);
         assert_eq!(project.processes(), []);
     }
+}
+
+#[test]
+fn a_display_filter_that_dies_after_its_agent_loses_nothing_either() {
+    let script = json!([{"print": "one"}, {"print": "two"}, {"print": DONE}]);
+    let project = project(&json!({"displayFilter": "sleep 0.2; exit 3"}), &script);
+    let output = project.ralph(["run", "-p", "x", "--output", "plain"]).run();
+    output.code(0).stdout_has("one\n").stdout_has("two\n").stderr_has("exit code 3");
+}
+
+#[test]
+fn a_display_filter_that_finds_nothing_has_nothing_to_show() {
+    let script = json!([{"print": "one"}, {"print": DONE}]);
+    let project = project(&json!({"displayFilter": "grep nothing-like-it"}), &script);
+    let output = project.ralph(["run", "-p", "x", "--output", "plain"]).run();
+    output.code(0).stdout_lacks("one\n");
 }
 
 #[test]
@@ -204,7 +222,8 @@ fn a_display_filter_that_has_seen_enough_is_no_failure() {
 #[test]
 fn a_display_filter_that_hangs_is_ended_and_never_waited_for_again() {
     let script = json!({"sessions": [
-        [{"lines_megabytes": 8}], [{"print": "second"}], [{"print": DONE}],
+        [{"print": "first"}, {"lines_megabytes": 8}, {"print": "last of it"}],
+        [{"print": "second"}], [{"print": DONE}],
     ]});
     // It reads nothing, and what it started does not want to go.
     let filter = "trap '' TERM; (trap '' TERM; sleep 1000) & sleep 1000; cat";
@@ -212,7 +231,8 @@ fn a_display_filter_that_hangs_is_ended_and_never_waited_for_again() {
     let begun = Instant::now();
     let output = project.ralph(["run", "-p", "x", "--output", "plain"]).run();
     output.code(0).stderr_has("the display filter hangs, and was ended");
-    output.stderr_has("does not keep up").stdout_has("second\n");
+    output.stderr_has("does not keep up").stdout_has("second\n").stdout_has("last of it\n");
+    output.stdout_has("were not shown; `ralph replay` has them");
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     assert_eq!(project.events().all("iteration_started").len(), 3);
     assert_eq!(project.processes(), []);
