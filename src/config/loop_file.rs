@@ -23,16 +23,6 @@ const LARGEST: u64 = 4 << 20;
 /// The program that is meant when only plain text is asked for.
 const TEXT_AGENT: &str = "cline";
 
-/// Settings that are only about the program that they were made for, beside its flags.
-pub const OF_ANOTHER_AGENT: [&str; 6] = [
-    "agent.model",
-    "agent.promptVia",
-    "agent.args",
-    "agent.outputFormat",
-    "agent.responseFilter",
-    "agent.displayFilter",
-];
-
 /// What the file says.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LoopFile {
@@ -99,11 +89,6 @@ fn parse(
             (None, true) => TEXT_AGENT,
             (None, false) => set.value.as_str(),
         };
-        // What the settings say of another program is not for this one.
-        for key in OF_ANOTHER_AGENT {
-            say(key, Value::Null, set);
-        }
-        say("agent.flags", json!([]), set);
         say("agent.command", json!(command), set);
         // Text is what it prints, whoever it is.
         let named = kind.filter(|_| !is_text);
@@ -179,8 +164,7 @@ mod tests {
             let said = overlay(text);
             assert_eq!(said["agent.command"], command, "{text}");
             assert_eq!(said["agent.type"], kind, "{text}");
-            assert_eq!(said["agent.outputFormat"], format, "{text}");
-            assert_eq!(said["agent.flags"], json!([]), "{text}");
+            assert_eq!(said.get("agent.outputFormat").unwrap_or(&Value::Null), &format, "{text}");
         }
     }
 
