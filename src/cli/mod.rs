@@ -28,10 +28,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::builder::styling::{AnsiColor, Styles};
+use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::config::Sources;
+use crate::core::exit;
 use crate::error::Error;
+use crate::report::style::Capabilities;
 
 use self::place::project;
 
@@ -588,13 +591,28 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
     }
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
-        Err(err) => {
-            // If nobody reads the help, nobody needs it.
-            let _ = err.print();
-            return ExitCode::from(u8::try_from(err.exit_code()).unwrap_or(2));
-        }
+        Err(err) => return misunderstood(&err),
     };
     exit_code(dispatch(cli))
+}
+
+/// Help that was asked for, or what is wrong with the command line, which begins as all errors do.
+fn misunderstood(err: &clap::Error) -> ExitCode {
+    let text = err.render();
+    // If nobody reads it, nobody needs it.
+    let _ = if err.use_stderr() {
+        let color = Capabilities::of_this_process().color_errors;
+        let text = if color { text.ansi().to_string() } else { text.to_string() };
+        let text = match err.kind() {
+            // Help in place of a command is no error of anybody's.
+            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => text,
+            _ => text.replacen("error:", "ralph: error:", 1),
+        };
+        io::stderr().lock().write_all(text.as_bytes())
+    } else {
+        err.print()
+    };
+    ExitCode::from(u8::try_from(err.exit_code()).unwrap_or(exit::INPUT))
 }
 
 fn dispatch(cli: Cli) -> Result<u8, Error> {
