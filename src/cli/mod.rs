@@ -295,7 +295,7 @@ pub struct LoopArgs {
         value_name = "N",
         short_alias = 'm',
         visible_alias = "maximum-iterations",
-        value_parser = clap::value_parser!(u32).range(1..)
+        value_parser = iterations
     )]
     pub max_iterations: Option<u32>,
 
@@ -361,6 +361,12 @@ pub struct LoopArgs {
     /// The agent to run, with its flags, instead of the one in the settings.
     #[arg(last = true, value_name = "COMMAND")]
     pub agent_command: Vec<String>,
+}
+
+/// A limit of iterations.
+fn iterations(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| format!("it must be a whole number from 1 to {}", u32::MAX))
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]

@@ -79,7 +79,7 @@ pub struct PlanArgs {
         value_name = "MAX_ITERATIONS",
         conflicts_with = "max_iterations",
         allow_negative_numbers = true,
-        value_parser = clap::value_parser!(u32).range(1..)
+        value_parser = super::iterations
     )]
     pub limit: Option<u32>,
 
@@ -102,7 +102,7 @@ pub struct AdHocArgs {
         value_name = "MAX_ITERATIONS",
         conflicts_with = "max_iterations",
         allow_negative_numbers = true,
-        value_parser = clap::value_parser!(u32).range(1..)
+        value_parser = super::iterations
     )]
     pub limit: Option<u32>,
 

@@ -99,7 +99,7 @@ fn limits_that_are_none() {
     project.write("p.md", COMPLETE);
     for limit in ["0", "-1", "x", "1.5", "99999999999"] {
         for args in [&["plan", limit][..], &["build", limit], &["prompt", "p.md", limit]] {
-            refused(&project, args, 2, &[limit]);
+            refused(&project, args, 2, &[limit, "it must be a whole number from 1"]);
         }
         let config = format!("AGENT_CLI=robot\nMAX_ITERATIONS={limit}\n");
         project.write("other", config);

@@ -129,7 +129,6 @@ pub fn answer(printed: io::Result<Vec<u8>>) -> Result<Answer, String> {
             io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe => {
                 format!("needs too much stack, or more than {} GiB", MAX_MEMORY >> 30)
             }
-            io::ErrorKind::Interrupted => "was interrupted".to_owned(),
             _ => format!("gives no answer ({err})"),
         }),
     }

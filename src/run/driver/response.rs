@@ -10,6 +10,8 @@ use crate::run::world::World;
 #[derive(Debug, Default)]
 pub(super) struct Evaluator {
     child: Option<ChildId>,
+    /// Somebody asked for a stop and does not want to wait for an answer.
+    hurried: bool,
     /// Those whose end is still to be heard of.
     ended: Vec<ChildId>,
 }
@@ -19,9 +21,8 @@ impl Evaluator {
     ///
     /// Before its agent: an orphan is taken for that of the latest child.
     pub(super) fn start<W: World>(&mut self, spec: &RunSpec, world: &mut W) {
-        if let Ok(Some(child)) = start(spec, world) {
-            self.child = Some(child);
-        }
+        self.hurried = false;
+        self.child = start(spec, world).ok().flatten();
     }
 
     /// What answers the questions about an agent's lines.
@@ -39,6 +40,9 @@ impl Evaluator {
         spec: &RunSpec,
         world: &mut W,
     ) -> Result<Answer, String> {
+        if self.hurried {
+            return Ok(Answer::none());
+        }
         let child = match self.child {
             Some(child) => child,
             None => match start(spec, world) {
@@ -49,7 +53,13 @@ impl Evaluator {
         };
         let question = [line, b"\n"].concat();
         let patience_ms = helper::patience_ms(&question);
-        helper::answer(world.ask(child, &question, patience_ms)).inspect_err(|_| self.end(world))
+        let printed = world.ask(child, &question, patience_ms);
+        if printed.as_ref().is_err_and(|err| err.kind() == std::io::ErrorKind::Interrupted) {
+            self.hurried = true;
+            self.end(world);
+            return Ok(Answer::none());
+        }
+        helper::answer(printed).inspect_err(|_| self.end(world))
     }
 
     /// Nobody has a question any more, or it has no answer.
