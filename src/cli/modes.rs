@@ -224,6 +224,11 @@ impl Mode {
         }
         let (filled, _) = variables.fill_in(&template, 1, spec.rules.max_iterations);
         if needs_signal && !spec.completion.is_told_in(&filled) {
+            // One that was typed, or came by a pipe, has no name.
+            let name = match spec.prompt {
+                PromptSource::Text(_) => "the prompt".to_owned(),
+                _ => name,
+            };
             return Err(no_signal(&name, &spec.completion));
         }
         let exported = file.exported.iter().map(|(name, value)| (name.into(), Some(value.into())));
@@ -242,7 +247,8 @@ fn loop_file(
     let path = named.unwrap_or_else(|| project.ralph_dir().join(loop_file::FILE));
     match loop_file::read(&path, |name| std::env::var(name).ok())? {
         Some(file) => Ok((file, Some(path))),
-        None if !is_named => Ok((LoopFile::default(), None)),
+        // A link that leads nowhere is a mistake, and no reason to do without.
+        None if !is_named && path.symlink_metadata().is_err() => Ok((LoopFile::default(), None)),
         None => Err(Error::input(format!("config file not found: {}", display_name(&path)))
             .hint("it is a file of lines NAME=value")),
     }

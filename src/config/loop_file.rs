@@ -23,6 +23,19 @@ const LARGEST: u64 = 4 << 20;
 /// The program that is meant when only plain text is asked for.
 const TEXT_AGENT: &str = "cline";
 
+/// The names that mean something here.
+const MEANT: [&str; 9] = [
+    "AGENT_TYPE",
+    "AGENT_CLI",
+    "AGENT_ARGS",
+    "AGENT_OUTPUT_FORMAT",
+    "AGENT_RESPONSE_FILTER",
+    "AGENT_DISPLAY_FILTER",
+    "MAX_RETRIES",
+    "MAX_ITERATIONS",
+    "SPECS_DIR",
+];
+
 /// What the file says.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LoopFile {
@@ -70,7 +83,7 @@ fn parse(
     let (assignments, warnings) = shell::parse(content, known).map_err(|problem| {
         Error::config(format!("{name}:{}: {}", problem.line, problem.message)).hint(problem.hint)
     })?;
-    let warnings =
+    let warnings: Vec<String> =
         warnings.into_iter().map(|it| format!("{name}:{}: {}", it.line, it.message)).collect();
     // The last word on each name, as in a shell; and what is empty is as good as unset.
     let given: BTreeMap<&str, &Assignment> =
@@ -130,15 +143,45 @@ fn parse(
         }
     }
 
+    let odd = given.values().filter_map(|set| {
+        let known = mistyped(&set.name)?;
+        Some(format!(
+            "{name}:{}: {} is only a variable for prompts; did you mean {known}?",
+            set.line, set.name
+        ))
+    });
+    let warnings = warnings.into_iter().chain(odd).collect();
+
     let pairs = |set: &Assignment| (set.name.clone(), set.value.clone());
     let exported = given.values().filter(|set| set.exported).map(|set| pairs(set)).collect();
     let variables = given.values().map(|set| pairs(set)).collect();
     Ok(LoopFile { variables, exported, overlay, warnings })
 }
 
+/// The name that means something here and that this one, which does not, is nearly the same as.
+fn mistyped(name: &str) -> Option<&'static str> {
+    if MEANT.contains(&name) {
+        return None;
+    }
+    let upper = name.to_ascii_uppercase();
+    MEANT.into_iter().find(|known| strsim::osa_distance(&upper, known) <= 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_that_are_nearly_right_are_warned_of() {
+        let config = "AGNET_CLI=x\nagent_type=claude\nMAX_RETRY=1\nMAX_RETRIE=1\nMINE=1\nSPECS=x\nAGENT_CLI=y\n";
+        let file = parse(config, "config", |_| None).unwrap();
+        let warned = file.warnings.join("\n");
+        for (line, known) in [(1, "AGENT_CLI"), (2, "AGENT_TYPE"), (4, "MAX_RETRIES")] {
+            assert!(warned.contains(&format!("config:{line}: ")), "{warned}");
+            assert!(warned.contains(&format!("did you mean {known}?")), "{warned}");
+        }
+        assert_eq!(file.warnings.len(), 3, "{warned}");
+    }
 
     fn overlay(text: &str) -> BTreeMap<&'static str, Value> {
         let file = parse(text, "config", |_| None).unwrap();

@@ -183,7 +183,8 @@ pub fn load(sources: &Sources) -> Result<Loaded, Error> {
                 files.push(path.clone());
                 layers.add(document, &name, &Origin::File(name.clone()));
             }
-            Ok(None) if optional => {}
+            // A link that leads nowhere is a mistake, and no reason to do without.
+            Ok(None) if optional && path.symlink_metadata().is_err() => {}
             Ok(None) => layers.problems.push(format!("{name}: no such file")),
             Err(unreadable) => {
                 layers.problems.push(unreadable.message);

@@ -41,6 +41,11 @@ fn an_agent_is_needed() {
     refused(&project, &["plan"], 2, &["no agent is configured", "ralph plan … --"]);
     project.write(".ralph/config", "AGENT_CLI=nobody-has-this\n");
     refused(&project, &["plan"], 2, &["the agent was not found: nobody-has-this"]);
+    project.write(".ralph/config", "AGENT_CLI='robot --fast'\n");
+    refused(&project, &["plan"], 2, &["not found: robot --fast", "AGENT_ARGS"]);
+    project.write(".ralph/config", "AGNET_CLI=robot\n");
+    let words = ["no agent is configured", ".ralph/config:1: AGNET_CLI", "did you mean AGENT_CLI?"];
+    refused(&project, &["plan"], 2, &words);
     project.write(".ralph/config", "AGENT_TYPE=claudia\n");
     refused(&project, &["plan"], 2, &[".ralph/config:1 (AGENT_TYPE)", "agent.type", "claude"]);
 }
@@ -73,6 +78,7 @@ fn an_ad_hoc_prompt_must_have_the_signal() {
     let signal = "p.md does not contain the completion signal <promise>COMPLETE</promise>";
     refused(&project, &["prompt", "p.md"], 1, &[signal]);
     refused(&project, &["prompt", "p.md", "-c", "OK"], 1, &["<response>OK</response>"]);
+    refused(&project, &["prompt", "-p", "Do it."], 1, &["error: the prompt does not contain"]);
     // A variable may bring it along, and of a pattern nobody can know.
     project.write("p.md", "Do it, then say ${SIGNAL}.");
     project.ralph(["prompt", "p.md"]).env("SIGNAL", COMPLETE).run().code(0);
@@ -91,6 +97,14 @@ fn prompts_that_are_none() {
     // A link that leads nowhere is a mistake, and no reason for another prompt.
     std::os::unix::fs::symlink("nowhere", project.path().join(".ralph/prompts/build.md")).unwrap();
     refused(&project, &["build"], 2, &["prompt file not found"]);
+    for name in ["config", "settings.json"] {
+        let path = project.path().join(".ralph").join(name);
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("nowhere", &path).unwrap();
+        refused(&project, &["prompt", "-p", "x", "--print-prompt"], 2, &[name]);
+        std::fs::remove_file(&path).unwrap();
+        project.write(&format!(".ralph/{name}"), if name == "config" { "" } else { "{}" });
+    }
 }
 
 #[test]

@@ -208,7 +208,7 @@ fn a_display_filter_that_finds_nothing_has_nothing_to_show() {
     let script = json!([{"print": "one"}, {"print": DONE}]);
     let project = project(&json!({"displayFilter": "grep nothing-like-it"}), &script);
     let output = project.ralph(["run", "-p", "x", "--output", "plain"]).run();
-    output.code(0).stdout_lacks("one\n");
+    output.code(0).stdout_lacks("one\n").stderr_lacks("filter");
 }
 
 #[test]

@@ -28,7 +28,8 @@ pub(super) fn spec(
     let agent = &settings.agent;
     let named = agent.command.as_deref().filter(|command| !command.is_empty());
     let Some(program) = named.or(defaults.agent).map(str::to_owned) else {
-        return Err(no_agent(defaults.command));
+        // It may be that somebody named one and mistyped it.
+        return Err(loaded.warnings.iter().fold(no_agent(defaults.command), Error::hint));
     };
     let adapter = match agent.kind {
         None => agent::for_command(&program),
@@ -183,7 +184,11 @@ fn no_agent(command: &str) -> Error {
     }
 }
 
+const ARGUMENTS_APART: &str = "that is one program, blanks and all; its arguments go into agent.flags, \
+                               into AGENT_ARGS in .ralph/config, or behind it after --";
+
 fn not_installed(program: &str, adapter: &'static dyn Adapter, dir: &Path) -> Error {
+    let has_blanks = program.contains(char::is_whitespace);
     let error = Error::usage(format!("the agent was not found: {program}"));
     if program.contains('/') {
         match std::fs::metadata(dir.join(program)) {
@@ -196,8 +201,11 @@ fn not_installed(program: &str, adapter: &'static dyn Adapter, dir: &Path) -> Er
             Err(_) if program.starts_with("~/") => {
                 error.hint("no shell is involved, so ~ means nothing; write the whole path")
             }
+            Err(_) if has_blanks => error.hint(ARGUMENTS_APART),
             Err(_) => error.hint("there is no file of that name; check the path"),
         }
+    } else if has_blanks {
+        error.hint(ARGUMENTS_APART)
     } else if adapter.name() == "text" {
         error.hint("no program of that name is on the PATH; check its name, or give its whole path")
     } else {

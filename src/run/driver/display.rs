@@ -74,13 +74,13 @@ impl<W: World> Driver<'_, W> {
     /// A filter is gone: at its end, or before it, and then the usual display takes over.
     pub(super) fn filter_ended(&mut self, exit: Option<Exit>) {
         let Some(running) = self.filter.running.take() else { return };
-        let failed = exit.filter(|exit| !exit.success());
+        // At its end, this is how `grep` says that it found nothing worth showing.
+        let found_nothing = running.at_end && exit == Some(Exit::Code(1));
+        let failed = exit.filter(|exit| !exit.success() && !found_nothing);
         if let Some(exit) = failed {
             self.warn_once(format!("the display filter failed: {exit}"));
         }
-        // At its end, this is how `grep` says that it found nothing worth showing.
-        let found_nothing = running.at_end && failed == Some(Exit::Code(1));
-        if self.filter.given_up || (failed.is_some() && !found_nothing) {
+        if self.filter.given_up || failed.is_some() {
             self.recorder.filter_failed();
         } else if running.at_end {
             // One that ends well before the end (`head`) has shown what it was to show.
