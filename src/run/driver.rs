@@ -11,6 +11,7 @@ mod happened;
 mod notify;
 mod prompt;
 mod record;
+mod response;
 mod scm;
 mod tasks;
 
@@ -35,6 +36,7 @@ use super::spec::{PromptSource, RunSpec};
 use super::tasks::TaskGate;
 use super::world::World;
 use display::Filter;
+use response::Evaluator;
 
 /// How a run came out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +75,7 @@ pub fn run<W: World>(
         refused: (0, HashSet::new()),
         gate: spec.tasks.as_ref().map(|tasks| TaskGate::new(tasks, &spec.run_id)),
         filter: Filter::default(),
+        evaluator: Evaluator::default(),
     };
     driver.begin(preface);
     driver.drive()
@@ -109,6 +112,7 @@ struct Driver<'s, W> {
     refused: (u32, HashSet<Refusal>),
     gate: Option<TaskGate>,
     filter: Filter,
+    evaluator: Evaluator,
 }
 
 impl<W: World> Driver<'_, W> {

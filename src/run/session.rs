@@ -65,9 +65,6 @@ impl Session {
     pub fn open(project: &Project, opening: Opening<'_>) -> Result<Session, Error> {
         let Opening { command, keep, shared, resume, started } = opening;
         let dir = project.ralph_dir();
-        let unwritable = |path: &Path, err: &io::Error| {
-            Error::input(format!("cannot write {}: {err}", path.display())).hint(hint_for(err))
-        };
         project.prepare().map_err(|err| unwritable(&dir, &err))?;
         let run_id = match resume {
             Some(run) => run.to_owned(),
@@ -163,12 +160,19 @@ pub fn keep_idle(project: &Project) -> Result<Option<std::fs::File>, Error> {
     lock::keep_idle(project.root(), &project.lock_path()).map_err(|holder| held(project, holder))
 }
 
+/// What keeps a run from starting if it cannot write to one of its own places.
+pub fn unwritable(path: &Path, err: &io::Error) -> Error {
+    Error::input(format!("cannot write {}: {err}", path.display())).hint(hint_for(err))
+}
+
 fn hint_for(err: &io::Error) -> &'static str {
     match err.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             "the disk is full: make room and run again; nothing was started"
         }
-        io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory => {
+        io::ErrorKind::IsADirectory
+        | io::ErrorKind::NotADirectory
+        | io::ErrorKind::AlreadyExists => {
             "ralph needs that name for a file or directory of its own; move what is there away"
         }
         _ => "ralph keeps its lock, journal and logs there; make it writable",

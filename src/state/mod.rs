@@ -3,6 +3,7 @@
 pub mod active;
 pub mod archive;
 pub mod documents;
+pub mod given;
 pub mod home;
 pub mod journal;
 pub mod lock;

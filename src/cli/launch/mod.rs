@@ -16,7 +16,6 @@ mod sign;
 
 use serde_json::json;
 
-use crate::config::loop_file::OF_ANOTHER_AGENT;
 use crate::config::settings::SandboxBackend;
 use crate::config::{self, Flag, Loaded, Sources};
 use crate::core::completion::Rule;
@@ -282,8 +281,6 @@ pub(in crate::cli) fn load(
     extra: Vec<Flag>,
 ) -> Result<Loaded, Error> {
     let planted = confine::sweep();
-    checks::refuse_file_in_our_place(project)?;
-    checks::refuse_hidden_settings(project, args)?;
     let mut flags = Vec::new();
     let mut flag = |key, value, name: &str| {
         flags.push(Flag { key, value, name: name.to_owned() });
@@ -302,16 +299,15 @@ pub(in crate::cli) fn load(
         flag("budget.duration", json!(time), "--max-time");
     }
     let another_agent = match args.agent_command.split_first() {
-        Some((program, rest)) => Some((program, rest, "-- COMMAND")),
-        None => args.agent.as_ref().map(|program| (program, &[][..], "--agent")),
+        Some((program, rest)) => Some((program, Some(rest), "-- COMMAND")),
+        None => args.agent.as_ref().map(|program| (program, None, "--agent")),
     };
     if let Some((program, rest, name)) = another_agent {
         flag("agent.command", json!(program), name);
-        // What the settings say of another program is not for this one.
-        flag("agent.flags", json!(rest), name);
-        flag("agent.type", json!(null), name);
-        for key in OF_ANOTHER_AGENT {
-            flag(key, json!(null), name);
+        if let Some(rest) = rest {
+            // These are all of its arguments, beside those that ralph adds.
+            flag("agent.flags", json!(rest), name);
+            flag("agent.args", json!(null), name);
         }
     }
     if let Some(model) = &args.model {

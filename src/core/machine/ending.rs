@@ -1,6 +1,6 @@
 //! Pausing, stopping, and the end of a run.
 
-use super::super::event::{EndCause, Event, Outcome, WaitReason};
+use super::super::event::{Class, EndCause, Event, Outcome, WaitReason};
 use super::super::exit;
 use super::super::rules::RetryScope;
 use super::{Action, LoopMachine, Now, Phase, Stop};
@@ -79,6 +79,8 @@ impl LoopMachine {
     /// A stop that finds nothing running takes effect at once.
     pub(super) fn stop_if_idle(&mut self, now: Now, out: &mut Vec<Action>) {
         if matches!(self.phase, Phase::Waiting { .. } | Phase::Paused { .. } | Phase::New) {
+            // What was to be tried again never was.
+            self.class = Class::Interrupted;
             self.stop_here(now, out);
         }
     }

@@ -124,15 +124,17 @@ impl Human {
             Event::StopRequested { now: false, .. } => {
                 let mut pen = self.aside(at);
                 pen.say("Received signal, shutting down...").end();
-                if !self.style.quiet {
+                if !self.style.quiet && !self.idle {
                     let mut pen = self.aside(at);
                     pen.say("What is running may finish; a second signal ends it now.").end();
                 }
             }
             Event::StopRequested { now: true, signal } => {
+                let idle = self.idle;
                 let mut pen = self.aside(at);
                 pen.say("Received ").quote(signal);
-                pen.say(", ending the agent now...").end();
+                pen.say(if idle { ", shutting down..." } else { ", ending the agent now..." })
+                    .end();
             }
             Event::PauseRequested => self.say_aside(at, "Pausing after what is running..."),
             Event::Paused => self.say_aside(at, "Paused."),

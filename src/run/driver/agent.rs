@@ -85,8 +85,12 @@ impl<W: World> Driver<'_, W> {
         if purpose == Purpose::Work {
             self.start_filter();
         }
+        if invocation.structured {
+            self.evaluator.start(spec, self.world);
+        }
         let (child, pid) = self.world.start_inside(Part::Agent, &launch).map_err(|err| {
             self.finish_filter();
+            self.evaluator.end(self.world);
             Input::AgentNotStarted {
                 message: not_started(spec, &err, invocation.prompt_via, prompt.len()),
             }
@@ -106,6 +110,9 @@ impl<W: World> Driver<'_, W> {
         let mut task = AgentTask::new(child, purpose, started_ms, reader, detector, files);
         if agent.stderr_is_said && !invocation.structured {
             task = task.hearing_stderr();
+        }
+        if let Some(judge) = agent.judge(invocation.structured) {
+            task = task.judged_by(judge);
         }
         self.task = Task::Agent(Box::new(task));
         Ok(())
@@ -135,10 +142,19 @@ impl<W: World> Driver<'_, W> {
             let _ = self.world.remove(&path);
         }
         let duration_ms = now.mono_ms.saturating_sub(task.started_ms);
-        let finished =
-            task.finish(ended.exit, side_file.as_deref(), duration_ms, &mut self.recorder);
+        let side_file = side_file.as_deref();
+        let finished = {
+            let ask = &mut self.evaluator.asked(self.spec, self.world);
+            task.finish(ended.exit, side_file, duration_ms, &mut self.recorder, ask)
+        };
+        self.evaluator.end(self.world);
         self.leftovers(ended.leftovers, self.spec.agent.keep_background);
         self.recorder.record(&finished.ended);
+        if finished.repeats_prompt {
+            let message = "the agent's answer only repeats the prompt, so that no completion signal \
+                           in it counts";
+            self.warn_once(message.to_owned());
+        }
         self.commit_message = finished.commit_message;
         self.queue.push_back(Input::AgentEnded(Box::new(finished.report)));
     }

@@ -19,7 +19,10 @@ impl<W: World> Driver<'_, W> {
         match &mut self.task {
             Task::Agent(task) if task.child == child => {
                 let raw = stream == Stream::Stdout && task.purpose() == Purpose::Work;
-                task.output(stream, bytes, &mut self.recorder);
+                {
+                    let ask = &mut self.evaluator.asked(self.spec, self.world);
+                    task.output(stream, bytes, &mut self.recorder, ask);
+                }
                 self.queue.push_back(Input::Output);
                 self.queue.extend(task.news());
                 self.recorder.raw(stream, bytes);
@@ -61,6 +64,9 @@ impl<W: World> Driver<'_, W> {
         if self.is_filter(child) {
             self.filter_ended(ended.exit);
             return self.commit();
+        }
+        if self.evaluator.was(child) {
+            return;
         }
         self.tell_refusals();
         self.restore();
