@@ -1,8 +1,16 @@
 //! What runs remember of their task lists: a file for each, outside of every work tree.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::runs::is_id;
+
+/// Below ralph's home.
+pub const DIRECTORY: &str = "tasks";
+
+/// Where a run keeps what it remembers, below ralph's home.
+pub fn path(ralph_home: &Path, run_id: &str) -> PathBuf {
+    ralph_home.join(DIRECTORY).join(format!("{run_id}.json"))
+}
 
 /// Removes the oldest ones so that with one more there are no more than `keep`. What cannot be removed
 /// takes up room and does no other harm.
