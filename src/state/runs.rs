@@ -22,7 +22,8 @@ pub fn new_id(now_ms: i64) -> String {
     format!("{}-{suffix:04x}", time.strftime("%Y%m%d-%H%M%S"))
 }
 
-pub(super) fn is_id(name: &str) -> bool {
+/// Whether a word is the name of a run.
+pub fn is_id(name: &str) -> bool {
     let shape = |c: char| match c {
         '0'..='9' => '0',
         'a'..='f' => 'a',
