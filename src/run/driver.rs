@@ -86,6 +86,8 @@ enum Task {
     Agent(Box<AgentTask>),
     Guardrail(GuardrailTask),
     Scm(ScmRun),
+    /// Another git is busy with the same repository; tried again at this moment.
+    ScmWaits(ScmRun, u64),
 }
 
 struct Driver<'s, W> {
@@ -172,6 +174,9 @@ impl<W: World> Driver<'_, W> {
             if self.machine.deadline().is_some_and(|at| now.mono_ms >= at) {
                 self.queue.push_back(Input::Deadline);
             }
+            if let Task::ScmWaits(..) = self.task {
+                self.go_on_with_scm(now);
+            }
             if self.recorder.next_tick().is_some_and(|at| until_tick(at, now) == 0) {
                 self.recorder.tick(now.wall_ms);
             }
@@ -201,7 +206,11 @@ impl<W: World> Driver<'_, W> {
         let now = self.world.now();
         let tick =
             self.recorder.next_tick().map(|at| now.mono_ms.saturating_add(until_tick(at, now)));
-        self.machine.deadline().into_iter().chain(tick).min()
+        let again = match &self.task {
+            Task::ScmWaits(_, at_ms) => Some(*at_ms),
+            _ => None,
+        };
+        self.machine.deadline().into_iter().chain(tick).chain(again).min()
     }
 
     /// Journal first, then everybody else.
@@ -277,6 +286,7 @@ impl<W: World> Driver<'_, W> {
                 if let Task::Scm(run) = &self.task {
                     self.world.end(run.child, false);
                 }
+                self.give_scm_up();
             }
             Action::Brief => self.brief(),
             Action::CheckGates { claimed, checks_passed } => {
@@ -436,7 +446,7 @@ impl<W: World> Driver<'_, W> {
 
     fn child(&self) -> Option<ChildId> {
         match &self.task {
-            Task::None => None,
+            Task::None | Task::ScmWaits(..) => None,
             Task::Agent(task) => Some(task.child),
             Task::Guardrail(task) => Some(task.child),
             Task::Scm(run) => Some(run.child),
