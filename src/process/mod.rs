@@ -7,6 +7,7 @@
 mod alarm;
 mod clock;
 mod input;
+mod interrupts;
 mod marked;
 mod path;
 mod pump;
@@ -22,6 +23,7 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 pub use alarm::{be_silent, speak_after};
+pub use interrupts::Interrupts;
 pub use marked::{end_marked, find_marked};
 pub use path::find_program;
 pub use quick::{Output, run_quick};

@@ -7,6 +7,7 @@ mod control;
 mod crash;
 mod look;
 mod spawn;
+mod worktree;
 
 use std::ffi::OsStr;
 use std::path::PathBuf;

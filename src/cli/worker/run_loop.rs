@@ -87,7 +87,14 @@ fn start(worker: &Worker) -> Result<u8, Error> {
         return Err(Error::failed(format!("worker '{}' was not spawned", worker.name)));
     };
     let project = match launch.worktree {
-        Some(worktree) => Project::new(worktree),
+        Some(worktree) if worktree.directory.is_dir() => Project::new(worktree.directory),
+        Some(worktree) => {
+            let path = worktree.directory.display();
+            return Err(Error::failed(format!("its worktree is gone: {path}")).hint(format!(
+                "ralph kill {0}, then ralph rm {0}, and spawn it again",
+                worker.name
+            )));
+        }
         None => crate::cli::project(&parsed.place)?,
     };
     let _held = worker
