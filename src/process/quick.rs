@@ -80,8 +80,8 @@ impl System {
                         self.end(child);
                     }
                 }
-                // No door is opened while something quick is done.
-                Occurrence::Woken => {}
+                // No door is opened while something quick is done, and nobody types.
+                Occurrence::Woken | Occurrence::Typed => {}
                 Occurrence::Deadline => {
                     deadline = None;
                     failure.get_or_insert(io::ErrorKind::TimedOut);

@@ -8,6 +8,7 @@ mod display;
 mod notify;
 mod prompt;
 mod scm;
+mod screen;
 mod tasks;
 
 use std::collections::{HashSet, VecDeque};
@@ -166,6 +167,7 @@ impl<W: World> Driver<'_, W> {
                 Occurrence::Ended(child, ended) => self.ended(child, ended),
                 Occurrence::Signal(signal) => self.signal(signal),
                 Occurrence::Woken => self.heed_requests(),
+                Occurrence::Typed => self.typed(&buf),
                 Occurrence::Called => self.tell_refusals(),
                 Occurrence::Deadline => {}
             }
@@ -174,6 +176,7 @@ impl<W: World> Driver<'_, W> {
             if self.machine.deadline().is_some_and(|at| now.mono_ms >= at) {
                 self.queue.push_back(Input::Deadline);
             }
+            self.mind_screen(now);
             if let Task::ScmWaits(..) = self.task {
                 self.go_on_with_scm(now);
             }
@@ -208,6 +211,7 @@ impl<W: World> Driver<'_, W> {
             self.recorder.next_tick().map(|at| now.mono_ms.saturating_add(until_tick(at, now)));
         let again = match &self.task {
             Task::ScmWaits(_, at_ms) => Some(*at_ms),
+            Task::Agent(task) => task.next_ms(),
             _ => None,
         };
         self.machine.deadline().into_iter().chain(tick).chain(again).min()
@@ -322,6 +326,9 @@ impl<W: World> Driver<'_, W> {
             return self.show_filtered(bytes);
         }
         match &mut self.task {
+            Task::Agent(task) if task.child == child && task.has_screen() => {
+                self.shown(bytes);
+            }
             Task::Agent(task) if task.child == child => {
                 let raw = stream == Stream::Stdout && task.purpose() == Purpose::Work;
                 task.output(stream, bytes, &mut self.recorder);
@@ -432,7 +439,10 @@ impl<W: World> Driver<'_, W> {
             Signal::Terminate => ("SIGTERM", false),
             Signal::HangUp => ("SIGHUP", true),
             Signal::Quit => ("SIGQUIT", true),
-            Signal::Resize => return self.recorder.resized(),
+            Signal::Resize => {
+                self.resize_screen();
+                return self.recorder.resized();
+            }
         };
         self.signals += 1;
         // Whoever asks a third time does not want to wait for anybody's grace.
@@ -520,6 +530,9 @@ impl<W: World> Driver<'_, W> {
             keep_background: agent.keep_background,
             spare: false,
         };
+        if agent.is_on_terminal(purpose) {
+            return self.start_on_screen(&launch, &prompt);
+        }
         if purpose == Purpose::Work {
             self.start_filter();
         }

@@ -5,6 +5,7 @@ mod support;
 
 mod control;
 mod crash;
+mod interactive;
 mod look;
 mod spawn;
 mod worktree;

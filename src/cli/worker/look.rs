@@ -95,8 +95,16 @@ pub(in crate::cli) fn attach(args: &NameArgs) -> Result<u8, Error> {
 /// # Errors
 /// It has no window.
 pub(in crate::cli) fn send(args: &SendArgs) -> Result<u8, Error> {
+    let name = &args.name;
+    let worker = Workers::of_user()?.find(name)?;
+    if !worker.state()?.interactive {
+        return Err(Error::failed(format!(
+            "worker '{name}' is not interactive: nobody reads there"
+        ))
+        .hint("spawn it with --interactive, or change its prompt file"));
+    }
     let tmux = Tmux::new(|name| std::env::var_os(name));
-    let window = window(&tmux, &args.name)?;
+    let window = window(&tmux, name)?;
     tmux.type_line(&window, &args.text)?;
     Ok(0)
 }

@@ -30,6 +30,9 @@ Examples:
   Wait for it, and exit with its code:
     ralph spawn --name agent -f PROMPT.md -n 10 --wait -- claude && echo done
 
+  With the agent's own screen, to watch and to type into:
+    ralph spawn --name agent -f PROMPT.md -n 10 --interactive -- claude
+
   Several at once in one repository, each in a git worktree and on a branch of its own:
     ralph spawn --name docs --worktree -f DOCS.md -n 20 -- claude
     ralph spawn --name tests --worktree -f TESTS.md -n 20 -- claude
@@ -95,6 +98,13 @@ const DEFAULTS: Defaults = Defaults {
     ..Defaults::RUN
 };
 
+/// The same for agents with a screen of their own, which tells at once whether anything happens.
+const INTERACTIVE: Defaults = Defaults { inactivity_ms: Some(60_000), ..DEFAULTS };
+
+fn defaults(args: &SpawnArgs) -> &'static Defaults {
+    if args.interactive { &INTERACTIVE } else { &DEFAULTS }
+}
+
 #[derive(Debug, Default, Args)]
 pub struct SpawnArgs {
     /// What to call the worker; `worker-1` and so on if nothing is said.
@@ -112,6 +122,10 @@ pub struct SpawnArgs {
     /// The branch of the worktree; without this, a new one with the worker's name, from HEAD.
     #[arg(long, value_name = "BRANCH", requires = "worktree")]
     pub branch: Option<String>,
+
+    /// Run the agent with its own screen in the window, and type the prompt there.
+    #[arg(short, long)]
+    pub interactive: bool,
 
     /// Accepted for those who are used to it: every worker loops, in tmux.
     #[arg(long, hide = true)]

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::{DEFAULTS, SpawnArgs, run_loop, unusable, warn};
+use super::{SpawnArgs, defaults, run_loop, unusable, warn};
 use crate::cli::launch::{self, Start};
 use crate::core::worker::{Status, WorkerState};
 use crate::error::{Error, Kind};
@@ -40,7 +40,7 @@ pub(in crate::cli) fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, E
         return Err(required("--max-iterations"));
     };
     let loaded = launch::load(project, &args.common, Vec::new(), Vec::new())?;
-    let start = Start { project, args: &args.common, defaults: &DEFAULTS, loaded: &loaded };
+    let start = Start { project, args: &args.common, defaults: defaults(args), loaded: &loaded };
     // What keeps the loop from starting is found here, where somebody sees it.
     let spec = run_loop::spec(&start, args)?;
     if args.common.print_prompt {
