@@ -10,6 +10,7 @@ pub mod exit;
 pub mod lines;
 pub mod machine;
 pub mod merge;
+pub mod on_screen;
 pub mod progress;
 pub mod prompt;
 pub mod rules;

@@ -13,6 +13,7 @@ mod prompt;
 mod record;
 mod response;
 mod scm;
+mod screen;
 mod tasks;
 
 use std::collections::{HashSet, VecDeque};
@@ -87,6 +88,8 @@ enum Task {
     Agent(Box<AgentTask>),
     Guardrail(GuardrailTask),
     Scm(ScmRun),
+    /// Another git is busy with the same repository; tried again at this moment.
+    ScmWaits(ScmRun, u64),
 }
 
 struct Driver<'s, W> {
@@ -175,6 +178,7 @@ impl<W: World> Driver<'_, W> {
                 Occurrence::Ended(child, ended) => self.ended(child, ended),
                 Occurrence::Signal(signal) => self.signal(signal),
                 Occurrence::Woken => self.heed_requests(),
+                Occurrence::Typed => self.typed(&buf),
                 Occurrence::Called => self.tell_refusals(),
                 Occurrence::Deadline => {}
             }
@@ -182,6 +186,10 @@ impl<W: World> Driver<'_, W> {
             let now = self.stamp();
             if self.machine.deadline().is_some_and(|at| now.mono_ms >= at) {
                 self.queue.push_back(Input::Deadline);
+            }
+            self.mind_screen(now);
+            if let Task::ScmWaits(..) = self.task {
+                self.go_on_with_scm(now);
             }
             if self.recorder.next_tick().is_some_and(|at| until_tick(at, now) == 0) {
                 self.recorder.tick(now.wall_ms);
@@ -205,7 +213,12 @@ impl<W: World> Driver<'_, W> {
         let now = self.world.now();
         let tick =
             self.recorder.next_tick().map(|at| now.mono_ms.saturating_add(until_tick(at, now)));
-        self.machine.deadline().into_iter().chain(tick).min()
+        let again = match &self.task {
+            Task::ScmWaits(_, at_ms) => Some(*at_ms),
+            Task::Agent(task) => task.next_ms(),
+            _ => None,
+        };
+        self.machine.deadline().into_iter().chain(tick).chain(again).min()
     }
 
     fn perform(&mut self, action: Action) {
@@ -248,6 +261,7 @@ impl<W: World> Driver<'_, W> {
                 if let Task::Scm(run) = &self.task {
                     self.world.end(run.child, false);
                 }
+                self.give_scm_up();
             }
             Action::Brief => self.brief(),
             Action::CheckGates { claimed, checks_passed } => {

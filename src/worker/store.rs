@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::worktree::Worktree;
 use crate::core::worker::{WorkerState, is_name};
 use crate::error::Error;
 use crate::state::home::ralph_home;
@@ -49,8 +50,8 @@ pub struct LaunchNote {
     /// Where it was given.
     pub directory: PathBuf,
     /// The work tree that was made for it.
-    #[serde(default)]
-    pub worktree: Option<PathBuf>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worktree: Option<Worktree>,
 }
 
 impl Workers {
@@ -116,14 +117,38 @@ impl Workers {
     /// # Errors
     /// Another command is busy with it, or nothing can be written.
     pub fn hold(&self, worker: &Worker) -> Result<File, Error> {
+        self.hold_within(PATIENCE, worker)?.ok_or_else(|| {
+            Error::failed(format!("another command is busy with worker '{}'", worker.name))
+                .hint("wait for it to end")
+        })
+    }
+
+    /// `None` if another command is busy with it for longer than that.
+    fn hold_within(&self, patience: Duration, worker: &Worker) -> Result<Option<File>, Error> {
         make_private(&self.root).map_err(|err| unusable(&self.root, &err))?;
         let path = self.root.join(format!(".{}.lock", worker.name));
         let opened = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
         opened.map_err(|err| unusable(&path, &err))?;
-        lock::hold(&path, PATIENCE).map_err(|_| {
-            Error::failed(format!("another command is busy with worker '{}'", worker.name))
-                .hint("wait for it to end")
-        })
+        Ok(lock::hold(&path, patience).ok())
+    }
+
+    /// The first worker of `worker-1` and so on that nobody has, held as by [`Workers::hold`].
+    ///
+    /// # Errors
+    /// Nothing can be written.
+    pub fn hold_new(&self) -> Result<(Worker, File), Error> {
+        let mut number = 1_u32;
+        loop {
+            let worker = self.named(&format!("worker-{number}"))?;
+            if !worker.path.exists()
+                && let Some(held) = self.hold_within(Duration::ZERO, &worker)?
+                // Whoever was busy with it may just have made it.
+                && !worker.path.exists()
+            {
+                return Ok((worker, held));
+            }
+            number += 1;
+        }
     }
 }
 
@@ -154,6 +179,22 @@ impl Worker {
     /// It cannot be made.
     pub fn make(&self) -> io::Result<()> {
         make_private(&self.path)
+    }
+
+    /// Moves all that is kept of it out of the way, and says where to.
+    ///
+    /// # Errors
+    /// It cannot be moved.
+    pub fn put_aside(&self) -> io::Result<Option<PathBuf>> {
+        let aside = self.path.with_file_name(format!(".{}.before", self.name));
+        match std::fs::remove_dir_all(&aside) {
+            Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
+            _ => {}
+        }
+        match std::fs::rename(&self.path, &aside) {
+            Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
+            moved => moved.map(|()| Some(aside)),
+        }
     }
 
     /// Removes all that is kept of it.

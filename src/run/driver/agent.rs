@@ -82,6 +82,9 @@ impl<W: World> Driver<'_, W> {
             let message = "its work could not be recorded".to_owned();
             return Err(Input::AgentNotStarted { message });
         }
+        if agent.is_on_terminal(purpose) {
+            return self.start_on_screen(&launch, &prompt);
+        }
         if purpose == Purpose::Work {
             self.start_filter();
         }
@@ -161,7 +164,7 @@ impl<W: World> Driver<'_, W> {
 }
 
 /// The command line as it is recorded: a prompt in it is named, not repeated.
-fn argv(program: &OsStr, args: &[OsString], prompt: &str) -> Vec<String> {
+pub(super) fn argv(program: &OsStr, args: &[OsString], prompt: &str) -> Vec<String> {
     let mut argv: Vec<String> = std::iter::once(program)
         .chain(args.iter().map(OsString::as_os_str))
         .map(|arg| {
@@ -176,7 +179,12 @@ fn argv(program: &OsStr, args: &[OsString], prompt: &str) -> Vec<String> {
     argv
 }
 
-fn not_started(spec: &RunSpec, err: &io::Error, via: PromptVia, prompt_len: usize) -> String {
+pub(super) fn not_started(
+    spec: &RunSpec,
+    err: &io::Error,
+    via: PromptVia,
+    prompt_len: usize,
+) -> String {
     let program = &spec.agent.program;
     let hint = match err.kind() {
         io::ErrorKind::NotFound if !spec.directory.exists() => String::new(),

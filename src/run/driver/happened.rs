@@ -17,6 +17,9 @@ impl<W: World> Driver<'_, W> {
             return self.show_filtered(bytes);
         }
         match &mut self.task {
+            Task::Agent(task) if task.child == child && task.has_screen() => {
+                self.shown(bytes);
+            }
             Task::Agent(task) if task.child == child => {
                 let raw = stream == Stream::Stdout && task.purpose() == Purpose::Work;
                 {
@@ -43,7 +46,7 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
-    fn keep_raw(&mut self, bytes: &[u8]) {
+    pub(super) fn keep_raw(&mut self, bytes: &[u8]) {
         let mut kept = self.world.append(Record::Raw, bytes);
         if kept.as_ref().is_err_and(|err| err.kind() == io::ErrorKind::NotFound) {
             self.restore();
@@ -133,7 +136,10 @@ impl<W: World> Driver<'_, W> {
             Signal::Terminate => ("SIGTERM", false),
             Signal::HangUp => ("SIGHUP", true),
             Signal::Quit => ("SIGQUIT", true),
-            Signal::Resize => return self.recorder.resized(),
+            Signal::Resize => {
+                self.resize_screen();
+                return self.recorder.resized();
+            }
         };
         self.signals += 1;
         // Whoever asks a third time does not want to wait for anybody's grace.
@@ -147,7 +153,7 @@ impl<W: World> Driver<'_, W> {
 
     fn child(&self) -> Option<ChildId> {
         match &self.task {
-            Task::None => None,
+            Task::None | Task::ScmWaits(..) => None,
             Task::Agent(task) => Some(task.child),
             Task::Guardrail(task) => Some(task.child),
             Task::Scm(run) => Some(run.child),
