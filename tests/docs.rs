@@ -193,8 +193,7 @@ fn spelling(arg: &clap::Arg) -> String {
 
 /// Settings that are understood already and have no effect yet, and what the program says when one is
 /// asked to do something: it refuses, or it has nothing to apply it to.
-const LATER: [(&str, Option<(&str, &str)>); 2] =
-    [("stall.", Some(("RALPH_STALL__ITERATIONS", "3"))), ("worker.", None)];
+const LATER: [(&str, Option<(&str, &str)>); 1] = [("worker.", None)];
 
 fn is_later(key: &str) -> bool {
     LATER.iter().any(|(prefix, _)| key.starts_with(prefix))

@@ -14,6 +14,7 @@ pub mod progress;
 pub mod prompt;
 pub mod rules;
 pub mod spending;
+pub mod stall;
 pub mod tasks;
 pub mod template;
 pub mod text;

@@ -8,6 +8,7 @@ mod agent;
 mod display;
 mod guardrail;
 mod happened;
+mod look;
 mod notify;
 mod prompt;
 mod record;
@@ -35,6 +36,7 @@ use super::spec::{PromptSource, RunSpec};
 use super::tasks::TaskGate;
 use super::world::World;
 use display::Filter;
+use look::Look;
 
 /// How a run came out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +86,7 @@ enum Task {
     Agent(Box<AgentTask>),
     Guardrail(GuardrailTask),
     Scm(ScmRun),
+    Look(Look),
 }
 
 struct Driver<'s, W> {
@@ -241,10 +244,12 @@ impl<W: World> Driver<'_, W> {
                 self.recorder.record(&Event::ScmEnded { task, ok: true, detail, duration_ms: 0 });
             }
             Action::EndScmTask => {
-                if let Task::Scm(run) = &self.task {
-                    self.world.end(run.child, false);
+                if let Task::Scm(ScmRun { child, .. }) | Task::Look(Look { child, .. }) = &self.task
+                {
+                    self.world.end(*child, false);
                 }
             }
+            Action::LookAtRepository => self.look_at_repository(),
             Action::Brief => self.brief(),
             Action::CheckGates { claimed, checks_passed } => {
                 self.check_gates(claimed, checks_passed);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::cli::LoopArgs;
 use crate::cli::resume::Resumption;
-use crate::config::{self, Settings};
+use crate::config;
 use crate::error::Error;
 use crate::run::spec::RunSpec;
 use crate::state::project::Project;
@@ -39,15 +39,6 @@ pub(super) fn refuse_hidden_settings(project: &Project, args: &LoopArgs) -> Resu
         if above.join(".git").exists() {
             break;
         }
-    }
-    Ok(())
-}
-
-/// Settings that this version cannot honour are no settings to run with.
-pub(super) fn refuse_what_is_missing(settings: &Settings) -> Result<(), Error> {
-    if settings.stall.iterations > 0 {
-        return Err(Error::config("stall.iterations is not available in this version")
-            .hint("take it out of the settings"));
     }
     Ok(())
 }
