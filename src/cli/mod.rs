@@ -220,7 +220,7 @@ Examples:
     ralph run -f PROMPT.md --dry-run
 
 Exit codes:
-  0 complete   1 limit reached   2 bad usage, settings or input   3 budget used up
+  0 complete   1 limit reached   2 bad usage, settings or input   3 budget used up, stalled
   4 the agent kept failing   5 complete, but an SCM task failed   130 interrupted";
 const INIT_EXAMPLES: &str = "Examples:\n  ralph init\n  ralph init -C ../other-project";
 const SETTINGS_EXAMPLES: &str = "\

@@ -245,6 +245,16 @@ pub enum WaitReason {
     RateLimit,
 }
 
+/// By what a loop seems to get nowhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StallReason {
+    /// Nothing changed in the repository.
+    Unchanged,
+    /// Guardrails failed in the same way, and nobody could tell whether anything changed.
+    SameFailure,
+}
+
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -513,6 +523,15 @@ pub enum Event<'a> {
         usage: Usage,
     },
 
+    /// The loop seems to get nowhere.
+    Stalling {
+        reason: StallReason,
+        /// For so many iterations in a row.
+        iterations: u32,
+        /// How many of them stop the run, if any do.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        limit: Option<u32>,
+    },
     /// A signal or a command asked the run to stop.
     StopRequested {
         signal: Cow<'a, str>,

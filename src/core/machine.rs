@@ -17,6 +17,7 @@ use super::event::{Class, Event, Feedback, Outcome, Purpose, WaitReason};
 use super::progress::Progress;
 use super::rules::Rules;
 use super::spending::Spending;
+use super::stall::Watch;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Phase {
@@ -51,6 +52,11 @@ enum Phase {
         ending: bool,
     },
     Gates,
+    /// The repository is looked at, before the next iteration.
+    Looking {
+        started: u64,
+        ending: bool,
+    },
     /// Somebody asked for a pause, and nothing is running.
     Paused {
         since: u64,
@@ -107,11 +113,16 @@ pub struct LoopMachine {
     worked_ms: u64,
     tools: u32,
     tool_errors: u32,
+    watch: Watch,
+    /// How long the last iteration took.
+    last_took_ms: u64,
 }
 
 impl LoopMachine {
     pub fn new(rules: Rules) -> Self {
         LoopMachine {
+            watch: Watch::new(rules.stall),
+            last_took_ms: 0,
             rules,
             phase: Phase::New,
             stop: None,
@@ -256,6 +267,9 @@ impl LoopMachine {
             Input::ScmLooked(look) => self.scm_looked(now, look, &mut out),
             Input::ScmTaskEnded { ok } => self.scm_task_ended(now, ok, &mut out),
             Input::GatesChecked(verdict) => self.gates_checked(now, verdict, &mut out),
+            Input::RepositoryLooked { fingerprint } => {
+                self.repository_looked(now, fingerprint, &mut out);
+            }
             Input::Deadline => self.deadline_passed(now, &mut out),
             Input::Stop { signal, now: at_once } => {
                 self.stop_asked(now, signal, at_once, &mut out);
@@ -296,6 +310,16 @@ impl LoopMachine {
         if self.pause {
             return self.pause_here(now, false, out);
         }
+        if self.watch.wants_look(self.last_took_ms) {
+            self.phase = Phase::Looking { started: now.mono_ms, ending: false };
+            out.push(Action::LookAtRepository);
+            return;
+        }
+        self.begin_iteration(now, out);
+    }
+
+    fn begin_iteration(&mut self, now: Now, out: &mut Vec<Action>) {
+        self.watch.begins();
         self.iteration += 1;
         self.attempt = 0;
         self.iteration_started = now.mono_ms;

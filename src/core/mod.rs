@@ -16,6 +16,7 @@ pub mod prompt;
 pub mod rules;
 pub(crate) mod scan;
 pub mod spending;
+pub mod stall;
 pub mod tasks;
 pub mod template;
 pub mod text;

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use serde::Serialize;
 
-use super::runs::RunSummary;
+use super::runs::{RunSummary, stalling_words};
 use crate::core::event::{
     Class, Entry, Event, Exit, Outcome, Purpose, TodoItem, TodoStatus, Usage, WaitReason,
 };
@@ -252,6 +252,9 @@ impl Reading {
                     iteration.class = Some(*class);
                     iteration.duration_ms = *duration_ms;
                 }
+            }
+            Event::Stalling { reason, iterations, limit } => {
+                facts.warnings.push(stalling_words(*reason, *iterations, *limit));
             }
             Event::Warning { message } => facts.warnings.push(message.as_ref().to_owned()),
             _ => {}

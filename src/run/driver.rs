@@ -8,6 +8,7 @@ mod agent;
 mod display;
 mod guardrail;
 mod happened;
+mod look;
 mod notify;
 mod prompt;
 mod record;
@@ -37,6 +38,7 @@ use super::spec::{PromptSource, RunSpec};
 use super::tasks::TaskGate;
 use super::world::World;
 use display::Filter;
+use look::Look;
 use response::Evaluator;
 
 /// How a run came out.
@@ -90,6 +92,7 @@ enum Task {
     Scm(ScmRun),
     /// Another git is busy with the same repository; tried again at this moment.
     ScmWaits(ScmRun, u64),
+    Look(Look),
 }
 
 struct Driver<'s, W> {
@@ -258,11 +261,13 @@ impl<W: World> Driver<'_, W> {
                 self.recorder.record(&Event::ScmEnded { task, ok: true, detail, duration_ms: 0 });
             }
             Action::EndScmTask => {
-                if let Task::Scm(run) = &self.task {
-                    self.world.end(run.child, false);
+                if let Task::Scm(ScmRun { child, .. }) | Task::Look(Look { child, .. }) = &self.task
+                {
+                    self.world.end(*child, false);
                 }
                 self.give_scm_up();
             }
+            Action::LookAtRepository => self.look_at_repository(),
             Action::Brief => self.brief(),
             Action::CheckGates { claimed, checks_passed } => {
                 self.check_gates(claimed, checks_passed);

@@ -1,6 +1,8 @@
 //! Version control after a passing iteration, as a list of programs to run. No shell is involved: a
 //! commit message with `$(…)` is committed as those characters.
 
+pub(super) mod status;
+
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::time::{Duration, Instant};

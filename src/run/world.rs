@@ -16,6 +16,8 @@ use crate::state::runs::{RunDir, RunFiles};
 use crate::state::save::save_atomically;
 use crate::state::{documents, given};
 
+use super::fingerprint;
+
 /// A file that a run adds to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Record {
@@ -101,6 +103,10 @@ pub trait World {
     fn read(&mut self, path: &Path) -> io::Result<Vec<u8>>;
     /// Reads a task list, which somebody may be writing.
     fn read_tasks(&mut self, path: &Path) -> io::Result<Vec<u8>>;
+    /// What a file looks like, as a number, and how much had to be read for that, `budget` at most.
+    fn file_fingerprint(&mut self, path: &Path, budget: u64) -> (u64, u64);
+    /// What a directory looks like; `None` if there are more than `most` files in it.
+    fn tree_fingerprint(&mut self, path: &Path, most: usize) -> Option<u64>;
     fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()>;
     /// Writes a file all or nothing.
     fn save(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()>;
@@ -313,6 +319,14 @@ impl World for RealWorld {
             sandbox::read_beneath(self.project.root(), path)?;
         }
         documents::read_tasks(path)
+    }
+
+    fn file_fingerprint(&mut self, path: &Path, budget: u64) -> (u64, u64) {
+        fingerprint::of_file(path, budget)
+    }
+
+    fn tree_fingerprint(&mut self, path: &Path, most: usize) -> Option<u64> {
+        fingerprint::of_tree(path, most)
     }
 
     fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {

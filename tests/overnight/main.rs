@@ -5,6 +5,7 @@
 mod support;
 
 mod resume;
+mod stall;
 
 use serde_json::Value;
 use support::Project;

@@ -1,18 +1,8 @@
 //! What keeps a run from starting, found before anything is spent.
 
 use crate::cli::resume::Resumption;
-use crate::config::Settings;
 use crate::error::Error;
 use crate::run::spec::RunSpec;
-
-/// Settings that this version cannot honour are no settings to run with.
-pub(super) fn refuse_what_is_missing(settings: &Settings) -> Result<(), Error> {
-    if settings.stall.iterations > 0 {
-        return Err(Error::config("stall.iterations is not available in this version")
-            .hint("take it out of the settings"));
-    }
-    Ok(())
-}
 
 /// Whoever sets a budget goes to bed trusting it, so one that nothing would ever be counted against is
 /// an error and not a decoration.

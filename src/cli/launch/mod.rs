@@ -156,10 +156,14 @@ impl Start<'_> {
         background: Option<Background>,
     ) -> Result<u8, Error> {
         let Start { project, args, loaded, .. } = *self;
-        let unsaved = match &spec.scm {
+        let mut unsaved = match &spec.scm {
             Some(scm) => scm.check(project.root())?,
             None => None,
         };
+        if args.resume.is_some() {
+            // It may well be this run's own work.
+            unsaved = None;
+        }
         checks::refuse_unkeepable_budgets(&spec)?;
         if let Some(resume) = &args.resume {
             checks::refuse_used_up(&spec, resume)?;
@@ -346,7 +350,6 @@ pub(in crate::cli) fn load(
     })?;
     loaded.warnings.extend(planted);
     loaded.warnings.extend(args.resume.iter().flat_map(|resume| resume.warnings.clone()));
-    checks::refuse_what_is_missing(&loaded.settings)?;
     Ok(loaded)
 }
 

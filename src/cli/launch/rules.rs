@@ -4,6 +4,7 @@ use crate::cli::CompletionArgs;
 use crate::config::{Duration, Settings};
 use crate::core::completion::Rule;
 use crate::core::rules::{Budget, RateLimit, Retry, RetryScope, Rules};
+use crate::core::stall::StallRule;
 use crate::error::Error;
 use crate::run::spec::{GuardrailSpec, ScmSpec};
 
@@ -137,5 +138,6 @@ pub(super) fn rules(settings: &Settings, defaults: &Defaults) -> Rules {
         guardrails: Vec::new(),
         scm: Vec::new(),
         gates: defaults.gates,
+        stall: StallRule::stopping_after(settings.stall.iterations),
     }
 }

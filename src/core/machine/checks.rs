@@ -1,9 +1,10 @@
 //! What is held against an agent's work once it has answered: guardrails, version control, the
 //! completion rule, gates.
 
-use super::super::event::{Event, Feedback, Outcome, Purpose};
+use super::super::event::{Event, Feedback, Outcome, Purpose, StallReason};
 use super::super::exit;
 use super::super::rules::ScmTask;
+use super::super::stall::Verdict;
 use super::{Action, GateVerdict, LoopMachine, Now, Phase, ScmLook};
 
 impl LoopMachine {
@@ -19,6 +20,7 @@ impl LoopMachine {
             return;
         }
         self.guardrails_passed = self.new_feedback.is_empty();
+        self.watch.checked(&self.new_feedback);
         if !self.guardrails_passed && self.rules.gates {
             // They may have something to add to what failed.
             self.complete = false;
@@ -132,7 +134,9 @@ impl LoopMachine {
     }
 
     pub(super) fn end_scm(&mut self, out: &mut Vec<Action>) {
-        if let Phase::LookingAtScm { ending } | Phase::Scm { ending, .. } = &mut self.phase
+        if let Phase::LookingAtScm { ending }
+        | Phase::Scm { ending, .. }
+        | Phase::Looking { ending, .. } = &mut self.phase
             && !std::mem::replace(ending, true)
         {
             out.push(Action::EndScmTask);
@@ -198,13 +202,58 @@ impl LoopMachine {
         if !std::mem::replace(&mut self.iteration_open, false) {
             return;
         }
+        self.last_took_ms = now.mono_ms.saturating_sub(self.iteration_started);
         out.push(Action::Emit(Event::IterationEnded {
             class: self.class,
             guardrails_passed: self.guardrails_passed,
             complete: self.complete && self.guardrails_passed,
-            duration_ms: now.mono_ms.saturating_sub(self.iteration_started),
+            duration_ms: self.last_took_ms,
             usage: self.spending.iteration(),
         }));
         out.push(Action::Save);
+    }
+
+    /// Before the next iteration: did the last one get anywhere?
+    pub(super) fn repository_looked(
+        &mut self,
+        now: Now,
+        fingerprint: Option<u64>,
+        out: &mut Vec<Action>,
+    ) {
+        let Phase::Looking { .. } = self.phase else { return };
+        let verdict = self.watch.looked(fingerprint);
+        if self.stop.is_some() {
+            return self.stop_here(now, out);
+        }
+        if let Some(used_up) = self.run_budget_exceeded(now) {
+            return self.finish_by_budget(now, &used_up, out);
+        }
+        match verdict {
+            Verdict::Fine => {}
+            Verdict::Warn { reason, iterations } => {
+                let limit = self.watch.stops_after();
+                out.push(Action::Emit(Event::Stalling { reason, iterations, limit }));
+            }
+            Verdict::Stop { reason, iterations } => {
+                let message = stalled(reason, iterations);
+                return self.finish(now, Outcome::Stalled, exit::BUDGET, message, out);
+            }
+        }
+        if self.pause {
+            return self.pause_here(now, false, out);
+        }
+        self.begin_iteration(now, out);
+    }
+}
+
+fn stalled(reason: StallReason, iterations: u32) -> String {
+    match (reason, iterations) {
+        (StallReason::Unchanged, 1) => "an iteration changed nothing in the repository".to_owned(),
+        (StallReason::Unchanged, n) => {
+            format!("{n} iterations in a row changed nothing in the repository")
+        }
+        (StallReason::SameFailure, n) => {
+            format!("guardrails failed in the same way in {n} iterations in a row")
+        }
     }
 }

@@ -71,7 +71,9 @@ impl LoopMachine {
                 *ending = true;
                 out.push(Action::EndGuardrail { timed_out: false });
             }
-            Phase::LookingAtScm { .. } | Phase::Scm { .. } => self.end_scm(out),
+            Phase::LookingAtScm { .. } | Phase::Scm { .. } | Phase::Looking { .. } => {
+                self.end_scm(out);
+            }
             _ => {}
         }
     }

@@ -9,6 +9,9 @@ pub(super) const WALL_CHECK_MS: u64 = 60_000;
 /// How long an agent may stay that is refused its credentials. It may be about to leave, or to have
 /// others; some go on trying for minutes.
 const REFUSED_GRACE_MS: u64 = 3_000;
+/// How long looking at the repository may take. One that cannot be looked at in this time is one of
+/// which nobody can tell.
+const LOOK_MS: u64 = 30_000;
 
 impl LoopMachine {
     /// The moment at which [`Input::Deadline`] is due, by the monotonic clock.
@@ -31,6 +34,9 @@ impl LoopMachine {
             Phase::Guardrail { index, started, ending: false } => {
                 let own = after(started, rules.guardrails.get(index).copied().flatten());
                 [own, self.run_deadline()].into_iter().flatten().min()
+            }
+            Phase::Looking { ending: false, started } => {
+                [after(started, Some(LOOK_MS)), self.run_deadline()].into_iter().flatten().min()
             }
             Phase::LookingAtScm { ending: false } | Phase::Scm { ending: false, .. } => {
                 self.run_deadline()
@@ -120,6 +126,12 @@ impl LoopMachine {
                     self.phase = Phase::Guardrail { index, started, ending: true };
                     out.push(Action::EndGuardrail { timed_out });
                 }
+            }
+            Phase::Looking { started, .. }
+                if self.time_is_up(now)
+                    || after(started, Some(LOOK_MS)).is_some_and(|at| now.mono_ms >= at) =>
+            {
+                self.end_scm(out);
             }
             Phase::LookingAtScm { .. } | Phase::Scm { .. } if self.time_is_up(now) => {
                 self.end_scm(out);

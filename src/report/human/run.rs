@@ -6,7 +6,7 @@ use super::words::{
 use super::{Human, MAX_DETAIL, MAX_PROMPT, Paragraph};
 use crate::core::event::{Class, Event, Leftover, Outcome, Purpose, Stamp, WaitReason};
 use crate::core::text;
-use crate::report::runs::after_words;
+use crate::report::runs::{after_words, stalling_words};
 use crate::report::style::Paint;
 
 /// Processes that are named one by one.
@@ -119,6 +119,10 @@ impl Human {
                 let mut pen = self.line(at, Paragraph::Run);
                 pen.head(marks.denied, Paint::Bad, "Not complete");
                 pen.say(": ").quote(reason).end();
+            }
+            Event::Stalling { reason, iterations, limit } => {
+                let message = stalling_words(*reason, *iterations, *limit);
+                self.warn(at, &message);
             }
             // To the letter, so that scripts can wait for it.
             Event::StopRequested { now: false, .. } => {

@@ -42,6 +42,9 @@ impl<W: World> Driver<'_, W> {
                 }
             }
             Task::Scm(run) if run.child == child => run.output(bytes),
+            Task::Look(look) if look.child == child && stream == Stream::Stdout => {
+                look.output(bytes);
+            }
             _ => {}
         }
     }
@@ -90,6 +93,7 @@ impl<W: World> Driver<'_, W> {
                 self.leftovers(ended.leftovers, false);
                 self.scm_ended(run, ended.exit, now);
             }
+            Task::Look(look) if look.child == child => self.look_ended(&look, ended.exit),
             other => self.task = other,
         }
     }
@@ -157,6 +161,7 @@ impl<W: World> Driver<'_, W> {
             Task::Agent(task) => Some(task.child),
             Task::Guardrail(task) => Some(task.child),
             Task::Scm(run) => Some(run.child),
+            Task::Look(look) => Some(look.child),
         }
     }
 
