@@ -42,6 +42,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use agents::Agent;
 use clap::Parser;
+use compare::Recording;
 use model_server::{Script, Server};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
@@ -145,9 +146,6 @@ struct Hooks {
     #[serde(default)]
     once: bool,
 }
-
-/// The files of one case, by the last part of their names. What is empty is no file.
-type Recording = BTreeMap<&'static str, String>;
 
 fn main() -> ExitCode {
     let args = Args::parse();
