@@ -514,6 +514,25 @@ fn the_architecture_names_every_folder() {
     }
 }
 
+/// A new version of an agent is told of wherever its old one was.
+#[test]
+fn the_recorded_versions_of_agents_are_told_everywhere_the_same() {
+    for adapter in ralph::agent::all() {
+        let Some(version) = adapter.recorded() else { continue };
+        for (page, cell) in [("docs/src/agents.md", ""), ("tests/fixtures/README.md", "/")] {
+            let start = format!("| `{}{cell}` | ", adapter.name());
+            let text = read(page);
+            let is_row = |line: &&str| line.starts_with(&start);
+            let told = text.lines().filter(is_row).any(|line| line.contains(version));
+            assert!(
+                told,
+                "{page} does not tell that {} is recorded with {version}",
+                adapter.name()
+            );
+        }
+    }
+}
+
 #[test]
 fn the_picture_is_there_and_small() {
     let size = fs::metadata(root().join("docs/images/demo.svg")).unwrap().len();
