@@ -1,7 +1,8 @@
 //! What must stay fast and small, each beside the least that any program would need for it, measured
 //! in the same run on the same machine.
 //!
-//! `cargo bench --bench ralph` measures everything; `-- start hooks iteration stream memory silent loops`
+//! `cargo bench --bench ralph` measures everything; `-- start hooks iteration stream memory silent loops
+//! workers`
 //! chooses. `memory=5000` takes so many megabytes of output for the largest memory measurement, whose
 //! journal needs about as much room on disk.
 
@@ -15,6 +16,8 @@ mod place;
 mod sections;
 #[cfg(target_os = "linux")]
 mod table;
+#[cfg(target_os = "linux")]
+mod workers;
 #[cfg(target_os = "linux")]
 mod writer;
 

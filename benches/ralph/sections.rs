@@ -20,12 +20,12 @@ use crate::hooks;
 use crate::null_world::NullWorld;
 use crate::place::{Place, busy, figure, ralph, silent};
 use crate::table::{Table, Target, count, size, speed, time};
-use crate::writer;
+use crate::{workers, writer};
 
 /// A part of the whole. The number is what was given for it on the command line.
 type Section = fn(&Place, &mut Table, Option<u64>) -> io::Result<()>;
 
-const SECTIONS: [(&str, Section); 7] = [
+const SECTIONS: [(&str, Section); 8] = [
     ("start", start),
     ("hooks", hooks::hooks),
     ("iteration", iteration),
@@ -33,6 +33,7 @@ const SECTIONS: [(&str, Section); 7] = [
     ("memory", memory),
     ("silent", silence),
     ("loops", loops),
+    ("workers", workers::workers),
 ];
 
 pub(super) fn main() -> io::Result<()> {

@@ -65,6 +65,34 @@ pub struct WorkerState {
     pub exit_code: Option<u8>,
     /// How it ended, in words.
     pub message: Option<String>,
+    /// Iterations that came to their end, and how long they took in all.
+    pub finished_iterations: u32,
+    pub finished_ms: u64,
+    /// US dollars, as far as the agent tells them.
+    pub cost_usd: Option<f64>,
+    /// What was said of the loop last, and when.
+    pub last_event: Option<String>,
+    pub last_event_time: Option<String>,
+    /// When it came to its end.
+    pub ended: Option<String>,
+}
+
+impl WorkerState {
+    /// How long an iteration takes.
+    pub fn average_ms(&self) -> Option<u64> {
+        self.finished_ms.checked_div(u64::from(self.finished_iterations))
+    }
+
+    /// How long it may still take to the limit, if the iterations to come are as those that were.
+    pub fn left_ms(&self) -> Option<u64> {
+        if self.status.is_over() {
+            return None;
+        }
+        // The one that is under way is counted as a whole: how much of it is left nobody knows.
+        let begun = self.current_iteration.saturating_sub(1).max(self.finished_iterations);
+        let left = self.max_iterations.saturating_sub(begun.min(self.max_iterations));
+        Some(self.average_ms()?.saturating_mul(u64::from(left)))
+    }
 }
 
 /// What is to be said of one event.
@@ -126,6 +154,7 @@ impl Follower {
                 if state.started.is_empty() {
                     state.started = stamp(time);
                 }
+                state.ended = None;
             }
             Event::IterationStarted { max_iterations } => {
                 state.current_iteration = iteration;
@@ -136,7 +165,11 @@ impl Follower {
                 say(format!("starting iteration {iteration}/{max_iterations}"));
                 log(format!("[START] iteration {iteration}/{max_iterations}"));
             }
-            Event::AgentEnded { purpose: Purpose::Work, exit, ended_by, class, .. } => {
+            Event::AgentEnded { purpose: Purpose::CommitMessage, usage, .. } => {
+                state.cost_usd = add(state.cost_usd, usage.cost_usd);
+            }
+            Event::AgentEnded { purpose: Purpose::Work, exit, ended_by, class, usage, .. } => {
+                state.cost_usd = add(state.cost_usd, usage.cost_usd);
                 self.class = *class;
                 self.exit = match exit {
                     Some(Exit::Code(code)) => *code,
@@ -164,6 +197,8 @@ impl Follower {
             }
             Event::IterationEnded { class, duration_ms, .. } => {
                 let exit = self.exit;
+                state.finished_iterations = state.finished_iterations.saturating_add(1);
+                state.finished_ms = state.finished_ms.saturating_add(*duration_ms);
                 log(format!(
                     "[END] iteration {iteration} exit={exit} duration={}",
                     duration(*duration_ms, "")
@@ -196,6 +231,7 @@ impl Follower {
                 let state = &mut self.state;
                 state.exit_code = Some(*exit_code);
                 state.message = Some(message.clone().into_owned());
+                state.ended = Some(stamp(time));
                 let word = match state.status {
                     Status::Failed => "FAIL",
                     Status::Paused => "PAUSE",
@@ -205,6 +241,12 @@ impl Follower {
                 say(words);
             }
             _ => {}
+        }
+        if let Some(said) = told.said.last() {
+            let prefix = format!("[ralph] {name}: ");
+            let words = said.strip_prefix(&prefix).unwrap_or(said);
+            self.state.last_event = Some(words.to_owned());
+            self.state.last_event_time = Some(stamp(time));
         }
         told
     }
@@ -241,6 +283,21 @@ impl Follower {
             _ => message.to_owned(),
         }
     }
+}
+
+fn add(sum: Option<f64>, more: Option<f64>) -> Option<f64> {
+    match (sum, more) {
+        (None, more) => more,
+        (sum, None) => sum,
+        (Some(sum), Some(more)) => Some(sum + more),
+    }
+}
+
+/// How long it was from one moment of `state.json` to another.
+pub fn between_ms(from: &str, to: DateTime) -> Option<u64> {
+    let from: DateTime = from.parse().ok()?;
+    let span = to.duration_since(from).as_millis();
+    u64::try_from(span).ok()
 }
 
 /// An iteration that came to this has failed.

@@ -3,6 +3,7 @@
 //! A request is a file, so that it stays when nobody is there to take it; the last one counts, since
 //! each says how things are to be. A pipe with a name wakes the loop, which is in its one wait.
 
+use std::cell::RefCell;
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -10,10 +11,12 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 
 use super::store::{Known, Worker};
+use crate::core::worker::WorkerState;
 use crate::run::world::{Control, Request};
 use crate::state::save::save_atomically;
 
@@ -50,7 +53,8 @@ impl Worker {
         Ok(())
     }
 
-    fn knock(&self) {
+    /// Wakes the loop, if there is one.
+    pub fn knock(&self) {
         let path = self.door_path();
         // A plain file would take the byte and wake nobody; one to be afraid of is none of ours.
         if !is_pipe(&path) {
@@ -92,8 +96,31 @@ impl Worker {
     }
 }
 
-impl Control for Worker {
+/// What the loop wrote last, for whoever has to write it again.
+pub type Kept = Rc<RefCell<Option<WorkerState>>>;
+
+/// The loop's side: it takes requests, and sees to it that whoever knocks finds a state.
+#[derive(Debug)]
+pub struct Obedience {
+    pub worker: Worker,
+    pub kept: Kept,
+}
+
+impl Control for Obedience {
     fn take(&mut self) -> Vec<Request> {
+        if !matches!(self.worker.known(), Known::State(_))
+            && let Some(state) = self.kept.borrow().as_ref()
+        {
+            // Somebody spoilt or removed it. What cannot be written is tried again with every event.
+            self.worker.set_aside();
+            let _ = self.worker.save(state);
+        }
+        self.worker.requests()
+    }
+}
+
+impl Worker {
+    fn requests(&self) -> Vec<Request> {
         let Some(wish) = self.take_request() else { return Vec::new() };
         vec![match wish {
             Wish::Pause => Request::Pause,
@@ -125,21 +152,36 @@ fn make_pipe(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::worker::WorkerState;
 
     #[test]
     fn the_last_request_counts_and_waits_for_somebody_to_take_it() {
         let dir = tempfile::tempdir().unwrap();
-        let mut worker = Worker { name: "agent".into(), path: dir.path().to_owned() };
+        let worker = Worker { name: "agent".into(), path: dir.path().to_owned() };
         worker.ask(Wish::Pause).unwrap();
         worker.ask(Wish::Kill).unwrap();
-        assert_eq!(worker.take(), [Request::End]);
-        assert_eq!(worker.take(), []);
+        assert_eq!(worker.requests(), [Request::End]);
+        assert_eq!(worker.requests(), []);
         worker.ask(Wish::Resume).unwrap();
         worker.save(&WorkerState { max_iterations: 70, ..WorkerState::default() }).unwrap();
-        assert_eq!(worker.take(), [Request::Resume { max_iterations: Some(70) }]);
+        assert_eq!(worker.requests(), [Request::Resume { max_iterations: Some(70) }]);
         std::fs::write(worker.request_path(), "{half").unwrap();
-        assert_eq!(worker.take(), [], "nonsense is no request");
+        assert_eq!(worker.requests(), [], "nonsense is no request");
+    }
+
+    #[test]
+    fn a_loop_writes_a_state_again_that_somebody_spoilt() {
+        let dir = tempfile::tempdir().unwrap();
+        let worker = Worker { name: "agent".into(), path: dir.path().to_owned() };
+        let state = WorkerState { worker_name: "agent".into(), ..WorkerState::default() };
+        let kept = Rc::new(RefCell::new(Some(state.clone())));
+        let mut control = Obedience { worker: worker.clone(), kept };
+        for spoilt in ["", "{\"status\": \"run"] {
+            std::fs::write(worker.state_path(), spoilt).unwrap();
+            assert_eq!(control.take(), []);
+            assert!(matches!(worker.known(), Known::State(there) if *there == state));
+        }
+        let names = ["state.json.broken", "state.json.broken-2"];
+        assert!(names.iter().all(|name| dir.path().join(name).exists()), "both are kept");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The face of a run that is a worker: its `state.json` and its `iterations.log`.
 
+use super::control::Kept;
 use super::store::{Known, Worker};
 use crate::core::event::{Event, Stamp};
 use crate::core::worker::{Follower, Status, WorkerState};
@@ -15,12 +16,15 @@ pub struct WorkerFiles {
     lines: Vec<String>,
     trouble: Option<String>,
     is_in_trouble: bool,
+    kept: Kept,
 }
 
 impl WorkerFiles {
-    pub fn new(worker: Worker, follower: Follower) -> Self {
+    /// What is written is kept in `kept`, too.
+    pub fn new(worker: Worker, follower: Follower, kept: Kept) -> Self {
         let saved = WorkerState::default();
         WorkerFiles {
+            kept,
             worker,
             follower,
             saved,
@@ -37,6 +41,10 @@ impl WorkerFiles {
         }
         if self.follower.state != self.saved {
             self.keep_edited_limit();
+            if self.saved.run_id != self.follower.state.run_id {
+                self.worker.save_beginning(&self.follower.state)?;
+            }
+            *self.kept.borrow_mut() = Some(self.follower.state.clone());
             self.worker.save(&self.follower.state)?;
             self.saved = self.follower.state.clone();
         }

@@ -9,10 +9,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::worktree::Worktree;
-use crate::core::worker::{WorkerState, is_name};
+use crate::core::worker::{Follower, WorkerState, is_name};
 use crate::error::Error;
 use crate::state::home::ralph_home;
+use crate::state::journal;
 use crate::state::lock;
+use crate::state::project::Project;
 use crate::state::save::{save_atomically, save_privately};
 
 /// How long a command waits for another one that is busy with the same worker.
@@ -255,8 +257,10 @@ impl Worker {
             Known::Nothing => Err(Error::failed(format!("worker '{}' has no state", self.name))
                 .hint(format!("ralph rm {} removes what is left of it", self.name))),
             Known::Broken(why) => {
+                let name = &self.name;
                 Err(Error::failed(format!("cannot understand {}: {why}", path.display()))
-                    .hint("`ralph rm` or a new `ralph spawn` of that name sets it aside"))
+                    .hint(format!("ralph resume {name} sets it aside and goes by the journal"))
+                    .hint(format!("ralph kill {name} does the same, and ends it")))
             }
         }
     }
@@ -272,10 +276,49 @@ impl Worker {
         save_atomically(&self.state_path(), text.as_bytes())
     }
 
-    /// Sets a state that cannot be understood aside, and says where.
+    /// Sets a state that cannot be understood aside, and says where. Nothing that was set aside before
+    /// is lost by that.
     pub fn set_aside(&self) -> Option<PathBuf> {
-        let aside = self.path.join("state.json.broken");
+        let aside = self.free_name_aside();
         std::fs::rename(self.state_path(), &aside).ok().map(|()| aside)
+    }
+
+    fn free_name_aside(&self) -> PathBuf {
+        let first = self.path.join("state.json.broken");
+        let others = (2_u32..).map(|nth| self.path.join(format!("state.json.broken-{nth}")));
+        let mut names = std::iter::once(first.clone()).chain(others);
+        names.find(|path| path.symlink_metadata().is_err()).unwrap_or(first)
+    }
+
+    /// Takes over a state that could not be understood from a directory that was put aside.
+    pub fn take_over_broken(&self, before: &Path) {
+        let old = Worker { name: self.name.clone(), path: before.to_owned() };
+        if let Known::Broken(_) = old.known() {
+            // If it cannot be moved, it goes with the rest: it had been given up already.
+            let _ = std::fs::rename(old.state_path(), self.free_name_aside());
+        }
+    }
+
+    /// The state with which its run began. With the journal it tells how things are, when nothing else
+    /// does.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn save_beginning(&self, state: &WorkerState) -> io::Result<()> {
+        save_atomically(&self.path.join("beginning.json"), &serde_json::to_vec_pretty(state)?)
+    }
+
+    /// Its state, as the journal of its run tells it.
+    pub fn told_by_journal(&self) -> Option<WorkerState> {
+        let text = std::fs::read(self.path.join("beginning.json")).ok()?;
+        let state: WorkerState = serde_json::from_slice(&text).ok()?;
+        let runs = Project::new(state.directory.clone().into()).runs_dir();
+        let journal = runs.join(state.run_id.as_ref()?).join("events.jsonl");
+        let mut follower = Follower::new(state, jiff::tz::TimeZone::system());
+        for entry in journal::read(&journal).ok()? {
+            follower.take(entry.at, &entry.event);
+        }
+        Some(follower.state)
     }
 
     /// # Errors

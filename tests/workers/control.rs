@@ -126,3 +126,33 @@ fn a_worker_that_is_not_there_is_said() {
     }
     shop.ralph(["status", "../x"]).run().code(1).stderr_has("cannot be called");
 }
+
+#[test]
+fn however_many_ask_at_once_it_ends_in_one_state() {
+    let shop = Workshop::new();
+    shop.spawn(3, &[]).args(waiting(&shop)).run().code(0);
+    for last in ["pause", "resume", "kill"] {
+        let racing: Vec<_> = (0..24)
+            .map(|nth| {
+                // The last word is said by many, the others in between.
+                let command = if nth % 3 == 0 { last } else { ["pause", "resume"][nth % 2] };
+                shop.ralph([command, "agent"]).start()
+            })
+            .collect();
+        for command in racing {
+            let told = command.wait();
+            assert!(told.stderr.is_empty() || told.stderr.starts_with("ralph: "), "{told:?}");
+            assert!(!told.stderr.contains("does not answer"), "{told:?}");
+        }
+        shop.ralph([last, "agent"]).run();
+        let expected = match last {
+            "pause" => "paused",
+            "resume" => "running",
+            _ => "stopped",
+        };
+        assert_eq!(shop.state().unwrap()["status"], expected);
+        assert!(!shop.file("request.json").exists(), "every request was taken");
+    }
+    wait_until(LONG, || shop.processes().is_empty() && shop.windows().is_empty());
+    assert_eq!(shop.recorded().len(), 1, "no agent was started twice");
+}

@@ -81,6 +81,113 @@ fn a_loop_that_is_gone_can_be_paused_and_killed_and_strangers_are_left_alone() {
 }
 
 #[test]
+fn a_reboot_leaves_a_worker_that_can_be_resumed() {
+    let shop = Workshop::new();
+    let pid = start(&shop);
+    // All at once, as when the power fails: the server, the loop, the agent.
+    for process in shop.processes() {
+        process.signal(Signal::KILL);
+    }
+    wait_until(LONG, || !is_alive(pid) && shop.processes().is_empty());
+    // After that the number is somebody else's.
+    let mut stranger = shop.command("sleep").arg("1000").spawn().unwrap();
+    let mut state = shop.state().unwrap();
+    assert_eq!(state["status"], "running");
+    state["pid"] = json!(stranger.id());
+    std::fs::write(shop.file("state.json"), state.to_string()).unwrap();
+    shop.ralph(["ls"]).run().code(0).stdout_has("gone");
+    shop.ralph(["resume", "agent"]).run().code(0).stdout_is("resumed ralph loop for agent\n");
+    shop.ralph(["wait", "agent"]).run().code(0);
+    assert_eq!(shop.state().unwrap()["current_iteration"], 4);
+    assert!(stranger.try_wait().unwrap().is_none(), "a stranger was killed");
+    stranger.kill().unwrap();
+    stranger.wait().unwrap();
+}
+
+#[test]
+fn a_spoilt_state_of_a_loop_that_is_gone_is_told_by_its_journal() {
+    let shop = Workshop::new();
+    let pid = start(&shop);
+    Process { pid, command: String::new() }.signal(Signal::KILL);
+    wait_until(LONG, || !is_alive(pid));
+    let whole = std::fs::read_to_string(shop.file("state.json")).unwrap();
+    std::fs::write(shop.file("state.json"), &whole[..whole.len() / 2]).unwrap();
+    shop.ralph(["status", "agent"]).run().code(1).stderr_has("ralph resume agent");
+    shop.ralph(["resume", "agent"])
+        .run()
+        .code(0)
+        .stderr_has("cannot understand ")
+        .stderr_has("state.json.broken\n");
+    shop.ralph(["wait", "agent"]).run().code(0);
+    let state = shop.state().unwrap();
+    assert_eq!((&state["current_iteration"], &state["status"]), (&json!(4), &json!("stopped")));
+    let expected: serde_json::Value = serde_json::from_str(&whole).unwrap();
+    for key in ["started", "prompt_file", "run_id", "directory", "max_iterations"] {
+        assert_eq!(state[key], expected[key], "{key}");
+    }
+    let aside = std::fs::read_to_string(shop.file("state.json.broken")).unwrap();
+    assert_eq!(aside, whole[..whole.len() / 2], "it is kept");
+}
+
+#[test]
+fn a_spoilt_state_of_a_living_loop_is_written_again() {
+    let shop = Workshop::new();
+    let agent = shop.fake_agent(&json!([{"wait_for": shop.beside("go")}]));
+    shop.spawn(2, &[]).args(&agent).run().code(0);
+    shop.ralph(["spawn", "--name", "other", "-f", "PROMPT.md", "-n", "1", "--"])
+        .args(&agent)
+        .run()
+        .code(0);
+    for spoilt in ["", "{\"worker_name\": \"ag", "[]"] {
+        std::fs::write(shop.file("state.json"), spoilt).unwrap();
+        shop.ralph(["ls"]).run().code(0).stdout_has("unknown").stdout_has("other  running");
+        shop.ralph(["pause", "agent"]).run().code(0).stderr_has("cannot understand ");
+        assert_eq!(shop.state().unwrap()["status"], "paused");
+        std::fs::remove_file(shop.file("state.json")).unwrap();
+        shop.ralph(["resume", "agent"]).run().code(0).stderr_is("");
+        assert_eq!(shop.state().unwrap()["status"], "running");
+    }
+    std::fs::write(shop.beside("go"), "").unwrap();
+    shop.ralph(["wait", "agent"]).run().code(0);
+    shop.ralph(["wait", "other"]).run().code(0);
+}
+
+#[test]
+fn a_state_of_an_older_version_goes_on_where_it_was() {
+    let shop = Workshop::new();
+    let agent = shop.fake_agent(&json!([shop.record()]));
+    shop.spawn(9, &["--wait", "--done-pattern", "never"]).args(&agent).run().code(0);
+    let ran = shop.recorded().len();
+    let old = json!({
+        "worker_name": "agent", "prompt_file": shop.path().join("PROMPT.md"),
+        "max_iterations": 9, "current_iteration": 7, "status": "paused",
+        "started": "2024-01-15T10:30:00.000000", "last_iteration_started": null,
+        "consecutive_failures": 0, "total_failures": 2, "done_pattern": "never",
+        "inactivity_timeout": 300,
+    });
+    std::fs::write(shop.file("state.json"), old.to_string()).unwrap();
+    shop.ralph(["status", "agent"]).run().code(0).stdout_has("Iteration: 7/9");
+    shop.ralph(["resume", "agent"]).run().code(0);
+    shop.ralph(["wait", "agent"]).run().code(0);
+    assert_eq!(shop.recorded().len() - ran, 2, "the eighth and the ninth");
+    let state = shop.state().unwrap();
+    assert_eq!((&state["current_iteration"], &state["total_failures"]), (&json!(9), &json!(2)));
+}
+
+#[test]
+fn a_journal_that_is_gone_does_not_take_the_count_with_it() {
+    let shop = Workshop::new();
+    let pid = start(&shop);
+    Process { pid, command: String::new() }.signal(Signal::KILL);
+    wait_until(LONG, || !is_alive(pid));
+    std::fs::remove_dir_all(shop.path().join(".ralph/runs")).unwrap();
+    shop.ralph(["resume", "agent"]).run().code(0);
+    shop.ralph(["wait", "agent"]).run().code(0);
+    assert_eq!(shop.state().unwrap()["current_iteration"], 4);
+    assert_eq!(shop.events().all("iteration_started").len(), 2, "the third and the fourth");
+}
+
+#[test]
 fn a_state_that_cannot_be_understood_is_said_and_stands_in_nobodys_way() {
     let shop = Workshop::new();
     let directory = shop.home().join(".ralph/workers/agent");
@@ -92,8 +199,9 @@ fn a_state_that_cannot_be_understood_is_said_and_stands_in_nobodys_way() {
         shop.ralph(["status"]).run().code(0).stdout_has("Status: unknown");
         shop.ralph(["ls", "--format", "json"]).run().code(0).stdout_has("\"unknown\"");
         shop.ralph(["ls"]).run().code(0).stdout_has("unknown");
-        shop.ralph(["resume", "agent"]).run().code(1).stderr_has("cannot understand");
     }
-    shop.spawn(1, &["--wait"]).args(&agent).run().code(0).stderr_has("cannot be understood");
+    shop.spawn(1, &["--wait"]).args(&agent).run().code(0).stderr_has("cannot understand");
     assert_eq!(shop.state().unwrap()["status"], "stopped");
+    let aside = std::fs::read_to_string(shop.file("state.json.broken")).unwrap();
+    assert_eq!(aside, "{\"status\": 7}", "it is kept");
 }

@@ -21,11 +21,65 @@ fn workers_are_listed_for_people_programs_and_shells() {
     assert_eq!((&listed[0]["status"], &listed[0]["alive"]), (&json!("running"), &json!(true)));
     let table = shop.ralph(["ls"]).run();
     table.stdout_has("NAME").stdout_has("running").stdout_has("1/7");
+    table.stdout_has("starting iteration 1/7").stdout_has(shop.path().to_str().unwrap());
     let told = shop.ralph(["status", "agent"]).run();
     told.code(0).stdout_has("Ralph Loop: agent\nStatus: running\nIteration: 1/7\nStarted: 2");
     shop.ralph(["kill", "agent"]).run().code(0);
     shop.ralph(["status"]).run().code(0).stdout_has("no workers are running");
     shop.ralph(["status", "--all"]).run().code(0).stdout_has("Status: stopped");
+}
+
+#[test]
+fn how_long_it_takes_and_what_it_cost_is_told() {
+    let shop = Workshop::new();
+    let result = json!({
+        "type": "result", "subtype": "success", "is_error": false, "result": "ok",
+        "total_cost_usd": 0.25, "usage": {"input_tokens": 1, "output_tokens": 1},
+    });
+    shop.agent_named(
+        "claude",
+        &json!({"sessions": [
+            [{"print": result.to_string()}],
+            [{"print": result.to_string()}],
+            [{"wait_for": shop.beside("go")}, {"print": result.to_string()}],
+        ]}),
+    );
+    shop.spawn(5, &["--no-sandbox"]).arg("claude").run().code(0);
+    shop.wait_for_state(|state| state["current_iteration"] == 3);
+    let told = shop.ralph(["status", "agent", "--format", "json"]).run();
+    let told: Value = serde_json::from_str(&told.stdout).unwrap();
+    assert_eq!(told["cost_usd"], 0.5);
+    assert_eq!((&told["average_seconds"], &told["left_seconds"]), (&json!(0), &json!(0)));
+    assert_eq!(told["last_event"], "starting iteration 3/5");
+    assert_eq!(told["state"]["finished_iterations"], 2);
+    let all = shop.ralph(["status", "--format", "json"]).run();
+    assert_eq!(serde_json::from_str::<Value>(&all.stdout).unwrap()[0]["name"], "agent");
+    shop.ralph(["status", "agent"])
+        .run()
+        .stdout_has("Average iteration: 0s\n")
+        .stdout_has("Cost: $0.50\n")
+        .stdout_has("Last event: starting iteration 3/5 (2");
+    shop.ralph(["ls"]).run().stdout_has("$0.50");
+    shop.ralph(["kill", "agent"]).run().code(0);
+}
+
+#[test]
+fn a_watched_status_stays_on_the_screen() {
+    let shop = Workshop::new();
+    let agent = shop.fake_agent(&json!({"sessions": [
+        [{"wait_for": shop.beside("go")}],
+        [{"wait_for": shop.beside("stay")}],
+    ]}));
+    shop.spawn(3, &[]).args(&agent).run().code(0);
+    let terminal = shop.ralph(["status", "--watch"]).in_tmux();
+    terminal.wait_for_text(LONG, "Iteration: 1/3");
+    std::fs::write(shop.beside("go"), "").unwrap();
+    let screen = terminal.wait_for_text(LONG, "Iteration: 2/3");
+    assert_eq!(screen.matches("Ralph Loop: agent").count(), 1, "{screen}");
+    assert!(screen.starts_with("Ralph Loop: agent\nStatus: running\n"), "{screen}");
+    terminal.send_keys(["C-c"]);
+    assert_eq!(terminal.wait_for_exit(LONG), 130);
+    shop.ralph(["kill", "agent"]).run().code(0);
 }
 
 #[test]

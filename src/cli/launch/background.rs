@@ -11,6 +11,7 @@ use crate::report::mirror::Mirror;
 use crate::report::style::Style;
 use crate::report::{Pace, Reporter};
 use crate::run::session::Session;
+use crate::worker::control::{Kept, Obedience};
 use crate::worker::files::WorkerFiles;
 use crate::worker::store::Worker;
 
@@ -40,9 +41,10 @@ impl Background {
     ) -> Result<Vec<Box<dyn Reporter>>, Error> {
         let Background { worker, follower, door, interactive, .. } = self;
         let path = worker.path.display().to_string();
+        let kept = Kept::default();
         session
             .world
-            .obey(Box::new(worker.clone()), door)
+            .obey(Box::new(Obedience { worker: worker.clone(), kept: kept.clone() }), door)
             .map_err(|err| Error::failed(format!("cannot listen for requests in {path}: {err}")))?;
         if interactive {
             // Without a standard input there is nobody to type.
@@ -55,6 +57,6 @@ impl Background {
                 Box::new(Human::stdio(style, Pace::OfRun).of_worker(follower.clone()))
             }
         };
-        Ok(vec![window, Box::new(WorkerFiles::new(worker, follower))])
+        Ok(vec![window, Box::new(WorkerFiles::new(worker, follower, kept))])
     }
 }

@@ -28,7 +28,7 @@ pub(in crate::cli) fn pause(args: &NameArgs) -> Result<u8, Error> {
     let worker = workers.find(&args.name)?;
     let _held = workers.hold(&worker)?;
     let name = &worker.name;
-    let state = worker.state()?;
+    let state = mended(&worker)?;
     match state.status {
         Status::Paused => {
             warn(&format!("worker '{name}' is already paused"));
@@ -54,7 +54,7 @@ pub(in crate::cli) fn resume(args: &NameArgs) -> Result<u8, Error> {
     let worker = workers.find(&args.name)?;
     let _held = workers.hold(&worker)?;
     let name = &worker.name;
-    let state = worker.state()?;
+    let state = mended(&worker)?;
     let alive = worker.is_alive();
     let goes_on = if alive { state.status == Status::Paused } else { !state.status.is_over() };
     if !goes_on {
@@ -67,6 +67,35 @@ pub(in crate::cli) fn resume(args: &NameArgs) -> Result<u8, Error> {
         start_again(&worker, state)?;
     }
     crate::cli::print(&format!("resumed ralph loop for {name}\n"))
+}
+
+/// The state of a worker. One that cannot be understood is said and set aside; then its loop writes it
+/// again, or, if that is gone, the journal of its run tells it.
+fn mended(worker: &Worker) -> Result<WorkerState, Error> {
+    let why = match worker.known() {
+        Known::State(state) => return Ok(*state),
+        Known::Nothing => None,
+        Known::Broken(why) => Some(why),
+    };
+    let path = worker.state_path();
+    if let Some(why) = &why {
+        let aside = worker.set_aside();
+        let now = aside.map(|aside| format!("; it is now {}", aside.display())).unwrap_or_default();
+        warn(&format!("cannot understand {}: {why}{now}", path.display()));
+    }
+    if worker.is_alive() {
+        let mut watch = Watch::new(worker);
+        worker.knock();
+        let again = watch.look_within(PATIENCE, || match worker.known() {
+            Known::State(state) => Some(*state),
+            _ => None,
+        });
+        return again.map_or_else(|| worker.state(), Ok);
+    }
+    let Some(state) = worker.told_by_journal() else { return worker.state() };
+    let _it = worker.become_it().map_err(|err| unusable(worker, &err))?;
+    worker.save(&state).map_err(|err| unusable(worker, &err))?;
+    Ok(state)
 }
 
 /// Asks the loop and waits until its state says that it has heard. In the place of a loop that is gone
@@ -134,10 +163,8 @@ pub(in crate::cli) fn kill(args: &NameArgs) -> Result<u8, Error> {
     let worker = workers.find(&args.name)?;
     let _held = workers.hold(&worker)?;
     let name = &worker.name;
-    let state = match worker.known() {
-        Known::State(state) => *state,
-        _ => WorkerState::default(),
-    };
+    // One that cannot be mended is ended all the same.
+    let state = mended(&worker).unwrap_or_default();
     if !worker.is_alive() && state.status.is_over() {
         warn(&format!("worker '{name}' is not running"));
         return Ok(0);

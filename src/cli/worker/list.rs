@@ -2,8 +2,9 @@
 
 use serde_json::json;
 
-use super::{ListForm, LsArgs, StatusArgs};
-use crate::core::worker::{Status, WorkerState};
+use super::{ListForm, LsArgs, StatusArgs, StatusForm};
+use crate::core::text;
+use crate::core::worker::{Status, WorkerState, between_ms, duration};
 use crate::error::Error;
 use crate::worker::store::{Known, Worker, Workers};
 
@@ -65,6 +66,11 @@ fn object(seen: &Seen) -> serde_json::Value {
         "name": seen.worker.name,
         "status": seen.status(),
         "alive": seen.alive,
+        "elapsed_seconds": state.and_then(|state| elapsed_ms(state)).map(|ms| ms / 1000),
+        "average_seconds": state.and_then(|state| state.average_ms()).map(|ms| ms / 1000),
+        "left_seconds": state.and_then(|state| state.left_ms()).map(|ms| ms / 1000),
+        "cost_usd": state.and_then(|state| state.cost_usd),
+        "last_event": state.and_then(|state| state.last_event.as_deref()),
         "metadata": {
             "ralph": true,
             "ralph_iteration": state.map_or(0, |state| state.current_iteration),
@@ -74,37 +80,67 @@ fn object(seen: &Seen) -> serde_json::Value {
     })
 }
 
-fn table(all: &[Seen]) -> String {
-    let rows: Vec<[String; 5]> = all
-        .iter()
-        .map(|seen| {
-            let of_state = |tell: fn(&WorkerState) -> String| match &seen.known {
-                Known::State(state) => tell(state),
-                _ => "-".to_owned(),
-            };
-            [
-                seen.worker.name.clone(),
-                seen.status().to_owned(),
-                of_state(|state| format!("{}/{}", state.current_iteration, state.max_iterations)),
-                of_state(|state| people(&state.started).to_owned()),
-                of_state(|state| state.directory.clone()),
-            ]
-        })
-        .collect();
-    let head = ["NAME", "STATUS", "ITERATION", "STARTED", "DIRECTORY"].map(str::to_owned);
-    let width = |column: usize| {
-        let cells = rows.iter().chain([&head]).map(|row| row[column].chars().count());
-        cells.max().unwrap_or(0)
+/// From its beginning to its end, or to now.
+fn elapsed_ms(state: &WorkerState) -> Option<u64> {
+    let end = match &state.ended {
+        Some(ended) if state.status.is_over() => ended.parse().ok()?,
+        _ => jiff::Zoned::now().datetime(),
     };
-    let widths: [usize; 5] = std::array::from_fn(width);
-    let mut text = String::new();
-    for row in [&head].into_iter().chain(&rows) {
-        let cells: Vec<String> =
-            row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        text.push_str(cells.join("  ").trim_end());
-        text.push('\n');
+    between_ms(&state.started, end)
+}
+
+/// `12s`, `3m 42s`, `5h 7m`: as exactly as somebody wants to know who looks at many.
+fn about(ms: u64) -> String {
+    match ms / 1000 {
+        seconds @ 0..3600 => duration(seconds * 1000, " "),
+        seconds if seconds < 48 * 3600 => {
+            format!("{}h {}m", seconds / 3600, seconds / 60 % 60)
+        }
+        seconds => format!("{}d {}h", seconds / 86_400, seconds / 3600 % 24),
     }
-    text
+}
+
+const COLUMNS: [&str; 9] =
+    ["NAME", "STATUS", "ITERATION", "ELAPSED", "AVERAGE", "LEFT", "COST", "LAST", "DIRECTORY"];
+
+fn row(seen: &Seen) -> [String; COLUMNS.len()] {
+    let nothing = || "-".to_owned();
+    let of_state = |tell: fn(&WorkerState) -> Option<String>| match &seen.known {
+        Known::State(state) => tell(state).unwrap_or_else(nothing),
+        _ => nothing(),
+    };
+    [
+        seen.worker.name.clone(),
+        seen.status().to_owned(),
+        of_state(|state| Some(format!("{}/{}", state.current_iteration, state.max_iterations))),
+        of_state(|state| elapsed_ms(state).map(about)),
+        of_state(|state| state.average_ms().map(about)),
+        of_state(|state| state.left_ms().map(about)),
+        of_state(|state| state.cost_usd.map(text::dollars)),
+        of_state(|state| {
+            state.last_event.as_deref().map(|words| text::truncate(words, 40, "…").into_owned())
+        }),
+        of_state(|state| Some(state.directory.clone())),
+    ]
+}
+
+fn table(all: &[Seen]) -> String {
+    let rows: Vec<_> = all.iter().map(row).collect();
+    let head = COLUMNS.map(str::to_owned);
+    let mut widths = [0; COLUMNS.len()];
+    for cells in rows.iter().chain([&head]) {
+        for (width, cell) in widths.iter_mut().zip(cells) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let mut table = String::new();
+    for cells in [&head].into_iter().chain(&rows) {
+        let cells: Vec<String> =
+            cells.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        table.push_str(cells.join("  ").trim_end());
+        table.push('\n');
+    }
+    table
 }
 
 /// A moment of `state.json` for people.
@@ -115,48 +151,62 @@ fn people(stamp: &str) -> String {
 /// # Errors
 /// There is no such worker, or its state cannot be understood.
 pub(in crate::cli) fn status(args: &StatusArgs) -> Result<u8, Error> {
+    if !args.watch {
+        return crate::cli::print(&status_text(args)?);
+    }
+    let on_terminal = std::io::IsTerminal::is_terminal(&std::io::stdout());
+    let mut before = String::new();
     loop {
         let text = status_text(args)?;
-        if !args.watch {
-            return crate::cli::print(&text);
+        if on_terminal {
+            // Home, the text with each line cleared behind it, and nothing below.
+            let clear = if before.is_empty() { "\x1b[2J" } else { "" };
+            let lines = text.replace('\n', "\x1b[K\n");
+            crate::cli::print(&format!("{clear}\x1b[H{lines}\x1b[J"))?;
+        } else if text != before {
+            crate::cli::print(&format!("{text}\n"))?;
         }
-        // Home, the text with each line cleared behind it, and nothing below.
-        let screen = format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n"));
-        let clear = if text.is_empty() { "" } else { screen.as_str() };
-        crate::cli::print(clear)?;
+        before = text;
         std::thread::sleep(std::time::Duration::from_secs(1));
     }
 }
 
 fn status_text(args: &StatusArgs) -> Result<String, Error> {
     let workers = Workers::of_user()?;
-    if let Some(name) = &args.name {
-        let worker = workers.find(name)?;
-        let state = worker.state()?;
-        return Ok(describe(&state, worker.is_alive()));
+    let chosen = match &args.name {
+        Some(name) => vec![Seen::new(workers.find(name)?)],
+        None => {
+            let seen = workers.all()?.into_iter().map(Seen::new);
+            seen.filter(|seen| args.all || !seen.is_over()).collect()
+        }
+    };
+    match (args.format, chosen.as_slice()) {
+        (StatusForm::Json, [one]) if args.name.is_some() => Ok(format!("{:#}\n", object(one))),
+        (StatusForm::Json, all) => {
+            let objects: Vec<_> = all.iter().map(object).collect();
+            Ok(format!("{:#}\n", json!(objects)))
+        }
+        (StatusForm::Text, []) => Ok("no workers are running; `ralph ls` lists all\n".to_owned()),
+        (StatusForm::Text, [one]) if args.name.is_some() => {
+            Ok(describe(&one.worker.state()?, one.alive))
+        }
+        (StatusForm::Text, all) => {
+            let texts: Vec<String> = all.iter().map(describe_any).collect();
+            Ok(texts.join("\n"))
+        }
     }
-    let seen = workers.all()?.into_iter().map(Seen::new);
-    let texts: Vec<String> = seen
-        .filter(|seen| args.all || !seen.is_over())
-        .map(|seen| match &seen.known {
-            Known::State(state) => describe(state, seen.alive),
-            Known::Nothing => {
-                format!("Ralph Loop: {}\nStatus: {}\n", seen.worker.name, seen.status())
-            }
-            Known::Broken(why) => {
-                let path = seen.worker.state_path();
-                format!(
-                    "Ralph Loop: {}\nStatus: unknown ({}: {why})\n",
-                    seen.worker.name,
-                    path.display()
-                )
-            }
-        })
-        .collect();
-    if texts.is_empty() {
-        return Ok("no workers are running; `ralph ls` lists all\n".to_owned());
+}
+
+fn describe_any(seen: &Seen) -> String {
+    let name = &seen.worker.name;
+    match &seen.known {
+        Known::State(state) => describe(state, seen.alive),
+        Known::Nothing => format!("Ralph Loop: {name}\nStatus: {}\n", seen.status()),
+        Known::Broken(why) => {
+            let path = seen.worker.state_path();
+            format!("Ralph Loop: {name}\nStatus: unknown ({}: {why})\n", path.display())
+        }
     }
-    Ok(texts.join("\n"))
 }
 
 fn describe(state: &WorkerState, alive: bool) -> String {
@@ -168,27 +218,34 @@ fn describe(state: &WorkerState, alive: bool) -> String {
     if let Some(message) = state.message.as_deref().filter(|_| state.status.is_over()) {
         status.push_str(&format!(" ({message})"));
     }
-    let mut text = format!(
-        "Ralph Loop: {name}\nStatus: {status}\nIteration: {}/{}\nStarted: {}\n",
-        state.current_iteration,
-        state.max_iterations,
-        people(&state.started),
-    );
-    if let Some(started) = &state.last_iteration_started {
-        text.push_str(&format!("Current iteration started: {}\n", people(started)));
-    }
-    text.push_str(&format!(
-        "Consecutive failures: {}\nTotal failures: {}\n",
-        state.consecutive_failures, state.total_failures
-    ));
-    match state.inactivity_timeout {
-        0 => text.push_str("Inactivity timeout: none\n"),
-        seconds => text.push_str(&format!("Inactivity timeout: {seconds}s\n")),
-    }
-    if let Some(pattern) = &state.done_pattern {
-        text.push_str(&format!("Done pattern: {pattern}\n"));
-    }
-    text
+    let iteration = format!("{}/{}", state.current_iteration, state.max_iterations);
+    let inactivity = match state.inactivity_timeout {
+        0 => "none".to_owned(),
+        seconds => format!("{seconds}s"),
+    };
+    let last = state.last_event.as_ref().map(|words| match &state.last_event_time {
+        Some(time) => format!("{words} ({})", people(time)),
+        None => words.clone(),
+    });
+    let directory = Some(state.directory.clone()).filter(|path| !path.is_empty());
+    let lines = [
+        ("Ralph Loop", Some(name.clone())),
+        ("Status", Some(status)),
+        ("Iteration", Some(iteration)),
+        ("Started", Some(people(&state.started))),
+        ("Current iteration started", state.last_iteration_started.as_deref().map(people)),
+        ("Consecutive failures", Some(state.consecutive_failures.to_string())),
+        ("Total failures", Some(state.total_failures.to_string())),
+        ("Inactivity timeout", Some(inactivity)),
+        ("Done pattern", state.done_pattern.clone()),
+        ("Average iteration", state.average_ms().map(about)),
+        ("Left at most, about", state.left_ms().map(about)),
+        ("Cost", state.cost_usd.map(text::dollars)),
+        ("Last event", last),
+        ("Directory", directory),
+    ];
+    let told = lines.into_iter().filter_map(|(what, value)| Some(format!("{what}: {}\n", value?)));
+    told.collect()
 }
 
 #[cfg(test)]
@@ -221,5 +278,22 @@ Done pattern: All tasks complete
 ";
         assert_eq!(describe(&state, true), expected);
         assert!(describe(&state, false).contains("Status: running (its process is gone"));
+        let state = WorkerState {
+            finished_iterations: 6,
+            finished_ms: 6 * 222_000,
+            cost_usd: Some(1.5),
+            last_event: Some("starting iteration 7/100".into()),
+            last_event_time: Some("2024-01-15T12:45:00.000000".into()),
+            directory: "/src".into(),
+            ..state
+        };
+        let more = "\
+Average iteration: 3m 42s
+Left at most, about: 5h 47m
+Cost: $1.50
+Last event: starting iteration 7/100 (2024-01-15 12:45:00)
+Directory: /src
+";
+        assert_eq!(describe(&state, true), format!("{expected}{more}"));
     }
 }

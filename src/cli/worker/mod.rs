@@ -45,7 +45,8 @@ Examples:
 pub(super) const STATUS_EXAMPLES: &str = "\
 Examples:
   ralph status agent
-  ralph status --watch";
+  ralph status --watch
+  ralph status agent --format json | jq .left_seconds";
 pub(super) const PAUSE_EXAMPLES: &str = "\
 Examples:
   ralph pause agent
@@ -193,6 +194,19 @@ pub struct StatusArgs {
     /// Show it again every second.
     #[arg(short, long)]
     pub watch: bool,
+
+    /// How to tell it.
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = StatusForm::Text)]
+    pub format: StatusForm,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum StatusForm {
+    /// For people.
+    #[default]
+    Text,
+    /// An object, or an array of them.
+    Json,
 }
 
 #[derive(Debug, Args)]

@@ -116,16 +116,24 @@ fn start(worker: &Worker) -> Result<u8, Error> {
     let mut spec = spec(&start, &args)?;
     let mut state = new_state(worker, &spec);
     let mut resume = None;
-    if let Known::State(before) = worker.known()
-        && let Some(run) = before.run_id.clone()
-    {
+    if let Known::State(before) = worker.known() {
         // Somebody may have changed the limit in the file.
         if before.max_iterations > 0 {
             spec.rules.max_iterations = before.max_iterations;
         }
-        spec.progress = Some(progress(&project, &run));
-        state = WorkerState { status: Status::Running, ..*before };
-        resume = Some(run);
+        // A journal may have been removed with the rest of a work tree, or there never was one.
+        let journal = |run: &String| project.runs_dir().join(run).join("events.jsonl").exists();
+        resume = before.run_id.clone().filter(journal);
+        spec.progress = Some(match &resume {
+            Some(run) => progress(&project, run),
+            None => Progress {
+                iterations: before.current_iteration,
+                failures: before.consecutive_failures,
+                ..Progress::default()
+            },
+        });
+        state = WorkerState { status: Status::Running, worker_name: state.worker_name, ..*before };
+        state.directory = spec.directory.to_string_lossy().into_owned();
     }
     let follower = Follower::new(state, TimeZone::system());
     let interactive = args.interactive;

@@ -141,6 +141,7 @@ impl Attempt<'_> {
 
     fn succeeded(&mut self) {
         if let Some(before) = self.before.take() {
+            self.worker.take_over_broken(&before);
             // It is found by nobody, and goes with the next one of this name.
             let _ = std::fs::remove_dir_all(before);
         }
@@ -178,7 +179,8 @@ fn refuse_taken(worker: &Worker) -> Result<(), Error> {
         }
         Known::Broken(why) => {
             let path = worker.state_path();
-            warn(&format!("{} cannot be understood: {why}", path.display()));
+            let path = path.display();
+            warn(&format!("cannot understand {path}: {why}; it is kept as {path}.broken"));
             Ok(())
         }
         _ => Ok(()),

@@ -1,0 +1,122 @@
+//! Workers: looking at many, asking one for something, and what one costs that has nothing to do.
+
+use std::fs;
+use std::io;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use ralph::core::worker::{Status, WorkerState};
+use ralph::worker::control::Wish;
+use ralph::worker::store::{Known, LaunchNote, Worker, Workers};
+use ralph::worker::watch::Watch;
+
+use crate::place::{Place, figure, ralph, silent};
+use crate::sections::compare;
+use crate::table::{Table, Target, count, time};
+
+/// Far beyond what anything here takes.
+const LONG: Duration = Duration::from_secs(30);
+
+pub(super) fn workers(place: &Place, table: &mut Table, number: Option<u64>) -> io::Result<()> {
+    many(place, table, number.unwrap_or(200))?;
+    one(place, table)
+}
+
+/// The list of many workers, beside the list of their directories.
+fn many(place: &Place, table: &mut Table, number: u64) -> io::Result<()> {
+    let home = place.path("many");
+    let all = Workers::at(home.join("workers"));
+    for nth in 0..number {
+        let worker = all.named(&format!("worker-{nth}")).map_err(io::Error::other)?;
+        worker.make()?;
+        worker.save(&WorkerState {
+            worker_name: worker.name.clone(),
+            prompt_file: "/src/project/PROMPT.md".into(),
+            max_iterations: 100,
+            current_iteration: 7,
+            status: if nth % 2 == 0 { Status::Stopped } else { Status::Paused },
+            started: "2026-01-15T10:30:00.000000".into(),
+            finished_iterations: 6,
+            finished_ms: 6_000_000,
+            cost_usd: Some(1.5),
+            last_event: Some("starting iteration 7/100".into()),
+            directory: "/src/project".into(),
+            ..WorkerState::default()
+        })?;
+    }
+    for command in [&["ls"][..], &["status", "--all"]] {
+        let mut floor = silent(Command::new("ls"));
+        floor.arg("-l").arg(home.join("workers"));
+        let mut listing = ralph();
+        listing.args(command).env("RALPH_HOME", &home);
+        let times = compare(200, || floor.status().map(drop), || listing.status().map(drop))?;
+        let what = format!("ralph {} of {number} workers, beside `ls -l`", command.join(" "));
+        table.ratio(&what, times, time, Target::AtMost(5.0));
+    }
+    Ok(())
+}
+
+/// A worker beside a silent agent.
+fn one(place: &Place, table: &mut Table) -> io::Result<()> {
+    const SECONDS: u64 = 5;
+    let home = place.path("one");
+    let project = place.path("one-project");
+    fs::create_dir_all(&project)?;
+    let all = Workers::at(home.join("workers"));
+    let worker = all.named("agent").map_err(io::Error::other)?;
+    worker.make()?;
+    let ticker = place.path("ticker").to_string_lossy().into_owned();
+    let args = ["ralph", "spawn", "-p", "Do it.", "-n", "9", "--quiet", "--", &ticker, "silent"];
+    let args = args.map(str::to_owned).to_vec();
+    worker.save_launch(&LaunchNote { args, directory: project.clone(), worktree: None })?;
+    // Its window is of no matter here.
+    let mut command = ralph();
+    command.args(["worker-loop", "agent"]).env("RALPH_HOME", &home).current_dir(&project);
+    let mut child = command.spawn()?;
+    let measured = ask(&worker, &child, SECONDS);
+    child.kill()?;
+    child.wait()?;
+    let (longest, wakes) = measured?;
+    table.value(
+        "longest of 50 from a request to the state that heeds it",
+        longest,
+        time,
+        Target::AtMost(0.05),
+    );
+    table.value(
+        &format!("wake-ups of a worker in {SECONDS} s beside a silent agent"),
+        wakes,
+        count,
+        Target::AtMost(0.0),
+    );
+    Ok(())
+}
+
+fn ask(worker: &Worker, child: &Child, seconds: u64) -> io::Result<(f64, f64)> {
+    let mut watch = Watch::new(worker);
+    let mut until = |is_it: &dyn Fn(&WorkerState) -> bool| {
+        watch
+            .look_within(LONG, || match worker.known() {
+                Known::State(state) if is_it(&state) => Some(()),
+                _ => None,
+            })
+            .ok_or_else(|| io::Error::other("the worker does not answer"))
+    };
+    until(&|state| state.current_iteration == 1)?;
+    let mut longest = 0_f64;
+    for nth in 0..50 {
+        let (wish, status) = match nth % 2 {
+            0 => (Wish::Pause, Status::Paused),
+            _ => (Wish::Resume, Status::Running),
+        };
+        let asked = Instant::now();
+        worker.ask(wish)?;
+        until(&|state| state.status == status)?;
+        longest = longest.max(asked.elapsed().as_secs_f64());
+    }
+    std::thread::sleep(Duration::from_secs(1));
+    let wakes = || figure(child.id(), "status", "voluntary_ctxt_switches:");
+    let before = wakes()?;
+    std::thread::sleep(Duration::from_secs(seconds));
+    Ok((longest, wakes()? - before))
+}
