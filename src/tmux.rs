@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::error::Error;
+use crate::error::{Error, Kind};
 use crate::process;
 
 /// The session that all workers have a window of.
@@ -51,6 +51,9 @@ impl Tmux {
                 .map_err(|err| match err.kind() {
                     std::io::ErrorKind::NotFound => Error::failed("tmux was not found")
                         .hint("workers run in it; install tmux 3.2 or later"),
+                    std::io::ErrorKind::Interrupted => {
+                        Error::new(Kind::Interrupted, "tmux: interrupted")
+                    }
                     _ => Error::failed(format!("tmux: {err}")),
                 })?;
         if output.exit.success() {
@@ -80,10 +83,14 @@ impl Tmux {
         let session =
             [&["new-session", "-s", SESSION, "-x", "200", "-y", "50"][..], &told].concat();
         // The session may be made by another while we find out that there is none.
+        let unless_stopped = |error: Error, words: &[&str]| match error.kind {
+            Kind::Interrupted => Err(error),
+            _ => self.call(&with(words)),
+        };
         let id = self
             .call(&with(&window))
-            .or_else(|_| self.call(&with(&session)))
-            .or_else(|_| self.call(&with(&window)))?;
+            .or_else(|error| unless_stopped(error, &session))
+            .or_else(|error| unless_stopped(error, &window))?;
         let id = id.trim().to_owned();
         for option in ["automatic-rename", "allow-rename", "remain-on-exit"] {
             // The user's own configuration may say otherwise. A window that is gone needs none.

@@ -193,8 +193,8 @@ fn spelling(arg: &clap::Arg) -> String {
 
 /// Settings that are understood already and have no effect yet, and what the program says when one is
 /// asked to do something: it refuses, or it has nothing to apply it to.
-const LATER: [(&str, Option<(&str, &str)>); 2] =
-    [("stall.", Some(("RALPH_STALL__ITERATIONS", "3"))), ("worker.", None)];
+const LATER: [(&str, Option<(&str, &str)>); 1] =
+    [("stall.", Some(("RALPH_STALL__ITERATIONS", "3")))];
 
 fn is_later(key: &str) -> bool {
     LATER.iter().any(|(prefix, _)| key.starts_with(prefix))
@@ -217,10 +217,6 @@ fn what_the_reference_calls_missing_is_missing() {
         assert!(said.contains("this version"), "{said}");
         assert!(said.ends_with('\n'), "a shell's prompt would stand behind it: {said:?}");
     }
-    let definition = cli::definition();
-    let spawn = definition.find_subcommand("spawn").expect("workers are there");
-    let known = spawn.get_arguments().any(|arg| arg.get_long() == Some("worktree"));
-    assert!(!known, "worktrees are there by now");
 }
 
 #[test]
@@ -231,8 +227,7 @@ fn the_settings_reference_is_what_the_program_reads() {
         "Every key of `.ralph/settings.json`, with the variable that sets it. The words are those of \
          the JSON Schema that `ralph settings --schema` prints. A key under *later* is understood, so \
          that settings can be shared with a newer version, but this version does nothing with it; where \
-         leaving it out could do harm, `ralph run` refuses to start. `ralph spawn` is a \
-         command that is still to come.\n\n\
+         leaving it out could do harm, `ralph run` refuses to start.\n\n\
          A *duration* is a number of seconds or a text such as `\"90m\"` or `\"1h30m\"`.\n",
     );
     let mut keys = Vec::new();

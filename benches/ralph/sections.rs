@@ -215,6 +215,7 @@ fn driven(claude: &Path, bytes: u64, reporters: Vec<Box<dyn Reporter>>) -> io::R
             args: None,
             response_filter: None,
             stderr_is_said: false,
+            interactive: false,
         },
         prompt: PromptSource::Text("Do it.".to_owned()),
         variables: None,

@@ -50,6 +50,10 @@ impl Adapter for Amp {
         invocation
     }
 
+    fn autonomous_on_terminal(&self) -> &'static [&'static str] {
+        &["--dangerously-allow-all"]
+    }
+
     fn reader(&self, structured: bool) -> Box<dyn Reader> {
         if structured {
             Box::new(Structured::new(Messages::new(&DIALECT)))

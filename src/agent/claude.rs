@@ -54,6 +54,10 @@ impl Adapter for Claude {
         invocation
     }
 
+    fn autonomous_on_terminal(&self) -> &'static [&'static str] {
+        &["--dangerously-skip-permissions"]
+    }
+
     fn reader(&self, structured: bool) -> Box<dyn Reader> {
         if structured {
             Box::new(Structured::new(Messages::new(&DIALECT)))

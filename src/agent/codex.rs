@@ -72,6 +72,10 @@ impl Adapter for Codex {
         invocation
     }
 
+    fn autonomous_on_terminal(&self) -> &'static [&'static str] {
+        &["-s", "workspace-write", "-a", "never", "--add-dir", ".git"]
+    }
+
     fn reader(&self, structured: bool) -> Box<dyn Reader> {
         if structured {
             Box::new(Structured::new(ThreadEvents::default()))

@@ -66,6 +66,10 @@ impl Adapter for Copilot {
         invocation
     }
 
+    fn autonomous_on_terminal(&self) -> &'static [&'static str] {
+        &["--allow-all-tools"]
+    }
+
     fn reader(&self, structured: bool) -> Box<dyn Reader> {
         if structured {
             Box::new(Structured::new(SessionEvents::default()))

@@ -53,6 +53,10 @@ impl Adapter for Gemini {
         invocation
     }
 
+    fn autonomous_on_terminal(&self) -> &'static [&'static str] {
+        &["--approval-mode", "yolo"]
+    }
+
     fn reader(&self, structured: bool) -> Box<dyn Reader> {
         if structured {
             Box::new(Structured::new(Messages::default()))

@@ -17,7 +17,6 @@ mod messages;
 mod opencode;
 mod qwen;
 mod reset;
-mod scan;
 mod structured;
 mod text;
 mod tools;
@@ -117,6 +116,27 @@ impl Invocation {
             PromptVia::Stdin => {}
             PromptVia::Argument => invocation.arg(request.prompt),
             PromptVia::File => invocation.arg(request.prompt_file),
+        }
+        invocation
+    }
+
+    /// An invocation as a person would type it, with the agent's `own` flags for working without anybody
+    /// to ask; `args`, if given, are all arguments. The prompt is typed.
+    pub fn on_terminal(request: &Request<'_>, own: &[&str], args: Option<&[String]>) -> Self {
+        let mut invocation = Invocation::new(request, PromptVia::Stdin);
+        invocation.prompt_via = PromptVia::Stdin;
+        invocation.structured = false;
+        match args {
+            Some(args) => invocation.args(args),
+            None => {
+                let options: Vec<&str> =
+                    own.iter().filter(|word| word.starts_with('-')).copied().collect();
+                if request.autonomous && !sets(request.flags, &options) {
+                    invocation.args(own.iter().copied());
+                }
+                invocation.model(request, request.flags, &["-m", "--model"]);
+                invocation.args(request.flags);
+            }
         }
         invocation
     }
@@ -303,6 +323,10 @@ pub trait Adapter: std::fmt::Debug + Sync {
         None
     }
     fn invocation(&self, request: &Request<'_>) -> Invocation;
+    /// The flags with which it asks nobody for permission when it has a screen of its own.
+    fn autonomous_on_terminal(&self) -> &'static [&'static str] {
+        &[]
+    }
     /// `structured` is what the invocation said.
     fn reader(&self, structured: bool) -> Box<dyn Reader>;
     /// Its stream tells what it cost, in dollars.

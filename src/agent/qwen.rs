@@ -42,6 +42,10 @@ impl Adapter for Qwen {
         invocation
     }
 
+    fn autonomous_on_terminal(&self) -> &'static [&'static str] {
+        &["--yolo"]
+    }
+
     fn reader(&self, structured: bool) -> Box<dyn Reader> {
         if structured {
             Box::new(Structured::new(Messages::new(&DIALECT)))

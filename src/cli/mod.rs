@@ -14,6 +14,7 @@ mod new;
 mod place;
 mod plugin;
 mod report;
+mod resume;
 mod run;
 mod runs;
 mod sandbox;
@@ -31,7 +32,7 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
-use crate::config::Sources;
+use crate::config::{Duration, Sources};
 use crate::core::exit;
 use crate::error::Error;
 use crate::report::style::Capabilities;
@@ -118,9 +119,9 @@ pub enum Command {
     #[command(after_help = worker::PAUSE_EXAMPLES)]
     Pause(worker::NameArgs),
 
-    /// Have a paused worker go on, or one whose process is gone.
-    #[command(after_help = worker::RESUME_EXAMPLES)]
-    Resume(worker::NameArgs),
+    /// Go on with a run that was stopped or cut off, or with a paused worker.
+    #[command(after_help = resume::EXAMPLES)]
+    Resume(resume::ResumeArgs),
 
     /// End a worker and its agent now.
     #[command(after_help = worker::KILL_EXAMPLES)]
@@ -358,9 +359,50 @@ pub struct LoopArgs {
     #[arg(long, conflicts_with = "dry_run")]
     pub print_prompt: bool,
 
+    #[command(flatten)]
+    pub budget: BudgetArgs,
+
     /// The agent to run, with its flags, instead of the one in the settings.
     #[arg(last = true, value_name = "COMMAND")]
     pub agent_command: Vec<String>,
+
+    /// The run to go on with. No flag says this: it is `ralph resume` that does.
+    #[arg(skip)]
+    pub resume: Option<resume::Resumption>,
+}
+
+/// What a run may use up, all its iterations together.
+#[derive(Debug, Default, Args)]
+pub struct BudgetArgs {
+    /// Stop when the run has cost this many US dollars.
+    #[arg(long, value_name = "USD", value_parser = dollars)]
+    pub max_cost: Option<f64>,
+
+    /// Stop when the run has used this many tokens, cached ones included.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub max_tokens: Option<u64>,
+
+    /// Stop when the run has been at work for so long: seconds, or a text such as 8h or 1h30m.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub max_time: Option<Duration>,
+}
+
+impl BudgetArgs {
+    fn is_some(&self) -> bool {
+        self.max_cost.is_some() || self.max_tokens.is_some() || self.max_time.is_some()
+    }
+}
+
+fn dollars(text: &str) -> Result<f64, String> {
+    match text.trim_start_matches('$').parse::<f64>() {
+        Ok(dollars) if dollars.is_finite() && dollars > 0.0 => Ok(dollars),
+        _ => Err("must be a number above 0".to_owned()),
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let parsed = Duration::parse(text).filter(|duration| !duration.is_zero());
+    parsed.ok_or_else(|| "must be a duration such as 90m, 8h or 1h30m".to_owned())
 }
 
 /// A limit of iterations.
@@ -638,7 +680,7 @@ fn dispatch(cli: Cli) -> Result<u8, Error> {
         Command::Ls(args) => worker::ls(&args),
         Command::Status(args) => worker::status(&args),
         Command::Pause(args) => worker::pause(&args),
-        Command::Resume(args) => worker::resume(&args),
+        Command::Resume(args) => resume::resume(&cli.place, args),
         Command::Kill(args) => worker::kill(&args),
         Command::Logs(args) => worker::logs(&args),
         Command::Attach(args) => worker::attach(&args),

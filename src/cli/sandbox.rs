@@ -273,7 +273,7 @@ fn run(
                     system.end_now(child);
                 }
             }
-            Occurrence::Deadline | Occurrence::Called | Occurrence::Woken => {}
+            Occurrence::Deadline | Occurrence::Called | Occurrence::Woken | Occurrence::Typed => {}
         }
     }
 }

@@ -59,6 +59,8 @@ pub struct WorkerState {
     pub run_id: Option<String>,
     /// Where it works.
     pub directory: String,
+    /// Its agent has a screen of its own.
+    pub interactive: bool,
     /// What the loop ended with.
     pub exit_code: Option<u8>,
     /// How it ended, in words.

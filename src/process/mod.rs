@@ -7,6 +7,7 @@
 mod alarm;
 mod clock;
 mod input;
+mod interrupts;
 mod marked;
 mod path;
 mod pump;
@@ -22,6 +23,7 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 pub use alarm::{be_silent, speak_after};
+pub use interrupts::Interrupts;
 pub use marked::{end_marked, find_marked};
 pub use path::find_program;
 pub use quick::{Output, run_quick};
@@ -58,6 +60,30 @@ pub struct Extras<'a> {
     pub ignore_term: bool,
     /// Its standard input is what it is fed, in place of the launch's; see [`System::start_fed`].
     pub fed: bool,
+    /// It has a terminal of this size of its own, which is all its standard streams; what it is fed is
+    /// typed there. See [`System::start_on_terminal`].
+    pub terminal: Option<Size>,
+}
+
+/// The size of a terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size {
+    pub rows: u16,
+    pub columns: u16,
+}
+
+impl Size {
+    /// What a terminal has that nobody looks at.
+    pub const USUAL: Size = Size { rows: 50, columns: 200 };
+
+    fn winsize(self) -> rustix::termios::Winsize {
+        rustix::termios::Winsize {
+            ws_row: self.rows,
+            ws_col: self.columns,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        }
+    }
 }
 
 /// A child that [`System`] started, for as long as it has not been reported as ended.
@@ -96,6 +122,8 @@ pub enum Occurrence {
     Signal(Signal),
     /// Somebody knocked: see [`System::listen_at`].
     Woken,
+    /// Somebody typed something; the buffer holds it. See [`System::listen_to_keys`].
+    Typed,
     /// Somebody in this process has rung; see [`System::ring_for`].
     Called,
     Deadline,

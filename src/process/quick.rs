@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Ended, Launch, Occurrence, Signal, System};
+use super::{Ended, Launch, Occurrence, Signal, System, interrupts};
 use crate::core::event::{Exit, Stream};
 
 /// What a command answered.
@@ -20,7 +20,7 @@ pub struct Output {
 /// git, a tmux server) is left alone.
 ///
 /// For use before there is a [`System`]: Ctrl+C ends this process as usual, and the command with
-/// it. With one, [`System::run_quick`] is the way; this fails with `AlreadyExists`.
+/// it, unless [`Interrupts`](super::Interrupts) were caught. With one, [`System::run_quick`] is the way; this fails with `AlreadyExists`.
 pub fn run_quick(
     program: &OsStr,
     args: &[OsString],
@@ -28,7 +28,11 @@ pub fn run_quick(
     env: &[(OsString, Option<OsString>)],
     timeout: Duration,
 ) -> io::Result<Output> {
-    System::for_children_only()?.run_quick(program, args, directory, env, timeout)
+    let output = System::for_children_only()?.run_quick(program, args, directory, env, timeout);
+    if output.as_ref().is_err_and(|err| err.kind() == io::ErrorKind::Interrupted) {
+        interrupts::remember();
+    }
+    output
 }
 
 impl System {
@@ -76,8 +80,8 @@ impl System {
                         self.end(child);
                     }
                 }
-                // No door is opened while something quick is done.
-                Occurrence::Woken => {}
+                // No door is opened while something quick is done, and nobody types.
+                Occurrence::Woken | Occurrence::Typed => {}
                 Occurrence::Deadline => {
                     deadline = None;
                     failure.get_or_insert(io::ErrorKind::TimedOut);

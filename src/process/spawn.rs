@@ -29,6 +29,9 @@ pub(super) struct Spawned {
 /// can it ask questions on `/dev/tty`. If it is fed, its standard input is a pipe, in place of the
 /// launch's.
 pub(super) fn spawn(launch: &Launch<'_>, extras: &Extras<'_>) -> io::Result<Spawned> {
+    if let Some(size) = extras.terminal {
+        return spawn_on_terminal(launch, extras, size);
+    }
     let (stdin, stdin_writer) = if extras.fed {
         let (reader, writer) = io::pipe()?;
         set_nonblocking(writer.as_fd())?;
@@ -50,6 +53,29 @@ pub(super) fn spawn(launch: &Launch<'_>, extras: &Extras<'_>) -> io::Result<Spaw
     };
     let pid = start(launch, extras, stdin, stdout_writer.into(), stderr_writer.into())?;
     Ok(Spawned { pid, stdout, stderr, stdin: stdin_writer })
+}
+
+/// The same on a terminal that is nobody else's.
+fn spawn_on_terminal(
+    launch: &Launch<'_>,
+    extras: &Extras<'_>,
+    size: super::Size,
+) -> io::Result<Spawned> {
+    use rustix::fs::{Mode, OFlags};
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
+    rustix::io::fcntl_setfd(&ours, rustix::io::FdFlags::CLOEXEC)?;
+    grantpt(&ours)?;
+    unlockpt(&ours)?;
+    rustix::termios::tcsetwinsize(&ours, size.winsize())?;
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let its = rustix::fs::open(ptsname(&ours, Vec::new())?, flags, Mode::empty())?;
+    let writer = ours.try_clone()?;
+    set_nonblocking(ours.as_fd())?;
+    let (stdout, stderr) = (its.try_clone()?, its.try_clone()?);
+    let pid = start(launch, extras, its, stdout, stderr)?;
+    let (stdout, stdin) = (PipeReader::from(ours), PipeWriter::from(writer));
+    Ok(Spawned { pid, stdout, stderr: None, stdin: Some(stdin) })
 }
 
 pub(super) fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
@@ -230,6 +256,8 @@ mod linux {
         inherit: *const c_int,
         inherit_count: usize,
         ignore_term: bool,
+        /// Its standard streams are a terminal, which is to be its own.
+        terminal: bool,
         failed_step: AtomicI32,
         failed_errno: AtomicI32,
     }
@@ -268,6 +296,7 @@ mod linux {
             inherit: inherit.as_ptr(),
             inherit_count: inherit.len(),
             ignore_term: extras.ignore_term,
+            terminal: extras.terminal.is_some(),
             failed_step: AtomicI32::new(0),
             failed_errno: AtomicI32::new(0),
         };
@@ -365,6 +394,9 @@ mod linux {
                     return (Step::Setup, -1);
                 }
             }
+            if plan.terminal && libc::ioctl(0, libc::TIOCSCTTY, 0) < 0 {
+                return (Step::Setup, -1);
+            }
             if libc::chdir(plan.directory) < 0 {
                 return (Step::Directory, -1);
             }
@@ -381,7 +413,7 @@ mod linux {
 #[cfg(not(target_os = "linux"))]
 fn start(
     launch: &Launch<'_>,
-    _extras: &Extras<'_>,
+    extras: &Extras<'_>,
     stdin: OwnedFd,
     stdout: OwnedFd,
     stderr: OwnedFd,
@@ -399,12 +431,16 @@ fn start(
         .stderr(stderr);
     #[expect(
         unsafe_code,
-        reason = "setsid(2) alone runs in the child, and it is async-signal-safe"
+        reason = "setsid(2) and ioctl(2) alone run in the child, and they are async-signal-safe"
     )]
     // SAFETY: see the reason above.
     unsafe {
-        command.pre_exec(|| {
+        let terminal = extras.terminal.is_some();
+        command.pre_exec(move || {
             rustix::process::setsid()?;
+            if terminal {
+                rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
+            }
             Ok(())
         });
     }

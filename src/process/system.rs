@@ -15,7 +15,7 @@ use super::input::Input;
 use super::pump::Pump;
 use super::signals::{self, Signals};
 use super::tree::{self, Family, Forest, Identity, Look, Member};
-use super::{ChildId, Ended, Extras, Launch, Occurrence, Signal, clock, spawn};
+use super::{ChildId, Ended, Extras, Launch, Occurrence, Signal, Size, clock, spawn};
 use crate::core::event::{Exit, Leftover, Stream};
 
 /// The most that one [`Occurrence::Output`] carries.
@@ -72,6 +72,9 @@ pub struct System {
     /// Where others may knock, and whether somebody has.
     door: Option<OwnedFd>,
     knocked: bool,
+    /// What is typed into this process's own terminal, and whether anything is there.
+    keys: Option<OwnedFd>,
+    typed: bool,
 }
 
 /// A second [`System`] would take the ends of the first one's children.
@@ -105,6 +108,8 @@ struct Pipe {
     pump: Option<Pump>,
     /// What the pump had read when it was stopped. It comes first.
     pumped: VecDeque<Vec<u8>>,
+    /// It is our side of a terminal, which cannot tell how much there is to read.
+    is_terminal: bool,
 }
 
 /// How far the end of a child has come.
@@ -166,6 +171,8 @@ impl System {
             wakeups: 0,
             door: None,
             knocked: false,
+            keys: None,
+            typed: false,
         })
     }
 
@@ -194,6 +201,11 @@ impl System {
         Ok(())
     }
 
+    /// From now on what can be read here is [`Occurrence::Typed`], until its end.
+    pub fn listen_to_keys(&mut self, keys: OwnedFd) {
+        self.keys = Some(keys);
+    }
+
     /// Whether a child is left whose end has not been reported.
     pub fn is_idle(&self) -> bool {
         self.children.is_empty()
@@ -212,6 +224,25 @@ impl System {
         self.start_with(launch, &Extras { fed: true, ..Extras::default() })
     }
 
+    /// The same for a program that has a terminal of its own. What it shows there is told as its
+    /// output, and what it is fed is typed.
+    pub fn start_on_terminal(
+        &mut self,
+        launch: &Launch<'_>,
+        size: Size,
+    ) -> io::Result<(ChildId, u32)> {
+        self.start_with(launch, &Extras { terminal: Some(size), ..Extras::default() })
+    }
+
+    /// Gives the terminal of such a program another size.
+    pub fn resize(&mut self, child: ChildId, size: Size) {
+        let input = self.position(child).and_then(|index| self.children[index].input.as_ref());
+        if let Some(input) = input {
+            // One that is gone needs none.
+            let _ = rustix::termios::tcsetwinsize(input.fd(), size.winsize());
+        }
+    }
+
     /// As [`System::start`], for programs that need more than most.
     pub fn start_with(
         &mut self,
@@ -226,8 +257,8 @@ impl System {
             id,
             family: Family::new(spawned.pid),
             exit: None,
-            stdout: Some(Pipe::new(spawned.stdout)),
-            stderr: spawned.stderr.map(Pipe::new),
+            stdout: Some(Pipe::new(spawned.stdout, extras.terminal.is_some())),
+            stderr: spawned.stderr.map(|pipe| Pipe::new(pipe, false)),
             input: spawned.stdin.map(Input::new),
             keep_background: launch.keep_background,
             stage: Stage::Running,
@@ -293,6 +324,9 @@ impl System {
                 self.answer_the_door();
                 return Occurrence::Woken;
             }
+            if std::mem::take(&mut self.typed) && self.read_keys(buf) {
+                return Occurrence::Typed;
+            }
             let now = clock::now_ms();
             self.advance(now);
             if let Some(index) = self.children.iter().position(Child::is_finished) {
@@ -328,6 +362,20 @@ impl System {
                 Ok(0) => self.bell = None,
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(_) => return,
+            }
+        }
+    }
+
+    /// Takes what was typed; says whether it was anything.
+    fn read_keys(&mut self, buf: &mut Vec<u8>) -> bool {
+        let Some(keys) = &self.keys else { return false };
+        buf.reserve(4096);
+        match rustix::io::read(keys, rustix::buffer::spare_capacity(buf)) {
+            Ok(1..) => true,
+            Err(Errno::INTR | Errno::AGAIN) => false,
+            Ok(0) | Err(_) => {
+                self.keys = None;
+                false
             }
         }
     }
@@ -587,11 +635,17 @@ impl System {
         if let Some(bell) = &self.bell {
             polled.push(PollFd::from_borrowed_fd(bell.as_fd(), PollFlags::IN));
         }
+        if let Some(keys) = &self.keys {
+            polled.push(PollFd::from_borrowed_fd(keys.as_fd(), PollFlags::IN));
+        }
         let result = rustix::event::poll(&mut polled, timeout.as_ref());
         self.wakeups += 1;
         self.signalled = !polled[0].revents().is_empty();
         if result.is_err() || self.signalled {
             return None;
+        }
+        if self.keys.is_some() {
+            self.typed = polled.pop().is_some_and(|keys| !keys.revents().is_empty());
         }
         if self.bell.is_some() {
             self.rung = polled.pop().is_some_and(|bell| !bell.revents().is_empty());
@@ -654,8 +708,9 @@ impl Child {
 }
 
 impl Pipe {
-    fn new(reader: PipeReader) -> Self {
-        Pipe { reader, remaining: None, floods: 0, pump: None, pumped: VecDeque::new() }
+    fn new(reader: PipeReader, is_terminal: bool) -> Self {
+        let pumped = VecDeque::new();
+        Pipe { reader, remaining: None, floods: 0, pump: None, pumped, is_terminal }
     }
 
     /// What tells that there is something to read.
@@ -675,7 +730,7 @@ impl Pipe {
         buf.reserve(READ_BYTES);
         let read = rustix::io::read(&self.reader, rustix::buffer::spare_capacity(buf))?;
         self.floods = if read >= READ_BYTES / 2 { self.floods + 1 } else { 0 };
-        if self.floods == FLOOD_READS && self.remaining.is_none() {
+        if self.floods == FLOOD_READS && self.remaining.is_none() && !self.is_terminal {
             self.pump = Pump::start(&self.reader);
         }
         Ok(read)
@@ -684,6 +739,11 @@ impl Pipe {
     /// Nobody who matters writes any more: only what is there now is still to be read. Says whether
     /// that is anything.
     fn leave_it_at_that(&mut self) -> bool {
+        if self.is_terminal {
+            // Read on until there is nothing for the moment, or nobody who could write.
+            self.remaining = Some(u64::MAX);
+            return true;
+        }
         if let Some(mut pump) = self.pump.take() {
             self.pumped = pump.stop();
         }

@@ -1,13 +1,15 @@
 //! The faces of a run. Each is a reader of the same events; nothing else prints.
 //!
 //! [`human`] is what a person sees in a terminal, with [`status`] as the line beneath it; [`json`] is
-//! the same events for programs; [`session_log`] is a file of what the agent printed; [`replay`] shows a past run to any face; [`runs`] is the list of past
+//! the same events for programs; [`session_log`] is a file of what the agent printed; [`mirror`] is
+//! the screen of an agent that has one; [`replay`] shows a past run to any face; [`runs`] is the list of past
 //! runs. What a face may print where, and in which signs, is decided by [`style`]; [`visible`] keeps
 //! what an agent printed from steering the terminal, and [`screen`] is the one place that writes; with
 //! an `outbox` before it, nobody who does not read can stop a run.
 
 pub mod human;
 pub mod json;
+pub mod mirror;
 pub mod morning;
 mod outbox;
 pub mod replay;

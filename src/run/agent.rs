@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::agent::filter::{Answer, Judge};
 use crate::agent::{Emit, Reader};
 use crate::core::attempt::{Facts, classify, describe_end};
-use crate::core::completion::Detector;
+use crate::core::completion::{Detector, Verdict};
 use crate::core::event::{EndCause, Event, Exit, Failure, FailureKind, Purpose, Stream, Usage};
 use crate::core::lines::{Line, LineSplitter};
 use crate::core::machine::{Input, Report};
@@ -13,11 +13,15 @@ use crate::core::prompt;
 use crate::process::ChildId;
 
 use super::record::Recorder;
+use super::screen::Screen;
 
 /// How much of an answer is looked at for a commit message.
 const MAX_ANSWER: usize = 64 * 1024;
 /// Standard error is for people: its lines need not be held whole.
 const MAX_STDERR_LINE: usize = 64 * 1024;
+
+/// How much of what was on an agent's screen is kept in the journal.
+const MAX_SCREEN_LINES: usize = 200;
 
 /// An agent that is running.
 pub(super) struct AgentTask {
@@ -25,6 +29,8 @@ pub(super) struct AgentTask {
     pub(super) started_ms: u64,
     pub(super) ended_by: Option<EndCause>,
     pub(super) files: Files,
+    /// What it shows, if it has a screen of its own.
+    screen: Option<Screen>,
     reader: Box<dyn Reader>,
     /// What tells which of it the agent said, if not the reader.
     judge: Option<Judge>,
@@ -59,6 +65,8 @@ struct Gathered {
     denied: u32,
     /// What it prints on standard error is said, too.
     hears_stderr: bool,
+    /// It has a screen, and something is on it.
+    shows_anything: bool,
     /// What the machine has to hear of, in order.
     news: Vec<Input>,
 }
@@ -91,12 +99,13 @@ impl AgentTask {
             tool_errors: 0,
             denied: 0,
             hears_stderr: false,
+            shows_anything: false,
             news: Vec::new(),
         };
         let out = LineSplitter::new(reader.max_line());
         let err = LineSplitter::new(MAX_STDERR_LINE);
-        let judge = None;
-        AgentTask { child, started_ms, ended_by: None, files, reader, judge, out, err, facts }
+        let (ended_by, screen, judge) = (None, None, None);
+        AgentTask { child, started_ms, ended_by, files, screen, reader, judge, out, err, facts }
     }
 
     /// Takes for the agent's words what the judge finds.
@@ -104,6 +113,31 @@ impl AgentTask {
         self.out = LineSplitter::new(judge.max_line().max(self.reader.max_line()));
         self.judge = Some(judge);
         self
+    }
+
+    /// What it prints is a screen, and the prompt is still to be typed there.
+    pub(super) fn on_screen(mut self, screen: Screen) -> Self {
+        self.screen = Some(screen);
+        self
+    }
+
+    pub(super) fn has_screen(&self) -> bool {
+        self.screen.is_some()
+    }
+
+    pub(super) fn screen(&mut self) -> Option<&mut Screen> {
+        self.screen.as_mut()
+    }
+
+    /// When there is something to be done about its screen.
+    pub(super) fn next_ms(&self) -> Option<u64> {
+        self.screen.as_ref().and_then(Screen::next_ms)
+    }
+
+    /// What completes the run stands on its screen. The grace of those who have given their result
+    /// begins, again with each change.
+    pub(super) fn done_on_screen(&mut self) {
+        self.facts.result = Some(None);
     }
 
     /// Takes what the agent prints on standard error for its words, too.
@@ -151,6 +185,17 @@ impl AgentTask {
         recorder: &mut Recorder,
         ask: &mut Ask<'_>,
     ) -> Finished {
+        if let Some(screen) = self.screen.take() {
+            self.facts.shows_anything = screen.shows_anything();
+            let (shown, found) = screen.end();
+            let lines: Vec<&str> = shown.lines().collect();
+            for line in lines.iter().skip(lines.len().saturating_sub(MAX_SCREEN_LINES)) {
+                let (stream, text) = (Stream::Stdout, (*line).into());
+                recorder.record(&Event::Output { stream, text, joined: false });
+            }
+            let complete = found.is_some();
+            return self.conclude(Verdict { complete, found }, exit, duration_ms);
+        }
         let AgentTask { reader, judge, out, err, facts, .. } = &mut self;
         let mut emit = |event: Event<'_>| {
             facts.take(&event);
@@ -165,17 +210,17 @@ impl AgentTask {
         if let Some(judge) = judge {
             judge.finish(&mut emit);
         }
-        self.conclude(exit, duration_ms)
+        let verdict = facts.detector.verdict();
+        self.conclude(verdict, exit, duration_ms)
     }
 
-    fn conclude(mut self, exit: Option<Exit>, duration_ms: u64) -> Finished {
+    fn conclude(mut self, verdict: Verdict, exit: Option<Exit>, duration_ms: u64) -> Finished {
         let facts = &mut self.facts;
-        let verdict = facts.detector.verdict();
         let class = classify(&Facts {
             exit,
             ended_by: self.ended_by,
             result: facts.result.as_ref().map(Option::as_ref),
-            active: facts.detector.said_anything() || facts.tools > 0,
+            active: facts.detector.said_anything() || facts.tools > 0 || facts.shows_anything,
         });
         let failure = facts.result.take().flatten();
         let commit_message = match facts.purpose {

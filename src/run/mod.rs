@@ -6,6 +6,7 @@ pub mod guard;
 mod guardrail;
 pub mod record;
 pub mod scm;
+mod screen;
 pub mod session;
 pub mod spec;
 pub mod tasks;

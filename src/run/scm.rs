@@ -3,7 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::core::rules::ScmTask;
 use crate::error::Error;
@@ -21,6 +21,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How long it may take to look for what is only worth a warning.
 const SHORT_PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long git is asked again while another git has one of its locks: they are held for moments, and
+/// one that is older than this was left behind.
+const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+
 /// Calls git outside of a run and tells what it printed.
 ///
 /// # Errors
@@ -29,7 +33,44 @@ pub fn git(args: &[&str], directory: &Path) -> Result<String, Error> {
     git_within(PATIENCE, args, directory)
 }
 
+/// The same for what may take as long as the repository is large, or run the user's own hooks.
+///
+/// # Errors
+/// As above.
+pub fn git_at_length(args: &[impl AsRef<OsStr>], directory: &Path) -> Result<String, Error> {
+    git_within(COMMIT_PATIENCE, args, directory)
+}
+
 fn git_within(
+    patience: Duration,
+    args: &[impl AsRef<OsStr>],
+    directory: &Path,
+) -> Result<String, Error> {
+    let until = Instant::now() + LOCK_PATIENCE;
+    let mut pause = Duration::from_millis(10);
+    loop {
+        match git_once(patience, args, directory) {
+            Err(error) if is_lock_trouble(&error.message) && Instant::now() < until => {
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(Duration::from_millis(250));
+            }
+            answer => return answer,
+        }
+    }
+}
+
+/// Whether git failed only because another git was busy with the same repository. The names of its lock
+/// files are the same in every language.
+pub(super) fn is_lock_trouble(said: &str) -> bool {
+    let hopeless = ["Permission denied", "No space left", "Read-only"];
+    let busy = [".lock'", "lock config file"];
+    // A worktree that another git is just making is there before it can be read.
+    let half_made = said.contains("worktrees/") && said.contains("commondir");
+    (busy.iter().any(|words| said.contains(words)) || half_made)
+        && !hopeless.iter().any(|words| said.contains(words))
+}
+
+fn git_once(
     patience: Duration,
     args: &[impl AsRef<OsStr>],
     directory: &Path,
@@ -40,8 +81,15 @@ fn git_within(
         let command = command.find(|word| !word.starts_with('-')).unwrap_or_default();
         Error::failed(format!("git {command}: {what}"))
     };
-    let output = process::run_quick(OsStr::new("git"), &words, directory, &[], patience)
-        .map_err(|err| failed(&err.to_string()))?;
+    let output =
+        process::run_quick(OsStr::new("git"), &words, directory, &[], patience).map_err(|err| {
+            match err.kind() {
+                std::io::ErrorKind::Interrupted => {
+                    Error { kind: crate::error::Kind::Interrupted, ..failed("interrupted") }
+                }
+                _ => failed(&err.to_string()),
+            }
+        })?;
     if output.exit.success() {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     } else {
@@ -55,8 +103,20 @@ fn git_within(
 /// # Errors
 /// This is no git repository, or git did not answer.
 pub fn uncommitted_files(directory: &Path) -> Result<Vec<String>, Error> {
+    uncommitted(directory, "--untracked-files=normal")
+}
+
+/// The same, with every file in such a directory.
+///
+/// # Errors
+/// As above.
+pub fn every_uncommitted_file(directory: &Path) -> Result<Vec<String>, Error> {
+    uncommitted(directory, "--untracked-files=all")
+}
+
+fn uncommitted(directory: &Path, untracked: &str) -> Result<Vec<String>, Error> {
     // With -z no path is quoted. Nobody is to wait for a look.
-    let look = ["--no-optional-locks", "status", "--porcelain", "-z", "--untracked-files=normal"];
+    let look = ["--no-optional-locks", "status", "--porcelain", "-z", untracked];
     let status = git_within(SHORT_PATIENCE, &look, directory)?;
     let mut fields = status.split('\0');
     let mut files = Vec::new();
@@ -229,6 +289,8 @@ pub(super) struct ScmRun {
     pub(super) child: ChildId,
     /// `None` for the look.
     pub(super) task: Option<usize>,
+    /// What is running.
+    pub(super) command: Vec<String>,
     /// What is still to be run after the current command.
     pub(super) rest: std::vec::IntoIter<Vec<String>>,
     pub(super) started_ms: u64,
@@ -239,10 +301,17 @@ impl ScmRun {
     pub(super) fn new(
         child: ChildId,
         task: Option<usize>,
+        command: Vec<String>,
         rest: std::vec::IntoIter<Vec<String>>,
         started_ms: u64,
     ) -> Self {
-        ScmRun { child, task, rest, started_ms, output: Vec::new() }
+        ScmRun { child, task, command, rest, started_ms, output: Vec::new() }
+    }
+
+    /// Whether it failed for a reason that passes, and has not done so for too long.
+    pub(super) fn may_try_again(&self, now_ms: u64) -> bool {
+        let patience = u64::try_from(LOCK_PATIENCE.as_millis()).unwrap_or(0);
+        is_lock_trouble(&self.text()) && now_ms < self.started_ms.saturating_add(patience)
     }
 
     pub(super) fn output(&mut self, bytes: &[u8]) {
@@ -274,6 +343,21 @@ mod tests {
             [words(&["commit", "--signoff", "-m", "Fix `x` $(y)"])]
         );
         assert_eq!(git.commands(1, "m"), [words(&["push", "origin"])]);
+    }
+
+    #[test]
+    fn only_a_lock_that_will_be_given_back_is_waited_for() {
+        for (said, expected) in [
+            ("fatal: Unable to create '/r/.git/index.lock': File exists.", true),
+            ("error: could not lock config file .git/config: File exists", true),
+            ("fatal: Konnte '/r/.git/HEAD.lock' nicht erstellen: Datei existiert bereits", true),
+            ("fatal: failed to read .git/worktrees/a/commondir: Success", true),
+            ("fatal: Unable to create '/r/.git/index.lock': Permission denied", false),
+            ("fatal: cannot lock ref 'refs/heads/a/b': 'refs/heads/a' exists", false),
+            ("fatal: not a git repository", false),
+        ] {
+            assert_eq!(is_lock_trouble(said), expected, "{said}");
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::core::event::{FailAction, Purpose};
 use crate::core::progress::Progress;
 use crate::core::rules::Rules;
 use crate::core::tasks::TaskList;
+use crate::core::tasks::ledger::Ledger;
 use crate::core::template;
 
 /// One loop, described.
@@ -155,6 +156,8 @@ pub struct AgentSpec {
     pub response_filter: Option<ResponseFilter>,
     /// What it prints on standard error is said, too, where it prints plain text.
     pub stderr_is_said: bool,
+    /// It has a screen of its own, and the prompt is typed there.
+    pub interactive: bool,
 }
 
 /// What one process of the agent is for.
@@ -184,6 +187,10 @@ impl AgentSpec {
             prompt_file: errand.prompt_file,
             side_file: errand.side_file,
         };
+        if self.is_on_terminal(errand.purpose) {
+            let own = self.adapter.autonomous_on_terminal();
+            return Invocation::on_terminal(&request, own, self.args.as_deref());
+        }
         let invocation = match &self.args {
             Some(args) => Invocation::exact(&request, args),
             None => self.adapter.invocation(&request),
@@ -191,6 +198,11 @@ impl AgentSpec {
         // What no adapter understands can be understood by its filter.
         let readable = self.adapter.name() != "text" || self.response_filter.is_some();
         Invocation { structured: self.stream && readable, ..invocation }
+    }
+
+    /// A message for a commit is asked for in the usual way.
+    pub fn is_on_terminal(&self, purpose: Purpose) -> bool {
+        self.interactive && purpose == Purpose::Work
     }
 
     /// Reads what it prints; `structured` is what the invocation said.
@@ -254,6 +266,8 @@ pub struct TasksSpec {
     pub name: String,
     /// What it held when the run began.
     pub list: TaskList,
+    /// What is remembered of it by a run that goes on.
+    pub ledger: Option<Ledger>,
     /// Where what is remembered of it is kept, by the run's id: nowhere that the agent works.
     pub snapshots: Option<PathBuf>,
 }

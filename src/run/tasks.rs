@@ -6,6 +6,8 @@ use crate::core::event::Event;
 use crate::core::tasks::ledger::{Ledger, Progress, Review};
 use crate::core::tasks::{self, Broken, Problem, TaskList};
 
+use crate::state::snapshots;
+
 use super::spec::TasksSpec;
 use super::world::World;
 
@@ -44,14 +46,14 @@ pub(super) struct Look {
 
 impl TaskGate {
     pub(super) fn new(spec: &TasksSpec, run_id: &str) -> TaskGate {
-        let snapshot = spec.snapshots.as_ref().map(|directory| Snapshot {
-            path: directory.join(format!("{run_id}.json")),
-            saved: None,
-        });
+        let snapshot = spec
+            .snapshots
+            .as_ref()
+            .map(|directory| Snapshot { path: snapshots::path(directory, run_id), saved: None });
         TaskGate {
             path: spec.path.clone(),
             name: spec.name.clone(),
-            ledger: Ledger::new(&spec.list),
+            ledger: spec.ledger.clone().unwrap_or_else(|| Ledger::new(&spec.list)),
             list: Some(spec.list.clone()),
             progress: Progress::of(&spec.list),
             problems: Vec::new(),

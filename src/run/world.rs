@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, sync_channel};
 
 use crate::core::machine::Now;
-use crate::process::{ChildId, Launch, Occurrence, System};
+use crate::process::{ChildId, Launch, Occurrence, Size, System};
 use crate::sandbox::proxy::Refusal;
 use crate::sandbox::{self, Sandbox};
 use crate::state::lock::{Holder, Lock};
@@ -64,6 +64,17 @@ pub trait World {
     /// The hosts that were refused since this was last asked.
     fn refusals(&mut self) -> Vec<Refusal> {
         Vec::new()
+    }
+    /// Starts a child on a terminal of its own, of the size of ours; tells that size, too. What it is fed
+    /// is typed there.
+    fn start_on_terminal(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32, Size)> {
+        let _ = launch;
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Gives the terminal of such a child the size that ours has now, and tells it.
+    fn resize(&mut self, child: ChildId) -> Size {
+        let _ = child;
+        Size::USUAL
     }
     /// Starts a child that is fed its standard input.
     fn start_fed(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)>;
@@ -161,6 +172,15 @@ impl RealWorld {
         Ok(())
     }
 
+    /// From now on what is typed into our terminal is told.
+    ///
+    /// # Errors
+    /// There is no standard input.
+    pub fn listen_to_keys(&mut self) -> io::Result<()> {
+        self.system.listen_to_keys(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?);
+        Ok(())
+    }
+
     /// From now on agents are started inside of this; with `checks`, guardrails and SCM tasks too.
     pub fn confine(&mut self, mut sandbox: Box<dyn Sandbox>, checks: bool) {
         self.system.ring_for(sandbox.take_bell());
@@ -226,6 +246,18 @@ impl World for RealWorld {
 
     fn refusals(&mut self) -> Vec<Refusal> {
         self.cell.as_mut().map(|cell| cell.sandbox.refusals()).unwrap_or_default()
+    }
+
+    fn start_on_terminal(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32, Size)> {
+        let size = own_size();
+        let (child, pid) = self.system.start_on_terminal(launch, size)?;
+        Ok((child, pid, size))
+    }
+
+    fn resize(&mut self, child: ChildId) -> Size {
+        let size = own_size();
+        self.system.resize(child, size);
+        size
     }
 
     fn start_fed(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
@@ -364,6 +396,16 @@ impl World for RealWorld {
             // One that is under way is followed by one more; further ones add nothing.
             let _ = syncer.try_send(());
         }
+    }
+}
+
+/// The size of the terminal that this process shows itself on.
+fn own_size() -> Size {
+    match rustix::termios::tcgetwinsize(rustix::stdio::stdout()) {
+        Ok(size) if size.ws_row > 0 && size.ws_col > 0 => {
+            Size { rows: size.ws_row, columns: size.ws_col }
+        }
+        _ => Size::USUAL,
     }
 }
 

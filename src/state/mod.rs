@@ -12,3 +12,4 @@ pub mod project;
 pub mod runs;
 pub mod save;
 pub mod snapshots;
+pub mod start;

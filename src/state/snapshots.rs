@@ -1,8 +1,22 @@
 //! What runs remember of their task lists: a file for each, outside of every work tree.
 
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use super::runs::is_id;
+
+/// Where that of a run is.
+pub fn path(directory: &Path, run: &str) -> PathBuf {
+    directory.join(format!("{run}.json"))
+}
+
+/// What a run remembers.
+///
+/// # Errors
+/// It is not there, or cannot be understood.
+pub fn read<T: serde::de::DeserializeOwned>(directory: &Path, run: &str) -> io::Result<T> {
+    Ok(serde_json::from_slice(&std::fs::read(path(directory, run))?)?)
+}
 
 /// Removes the oldest ones so that with one more there are no more than `keep`. What cannot be removed
 /// takes up room and does no other harm.

@@ -8,3 +8,5 @@
 pub mod control;
 pub mod files;
 pub mod store;
+pub mod watch;
+pub mod worktree;

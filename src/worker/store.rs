@@ -2,17 +2,18 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::worktree::Worktree;
 use crate::core::worker::{WorkerState, is_name};
 use crate::error::Error;
 use crate::state::home::ralph_home;
 use crate::state::lock;
-use crate::state::save::save_atomically;
+use crate::state::save::{save_atomically, save_privately};
 
 /// How long a command waits for another one that is busy with the same worker.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -49,8 +50,8 @@ pub struct LaunchNote {
     /// Where it was given.
     pub directory: PathBuf,
     /// The work tree that was made for it.
-    #[serde(default)]
-    pub worktree: Option<PathBuf>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worktree: Option<Worktree>,
 }
 
 impl Workers {
@@ -116,14 +117,38 @@ impl Workers {
     /// # Errors
     /// Another command is busy with it, or nothing can be written.
     pub fn hold(&self, worker: &Worker) -> Result<File, Error> {
+        self.hold_within(PATIENCE, worker)?.ok_or_else(|| {
+            Error::failed(format!("another command is busy with worker '{}'", worker.name))
+                .hint("wait for it to end")
+        })
+    }
+
+    /// `None` if another command is busy with it for longer than that.
+    fn hold_within(&self, patience: Duration, worker: &Worker) -> Result<Option<File>, Error> {
         make_private(&self.root).map_err(|err| unusable(&self.root, &err))?;
         let path = self.root.join(format!(".{}.lock", worker.name));
         let opened = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
         opened.map_err(|err| unusable(&path, &err))?;
-        lock::hold(&path, PATIENCE).map_err(|_| {
-            Error::failed(format!("another command is busy with worker '{}'", worker.name))
-                .hint("wait for it to end")
-        })
+        Ok(lock::hold(&path, patience).ok())
+    }
+
+    /// The first worker of `worker-1` and so on that nobody has, held as by [`Workers::hold`].
+    ///
+    /// # Errors
+    /// Nothing can be written.
+    pub fn hold_new(&self) -> Result<(Worker, File), Error> {
+        let mut number = 1_u32;
+        loop {
+            let worker = self.named(&format!("worker-{number}"))?;
+            if !worker.path.exists()
+                && let Some(held) = self.hold_within(Duration::ZERO, &worker)?
+                // Whoever was busy with it may just have made it.
+                && !worker.path.exists()
+            {
+                return Ok((worker, held));
+            }
+            number += 1;
+        }
     }
 }
 
@@ -154,6 +179,22 @@ impl Worker {
     /// It cannot be made.
     pub fn make(&self) -> io::Result<()> {
         make_private(&self.path)
+    }
+
+    /// Moves all that is kept of it out of the way, and says where to.
+    ///
+    /// # Errors
+    /// It cannot be moved.
+    pub fn put_aside(&self) -> io::Result<Option<PathBuf>> {
+        let aside = self.path.with_file_name(format!(".{}.before", self.name));
+        match std::fs::remove_dir_all(&aside) {
+            Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
+            _ => {}
+        }
+        match std::fs::rename(&self.path, &aside) {
+            Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
+            moved => moved.map(|()| Some(aside)),
+        }
     }
 
     /// Removes all that is kept of it.
@@ -249,7 +290,7 @@ impl Worker {
     /// # Errors
     /// It cannot be written.
     pub fn save_launch(&self, launch: &LaunchNote) -> io::Result<()> {
-        save_secret(&self.launch_path(), &serde_json::to_vec_pretty(launch)?)
+        save_privately(&self.launch_path(), &serde_json::to_vec_pretty(launch)?)
     }
 
     /// # Errors
@@ -270,7 +311,7 @@ impl Worker {
     /// # Errors
     /// It cannot be written.
     pub fn leave_environment(&self, variables: &[(String, String)]) -> io::Result<()> {
-        save_secret(&self.environment_path(), &serde_json::to_vec(variables)?)
+        save_privately(&self.environment_path(), &serde_json::to_vec(variables)?)
     }
 
     /// Takes the environment that was left, so that no secret in it stays on the disk.
@@ -307,14 +348,6 @@ fn make_private(path: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Saves what is nobody else's business.
-fn save_secret(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // What is replaced passes its permissions on.
-    let options = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).clone();
-    options.open(path)?.set_permissions(std::fs::Permissions::from_mode(0o600))?;
-    save_atomically(path, bytes)
-}
-
 pub(super) fn unusable(path: &Path, err: &io::Error) -> Error {
     Error::failed(format!("cannot use {}: {err}", path.display()))
         .hint("ralph keeps its workers there; RALPH_HOME names another place")
@@ -322,6 +355,8 @@ pub(super) fn unusable(path: &Path, err: &io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
     use crate::core::worker::Status;
 

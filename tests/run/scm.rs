@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::Project;
+use crate::support::{LONG, Project, wait_until};
 use crate::{DONE, run, run_with, sessions};
 
 /// A repository with one commit, in which ralph commits.
@@ -354,4 +354,21 @@ fn changes_that_were_there_before_are_told_of() {
     project.write("mine.txt", "not the agent's\n");
     let output = run(&project, &["-p", "do it"], &works(&json!([{"print": DONE}]), "Do it")).run();
     output.code(0).stderr_has("uncommitted changes are here already").stderr_has("mine.txt");
+}
+
+#[test]
+fn a_lock_of_another_git_is_waited_for() {
+    let project = project(&["commit"]);
+    let trace = project.beside("trace");
+    let script =
+        works(&json!([{"shell": "touch new; touch .git/index.lock"}, {"print": DONE}]), "New");
+    let running = run(&project, &["-p", "do it"], &script).env("GIT_TRACE", &trace).start();
+    let tries = || {
+        let told = std::fs::read_to_string(&trace).unwrap_or_default();
+        told.lines().filter(|line| line.ends_with("built-in: git add -A")).count()
+    };
+    wait_until(LONG, || tries() >= 2);
+    std::fs::remove_file(project.path().join(".git/index.lock")).unwrap();
+    running.wait().code(0).stderr_lacks("lock");
+    assert_eq!(subjects(&project), ["New", "First"]);
 }

@@ -5,8 +5,10 @@ mod support;
 
 mod control;
 mod crash;
+mod interactive;
 mod look;
 mod spawn;
+mod worktree;
 
 use std::ffi::OsStr;
 use std::path::PathBuf;

@@ -97,6 +97,7 @@ pub(super) fn spec(
         args: agent.args.clone(),
         response_filter,
         stderr_is_said: defaults.stderr_is_said && (!is_known || agent.args.is_some()),
+        interactive: false,
     };
     Ok(spec)
 }

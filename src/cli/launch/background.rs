@@ -7,6 +7,7 @@ use crate::core::worker::Follower;
 use crate::error::Error;
 use crate::report::human::Human;
 use crate::report::json::Json;
+use crate::report::mirror::Mirror;
 use crate::report::style::Style;
 use crate::report::{Pace, Reporter};
 use crate::run::session::Session;
@@ -22,6 +23,8 @@ pub(in crate::cli) struct Background {
     pub(in crate::cli) door: OwnedFd,
     /// The run to go on with.
     pub(in crate::cli) resume: Option<String>,
+    /// Its agent has the window to itself.
+    pub(in crate::cli) interactive: bool,
 }
 
 impl Background {
@@ -35,13 +38,18 @@ impl Background {
         form: OutputForm,
         style: Style,
     ) -> Result<Vec<Box<dyn Reporter>>, Error> {
-        let Background { worker, follower, door, .. } = self;
+        let Background { worker, follower, door, interactive, .. } = self;
         let path = worker.path.display().to_string();
         session
             .world
             .obey(Box::new(worker.clone()), door)
             .map_err(|err| Error::failed(format!("cannot listen for requests in {path}: {err}")))?;
+        if interactive {
+            // Without a standard input there is nobody to type.
+            let _ = session.world.listen_to_keys();
+        }
         let window: Box<dyn Reporter> = match form {
+            _ if interactive => Box::new(Mirror::new(follower.clone())),
             OutputForm::Json => Box::new(Json::stdio(Pace::OfRun)),
             OutputForm::Human | OutputForm::Plain => {
                 Box::new(Human::stdio(style, Pace::OfRun).of_worker(follower.clone()))

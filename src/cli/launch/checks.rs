@@ -1,5 +1,6 @@
 //! What keeps a run from starting, found before anything is spent.
 
+use crate::cli::resume::Resumption;
 use crate::config::Settings;
 use crate::error::Error;
 use crate::run::spec::RunSpec;
@@ -42,4 +43,31 @@ pub(super) fn refuse_unkeepable_budgets(spec: &RunSpec) -> Result<(), Error> {
     } else {
         error.hint("leave streamAgentOutput on, or set duration instead")
     })
+}
+
+/// A run that goes on only to find that it may do nothing more would look as if it had been tried.
+pub(super) fn refuse_used_up(spec: &RunSpec, resume: &Resumption) -> Result<(), Error> {
+    let Resumption { run, progress, .. } = resume;
+    let (done, most) = (progress.iterations, spec.rules.max_iterations);
+    if done >= most {
+        let s = if done == 1 { "" } else { "s" };
+        let message = format!("run {run} has done {done} iteration{s}, and {most} are its limit");
+        let more = done.saturating_add(10);
+        return Err(Error::input(message)
+            .hint(format!("give it more, those before included: ralph resume {run} -n {more}")));
+    }
+    let used = progress.spending.of_run();
+    let Some(used_up) = spec.rules.budget.exceeded(&used, progress.active_ms) else {
+        return Ok(());
+    };
+    let flag = [
+        (spec.rules.budget.cost_usd.is_some(), "--max-cost USD"),
+        (spec.rules.budget.tokens.is_some(), "--max-tokens N"),
+        (spec.rules.budget.duration_ms.is_some(), "--max-time DURATION"),
+    ];
+    let flags: Vec<&str> = flag.iter().filter(|(set, _)| *set).map(|(_, flag)| *flag).collect();
+    Err(Error::input(format!("the budget of run {run} is used up: {used_up}")).hint(format!(
+        "give it more, what is used up included: ralph resume {run} {}",
+        flags.join(" or ")
+    )))
 }

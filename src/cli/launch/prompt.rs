@@ -66,7 +66,9 @@ fn read_file(path: &Path, may_be_empty: bool) -> Result<PromptSource, Error> {
         _ => Error::input(format!("cannot read prompt file: {}: {err}", path.display())),
     };
     let file = given::open(path).map_err(|err| unreadable(&err))?;
-    let is_file = file.metadata().is_ok_and(|meta| meta.is_file());
+    // A name such as `/dev/stdin` means something else to every process, whatever it is now.
+    let is_lasting = !["/dev", "/proc"].iter().any(|root| path.starts_with(root));
+    let is_file = is_lasting && file.metadata().is_ok_and(|meta| meta.is_file());
     let mut bytes = Vec::new();
     let limit = if is_file { u64::MAX } else { LARGEST_PIPED_PROMPT };
     file.take(limit).read_to_end(&mut bytes).map_err(|err| unreadable(&err))?;

@@ -1,20 +1,22 @@
 //! `ralph pause`, `resume`, `kill`, `rm`: asking a worker's loop, or doing it in the place of one that
 //! is gone.
 
-use super::{NameArgs, RmArgs, look_for, spawn, unusable, warn};
+use std::time::Duration;
+
+use super::{NameArgs, RmArgs, spawn, unusable, warn};
 use crate::core::worker::{Status, WorkerState};
 use crate::error::Error;
 use crate::process;
 use crate::tmux::Tmux;
 use crate::worker::control::Wish;
 use crate::worker::store::{Known, Worker, Workers};
+use crate::worker::watch::Watch;
 
-/// How long a loop may take to heed a request, in seconds. It does so at once unless the machine is
-/// very busy.
-const PATIENCE: u64 = 10;
+/// How long a loop may take to heed a request. It does so at once unless the machine is very busy.
+const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a loop may take to end its agent, in seconds.
-const END_PATIENCE: u64 = 20;
+/// How long a loop may take to end its agent.
+const END_PATIENCE: Duration = Duration::from_secs(20);
 
 /// How long what a killed loop left behind has to leave.
 const GRACE_MS: u64 = 2_000;
@@ -75,8 +77,9 @@ fn request(
     status: Status,
     heard: impl Fn(&WorkerState) -> bool,
 ) -> Result<(), Error> {
+    let mut watch = Watch::new(worker);
     worker.ask(wish).map_err(|err| unusable(worker, &err))?;
-    let answer = look_for(PATIENCE, || match worker.known() {
+    let answer = watch.look_within(PATIENCE, || match worker.known() {
         Known::State(state) if heard(&state) => Some(true),
         _ => (!worker.is_alive()).then_some(false),
     });
@@ -110,7 +113,7 @@ fn start_again(worker: &Worker, state: WorkerState) -> Result<(), Error> {
         let _it = worker.become_it().map_err(|err| unusable(worker, &err))?;
         worker.save(&asleep).map_err(|err| unusable(worker, &err))?;
     }
-    spawn::open(worker, &launch, |state| state.pid.is_some()).map(|_| ())
+    spawn::open(worker, &launch, None, |state| state.pid.is_some()).map(|_| ())
 }
 
 /// Ends what a loop that is gone has left running, and closes its window.
@@ -140,16 +143,9 @@ pub(in crate::cli) fn kill(args: &NameArgs) -> Result<u8, Error> {
         return Ok(0);
     }
     worker.ask(Wish::Kill).map_err(|err| unusable(&worker, &err))?;
-    let gone = || (!worker.is_alive()).then_some(());
-    if look_for(END_PATIENCE, gone).is_none() {
-        // It holds its lock, so that the number in its state is still its own.
-        if let Some(pid) = state.pid {
-            process::kill(pid);
-        }
-        look_for(PATIENCE, gone).ok_or_else(|| {
-            Error::failed(format!("the loop of worker '{name}' cannot be ended"))
-                .hint(format!("ralph attach {name} shows its window"))
-        })?;
+    if !see_it_gone(&worker) {
+        return Err(Error::failed(format!("the loop of worker '{name}' cannot be ended"))
+            .hint(format!("ralph attach {name} shows its window")));
     }
     worker.forget_requests();
     if let Known::State(state) = worker.known() {
@@ -159,6 +155,22 @@ pub(in crate::cli) fn kill(args: &NameArgs) -> Result<u8, Error> {
         end_what_is_left(&worker, &state);
     }
     crate::cli::print(&format!("killed {name}\n"))
+}
+
+/// Waits for the end of a loop that was told to end, and ends it if it does not. Says whether it is gone.
+pub(super) fn see_it_gone(worker: &Worker) -> bool {
+    let mut watch = Watch::new(worker);
+    let gone = || (!worker.is_alive()).then_some(());
+    if watch.look_within(END_PATIENCE, gone).is_some() {
+        return true;
+    }
+    // It holds its lock, so that the number in its state is still its own.
+    if let Known::State(state) = worker.known()
+        && let Some(pid) = state.pid
+    {
+        process::kill(pid);
+    }
+    watch.look_within(PATIENCE, gone).is_some()
 }
 
 /// # Errors
@@ -176,19 +188,45 @@ pub(in crate::cli) fn rm(args: &RmArgs) -> Result<u8, Error> {
             })
             .collect(),
     };
+    let mut kept = None;
     for worker in chosen {
         let _held = workers.hold(&worker)?;
-        let name = &worker.name;
-        let status = match worker.known() {
-            Known::State(state) if !state.status.is_over() => Some(state.status.as_str()),
-            _ => worker.is_alive().then_some("running"),
-        };
-        if let Some(status) = status {
-            return Err(Error::failed(format!("worker '{name}' is {status}"))
-                .hint(format!("end it first: ralph kill {name}")));
+        // Of many, one that cannot be removed keeps no other.
+        match remove(&worker, args) {
+            Err(error) if args.all => {
+                if let Some(before) = kept.replace(error) {
+                    warn(&before.message);
+                }
+            }
+            Err(error) => return Err(error),
+            Ok(()) => {
+                crate::cli::print(&format!("removed {}\n", worker.name))?;
+            }
         }
-        worker.remove().map_err(|err| unusable(&worker, &err))?;
-        crate::cli::print(&format!("removed {name}\n"))?;
     }
-    Ok(0)
+    kept.map_or(Ok(0), Err)
+}
+
+fn remove(worker: &Worker, args: &RmArgs) -> Result<(), Error> {
+    let name = &worker.name;
+    let status = match worker.known() {
+        Known::State(state) if !state.status.is_over() => Some(state.status.as_str()),
+        _ => worker.is_alive().then_some("running"),
+    };
+    if let Some(status) = status {
+        return Err(Error::failed(format!("worker '{name}' is {status}"))
+            .hint(format!("end it first: ralph kill {name}")));
+    }
+    if let Some(worktree) = worker.launch().ok().and_then(|launch| launch.worktree) {
+        let path = worktree.path.display();
+        if args.worktree {
+            let branch = &worktree.branch;
+            if worktree.remove(args.force)? {
+                crate::cli::print(&format!("the branch {branch} is kept\n"))?;
+            }
+        } else if worktree.path.exists() {
+            warn(&format!("its worktree is kept: {path} (git worktree remove {path})"));
+        }
+    }
+    worker.remove().map_err(|err| unusable(worker, &err))
 }

@@ -4,17 +4,22 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::time::Duration;
 
-use super::{LogsArgs, NameArgs, SendArgs, pause_a_moment};
+use super::{LogsArgs, NameArgs, SendArgs};
 use crate::core::event::{Entry, Event};
-use crate::error::Error;
-use crate::process;
+use crate::error::{Error, Kind};
+use crate::process::{self, Interrupts};
 use crate::report::human::Human;
 use crate::report::style::{Capabilities, Style};
 use crate::report::{Pace, Reporter};
 use crate::state::project::Project;
 use crate::tmux::{Tmux, Window};
 use crate::worker::store::{Worker, Workers};
+use crate::worker::watch::{Found, Watch};
+
+/// However quiet it is, one looks again after this long.
+const AT_LEAST: Duration = Duration::from_secs(1);
 
 /// # Errors
 /// It has not done anything yet, or its journal is gone.
@@ -41,6 +46,7 @@ pub(in crate::cli) fn logs(args: &LogsArgs) -> Result<u8, Error> {
 
 /// Shows a journal to a face, and what is added to it for as long as the worker's loop lives.
 fn follow(path: &Path, worker: Option<&Worker>, face: &mut dyn Reporter) -> std::io::Result<()> {
+    let mut watch = worker.map(|worker| Watch::new(worker).and_of(path));
     let mut reader = BufReader::new(File::open(path)?);
     let mut line = Vec::new();
     let mut ended = false;
@@ -56,10 +62,10 @@ fn follow(path: &Path, worker: Option<&Worker>, face: &mut dyn Reporter) -> std:
             }
             line.clear();
         }
-        if ended || !alive {
-            return Ok(());
+        match &mut watch {
+            Some(watch) if alive && !ended => watch.wait(AT_LEAST),
+            _ => return Ok(()),
         }
-        pause_a_moment();
     }
 }
 
@@ -89,8 +95,16 @@ pub(in crate::cli) fn attach(args: &NameArgs) -> Result<u8, Error> {
 /// # Errors
 /// It has no window.
 pub(in crate::cli) fn send(args: &SendArgs) -> Result<u8, Error> {
+    let name = &args.name;
+    let worker = Workers::of_user()?.find(name)?;
+    if !worker.state()?.interactive {
+        return Err(Error::failed(format!(
+            "worker '{name}' is not interactive: nobody reads there"
+        ))
+        .hint("spawn it with --interactive, or change its prompt file"));
+    }
     let tmux = Tmux::new(|name| std::env::var_os(name));
-    let window = window(&tmux, &args.name)?;
+    let window = window(&tmux, name)?;
     tmux.type_line(&window, &args.text)?;
     Ok(0)
 }
@@ -98,26 +112,36 @@ pub(in crate::cli) fn send(args: &SendArgs) -> Result<u8, Error> {
 /// # Errors
 /// There is no such worker, or its loop is gone without having come to its end.
 pub(in crate::cli) fn wait(args: &NameArgs) -> Result<u8, Error> {
-    wait_for(&Workers::of_user()?.find(&args.name)?)
+    wait_for(&Workers::of_user()?.find(&args.name)?, None)
 }
 
-/// Waits for the end of a worker, and tells its exit code.
-pub(super) fn wait_for(worker: &Worker) -> Result<u8, Error> {
+/// Waits for the end of a worker, and tells its exit code. `interrupts` end the wait, not the worker.
+pub(super) fn wait_for(worker: &Worker, interrupts: Option<Interrupts>) -> Result<u8, Error> {
     let name = &worker.name;
-    loop {
+    let mut watch = Watch::new(worker).heeding(interrupts);
+    let ended = watch.look_for(None, AT_LEAST, || {
         // Asked first: what it wrote last is then to be read.
         let alive = worker.is_alive();
-        let state = worker.state()?;
+        let state = match worker.state() {
+            Ok(state) => state,
+            Err(error) => return Some(Err(error)),
+        };
         if state.status.is_over() && !alive {
-            return Ok(state.exit_code.unwrap_or(1));
+            return Some(Ok(state.exit_code.unwrap_or(1)));
         }
-        if !alive {
-            return Err(Error::failed(format!(
+        (!alive).then(|| {
+            Err(Error::failed(format!(
                 "worker '{name}' is {}, and its process is gone",
                 state.status.as_str()
             ))
-            .hint(format!("ralph resume {name} starts it again")));
+            .hint(format!("ralph resume {name} starts it again")))
+        })
+    });
+    match ended {
+        Found::It(ended) => ended,
+        Found::Nothing | Found::Interrupted => {
+            Err(Error::new(Kind::Interrupted, format!("not waiting for worker '{name}' any more"))
+                .hint(format!("it goes on: ralph status {name}, ralph kill {name}")))
         }
-        pause_a_moment();
     }
 }

@@ -30,6 +30,13 @@ Examples:
   Wait for it, and exit with its code:
     ralph spawn --name agent -f PROMPT.md -n 10 --wait -- claude && echo done
 
+  With the agent's own screen, to watch and to type into:
+    ralph spawn --name agent -f PROMPT.md -n 10 --interactive -- claude
+
+  Several at once in one repository, each in a git worktree and on a branch of its own:
+    ralph spawn --name docs --worktree -f DOCS.md -n 20 -- claude
+    ralph spawn --name tests --worktree -f TESTS.md -n 20 -- claude
+
 Then: ralph status agent, ralph attach agent, ralph pause agent, ralph logs -f agent.";
 pub(super) const LS_EXAMPLES: &str = "\
 Examples:
@@ -44,18 +51,18 @@ Examples:
   ralph pause agent
 
 What the agent is doing it may finish. A wait before another try ends at once.";
-pub(super) const RESUME_EXAMPLES: &str = "\
-Examples:
-  ralph resume agent
-
-A worker whose process is gone (a crash, a reboot, the end of tmux) is started again at the next
-iteration. `max_iterations` in its state.json may be changed while it is paused.";
 pub(super) const KILL_EXAMPLES: &str = "\
 Examples:
   ralph kill agent
 
 The agent is ended with everything that it started.";
-pub(super) const RM_EXAMPLES: &str = "Examples:\n  ralph rm agent\n  ralph rm --all";
+pub(super) const RM_EXAMPLES: &str = "\
+Examples:
+  ralph rm agent
+  ralph rm --all
+  ralph rm --worktree agent
+
+A worktree with uncommitted work is kept, and so is a branch with commits that are nowhere else.";
 pub(super) const LOGS_EXAMPLES: &str = "Examples:\n  ralph logs agent\n  ralph logs -f agent";
 pub(super) const ATTACH_EXAMPLES: &str = "\
 Examples:
@@ -85,6 +92,13 @@ const DEFAULTS: Defaults = Defaults {
     ..Defaults::RUN
 };
 
+/// The same for agents with a screen of their own, which tells at once whether anything happens.
+const INTERACTIVE: Defaults = Defaults { inactivity_ms: Some(60_000), ..DEFAULTS };
+
+fn defaults(args: &SpawnArgs) -> &'static Defaults {
+    if args.interactive { &INTERACTIVE } else { &DEFAULTS }
+}
+
 #[derive(Debug, Default, Args)]
 pub struct SpawnArgs {
     /// What to call the worker; `worker-1` and so on if nothing is said.
@@ -94,6 +108,18 @@ pub struct SpawnArgs {
     /// Wait for the end of the loop, and exit with its code.
     #[arg(long)]
     pub wait: bool,
+
+    /// Give it a git worktree of its own, beside the repository: REPOSITORY-worktrees/NAME.
+    #[arg(short, long)]
+    pub worktree: bool,
+
+    /// The branch of the worktree; without this, a new one with the worker's name, from HEAD.
+    #[arg(long, value_name = "BRANCH", requires = "worktree")]
+    pub branch: Option<String>,
+
+    /// Run the agent with its own screen in the window, and type the prompt there.
+    #[arg(short, long)]
+    pub interactive: bool,
 
     /// Accepted for those who are used to it: every worker loops, in tmux.
     #[arg(long, hide = true)]
@@ -127,6 +153,14 @@ pub struct RmArgs {
     /// All workers that have come to their end.
     #[arg(long, conflicts_with = "name")]
     pub all: bool,
+
+    /// Remove its git worktree, too, unless that holds uncommitted work.
+    #[arg(short, long)]
+    pub worktree: bool,
+
+    /// Remove the worktree whatever it holds.
+    #[arg(long, requires = "worktree")]
+    pub force: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
@@ -196,23 +230,6 @@ fn warn(message: &str) {
     use std::io::Write;
     // If nobody reads the warning, nobody needs it.
     let _ = writeln!(std::io::stderr(), "ralph: warning: {message}");
-}
-
-/// Between two looks at something that is waited for.
-fn pause_a_moment() {
-    std::thread::sleep(std::time::Duration::from_millis(20));
-}
-
-/// Looks until there is an answer, for so many seconds.
-fn look_for<T>(seconds: u64, mut look: impl FnMut() -> Option<T>) -> Option<T> {
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(seconds);
-    loop {
-        let found = look();
-        if found.is_some() || std::time::Instant::now() >= until {
-            return found;
-        }
-        pause_a_moment();
-    }
 }
 
 /// Something about a worker's files went wrong.

@@ -5,10 +5,11 @@ use std::ffi::OsString;
 use clap::Parser;
 use jiff::tz::TimeZone;
 
-use super::{DEFAULTS, SpawnArgs, unusable};
+use super::{SpawnArgs, defaults, unusable};
 use crate::cli::launch::{self, Background, Start, prompt, rules};
 use crate::cli::{Cli, Command};
 use crate::config::Loaded;
+use crate::config::settings::SandboxBackend;
 use crate::core::completion::Rule;
 use crate::core::progress::{Progress, Tracker};
 use crate::core::worker::{Follower, Status, WorkerState};
@@ -58,7 +59,14 @@ pub(super) fn spec(start: &Start<'_>, args: &SpawnArgs) -> Result<RunSpec, Error
     let prompt = prompt::source_or_empty(&args.prompt, true)
         .map_err(|err| Error { kind: crate::error::Kind::Failed, ..err })?;
     let completion = rules::completion(&args.completion, || Ok(Rule::Never))?;
-    start.spec(prompt, completion)
+    let mut spec = start.spec(prompt, completion)?;
+    spec.agent.interactive = args.interactive;
+    let sandbox = start.loaded.settings.sandbox.backend.unwrap_or(start.defaults.sandbox);
+    if args.interactive && sandbox != SandboxBackend::None {
+        return Err(Error::usage("an agent with a screen of its own cannot be in a sandbox")
+            .hint("--no-sandbox, or leave --interactive out"));
+    }
+    Ok(spec)
 }
 
 /// A worker that has not done anything yet.
@@ -75,6 +83,7 @@ fn new_state(worker: &Worker, spec: &RunSpec) -> WorkerState {
         },
         inactivity_timeout: spec.rules.inactivity_ms.unwrap_or(0) / 1000,
         directory: spec.directory.to_string_lossy().into_owned(),
+        interactive: spec.agent.interactive,
         ..WorkerState::default()
     }
 }
@@ -87,7 +96,14 @@ fn start(worker: &Worker) -> Result<u8, Error> {
         return Err(Error::failed(format!("worker '{}' was not spawned", worker.name)));
     };
     let project = match launch.worktree {
-        Some(worktree) => Project::new(worktree),
+        Some(worktree) if worktree.directory.is_dir() => Project::new(worktree.directory),
+        Some(worktree) => {
+            let path = worktree.directory.display();
+            return Err(Error::failed(format!("its worktree is gone: {path}")).hint(format!(
+                "ralph kill {0}, then ralph rm {0}, and spawn it again",
+                worker.name
+            )));
+        }
         None => crate::cli::project(&parsed.place)?,
     };
     let _held = worker
@@ -96,7 +112,7 @@ fn start(worker: &Worker) -> Result<u8, Error> {
     let door = worker.open_door().map_err(|err| unusable(worker, &err))?;
     let loaded: Loaded = launch::load(&project, &args.common, Vec::new(), Vec::new())?;
     let start =
-        Start { project: &project, args: &args.common, defaults: &DEFAULTS, loaded: &loaded };
+        Start { project: &project, args: &args.common, defaults: defaults(&args), loaded: &loaded };
     let mut spec = spec(&start, &args)?;
     let mut state = new_state(worker, &spec);
     let mut resume = None;
@@ -112,7 +128,8 @@ fn start(worker: &Worker) -> Result<u8, Error> {
         resume = Some(run);
     }
     let follower = Follower::new(state, TimeZone::system());
-    let background = Background { worker: worker.clone(), follower, door, resume };
+    let interactive = args.interactive;
+    let background = Background { worker: worker.clone(), follower, door, resume, interactive };
     start.carry_out_as(spec, Some(background))
 }
 

@@ -1,20 +1,30 @@
 //! `ralph spawn`: all or nothing.
 
 use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use super::{DEFAULTS, SpawnArgs, look_for, run_loop, unusable, warn};
+use super::{SpawnArgs, defaults, run_loop, unusable, warn};
 use crate::cli::launch::{self, Start};
 use crate::core::worker::{Status, WorkerState};
 use crate::error::{Error, Kind};
+use crate::process::Interrupts;
+use crate::run::scm;
+use crate::run::spec::{PromptSource, RunSpec};
 use crate::state::project::Project;
 use crate::tmux::{SESSION, Tmux, Window};
 use crate::worker::store::{Known, LaunchNote, Worker, Workers};
+use crate::worker::watch::{Found, Watch};
+use crate::worker::worktree::Worktree;
 
 /// So many iterations cost something.
 const MANY: u32 = 50;
 
-/// How long a loop may take to begin its first iteration, in seconds.
-const PATIENCE: u64 = 30;
+/// How long a loop may take to begin its first iteration.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often one looks whether its window is still there meanwhile.
+const WINDOW_LOOK: Duration = Duration::from_millis(500);
 
 /// # Errors
 /// Whatever keeps the worker from starting; nothing of it is left then.
@@ -30,7 +40,7 @@ pub(in crate::cli) fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, E
         return Err(required("--max-iterations"));
     };
     let loaded = launch::load(project, &args.common, Vec::new(), Vec::new())?;
-    let start = Start { project, args: &args.common, defaults: &DEFAULTS, loaded: &loaded };
+    let start = Start { project, args: &args.common, defaults: defaults(args), loaded: &loaded };
     // What keeps the loop from starting is found here, where somebody sees it.
     let spec = run_loop::spec(&start, args)?;
     if args.common.print_prompt {
@@ -43,31 +53,98 @@ pub(in crate::cli) fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, E
         warn("high iteration count (>50) may consume significant resources");
     }
     let workers = Workers::of_user()?;
-    let worker = match &args.name {
-        Some(name) => workers.named(name)?,
-        None => free_name(&workers)?,
+    let (worker, held) = match &args.name {
+        Some(name) => {
+            let worker = workers.named(name)?;
+            let held = workers.hold(&worker)?;
+            (worker, held)
+        }
+        None => workers.hold_new()?,
     };
-    let _held = workers.hold(&worker)?;
     refuse_taken(&worker)?;
-    warn_of_company(&workers, project)?;
+    if args.worktree {
+        warn_of_uncommitted(project, &spec);
+    } else {
+        warn_of_company(&workers, project)?;
+    }
     let launch = LaunchNote {
         args: arguments(&worker.name)?,
         directory: std::env::current_dir().unwrap_or_else(|_| project.root().to_owned()),
         worktree: None,
     };
-    worker.remove().map_err(|err| unusable(&worker, &err))?;
-    let started = prepare(&worker, &launch).and_then(|()| open(&worker, &launch, |_| true));
-    let state = started.inspect_err(|_| {
-        // What is left of it now tells nobody anything.
-        let _ = worker.remove();
-    })?;
+    // From here on there is something to be undone. Where signals cannot be caught, they end this
+    // process as they always do.
+    let interrupts = Interrupts::catch().ok();
+    let mut attempt = Attempt { worker: &worker, launch, before: None, interrupts };
+    let branch = args.worktree.then_some(args.branch.as_deref());
+    let state = match attempt.carry_out(project, branch, &loaded.settings.worker.copy) {
+        Ok(state) => state,
+        Err(error) => {
+            attempt.undo();
+            return Err(error);
+        }
+    };
+    attempt.succeeded();
     let name = &worker.name;
     crate::cli::print(&format!(
         "spawned {name} (tmux: {SESSION}:{name}) [ralph mode: iteration {}/{}]\n",
         state.current_iteration, state.max_iterations
     ))?;
-    drop(_held);
-    if args.wait { super::look::wait_for(&worker) } else { Ok(0) }
+    drop(held);
+    if args.wait { super::look::wait_for(&worker, interrupts) } else { Ok(0) }
+}
+
+/// A worker that is being started: everything that has been done so far can be undone.
+struct Attempt<'a> {
+    worker: &'a Worker,
+    launch: LaunchNote,
+    /// Where the files of the worker are that had this name before.
+    before: Option<PathBuf>,
+    interrupts: Option<Interrupts>,
+}
+
+impl Attempt<'_> {
+    /// With a branch, or none in particular, it gets a worktree.
+    fn carry_out(
+        &mut self,
+        project: &Project,
+        branch: Option<Option<&str>>,
+        copy: &[String],
+    ) -> Result<WorkerState, Error> {
+        let worker = self.worker;
+        self.before = worker.put_aside().map_err(|err| unusable(worker, &err))?;
+        if let Some(branch) = branch {
+            let made = Worktree::make(project.root(), &worker.name, branch, copy);
+            self.launch.worktree = Some(made.map_err(|err| {
+                let what = format!("cannot make a worktree for '{}'", worker.name);
+                Error { message: format!("{what}: {}", err.message), ..err }
+            })?);
+        }
+        worker
+            .make()
+            .and_then(|()| worker.save_launch(&self.launch))
+            .map_err(|err| unusable(worker, &err))?;
+        open(worker, &self.launch, self.interrupts, |_| true)
+    }
+
+    fn undo(self) {
+        let Attempt { worker, launch, before, .. } = self;
+        // Another failure would hide the one that is being told.
+        let _ = worker.remove();
+        if let Some(worktree) = launch.worktree {
+            worktree.unmake();
+        }
+        if let Some(before) = before {
+            let _ = std::fs::rename(before, &worker.path);
+        }
+    }
+
+    fn succeeded(&mut self) {
+        if let Some(before) = self.before.take() {
+            // It is found by nobody, and goes with the next one of this name.
+            let _ = std::fs::remove_dir_all(before);
+        }
+    }
 }
 
 /// The command line, with the name in it that was found for the worker.
@@ -86,17 +163,6 @@ fn arguments(name: &str) -> Result<Vec<String>, Error> {
     Ok(args)
 }
 
-fn free_name(workers: &Workers) -> Result<Worker, Error> {
-    let mut number = 1_u32;
-    loop {
-        let worker = workers.named(&format!("worker-{number}"))?;
-        if !worker.path.exists() {
-            return Ok(worker);
-        }
-        number += 1;
-    }
-}
-
 /// The name of one that runs or is paused is taken, whether or not its process is still there.
 fn refuse_taken(worker: &Worker) -> Result<(), Error> {
     let name = &worker.name;
@@ -112,7 +178,7 @@ fn refuse_taken(worker: &Worker) -> Result<(), Error> {
         }
         Known::Broken(why) => {
             let path = worker.state_path();
-            warn(&format!("{} cannot be understood and is removed: {why}", path.display()));
+            warn(&format!("{} cannot be understood: {why}", path.display()));
             Ok(())
         }
         _ => Ok(()),
@@ -133,16 +199,29 @@ fn warn_of_company(workers: &Workers, project: &Project) -> Result<(), Error> {
     if !others.is_empty() {
         warn(&format!(
             "{} works in this directory, too; two agents that change the same files get in each \
-             other's way",
+             other's way: --worktree gives each its own",
             others.join(", ")
         ));
     }
     Ok(())
 }
 
-/// Writes down what the loop needs.
-fn prepare(worker: &Worker, launch: &LaunchNote) -> Result<(), Error> {
-    worker.make().and_then(|()| worker.save_launch(launch)).map_err(|err| unusable(worker, &err))
+/// A worktree begins with what is committed, which may not be what its user looks at.
+fn warn_of_uncommitted(project: &Project, spec: &RunSpec) {
+    let prompt = match &spec.prompt {
+        PromptSource::File(path) => path.strip_prefix(project.root()).ok().and_then(Path::to_str),
+        _ => None,
+    };
+    // Where git does not answer, making the worktree says why.
+    let mut files = scm::uncommitted_files(project.root()).unwrap_or_default();
+    files.retain(|file| Some(file.as_str()) != prompt);
+    if let [first, rest @ ..] = files.as_slice() {
+        let more =
+            if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
+        warn(&format!(
+            "the worktree begins with HEAD, and without what is not committed here: {first}{more}"
+        ));
+    }
 }
 
 /// Opens the window of a worker, and waits until its loop is at work: `is_new` tells the state that it
@@ -150,6 +229,7 @@ fn prepare(worker: &Worker, launch: &LaunchNote) -> Result<(), Error> {
 pub(super) fn open(
     worker: &Worker,
     launch: &LaunchNote,
+    interrupts: Option<Interrupts>,
     is_new: impl Fn(&WorkerState) -> bool,
 ) -> Result<WorkerState, Error> {
     let name = &worker.name;
@@ -167,9 +247,11 @@ pub(super) fn open(
         worker.take_environment();
         Error { message: format!("cannot open a window for '{name}': {}", err.message), ..err }
     })?;
-    wait_for_start(worker, &window, &tmux, is_new).inspect_err(|_| {
+    wait_for_start(worker, &window, &tmux, interrupts, is_new).inspect_err(|_| {
         tmux.close(&window);
         worker.take_environment();
+        // With its window gone, it is leaving: what it still writes must not be there afterwards.
+        super::control::see_it_gone(worker);
     })
 }
 
@@ -177,11 +259,13 @@ fn wait_for_start(
     worker: &Worker,
     window: &Window,
     tmux: &Tmux,
+    interrupts: Option<Interrupts>,
     is_new: impl Fn(&WorkerState) -> bool,
 ) -> Result<WorkerState, Error> {
     let name = &worker.name;
-    let (mut looks, mut gone) = (0_u32, false);
-    let started = look_for(PATIENCE, || {
+    let (mut asked, mut gone) = (Instant::now(), false);
+    let mut watch = Watch::new(worker).heeding(interrupts);
+    let started = watch.look_for(Some(PATIENCE), WINDOW_LOOK, || {
         if let Some(failure) = worker.take_failure() {
             let message = format!("the loop of '{name}' did not start: {}", failure.message);
             return Some(Err(Error { message, ..failure }));
@@ -194,19 +278,30 @@ fn wait_for_start(
             }
             _ => {}
         }
-        // tmux is asked now and then only: every question is a process.
-        looks += 1;
         if gone {
             let message = format!("the window of '{name}' closed before its loop began");
             return Some(Err(Error::failed(message)));
         }
-        // What it left behind is looked at once more.
-        gone = looks.is_multiple_of(25) && tmux.windows().iter().all(|it| it.id != window.id);
+        // tmux is asked now and then only: every question is a process. What it left behind is looked
+        // at once more.
+        if asked.elapsed() >= WINDOW_LOOK {
+            gone = tmux.windows().iter().all(|it| it.id != window.id);
+            asked = Instant::now();
+        }
         None
     });
-    let state = started.unwrap_or_else(|| {
-        Err(Error::failed(format!("the loop of '{name}' did not begin within {PATIENCE} s")))
-    })?;
+    let state = match started {
+        Found::It(started) => started?,
+        Found::Nothing => {
+            let seconds = PATIENCE.as_secs();
+            let message = format!("the loop of '{name}' did not begin within {seconds} s");
+            return Err(Error::failed(message));
+        }
+        Found::Interrupted => {
+            let message = format!("interrupted before the loop of '{name}' began");
+            return Err(Error::new(Kind::Interrupted, message));
+        }
+    };
     if state.status == Status::Failed && state.current_iteration == 0 {
         let why = state.message.unwrap_or_default();
         return Err(Error::failed(format!("the loop of '{name}' did not start: {why}")));

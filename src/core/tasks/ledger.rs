@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashSet};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Broken, Problem, TaskList, few, order};
+use super::{Broken, Problem, TaskList, few, order, parse};
 
 /// How many stories are named one by one.
 const MAX_NAMED: usize = 10;
@@ -126,6 +126,30 @@ impl Ledger {
         ledger.remember(list);
         ledger.checks_passed(list);
         ledger
+    }
+
+    /// Those of the run's start.
+    pub fn verify_commands(&self) -> &[String] {
+        &self.verify_commands
+    }
+
+    /// The list as it was last seen, as far as a run has to know it.
+    pub fn list(&self) -> TaskList {
+        let stories = self.last.iter().filter_map(|id| self.stories.get(id)).cloned();
+        let document = serde_json::json!({
+            "project": "",
+            "branchName": "",
+            "description": "",
+            "verifyCommands": self.verify_commands,
+            "userStories": stories.collect::<Vec<Value>>(),
+        });
+        parse(document.to_string().as_bytes()).unwrap_or_else(|_| TaskList {
+            project: String::new(),
+            branch_name: String::new(),
+            description: String::new(),
+            verify_commands: self.verify_commands.clone(),
+            stories: Vec::new(),
+        })
     }
 
     /// Judges what the list is now by what it was, and remembers what is new in it.

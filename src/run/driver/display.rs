@@ -128,7 +128,7 @@ impl<W: World> Driver<'_, W> {
                     self.give_up_filter("hangs, and was ended");
                     self.world.end(filter, true);
                 }
-                Occurrence::Output(..) => {}
+                Occurrence::Output(..) | Occurrence::Typed => {}
             }
         }
     }

@@ -75,7 +75,10 @@ impl<W: World> Driver<'_, W> {
                         self.world.end(child, true);
                     }
                 }
-                Occurrence::Output(..) | Occurrence::Called | Occurrence::Woken => {}
+                Occurrence::Output(..)
+                | Occurrence::Called
+                | Occurrence::Woken
+                | Occurrence::Typed => {}
             }
         }
         self.commit();

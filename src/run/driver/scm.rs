@@ -12,6 +12,9 @@ use crate::run::scm::ScmRun;
 use crate::run::spec::ScmSpec;
 use crate::run::world::{Part, World};
 
+/// How long one waits for another git to be done with what both need.
+const LOCK_PAUSE_MS: u64 = 100;
+
 impl<W: World> Driver<'_, W> {
     pub(super) fn look_at_scm(&mut self) {
         self.commit_message = None;
@@ -25,7 +28,9 @@ impl<W: World> Driver<'_, W> {
     fn look_on(&mut self, mut commands: std::vec::IntoIter<Vec<String>>, started_ms: u64) {
         let Some(command) = commands.next() else { return };
         match self.start_scm(&command) {
-            Ok(child) => self.task = Task::Scm(ScmRun::new(child, None, commands, started_ms)),
+            Ok(child) => {
+                self.task = Task::Scm(ScmRun::new(child, None, command, commands, started_ms));
+            }
             Err(err) => self.look_failed(&err.to_string()),
         }
     }
@@ -65,7 +70,8 @@ impl<W: World> Driver<'_, W> {
         self.commit();
         match self.start_scm(command) {
             Ok(child) => {
-                self.task = Task::Scm(ScmRun::new(child, Some(index), rest, started_ms));
+                let command = command.to_vec();
+                self.task = Task::Scm(ScmRun::new(child, Some(index), command, rest, started_ms));
             }
             Err(err) => {
                 let detail = err.to_string().into();
@@ -86,7 +92,41 @@ impl<W: World> Driver<'_, W> {
         self.world.start_inside(Part::Check, &launch).map(|(child, _)| child)
     }
 
-    pub(super) fn scm_ended(&mut self, mut run: ScmRun, exit: Option<Exit>, now: Now) {
+    /// Tries a command again that met another git's lock, once its moment has come.
+    pub(super) fn go_on_with_scm(&mut self, now: Now) {
+        match std::mem::replace(&mut self.task, Task::None) {
+            Task::ScmWaits(run, at_ms) if now.mono_ms >= at_ms => {
+                match self.start_scm(&run.command) {
+                    Ok(child) => {
+                        let ScmRun { task, command, rest, started_ms, .. } = run;
+                        let run = ScmRun::new(child, task, command, rest, started_ms);
+                        self.task = Task::Scm(run);
+                    }
+                    Err(_) => self.scm_over(run, None, now),
+                }
+            }
+            other => self.task = other,
+        }
+    }
+
+    /// It need not be tried again: whoever has the lock is not waited for.
+    pub(super) fn give_scm_up(&mut self) {
+        let now = self.stamp();
+        match std::mem::replace(&mut self.task, Task::None) {
+            Task::ScmWaits(run, _) => self.scm_over(run, None, now),
+            other => self.task = other,
+        }
+    }
+
+    pub(super) fn scm_ended(&mut self, run: ScmRun, exit: Option<Exit>, now: Now) {
+        if !exit.is_some_and(Exit::success) && run.may_try_again(now.mono_ms) {
+            self.task = Task::ScmWaits(run, now.mono_ms.saturating_add(LOCK_PAUSE_MS));
+        } else {
+            self.scm_over(run, exit, now);
+        }
+    }
+
+    fn scm_over(&mut self, mut run: ScmRun, exit: Option<Exit>, now: Now) {
         let ok = exit.is_some_and(Exit::success);
         let text = run.text();
         let Some(index) = run.task else {

@@ -1,0 +1,96 @@
+//! The driver's part in an agent that has a screen of its own.
+
+use super::agent::{argv, not_started};
+use super::{Driver, Task};
+use crate::agent::PromptVia;
+use crate::core::completion::Detector;
+use crate::core::event::{Event, Purpose, Stream};
+use crate::core::machine::{Input, Now};
+use crate::core::on_screen;
+use crate::process::Launch;
+use crate::run::agent::{AgentTask, Files};
+use crate::run::screen::{Screen, Step};
+use crate::run::world::World;
+
+impl<W: World> Driver<'_, W> {
+    pub(super) fn start_on_screen(
+        &mut self,
+        launch: &Launch<'_>,
+        prompt: &str,
+    ) -> Result<(), Input> {
+        let spec = self.spec;
+        let launch = Launch { stdin: b"", ..launch.clone() };
+        let (child, pid, size) = self.world.start_on_terminal(&launch).map_err(|err| {
+            let message = not_started(spec, &err, PromptVia::Stdin, prompt.len());
+            Input::AgentNotStarted { message }
+        })?;
+        let purpose = Purpose::Work;
+        let argv = argv(launch.program, launch.args, prompt);
+        self.recorder.record(&Event::AgentStarted { purpose, pid, argv });
+        let started_ms = self.world.now().mono_ms;
+        let (reader, detector) = (spec.agent.reader(false), Detector::new(&spec.completion));
+        let pattern = on_screen::expression(&spec.completion);
+        let screen = Screen::new(size, prompt, pattern, started_ms);
+        let task = AgentTask::new(child, purpose, started_ms, reader, detector, Files::default());
+        self.task = Task::Agent(Box::new(task.on_screen(screen)));
+        Ok(())
+    }
+
+    /// The agent wrote to its screen.
+    pub(super) fn shown(&mut self, bytes: &[u8]) {
+        let now = self.stamp();
+        if let Task::Agent(task) = &mut self.task
+            && let Some(screen) = task.screen()
+        {
+            screen.output(bytes, now.mono_ms);
+        }
+        self.recorder.raw(Stream::Stdout, bytes);
+        if !self.raw_broken {
+            self.keep_raw(bytes);
+        }
+        self.commit();
+    }
+
+    /// Does what is to be done about the screen by now.
+    pub(super) fn mind_screen(&mut self, now: Now) {
+        let Task::Agent(task) = &mut self.task else { return };
+        let child = task.child;
+        let steps = match task.screen() {
+            Some(screen) if screen.next_ms().is_some_and(|at| now.mono_ms >= at) => {
+                screen.step(now.mono_ms)
+            }
+            _ => return,
+        };
+        for step in steps {
+            match step {
+                Step::Type(bytes) => {
+                    // One that takes nothing more gets no prompt, and its silence ends it.
+                    self.world.feed(child, &bytes);
+                }
+                Step::Changed => self.queue.push_back(Input::Output),
+                Step::Done => {
+                    task.done_on_screen();
+                    self.queue.extend([Input::Output, Input::ResultSeen]);
+                }
+            }
+        }
+    }
+
+    /// Somebody typed something into the window. Between two agents nobody is there to read it.
+    pub(super) fn typed(&mut self, bytes: &[u8]) {
+        if let Task::Agent(task) = &mut self.task
+            && task.has_screen()
+        {
+            self.world.feed(task.child, bytes);
+        }
+    }
+
+    pub(super) fn resize_screen(&mut self) {
+        if let Task::Agent(task) = &mut self.task {
+            let child = task.child;
+            if let Some(screen) = task.screen() {
+                screen.resize(self.world.resize(child));
+            }
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! A git worktree and a branch for one worker, so that many can work in one repository at once.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use crate::run::scm;
+use crate::state::lock;
+
+/// How long one waits while worktrees of the same repository are made or removed by others: git does
+/// not keep those from getting in each other's way.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What a project is run by. Where it is in no commit, a new worktree would be without it.
+const OWN: [&str; 4] =
+    [".ralph/settings.json", ".ralph/settings.local.json", ".ralph/config", ".ralph/prompts"];
+
+/// A worktree of one worker's own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Worktree {
+    pub path: PathBuf,
+    /// Where the worker works: as deep in the worktree as the project is in the repository.
+    pub directory: PathBuf,
+    /// Where git keeps what all worktrees share.
+    pub git_dir: PathBuf,
+    pub branch: String,
+    /// The branch came with the worktree, and may go with it.
+    pub new_branch: bool,
+    /// What was copied into it, by its path in the worktree: nobody's work.
+    #[serde(default)]
+    pub copied: Vec<String>,
+}
+
+impl Worktree {
+    /// Makes one for a worker, beside the repository that `project` is in, and copies what git does not
+    /// have from there: all or nothing. Without a `branch` a new one with the worker's name is begun at
+    /// HEAD.
+    ///
+    /// # Errors
+    /// This is no repository, what is to be made is there already, or what git or the file system said.
+    pub fn make(
+        project: &Path,
+        worker: &str,
+        branch: Option<&str>,
+        copy: &[String],
+    ) -> Result<Worktree, Error> {
+        scm::require_repository(project)?;
+        let ask = ["rev-parse", "--path-format=absolute", "--show-toplevel", "--git-common-dir"];
+        let answer = scm::git(&ask, project)?;
+        let mut lines = answer.lines().map(PathBuf::from);
+        let (Some(top), Some(git_dir)) = (lines.next(), lines.next()) else {
+            return Err(Error::failed("git rev-parse: it did not tell where the repository is"));
+        };
+        let _alone = alone(&git_dir)?;
+        let mut worktree = Worktree::plan(project, &top, git_dir, worker, branch)?;
+        // What is undone from here on did not exist before.
+        match worktree.fill(project, copy) {
+            Ok(()) => Ok(worktree),
+            Err(error) => {
+                worktree.unmake();
+                Err(error)
+            }
+        }
+    }
+
+    fn plan(
+        project: &Path,
+        top: &Path,
+        git_dir: PathBuf,
+        worker: &str,
+        branch: Option<&str>,
+    ) -> Result<Worktree, Error> {
+        if scm::git(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"], project).is_err() {
+            return Err(Error::input("the repository has no commit for a worktree to start from")
+                .hint("commit something first"));
+        }
+        // From within another worker's worktree it is still the repository that counts.
+        let main = match git_dir.file_name() {
+            Some(name) if name == ".git" => git_dir.parent().unwrap_or(top),
+            _ => top,
+        };
+        let mut beside = main.file_name().unwrap_or_default().to_owned();
+        beside.push("-worktrees");
+        let path = main.with_file_name(beside).join(worker);
+        let inside = project.canonicalize().ok();
+        let inside = inside.as_deref().unwrap_or(project);
+        let prefix = top
+            .canonicalize()
+            .ok()
+            .and_then(|top| inside.strip_prefix(top).ok().map(Path::to_owned));
+        let directory = match prefix {
+            Some(prefix) if !prefix.as_os_str().is_empty() => path.join(prefix),
+            _ => path.clone(),
+        };
+        if path.symlink_metadata().is_ok() {
+            return Err(Error::failed(format!("the worktree exists already: {}", path.display()))
+                .hint(format!("to work in it: ralph spawn -C {} …", path.display()))
+                .hint(format!("to be rid of it: ralph rm --worktree {worker}"))
+                .hint("or choose another name"));
+        }
+        let name = branch.unwrap_or(worker);
+        let reference = format!("refs/heads/{name}");
+        let exists = scm::git(&["show-ref", "--verify", "--quiet", &reference], project).is_ok();
+        if exists && branch.is_none() {
+            return Err(Error::failed(format!("the branch '{name}' exists already"))
+                .hint(format!("to go on with it: --branch {name}"))
+                .hint(format!("to be rid of it: git branch -D {name}"))
+                .hint("or choose another name"));
+        }
+        let (branch, new_branch) = (name.to_owned(), !exists);
+        Ok(Worktree { path, directory, git_dir, branch, new_branch, copied: Vec::new() })
+    }
+
+    fn fill(&mut self, project: &Path, copy: &[String]) -> Result<(), Error> {
+        for entry in copy {
+            let is_plain = |part| matches!(part, Component::Normal(_) | Component::CurDir);
+            if !Path::new(entry).components().all(is_plain) {
+                return Err(Error::config(format!("worker.copy: {entry:?} leaves the project"))
+                    .hint("name files and directories by their path in the project"));
+            }
+        }
+        let path = self.path.as_os_str();
+        let mut words: Vec<&OsStr> = ["worktree", "add", "--quiet"].map(OsStr::new).to_vec();
+        if self.new_branch {
+            words.extend(["--no-track", "-b", &self.branch].map(OsStr::new));
+            words.extend([path, OsStr::new("HEAD")]);
+        } else {
+            words.extend([path, OsStr::new(&self.branch)]);
+        }
+        scm::git_at_length(&words, project)?;
+        if !self.directory.is_dir() {
+            return Err(Error::input(format!(
+                "HEAD has no {}: nothing of this directory is in a commit",
+                self.directory.strip_prefix(&self.path).unwrap_or(&self.directory).display()
+            ))
+            .hint("commit something in it first, or spawn from the top of the repository"));
+        }
+        let wanted = copy.iter().map(String::as_str).chain(OWN);
+        for entry in wanted {
+            let (from, to) = (project.join(entry), self.directory.join(entry));
+            let copied = copy_missing(&from, &to).map_err(|err| {
+                Error::failed(format!("cannot copy {} to {}: {err}", from.display(), to.display()))
+            })?;
+            if copied {
+                let path = to.strip_prefix(&self.path).unwrap_or(&to);
+                self.copied.push(path.to_string_lossy().into_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// Undoes [`Worktree::make`], as far as that came.
+    pub fn unmake(&self) {
+        // What is not there need not be removed, and what cannot be is not worse than the error that
+        // is being told already.
+        let _ = self.take_away();
+        if self.new_branch {
+            let _ = self.git(&["branch", "-D", "--", &self.branch]);
+        }
+    }
+
+    /// Removes the worktree. The branch goes with it if it came with it and holds nothing that is
+    /// nowhere else. Says whether the branch is kept.
+    ///
+    /// # Errors
+    /// It holds work that would be lost and nobody `force`s it, or it cannot be removed.
+    pub fn remove(&self, force: bool) -> Result<bool, Error> {
+        if !force && self.path.exists() {
+            self.refuse_to_lose_work()?;
+        }
+        let _alone = alone(&self.git_dir)?;
+        self.take_away()?;
+        if !self.new_branch {
+            return Ok(true);
+        }
+        let tip = format!("refs/heads/{}", self.branch);
+        let holders = ["for-each-ref", "--contains", &tip, "--format=%(refname)"];
+        let elsewhere = match self.git(&holders) {
+            Ok(refs) => refs.lines().any(|other| other != tip),
+            Err(_) => false,
+        };
+        Ok(!(elsewhere && self.git(&["branch", "-D", "--", &self.branch]).is_ok()))
+    }
+
+    fn refuse_to_lose_work(&self) -> Result<(), Error> {
+        let path = self.path.display();
+        let keep = |what: String| {
+            Err(Error::failed(what)
+                .hint(format!("look at it: git -C {path} status"))
+                .hint("--force removes it all the same"))
+        };
+        let mut files = scm::every_uncommitted_file(&self.path).map_err(|err| {
+            Error::failed(format!("whether {path} holds uncommitted work is not known: {err}"))
+                .hint("--force removes it all the same")
+        })?;
+        let ours = |file: &String| self.copied.iter().any(|it| Path::new(file).starts_with(it));
+        files.retain(|file| !ours(file));
+        match files.as_slice() {
+            [] => {}
+            [file] => return keep(format!("{path} holds uncommitted work: {file}")),
+            [first, rest @ ..] => {
+                let more = rest.len();
+                return keep(format!("{path} holds uncommitted work: {first} and {more} more"));
+            }
+        }
+        // An agent may have left its branch and committed beside it.
+        let holders = ["for-each-ref", "--count=1", "--contains", "HEAD"];
+        if scm::git(&holders, &self.path)?.trim().is_empty() {
+            return keep(format!("{path} holds commits that are on no branch"));
+        }
+        Ok(())
+    }
+
+    fn take_away(&self) -> Result<(), Error> {
+        if self.path.exists() {
+            let words = ["worktree", "remove", "--force"].map(OsStr::new);
+            let words: Vec<&OsStr> = words.into_iter().chain([self.path.as_os_str()]).collect();
+            scm::git_at_length(&words, &self.git_dir)?;
+        } else {
+            // Somebody removed it without git's knowledge.
+            self.git(&["worktree", "prune"])?;
+        }
+        if let Some(parent) = self.path.parent() {
+            // Others may have theirs in there.
+            let _ = std::fs::remove_dir(parent);
+        }
+        Ok(())
+    }
+
+    fn git(&self, words: &[&str]) -> Result<String, Error> {
+        scm::git(words, &self.git_dir)
+    }
+}
+
+/// Keeps other workers' worktrees from being made or removed meanwhile.
+fn alone(git_dir: &Path) -> Result<File, Error> {
+    lock::hold(git_dir, PATIENCE).map_err(|err| {
+        Error::failed(format!("cannot lock {}: {err}", git_dir.display()))
+            .hint("another worker's worktree is being made; try again")
+    })
+}
+
+/// Copies a file or a directory to where nothing is, and says whether it did. One that is not there
+/// need not be copied; pipes and devices are nobody's settings.
+fn copy_missing(from: &Path, to: &Path) -> io::Result<bool> {
+    let Ok(meta) = from.metadata() else { return Ok(false) };
+    if to.symlink_metadata().is_ok() {
+        return Ok(false);
+    }
+    if meta.is_file() {
+        if let Some(parent) = to.parent() {
+            std::fs::create_dir_all(parent)?;
+        }
+        std::fs::copy(from, to)?;
+        return Ok(true);
+    }
+    if !meta.is_dir() {
+        return Ok(false);
+    }
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type()?.is_symlink() {
+            std::os::unix::fs::symlink(std::fs::read_link(&from)?, &to)?;
+        } else {
+            copy_missing(&from, &to)?;
+        }
+    }
+    Ok(true)
+}

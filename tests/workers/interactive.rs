@@ -1,0 +1,92 @@
+//! Workers whose agent has a screen of its own.
+
+use serde_json::json;
+
+use crate::Workshop;
+use crate::support::{LONG, wait_until};
+
+/// A program for people: it asks, and answers on its screen. `$1` is where it notes what it was told.
+fn spawn(shop: &Workshop, more: &[&str], script: &str) {
+    shop.write("PROMPT.md", "Say All tasks complete when all is done.\n");
+    let notes = shop.beside("notes");
+    shop.spawn(1, &["--interactive", "--done-pattern", "All tasks complete"])
+        .args(["sh", "-c", script, "sh", notes.to_str().expect("UTF-8")].map(str::to_owned))
+        .args(more)
+        .run()
+        .code(0)
+        .stdout_is("spawned agent (tmux: ralph:agent) [ralph mode: iteration 1/1]\n");
+}
+
+fn screen(shop: &Workshop) -> String {
+    shop.tmux(["capture-pane", "-p", "-t", "ralph:agent"])
+}
+
+#[test]
+fn the_prompt_is_typed_and_its_echo_completes_nothing() {
+    let shop = Workshop::new();
+    shop.settings(&json!({"inactivityTimeoutSeconds": 3}));
+    spawn(&shop, &[], r#"printf "ready> "; read line; echo "$line" > "$1"; exec sleep 1000"#);
+    let told = shop.wait_for_file(shop.beside("notes"));
+    assert_eq!(told.trim(), "Say All tasks complete when all is done.");
+    wait_until(LONG, || screen(&shop).contains("ready> Say All tasks complete when all is done."));
+    shop.ralph(["wait", "agent"]).run().code(0);
+    // What stands still is ended, and that is no failure.
+    let log = shop.log();
+    assert!(log.contains(&"[TIMEOUT] inactivity timeout (3s), restarting".to_owned()), "{log:?}");
+    assert_eq!(log.last().unwrap(), "[DONE] loop complete after 1 iteration");
+    assert_eq!(shop.state().unwrap()["inactivity_timeout"], 3);
+    wait_until(LONG, || shop.processes().is_empty());
+}
+
+#[test]
+fn what_is_sent_is_typed_and_what_the_agent_shows_completes_the_run() {
+    let shop = Workshop::new();
+    shop.settings(&json!({"resultGraceSeconds": 1}));
+    spawn(
+        &shop,
+        &[],
+        r#"read line; touch "$1"; read more; echo "told: $more"; echo "All tasks complete"; read x"#,
+    );
+    assert_eq!(shop.state().unwrap()["inactivity_timeout"], 60);
+    shop.wait_for_file(shop.beside("notes"));
+    shop.ralph(["send", "agent", "yes; go on -x 'é'"]).run().code(0).stdout_is("");
+    // It would wait for ever, but it has said what was to be said.
+    shop.ralph(["wait", "agent"]).run().code(0);
+    assert_eq!(shop.log().last().unwrap(), "[DONE] done pattern matched, stopping loop");
+    shop.ralph(["logs", "agent"]).run().code(0).stdout_has("told: yes; go on -x 'é'");
+    shop.ralph(["send", "agent", "x"]).run().code(1).stderr_has("has no window");
+}
+
+#[test]
+fn the_agent_has_a_terminal_and_its_keys() {
+    let shop = Workshop::new();
+    spawn(
+        &shop,
+        &[],
+        r#"trap 'echo caught' INT; stty size; test -t 2 && echo yes; while :; do read line && echo "$line" >> "$1"; done"#,
+    );
+    wait_until(LONG, || screen(&shop).contains("50 200\nyes\n"));
+    shop.wait_for_file(shop.beside("notes"));
+    shop.tmux(["send-keys", "-t", "ralph:agent", "C-c"]);
+    wait_until(LONG, || screen(&shop).contains("caught"));
+    assert_eq!(shop.state().unwrap()["status"], "running", "the key was the agent's");
+    let terminal = shop.ralph(["attach", "agent"]).env("TERM", "xterm").in_tmux();
+    terminal.wait_for_text(LONG, "caught");
+    shop.ralph(["kill", "agent"]).run().code(0);
+    wait_until(LONG, || shop.processes().iter().all(|it| it.command.contains("tmux")));
+}
+
+#[test]
+fn nothing_is_sent_to_who_reads_nothing_and_a_sandbox_has_no_screen() {
+    let shop = Workshop::new();
+    let agent = shop.fake_agent(&json!([{"wait_for": shop.beside("go")}]));
+    shop.spawn(1, &[]).args(&agent).run().code(0);
+    shop.ralph(["send", "agent", "x"])
+        .run()
+        .code(1)
+        .stderr_has("worker 'agent' is not interactive");
+    std::fs::write(shop.beside("go"), "").unwrap();
+    shop.ralph(["wait", "agent"]).run().code(0);
+    let told = shop.spawn(1, &["--interactive", "--sandbox"]).args(&agent).run();
+    told.code(2).stderr_has("cannot be in a sandbox");
+}

@@ -1,0 +1,247 @@
+//! Workers with a git worktree of their own.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use crate::Workshop;
+use crate::support::{LONG, Project, wait_until};
+
+/// A repository with one commit.
+fn repository() -> Workshop {
+    let shop = Workshop { project: Project::git() };
+    shop.write("code.txt", "one\n").write(".gitignore", ".env\nbuild/\n");
+    shop.git_command(["add", "-A"]);
+    shop.git_command(["commit", "--quiet", "-m", "begin"]);
+    shop.write("PROMPT.md", "Do the next thing.\n");
+    shop
+}
+
+fn worktree(shop: &Workshop, name: &str) -> PathBuf {
+    shop.beside("project-worktrees").join(name)
+}
+
+fn branches(shop: &Workshop) -> Vec<String> {
+    let text = shop.git_command(["branch", "--format=%(refname:short)"]);
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_worker_may_have_a_worktree_and_a_branch_of_its_own() {
+    let shop = repository();
+    shop.settings(&json!({"worker": {"copy": [".env", "config/local", "missing"]}}));
+    shop.write(".env", "KEY=1\n").write("config/local/a", "A");
+    let agent = shop.fake_agent(&json!([
+        shop.record(),
+        {"shell": "cat .env config/local/a > seen; echo two > code.txt; git commit -qam two"},
+    ]));
+    shop.spawn(1, &["--worktree", "--wait"])
+        .args(&agent)
+        .run()
+        .code(0)
+        .stderr_has("the worktree begins with HEAD, and without what is not committed here: ")
+        .stderr_lacks("PROMPT.md");
+    let there = worktree(&shop, "agent");
+    assert_eq!(shop.recorded()[0]["cwd"], there.to_str().unwrap());
+    assert_eq!(shop.state().unwrap()["directory"], there.to_str().unwrap());
+    assert_eq!(shop.read("code.txt"), "one\n");
+    assert_eq!(std::fs::read_to_string(there.join("code.txt")).unwrap(), "two\n");
+    assert_eq!(std::fs::read_to_string(there.join("seen")).unwrap(), "KEY=1\nA");
+    assert_eq!(branches(&shop), ["agent", "main"]);
+    shop.ralph(["logs", "agent"]).run().code(0).stdout_has("iteration limit reached");
+    // What nobody has committed is not removed, and the commits are not either.
+    shop.ralph(["rm", "--worktree", "agent"])
+        .run()
+        .code(1)
+        .stderr_has("holds uncommitted work: seen")
+        .stderr_has("--force");
+    assert!(there.join("seen").exists() && shop.state().is_some());
+    std::fs::remove_file(there.join("seen")).unwrap();
+    shop.ralph(["rm", "--worktree", "agent"])
+        .run()
+        .code(0)
+        .stdout_is("the branch agent is kept\nremoved agent\n");
+    assert!(!shop.beside("project-worktrees").exists());
+    assert_eq!(branches(&shop), ["agent", "main"]);
+    // A branch that is there is taken up only by those who name it.
+    shop.spawn(1, &["--worktree"])
+        .args(&agent)
+        .run()
+        .code(1)
+        .stderr_has("cannot make a worktree for 'agent': the branch 'agent' exists already");
+    let nothing = shop.fake_agent(&json!([{"print": "x"}]));
+    shop.spawn(1, &["--worktree", "--branch", "agent", "--wait"]).args(&nothing).run().code(0);
+    assert_eq!(std::fs::read_to_string(there.join("code.txt")).unwrap(), "two\n");
+}
+
+#[test]
+fn a_branch_without_commits_goes_with_its_worktree_and_force_takes_all() {
+    let shop = repository();
+    let agent = shop.fake_agent(&json!([{"shell": "echo more > more.txt"}]));
+    shop.spawn(1, &["--worktree", "--wait"]).args(&agent).run().code(0).stderr_is("");
+    shop.ralph(["rm", "agent", "--worktree", "--force"]).run().code(0).stdout_is("removed agent\n");
+    assert!(!worktree(&shop, "agent").exists());
+    assert_eq!(branches(&shop), ["main"]);
+    // Without a word about it, it is kept.
+    shop.spawn(1, &["--worktree", "--wait"]).args(&agent).run().code(0);
+    shop.ralph(["rm", "agent"]).run().code(0).stderr_has("its worktree is kept: ");
+    assert!(worktree(&shop, "agent").exists());
+    shop.spawn(1, &["--worktree"])
+        .args(&agent)
+        .run()
+        .code(1)
+        .stderr_has("cannot make a worktree for 'agent': the worktree exists already: ");
+}
+
+#[test]
+fn commits_on_no_branch_are_not_lost() {
+    let shop = repository();
+    let agent = shop.fake_agent(&json!([
+        {"shell": "git checkout -q --detach && echo x > code.txt && git commit -qam x"},
+    ]));
+    shop.spawn(1, &["--worktree", "--wait"]).args(&agent).run().code(0);
+    shop.ralph(["rm", "-w", "agent"]).run().code(1).stderr_has("commits that are on no branch");
+    assert!(worktree(&shop, "agent").exists());
+}
+
+#[test]
+fn a_project_within_the_repository_is_found_within_the_worktree() {
+    let shop = repository();
+    shop.write("part/x.txt", "x");
+    shop.git_command(["add", "part"]);
+    shop.git_command(["commit", "--quiet", "-m", "a part"]);
+    let agent = shop.fake_agent(&json!([shop.record()]));
+    let args =
+        ["spawn", "--name", "agent", "-f", "PROMPT.md", "-n", "1", "-w", "--wait", "-C", "part"];
+    shop.ralph(args).arg("--").args(&agent).run().code(0);
+    assert_eq!(shop.recorded()[0]["cwd"], worktree(&shop, "agent").join("part").to_str().unwrap());
+    let args = ["spawn", "--name", "new", "-f", "PROMPT.md", "-n", "1", "-w", "-C", "uncommitted"];
+    std::fs::create_dir(shop.path().join("uncommitted")).unwrap();
+    shop.ralph(args).arg("--").args(&agent).run().code(2).stderr_has("HEAD has no uncommitted");
+    assert!(!worktree(&shop, "new").exists());
+    assert_eq!(branches(&shop), ["agent", "main"]);
+}
+
+#[test]
+fn whatever_step_fails_nothing_is_left_and_the_step_is_named() {
+    let shop = repository();
+    let agent = shop.fake_agent(&json!([{"print": "x"}]));
+    let spawn = |more: &[&str]| shop.spawn(1, more).args(&agent);
+    let nothing_is_left = || {
+        assert!(!shop.beside("project-worktrees").exists());
+        assert_eq!(branches(&shop), ["main"]);
+        assert!(!shop.file("").exists());
+        wait_until(LONG, || shop.windows().is_empty());
+    };
+    // No git repository.
+    let elsewhere = Workshop::new();
+    let told = elsewhere.spawn(1, &["-w"]).args(&agent).run();
+    told.code(2).stderr_has("cannot make a worktree for 'agent': not a git repository");
+    // Something is in the way.
+    shop.settings(&json!({"worker": {"copy": ["../secret"]}}));
+    spawn(&["-w"]).run().code(2).stderr_has("worker.copy: \"../secret\" leaves the project");
+    nothing_is_left();
+    shop.settings(&json!({}));
+    std::fs::write(shop.beside("project-worktrees"), "a file").unwrap();
+    spawn(&["-w"]).run().code(1).stderr_has("cannot make a worktree for 'agent': git worktree");
+    std::fs::remove_file(shop.beside("project-worktrees")).unwrap();
+    nothing_is_left();
+    // No tmux.
+    let git = std::env::split_paths(&std::env::var_os("PATH").unwrap())
+        .map(|dir| dir.join("git"))
+        .find(|path| path.exists())
+        .unwrap();
+    std::os::unix::fs::symlink(git, shop.beside("bin").join("git")).unwrap();
+    spawn(&["-w"])
+        .env("PATH", shop.beside("bin"))
+        .run()
+        .code(1)
+        .stderr_has("cannot open a window for 'agent': tmux was not found");
+    nothing_is_left();
+    // A loop that does not start: its settings in the worktree are not those that are here.
+    shop.settings(&json!({"maximumIterations": "many"}));
+    shop.git_command(["add", "-A"]);
+    shop.git_command(["commit", "--quiet", "-m", "settings"]);
+    shop.settings(&json!({}));
+    spawn(&["-w"]).run().code(2).stderr_has("the loop of 'agent' did not start: ");
+    nothing_is_left();
+}
+
+#[test]
+fn a_worker_of_before_is_still_there_if_its_successor_cannot_start() {
+    let shop = Workshop::new();
+    let agent = shop.fake_agent(&json!([{"print": "x"}]));
+    shop.spawn(1, &["--wait"]).args(&agent).run().code(0);
+    let told = shop.spawn(7, &["--worktree"]).args(&agent).run();
+    told.code(2).stderr_has("not a git repository");
+    let state = shop.state().expect("the worker of before");
+    assert_eq!((&state["status"], &state["max_iterations"]), (&json!("stopped"), &json!(1)));
+    shop.spawn(2, &["--wait"]).args(&agent).run().code(0);
+    assert_eq!(shop.state().unwrap()["max_iterations"], 2);
+    let kept: Vec<_> = std::fs::read_dir(shop.home().join(".ralph/workers"))
+        .unwrap()
+        .filter_map(|entry| entry.unwrap().file_name().into_string().ok())
+        .filter(|name| name.contains("before"))
+        .collect();
+    assert_eq!(kept, [""; 0]);
+}
+
+#[test]
+fn ctrl_c_in_the_middle_leaves_nothing() {
+    let shop = repository();
+    // git stands still while it makes the worktree.
+    shop.write(
+        ".git/hooks/post-checkout",
+        format!(
+            "#!/bin/sh\ntouch {0}\nwhile :; do sleep 1; done\n",
+            shop.beside("checking-out").display()
+        ),
+    );
+    let hook = shop.path().join(".git/hooks/post-checkout");
+    std::fs::set_permissions(hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let agent = shop.fake_agent(&json!([{"print": "x"}]));
+    let terminal = shop.spawn(1, &["-w"]).args(&agent).in_tmux();
+    wait_until(LONG, || shop.beside("checking-out").exists());
+    terminal.send_keys(["C-c"]);
+    assert_eq!(terminal.wait_for_exit(LONG), 130);
+    let said = terminal.scrollback();
+    assert!(
+        said.contains("cannot make a worktree for 'agent': git worktree: interrupted"),
+        "{said}"
+    );
+    assert!(!shop.beside("project-worktrees").exists());
+    assert_eq!(branches(&shop), ["main"]);
+    assert!(!shop.file("").exists());
+}
+
+#[test]
+fn twenty_workers_at_once_in_one_repository_all_finish() {
+    let shop = repository();
+    shop.settings(&json!({"scm": {"command": "git", "tasks": ["commit"]}}));
+    shop.git_command(["add", "-A"]);
+    shop.git_command(["commit", "--quiet", "-m", "settings"]);
+    let agent = shop.fake_agent(&json!([
+        {"shell": "echo $RALPH_RUN_ID > part-$RALPH_ITERATION.txt"},
+        {"print": "Add a part"},
+    ]));
+    let names: Vec<String> = (1..=20).map(|n| format!("w{n}")).collect();
+    let spawned: Vec<_> = names
+        .iter()
+        .map(|name| {
+            let args =
+                ["spawn", "--name", name, "-f", "PROMPT.md", "-n", "2", "-w", "--wait", "--"];
+            shop.ralph(args).args(&agent).deadline(LONG * 5).start()
+        })
+        .collect();
+    for worker in spawned {
+        worker.wait().code(0).stderr_is("");
+    }
+    for name in &names {
+        let directory = worktree(&shop, name);
+        assert!(directory.join("part-1.txt").exists() && directory.join("part-2.txt").exists());
+        let log = shop.git_command(["log", "--format=%s", &format!("main..{name}")]);
+        assert_eq!(log.lines().count(), 2, "{name}: {log}");
+    }
+    shop.ralph(["rm", "--all", "--worktree"]).deadline(LONG * 2).run().code(0);
+    assert!(!shop.beside("project-worktrees").exists());
+}
