@@ -96,8 +96,12 @@ fn refuse_part_of_another(project: &Project) -> Result<(), Error> {
     if here == Standing::SetUp || root.join(".git").exists() {
         return Ok(());
     }
+    // Runs above say something of this directory only if it is the same repository: somebody may have tried
+    // ralph out in `/tmp`.
+    let in_repository = root.ancestors().any(|dir| dir.join(".git").exists());
     for above in root.ancestors().skip(1) {
-        if Standing::of(above) > here {
+        let standing = Standing::of(above);
+        if standing > here && (standing == Standing::SetUp || in_repository) {
             let above = above.display();
             return Err(Error::input(format!(
                 "{} is a part of the project in {above}",

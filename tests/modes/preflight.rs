@@ -242,4 +242,12 @@ fn a_part_of_a_project_is_no_project_of_its_own() {
     run("sub").code(0);
     project.write("other/p.md", COMPLETE).git_command(["init", "-q", "other"]);
     run("other").code(0);
+    // Without a repository, runs above are somebody else's.
+    let project = Project::new();
+    project.write("sub/keep", "");
+    project.agent_named("robot", &json!([{"print": "<response>DONE</response>"}]));
+    for dir in [".", "sub"] {
+        let args = ["run", "-p", "x", "--", "robot"];
+        project.ralph(args).current_dir(project.path().join(dir)).run().code(0);
+    }
 }

@@ -509,6 +509,20 @@ fn a_stop_ends_a_wait_and_a_guardrail_gets_its_turn() {
 }
 
 #[test]
+fn what_is_stopped_before_another_attempt_was_interrupted_and_did_not_fail() {
+    for report in [failed(Class::Failed), limited(None)] {
+        let mut this = Loop::start(rules());
+        this.agent(report).give(Input::Stop { signal: "SIGINT", now: false });
+        assert_eq!(this.outcome(), Some((Outcome::Interrupted, 130)));
+        let ended = this.actions.iter().find_map(|action| match action {
+            Action::Emit(Event::IterationEnded { class, .. }) => Some(*class),
+            _ => None,
+        });
+        assert_eq!(ended, Some(Class::Interrupted));
+    }
+}
+
+#[test]
 fn a_pause_waits_for_what_is_running_and_for_nothing_else() {
     let go_on = Input::Resume { max_iterations: None };
     let mut run = Loop::start(Rules { guardrails: vec![None], ..rules() });

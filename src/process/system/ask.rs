@@ -6,8 +6,10 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
 use super::super::{ChildId, Signal, clock};
-use super::{READ_BYTES, System};
+use super::System;
 
+/// How much of an answer is read at once. Most are a few words.
+const CHUNK: usize = 16 * 1024;
 /// How long an answer may still take once somebody has asked this process to stop.
 const STOPPING_MS: u64 = 250;
 
@@ -55,7 +57,7 @@ impl System {
             };
             let [signal, readable, writable] = ready;
             if readable {
-                answer.reserve(READ_BYTES);
+                answer.reserve(CHUNK);
                 match rustix::io::read(&stdout.reader, rustix::buffer::spare_capacity(&mut answer))
                 {
                     Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),

@@ -44,6 +44,11 @@ impl<W: World> Driver<'_, W> {
             prompt_file: &prompt_file,
             side_file: &side_file,
         });
+        if invocation.prompt_via == PromptVia::Argument && prompt.contains('\0') {
+            let message = "the prompt holds a NUL character, which no argument can; \
+                           set \"agent\": {\"promptVia\": \"stdin\"} or \"file\"";
+            return Err(Input::PromptFailed { message: message.to_owned() });
+        }
         if invocation.prompt_via == PromptVia::File {
             self.world.write(&prompt_file, prompt.as_bytes()).map_err(|err| {
                 Input::PromptFailed {
