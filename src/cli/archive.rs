@@ -13,7 +13,8 @@ use crate::state::documents::{self, Documents, Fresh, PRD, PROGRESS, PROMPT, TAS
 use crate::state::project::Project;
 use crate::state::save::{Saving, save_all};
 
-use super::new::{DocumentsArgs, UNNAMED_BRANCH, name_of, today};
+use super::launch;
+use super::new::{DocumentsArgs, UNNAMED_BRANCH, forget, name_of, today};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -38,6 +39,7 @@ const MOVED: [&str; 3] = [PRD, TASKS, PROGRESS];
 pub(super) fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error> {
     let documents = args.place.of(project);
     let root = project.root();
+    launch::settle(project);
     let _idle = session::keep_idle(project)?;
     // A change that is under way goes into the archive, not into nothing.
     let _held = match documents.hold() {
@@ -87,6 +89,7 @@ pub(super) fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error
         let _ = std::fs::remove_dir_all(&place);
         unwritable(&path, &err)
     })?;
+    forget(project, &documents);
     let shown = place.strip_prefix(root).unwrap_or(&place).display().to_string();
     let mut text = match &list {
         Ok(list) => {

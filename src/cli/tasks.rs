@@ -173,11 +173,37 @@ pub(super) fn read(documents: &Documents) -> Result<TaskList, Error> {
     tasks::parse(&bytes).map_err(|broken| wrong(documents, &broken.problems))
 }
 
+/// Reads a list that is to be worked off, with nothing wrong with it.
+///
+/// # Errors
+/// It is not there, no list, still the template, or something is wrong with it.
+pub(super) fn read_whole(documents: &Documents) -> Result<TaskList, Error> {
+    let bytes = documents.read_tasks().map_err(|err| unreadable(documents, &err))?;
+    if documents::without_placeholder(&String::from_utf8_lossy(&bytes)).is_some() {
+        let add = documents.command("ralph tasks add");
+        return Err(Error::input(format!(
+            "there are no stories in {} yet",
+            documents.shown(TASKS)
+        ))
+        .hint(format!("write them there, or one by one: {add} \"TITLE\" --criterion \"TEXT\""))
+        .hint("with ralph's plugin for Claude Code, /ralph-plan writes them together with you"));
+    }
+    let list = tasks::parse(&bytes).map_err(|broken| wrong(documents, &broken.problems))?;
+    match list.problems().as_slice() {
+        [] => Ok(list),
+        problems => Err(wrong(documents, problems)),
+    }
+}
+
 fn unreadable(documents: &Documents, err: &io::Error) -> Error {
     let name = documents.shown(TASKS);
     match err.kind() {
-        io::ErrorKind::NotFound => Error::input(format!("there is no task list: {name}"))
-            .hint("`ralph new` makes one; --ralph-dir says where else it is"),
+        io::ErrorKind::NotFound => {
+            Error::input(format!("there is no task list: {name}")).hint(format!(
+                "`{}` makes one; --ralph-dir says where else it is",
+                documents.command("ralph new")
+            ))
+        }
         _ => Error::input(format!("cannot use {name}: {err}")),
     }
 }
@@ -259,7 +285,7 @@ fn find<'a>(documents: &Documents, list: &'a TaskList, id: &str) -> Result<&'a S
         let error = Error::input(format!("there is no story {id:?} in {}", documents.shown(TASKS)));
         match near {
             Some((_, story)) => error.hint(format!("there is {}", story.id)),
-            None => error.hint("`ralph tasks` lists them"),
+            None => error.hint(format!("`{}` lists them", documents.command("ralph tasks"))),
         }
     })
 }

@@ -1,10 +1,16 @@
 //! `ralph work`: works a task list off.
 
+use std::path::Path;
+
 use clap::Args;
 
+use crate::config::Loaded;
 use crate::config::settings::SandboxBackend;
 use crate::core::completion::Rule;
 use crate::core::event::FailAction;
+use crate::core::tasks::TaskList;
+use crate::core::tasks::ledger::Ledger;
+use crate::core::tasks::since::{self, Since};
 use crate::error::Error;
 use crate::run::spec::{GuardrailSpec, PromptSource, RunSpec, TasksSpec, Variables};
 use crate::state::documents::{Documents, PROMPT, TASKS};
@@ -23,7 +29,8 @@ Examples:
   With another agent, and a list that is somewhere else:
     ralph work --ralph-dir loops/billing -- codex
 
-It is done when every story passes, whether or not the agent says so.";
+It is done when every story passes and so does every command in verifyCommands, whether or not the agent
+says so. A list that is done already is verified first.";
 
 /// What the agent says when all is done.
 const PROMISE: &str = "COMPLETE";
@@ -42,6 +49,10 @@ pub struct WorkArgs {
     #[command(flatten)]
     pub place: DocumentsArgs,
 
+    /// Take the list as it is now, whatever the last run remembers of it.
+    #[arg(long)]
+    pub accept_list: bool,
+
     #[command(flatten)]
     pub prompt: PromptArgs,
 
@@ -55,33 +66,135 @@ pub struct WorkArgs {
 /// # Errors
 /// There is no list, something is wrong with it, or whatever else keeps the run from starting.
 pub(super) fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
+    let mut loaded = launch::load(project, &args.common, Vec::new(), Vec::new())?;
     let documents = args.place.of(project);
-    let list = tasks::read(&documents)?;
-    let problems = list.problems();
-    if !problems.is_empty() {
-        return Err(tasks::wrong(&documents, &problems));
-    }
-    let name = documents.shown(TASKS);
-    if list.is_complete() {
-        let n = list.stories.len();
-        return super::print(&format!("nothing to do: all stories of {name} pass ({n} of {n})\n"));
-    }
-    let loaded = launch::load(project, &args.common, Vec::new(), Vec::new())?;
     let prompt = prompt_source(&documents, &args.prompt)?;
+    if args.common.print_prompt {
+        let start = Start { project, args: &args.common, defaults: &DEFAULTS, loaded: &loaded };
+        return start.print_prompt(&prompt, Some(&Variables::Figures));
+    }
+    let list = tasks::read_whole(&documents)?;
+    let name = documents.shown(TASKS);
+    let home = home::ralph_home(|name| std::env::var_os(name));
+    let snapshots =
+        home.map(|home| snapshots::directory(&home, project.root(), &documents.path(TASKS)));
+    let known = if args.accept_list { None } else { snapshots.as_deref() };
+    let memory = recall(&documents, &list, known, !loaded.settings.guardrails.is_empty());
+    let complete = list.is_complete();
+    if complete && !memory.since.losses().is_empty() {
+        return Err(less_than_it_was(&documents, &memory));
+    }
+    loaded.warnings.extend(memory.told(&name));
+    let Memory { ledger, since, .. } = memory;
+    let guardrails = guardrails(&loaded, &ledger);
+    let is_clean = || ledger.clone().review(&Ok(list.clone())).findings.is_empty();
+    if complete && is_clean() && since.doubtful.is_empty() && guardrails.is_empty() {
+        let n = list.stories.len();
+        return super::print(&format!(
+            "nothing to do: all stories of {name} pass ({n} of {n}), and there is no command that verifies it\n"
+        ));
+    }
     let usual = || Ok(Rule::Promise(PROMISE.to_owned()));
     let completion = rules::completion(&args.completion, usual)?;
     let start = Start { project, args: &args.common, defaults: &DEFAULTS, loaded: &loaded };
-    if args.common.print_prompt {
-        return start.print_prompt(&prompt, Some(&Variables::Figures));
-    }
     let spec = start.spec(prompt, completion)?;
     let keep = loaded.settings.runs.keep as usize;
-    let snapshots = home::ralph_home(|name| std::env::var_os(name)).map(|home| home.join("tasks"));
     if let Some(snapshots) = snapshots.as_ref().filter(|_| !args.common.dry_run) {
         snapshots::prune(snapshots, keep);
     }
-    let mut guardrails = spec.guardrails;
-    for command in &list.verify_commands {
+    let tasks = TasksSpec {
+        path: documents.path(TASKS),
+        name,
+        list,
+        ledger,
+        doubtful: since.doubtful,
+        check_first: complete,
+        snapshots,
+    };
+    let variables = Some(Variables::Figures);
+    start.carry_out(RunSpec { guardrails, tasks: Some(tasks), variables, ..spec })
+}
+
+/// What is known of a list when a run begins.
+struct Memory {
+    ledger: Ledger,
+    since: Since,
+    /// The run that knew it.
+    run: Option<String>,
+    /// What it knew cannot be read.
+    lost: Option<String>,
+}
+
+/// Finds what the last run of a list remembers of it, in `directory`. `has_guardrails`: those of the
+/// settings prove something, too.
+fn recall(
+    documents: &Documents,
+    list: &TaskList,
+    directory: Option<&Path>,
+    has_guardrails: bool,
+) -> Memory {
+    let fresh =
+        Memory { ledger: Ledger::new(list), since: Since::default(), run: None, lost: None };
+    let Some(directory) = directory else { return fresh };
+    match snapshots::last(directory) {
+        Ok(None) => fresh,
+        Ok(Some((run, ledger))) => {
+            let has_checks = has_guardrails || !ledger.verify_commands().is_empty();
+            let (ledger, since) = ledger.after(list, has_checks);
+            Memory { ledger, since, run: Some(run), lost: None }
+        }
+        Err(err) => {
+            let name = documents.shown(TASKS);
+            let lost = format!(
+                "what the last run remembered of {name} cannot be read, in {}: {err}",
+                directory.display()
+            );
+            let passing = list.stories.iter().filter(|story| story.passes);
+            let doubtful = passing.map(|story| story.id.clone()).collect();
+            Memory { since: Since { doubtful, ..Since::default() }, lost: Some(lost), ..fresh }
+        }
+    }
+}
+
+impl Memory {
+    /// What there is to say of it before a run begins.
+    fn told(&self, name: &str) -> Vec<String> {
+        let run = self.run.as_deref().unwrap_or_default();
+        let changed = self.since.told();
+        let changed = (!changed.is_empty())
+            .then(|| format!("{name} is not as run {run} left it: {}", changed.join("; ")));
+        let doubtful = &self.since.doubtful;
+        let doubtful = (!doubtful.is_empty()).then(|| {
+            format!(
+                "{name}: marked as passing by an iteration that did not come to its end, so that the \
+                 agent is asked to look again: {}",
+                since::few(doubtful)
+            )
+        });
+        self.lost.iter().cloned().chain(changed).chain(doubtful).collect()
+    }
+}
+
+/// Every story passes, but the list has lost something since the last run.
+fn less_than_it_was(documents: &Documents, memory: &Memory) -> Error {
+    let run = memory.run.as_deref().unwrap_or_default();
+    Error::input(format!(
+        "every story of {} passes, but it is not as run {run} left it: {}",
+        documents.shown(TASKS),
+        memory.since.losses().join("; ")
+    ))
+    .hint(
+        "if that is what you mean, say so: ".to_owned()
+            + &documents.command("ralph work")
+            + " --accept-list",
+    )
+    .hint("if not, put back what is gone; git may have it")
+}
+
+/// The guardrails of the settings, and the commands that verify the stories.
+fn guardrails(loaded: &Loaded, ledger: &Ledger) -> Vec<GuardrailSpec> {
+    let mut guardrails = rules::guardrails(&loaded.settings);
+    for command in ledger.verify_commands() {
         // Twice the same would only take twice as long.
         if !guardrails.iter().any(|guardrail| guardrail.command == *command) {
             guardrails.push(GuardrailSpec {
@@ -92,9 +205,7 @@ pub(super) fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
             });
         }
     }
-    let tasks = TasksSpec { path: documents.path(TASKS), name, list, snapshots };
-    let variables = Some(Variables::Figures);
-    start.carry_out(RunSpec { guardrails, tasks: Some(tasks), variables, ..spec })
+    guardrails
 }
 
 /// What was said on the command line, or the prompt among the documents, or ralph's own.
@@ -103,8 +214,12 @@ fn prompt_source(documents: &Documents, args: &PromptArgs) -> Result<PromptSourc
         return prompt::source(args);
     }
     let path = documents.path(PROMPT);
-    if path.symlink_metadata().is_ok() {
-        return prompt::source(&PromptArgs { prompt: None, prompt_file: Some(path) });
+    if path.symlink_metadata().is_err() {
+        return Ok(PromptSource::OfTasks(documents.prompt()));
     }
-    Ok(PromptSource::Text(documents.prompt()))
+    // The agent can reach it, and must not be able to end the run by that.
+    Ok(match prompt::source(&PromptArgs { prompt: None, prompt_file: Some(path) })? {
+        PromptSource::File(path) => PromptSource::FileOr { path, otherwise: documents.prompt() },
+        other => other,
+    })
 }

@@ -86,6 +86,8 @@ pub struct LoopMachine {
     iteration: u32,
     attempt: u32,
     iteration_open: bool,
+    /// The work is checked before the first iteration: it may be done already.
+    opening: bool,
     /// How long the run was at work before it was resumed.
     active_before_ms: u64,
     run_started: u64,
@@ -126,6 +128,7 @@ impl LoopMachine {
             iteration: 0,
             attempt: 0,
             iteration_open: false,
+            opening: false,
             active_before_ms: 0,
             run_started: 0,
             iteration_started: 0,
@@ -178,6 +181,18 @@ impl LoopMachine {
             active_before_ms: active_ms,
             ..LoopMachine::new(rules)
         }
+    }
+
+    /// The same loop, which checks the work before its first iteration, and has nothing to do if
+    /// guardrails and gates say that it is done.
+    #[must_use]
+    pub fn checking_first(self) -> Self {
+        LoopMachine { opening: true, ..self }
+    }
+
+    /// What is being checked was there before the first iteration.
+    pub fn is_opening(&self) -> bool {
+        self.opening
     }
 
     pub fn iteration(&self) -> u32 {
@@ -270,7 +285,11 @@ impl LoopMachine {
             Input::Start => {
                 if self.phase == Phase::New {
                     self.run_started = now.mono_ms;
-                    self.next_iteration(now, &mut out);
+                    if self.opening {
+                        self.check_work(now, &mut out);
+                    } else {
+                        self.next_iteration(now, &mut out);
+                    }
                 }
             }
             Input::Briefed { feedback } => {
@@ -668,8 +687,8 @@ impl LoopMachine {
             return;
         }
         self.guardrails_passed = self.new_feedback.is_empty();
-        if !self.guardrails_passed && self.rules.gates {
-            // They may have something to add to what failed.
+        if self.opening || (!self.guardrails_passed && self.rules.gates) {
+            // They may have something to add to what failed. There is nothing yet to be committed.
             self.complete = false;
             return self.ask_gates(out);
         }
@@ -774,7 +793,7 @@ impl LoopMachine {
             GateVerdict::Stands => {}
             GateVerdict::Complete => self.complete = self.guardrails_passed,
             GateVerdict::Veto { reason, feedback } => {
-                if std::mem::take(&mut self.complete) {
+                if std::mem::take(&mut self.complete) || self.opening {
                     out.push(Action::Emit(Event::Vetoed { reason: reason.into() }));
                 }
                 told.extend(feedback);
@@ -788,9 +807,14 @@ impl LoopMachine {
         if self.stop.is_some() {
             return self.stop_here(now, out);
         }
+        let opening = std::mem::take(&mut self.opening);
         if !self.complete {
             self.end_iteration(now, out);
             return self.next_iteration(now, out);
+        }
+        if opening {
+            let message = "nothing to do, every check passes".to_owned();
+            return self.finish(now, Outcome::Complete, exit::DONE, message, out);
         }
         let n = self.iteration;
         let after = format!("after {n} iteration{}", if n == 1 { "" } else { "s" });

@@ -8,6 +8,7 @@ use crate::core::text;
 use crate::error::Error;
 use crate::process::{self, System};
 use crate::report::runs::RunSummary;
+use crate::state::active;
 use crate::state::journal;
 use crate::state::lock::{self, Holder, Lock, Taken};
 use crate::state::project::Project;
@@ -121,6 +122,25 @@ impl Session {
     }
 }
 
+/// Cleans up after a run that was cut off, before anything is read that it may still be writing, and tells
+/// what was still running. The next run tells of the rest.
+pub fn settle(project: &Project) -> Option<String> {
+    let note = project.lock_path();
+    let sign = active::is_up(project.root());
+    let cut_off = lock::noted(&note);
+    if cut_off.is_none() && !sign {
+        return None;
+    }
+    // Whoever has the lock is not gone.
+    let _idle = lock::keep_idle(project.root(), &note).ok()??;
+    if sign {
+        active::take_down(project.root());
+    }
+    let run = lock::noted(&note)?.run;
+    let ended = end_leftovers(&run)?;
+    Some(format!("ended what run {run}, which was cut off, had left running: {ended}"))
+}
+
 /// Keeps runs away from a project while a command changes what they work on, until the answer is
 /// dropped.
 ///
@@ -177,12 +197,17 @@ fn tell_of(project: &Project, before: &Holder) -> Vec<Event<'static>> {
         before.pid
     ));
     let mut events = vec![Event::Warning { message: message.into() }];
-    let ended = process::end_marked("RALPH_RUN_ID", run, GRACE_MS);
-    if !ended.is_empty() {
-        let names: Vec<String> =
-            ended.iter().map(|left| format!("{} ({})", left.command, left.pid)).collect();
-        let message = format!("ended what that run had left running: {}", names.join(", "));
+    if let Some(ended) = end_leftovers(run) {
+        let message = format!("ended what that run had left running: {ended}");
         events.push(Event::Warning { message: message.into() });
     }
     events
+}
+
+/// Ends what a run has left running, and tells what that was.
+fn end_leftovers(run: &str) -> Option<String> {
+    let ended = process::end_marked("RALPH_RUN_ID", run, GRACE_MS);
+    let names: Vec<String> =
+        ended.iter().map(|left| format!("{} ({})", left.command, left.pid)).collect();
+    (!names.is_empty()).then(|| names.join(", "))
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::save::save_atomically;
+use super::save::{self, save_atomically};
 
 pub const NAME: &str = ".ralph-active";
 
@@ -53,6 +53,18 @@ impl Drop for Sign {
     }
 }
 
+/// Whether there is one.
+pub fn is_up(root: &Path) -> bool {
+    read(&root.join(NAME)).is_some()
+}
+
+/// Takes one down that a run has left which was cut off: for whoever has made sure that none goes on.
+pub fn take_down(root: &Path) {
+    if is_up(root) {
+        let _ = std::fs::remove_file(root.join(NAME));
+    }
+}
+
 fn read(path: &Path) -> Option<Active> {
     serde_json::from_slice(&std::fs::read(path).ok()?).ok()
 }
@@ -62,7 +74,7 @@ fn read(path: &Path) -> Option<Active> {
 /// # Errors
 /// The file cannot be read.
 pub fn ignored(root: &Path) -> io::Result<Option<(PathBuf, Vec<u8>)>> {
-    let path = root.join(".gitignore");
+    let path = save::followed(&root.join(".gitignore"))?;
     let mut text = match std::fs::read(&path) {
         Err(err) if err.kind() == io::ErrorKind::NotFound => Vec::new(),
         other => other?,

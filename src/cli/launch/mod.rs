@@ -26,7 +26,7 @@ use crate::error::Error;
 use crate::policy::AllowList;
 use crate::report::Pace;
 use crate::run::driver;
-use crate::run::session::{Keep, Opening, Session};
+use crate::run::session::{self, Keep, Opening, Session};
 use crate::run::spec::{PromptSource, RunSpec, Variables};
 use crate::sandbox::choice::Choice;
 use crate::state::project::Project;
@@ -208,6 +208,10 @@ impl Start<'_> {
         let shared = background.is_some();
         let opening = Opening { command: spec.command, keep, shared, resume };
         let mut session = Session::open(project, opening)?;
+        let mode = match &choice {
+            Choice::Found(sandbox) => sandbox.backend().name(),
+            Choice::None | Choice::Without(_) => sign::DIRECT,
+        };
         if let Choice::Found(sandbox) = choice {
             session.world.confine(sandbox, settings.sandbox.guardrails);
         }
@@ -237,7 +241,7 @@ impl Start<'_> {
         }
         spec.run_id.clone_from(&session.run_id);
         events.extend(preface);
-        let sign = sign::put_up(project, &spec).unwrap_or_else(|message| {
+        let sign = sign::put_up(project, &spec, mode).unwrap_or_else(|message| {
             events.push(Event::Warning { message: message.into() });
             None
         });
@@ -259,6 +263,9 @@ pub(in crate::cli) fn load(
     overlay: Vec<Flag>,
     extra: Vec<Flag>,
 ) -> Result<Loaded, Error> {
+    if !args.dry_run && !args.print_prompt {
+        settle(project);
+    }
     let planted = confine::sweep();
     checks::refuse_file_in_our_place(project)?;
     checks::refuse_hidden_settings(project, args)?;
@@ -315,6 +322,14 @@ pub(in crate::cli) fn load(
     loaded.warnings.extend(planted);
     checks::refuse_what_is_missing(&loaded.settings)?;
     Ok(loaded)
+}
+
+/// Cleans up after a run that was cut off. That is said at once: what is wrong with this start may keep it
+/// from ever becoming a run.
+pub(in crate::cli) fn settle(project: &Project) {
+    if let Some(message) = session::settle(project) {
+        super::warn(&message);
+    }
 }
 
 /// The settings that somebody made, in one line, with secrets left out.

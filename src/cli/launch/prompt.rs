@@ -1,7 +1,7 @@
 //! Where the prompt of a loop comes from.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::Path;
 
 use crate::cli::PromptArgs;
@@ -85,8 +85,9 @@ fn read_file(path: &Path, may_be_empty: bool) -> Result<PromptSource, Error> {
 pub(in crate::cli) fn text(source: &PromptSource) -> Result<(String, String), Error> {
     match source {
         PromptSource::Text(prompt) => Ok((prompt.clone(), "--prompt".to_owned())),
+        PromptSource::OfTasks(prompt) => Ok((prompt.clone(), PromptSource::OF_TASKS.to_owned())),
         PromptSource::BuiltIn { name, text } => Ok(((*text).to_owned(), (*name).to_owned())),
-        PromptSource::File(path) => {
+        PromptSource::File(path) | PromptSource::FileOr { path, .. } => {
             let bytes = std::fs::read(path)
                 .map_err(|err| Error::input(format!("cannot read {}: {err}", path.display())))?;
             Ok((String::from_utf8_lossy(&bytes).into_owned(), config::display_name(path)))
@@ -109,9 +110,7 @@ pub(super) fn print(
         let (filled, unknown) = variables.fill_in(&prompt, 1, max_iterations);
         prompt = filled;
         for name in unknown {
-            let warning = format!("ralph: warning: {}\n", Variables::warning(&name));
-            // If nobody reads the warning, nobody needs it.
-            let _ = io::stderr().lock().write_all(warning.as_bytes());
+            crate::cli::warn(&Variables::warning(&name));
         }
     }
     let line = iteration_line.then_some((1, max_iterations));

@@ -407,7 +407,9 @@ impl Human {
                 | Outcome::LimitReached
                 | Outcome::Interrupted
         );
-        if !told && !message.is_empty() {
+        // Nobody was asked to do anything: it was done before.
+        let was_done = *iterations == 0 && *outcome == Outcome::Complete;
+        if (!told || was_done) && !message.is_empty() {
             pen.say(": ").quote(message);
         }
         pen.say(" ").say(&figures).end();
