@@ -114,6 +114,7 @@ impl TaskGate {
             story: story.map(Into::into),
             title: title.map(Into::into),
             problems: self.problems.clone(),
+            unreadable: self.list.is_none(),
         }
     }
 
