@@ -43,13 +43,13 @@ fn task_list(project: &Path) -> Option<String> {
     if !project.join(active::NAME).exists() {
         return None;
     }
-    let documents = Documents::new(project, None);
+    let documents = Documents::new(project, active::ralph_dir(project).as_deref());
     let problems = match documents.read_tasks() {
         Ok(bytes) => match tasks::parse(&bytes) {
             Ok(list) => tasks::few(&list.problems()),
             Err(broken) => tasks::few(&broken.problems),
         },
-        // It may be in a directory of another name, which nobody told us.
+        // It may be in a directory of another name, which the sign does not tell.
         Err(_) if !documents.dir().is_dir() => return None,
         Err(err) => vec![format!("cannot be read: {err}")],
     };

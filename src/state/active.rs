@@ -21,6 +21,9 @@ pub struct Active {
     /// How the agent is kept in: `direct`, or the sandbox's name.
     pub mode: String,
     pub run_id: String,
+    /// Where the documents of the task list are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ralph_dir: Option<PathBuf>,
 }
 
 /// The file while a run lasts. It is removed when this is dropped, unless it is another's by then.
@@ -56,6 +59,11 @@ impl Drop for Sign {
 /// Whether there is one.
 pub fn is_up(root: &Path) -> bool {
     read(&root.join(NAME)).is_some()
+}
+
+/// Where the documents are of the list that is being worked off, if the sign says so.
+pub fn ralph_dir(root: &Path) -> Option<PathBuf> {
+    read(&root.join(NAME))?.ralph_dir
 }
 
 /// Takes one down that a run has left which was cut off: for whoever has made sure that none goes on.
@@ -105,6 +113,7 @@ mod tests {
             max_iterations: 10,
             mode: "direct".into(),
             run_id: run.into(),
+            ralph_dir: None,
         }
     }
 

@@ -167,3 +167,16 @@ fn a_task_list_that_a_loop_works_off_has_to_be_in_order() {
     std::fs::remove_file(project.path().join("ralph/tasks.json")).expect("a file");
     assert!(reason(&stop(&project)).contains("ralph/tasks.json: cannot be read"));
 }
+
+#[test]
+fn the_list_that_is_looked_at_is_the_one_that_is_worked_off() {
+    let project = committed();
+    project.write("ralph/tasks.json", "{").write("loops/b/tasks.json", "{");
+    let sign = json!({
+        "timestamp": "2026-11-15T20:27:52Z", "pid": 1, "max_iterations": 3, "mode": "direct",
+        "run_id": "x", "ralph_dir": project.path().join("loops/b"),
+    });
+    project.write(".ralph-active", sign.to_string());
+    let said = reason(&stop(&project));
+    assert!(said.contains("- loops/b/tasks.json: ") && !said.contains("- ralph/"), "{said}");
+}

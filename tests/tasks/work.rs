@@ -352,6 +352,7 @@ fn a_sign_tells_of_the_run_while_it_lasts() {
     assert_eq!(sign["pid"], running.pid());
     assert_eq!(sign["max_iterations"], 1);
     assert_eq!(sign["mode"], "direct");
+    assert_eq!(sign["ralph_dir"], project.path().join("ralph").to_str().expect("UTF-8"));
     assert!(sign["timestamp"].as_str().expect("a time").ends_with('Z'));
     let run = project.newest_run();
     assert_eq!(sign["run_id"], run.file_name().expect("a name").to_str().expect("UTF-8"));

@@ -28,15 +28,15 @@ pub(super) fn put_up(
     spec: &RunSpec,
     mode: &str,
 ) -> Result<Option<Sign>, String> {
-    if spec.tasks.is_none() {
-        return Ok(None);
-    }
+    let Some(tasks) = &spec.tasks else { return Ok(None) };
     let active = Active {
         timestamp: format!("{:.0}", jiff::Timestamp::now()),
         pid: std::process::id(),
         max_iterations: spec.rules.max_iterations,
         mode: mode.to_owned(),
         run_id: spec.run_id.clone(),
+        // A path that JSON cannot hold is not worth the sign.
+        ralph_dir: tasks.path.parent().filter(|dir| dir.to_str().is_some()).map(Into::into),
     };
     Sign::put_up(project.root(), active)
         .map(Some)
