@@ -73,11 +73,19 @@ pub(super) fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
         let start = Start { project, args: &args.common, defaults: &DEFAULTS, loaded: &loaded };
         return start.print_prompt(&prompt, Some(&Variables::Figures));
     }
-    let list = tasks::read_whole(&documents)?;
     let name = documents.shown(TASKS);
     let home = home::ralph_home(|name| std::env::var_os(name));
     let snapshots =
         home.map(|home| snapshots::directory(&home, project.root(), &documents.path(TASKS)));
+    let list = tasks::read_whole(&documents).map_err(|err| {
+        match snapshots.as_deref().and_then(snapshots::newest) {
+            Some(path) => err.hint(format!(
+                "what its stories were when the last run saw them is in {}",
+                path.display()
+            )),
+            None => err,
+        }
+    })?;
     let known = if args.accept_list { None } else { snapshots.as_deref() };
     let memory = recall(&documents, &list, known, !loaded.settings.guardrails.is_empty());
     let complete = list.is_complete();

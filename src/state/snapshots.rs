@@ -47,6 +47,12 @@ pub fn last(directory: &Path) -> io::Result<Option<(String, Ledger)>> {
     Ok(ledger.map(|ledger| (run, ledger)))
 }
 
+/// The file of the last run that there is anything in.
+pub fn newest(directory: &Path) -> Option<PathBuf> {
+    last(directory).ok()??;
+    files(directory).pop()
+}
+
 /// The list begins anew: what comes now is not judged by what was. The files of old runs stay.
 ///
 /// # Errors

@@ -141,6 +141,16 @@ fn new_work_is_not_judged_by_the_old() {
 }
 
 #[test]
+fn a_list_that_is_gone_at_the_start_is_told_where_its_stories_are() {
+    let project = project_with(&[open("a", &json!({}))]);
+    let sessions = [json!([{"shell": "rm ralph/tasks.json"}, say(PROMISE)])];
+    work(&project, &["-n", "1"], &sessions).run().code(1);
+    let kept = memory(&project);
+    let output = work(&project, &[], &[json!([])]).run();
+    output.code(2).stderr_has("there is no task list").stderr_has(&kept.to_string_lossy());
+}
+
+#[test]
 fn what_cannot_be_remembered_is_told_and_looked_at_again() {
     let project = project_with(&[open("a", &json!({}))]);
     let done = [json!([leave(&[passing("a")]), say("ok")])];

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::since::Since;
+use super::since::{self, Since};
 use super::{Broken, Problem, Story, TaskList, few, order};
 
 /// How many stories are named one by one.
@@ -80,8 +80,12 @@ impl std::fmt::Display for Finding {
                 let lost: Vec<String> = lost.iter().map(|it| format!("{it:?}")).collect();
                 write!(f, "{id}: acceptanceCriteria: was changed; gone is {}", lost.join(", "))
             }
-            Finding::VerifyCommandsChanged { .. } => {
-                f.write_str("verifyCommands: was changed; this run goes on with those of its start")
+            Finding::VerifyCommandsChanged { these_are_run, .. } if these_are_run.is_empty() => {
+                f.write_str("verifyCommands: was changed; this run goes on without any")
+            }
+            Finding::VerifyCommandsChanged { these_are_run, .. } => {
+                let run = since::quoted(these_are_run);
+                write!(f, "verifyCommands: was changed; this run goes on with {run}")
             }
         }
     }

@@ -51,7 +51,8 @@ impl Since {
     }
 }
 
-fn quoted(commands: &[String]) -> String {
+/// Commands, so that they can be told from words.
+pub fn quoted(commands: &[String]) -> String {
     few(&commands.iter().map(|it| format!("`{it}`")).collect::<Vec<_>>())
 }
 

@@ -438,7 +438,7 @@ fn what_was_done_between_runs_is_its_owners_doing_and_what_was_done_in_one_is_no
     let easy = story("b", &json!({"acceptanceCriteria": ["easy"]}));
     let only_a = document(&[open("a")]);
     let gone = "b (Title of b) is gone, and no story replaces it";
-    let changed = "verifyCommands: was changed; this run goes on with those of its start";
+    let changed = "verifyCommands: was changed; this run goes on with `make test`";
     let lost = "b: acceptanceCriteria: was changed; gone is \"it works\"";
     let told_of_commands =
         ["verifyCommands has lost `make test`", "verifyCommands has gained `true`"];
