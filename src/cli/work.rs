@@ -92,11 +92,11 @@ pub(super) fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
     if complete && !memory.since.losses().is_empty() {
         return Err(less_than_it_was(&documents, &memory));
     }
-    loaded.warnings.extend(memory.told(&name));
+    let is_clean = memory.ledger.clone().review(&Ok(list.clone())).findings.is_empty();
+    loaded.warnings.extend(memory.told(&documents, is_clean));
     let Memory { ledger, since, .. } = memory;
     let guardrails = guardrails(&loaded, &ledger);
-    let is_clean = || ledger.clone().review(&Ok(list.clone())).findings.is_empty();
-    if complete && is_clean() && since.doubtful.is_empty() && guardrails.is_empty() {
+    if complete && is_clean && since.doubtful.is_empty() && guardrails.is_empty() {
         let n = list.stories.len();
         return super::print(&format!(
             "nothing to do: all stories of {name} pass ({n} of {n}), and there is no command that verifies it\n"
@@ -166,8 +166,16 @@ fn recall(
 
 impl Memory {
     /// What there is to say of it before a run begins.
-    fn told(&self, name: &str) -> Vec<String> {
+    fn told(&self, documents: &Documents, is_clean: bool) -> Vec<String> {
+        let name = documents.shown(TASKS);
         let run = self.run.as_deref().unwrap_or_default();
+        let judged = (!is_clean).then(|| {
+            format!(
+                "{name} is judged by what run {run} knew of it, and has lost some of that; `{}` takes it \
+                 as it is",
+                documents.command("ralph work --accept-list")
+            )
+        });
         let changed = self.since.told();
         let changed = (!changed.is_empty())
             .then(|| format!("{name} is not as run {run} left it: {}", changed.join("; ")));
@@ -179,7 +187,7 @@ impl Memory {
                 since::few(doubtful)
             )
         });
-        self.lost.iter().cloned().chain(changed).chain(doubtful).collect()
+        self.lost.iter().cloned().chain(judged).chain(changed).chain(doubtful).collect()
     }
 }
 
@@ -191,11 +199,10 @@ fn less_than_it_was(documents: &Documents, memory: &Memory) -> Error {
         documents.shown(TASKS),
         memory.since.losses().join("; ")
     ))
-    .hint(
-        "if that is what you mean, say so: ".to_owned()
-            + &documents.command("ralph work")
-            + " --accept-list",
-    )
+    .hint(format!(
+        "if that is what you mean, say so: {}",
+        documents.command("ralph work --accept-list")
+    ))
     .hint("if not, put back what is gone; git may have it")
 }
 

@@ -57,7 +57,10 @@ fn a_story_that_an_agent_dropped_in_the_last_run_is_still_missed() {
     work(&project, &["-n", "1"], &sessions).run().code(1);
     let sessions = [json!([leave(&[passing("a"), passing("b")]), say("there it is")])];
     let output = work(&project, &[], &sessions).run();
-    output.success().stdout_has("b (Title of b) is gone, and no story replaces it");
+    output
+        .success()
+        .stdout_has("b (Title of b) is gone, and no story replaces it")
+        .stderr_has("has lost some of that; `ralph work --accept-list` takes it as it is");
     let prompts = prompts(&project);
     assert!(prompts[1].contains("The story b (Title of b) is gone"), "{prompts:?}");
 }
