@@ -124,7 +124,7 @@ pub(super) fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
          \x20 1. Describe the work in {prd}.\n\
          \x20 2. Break it into stories in {tasks}, each small enough for one iteration,\n\
          \x20    and name the commands that verify them.\n\
-         \x20    With ralph's plugin for Claude Code, /ralph-plan does both together with you.\n\
+         \x20    With ralph's plugin for Claude Code, /ralph:ralph-plan does both together with you.\n\
          \x20 3. `{show}` shows what is there, `{add}` adds a story.\n\
          \x20 4. `{work}` works it off.\n"
     ))

@@ -77,18 +77,23 @@ pub(super) fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
     let home = home::ralph_home(|name| std::env::var_os(name));
     let snapshots =
         home.map(|home| snapshots::directory(&home, project.root(), &documents.path(TASKS)));
-    let list = tasks::read_whole(&documents).map_err(|err| {
-        match snapshots.as_deref().and_then(snapshots::newest) {
-            Some(path) => err.hint(format!(
-                "what its stories were when the last run saw them is in {}",
-                path.display()
-            )),
-            None => err,
-        }
+    let resume = args.common.resume.as_ref();
+    // What was accepted when the run began is part of what it remembers.
+    let known = snapshots.as_deref().filter(|_| !args.accept_list || resume.is_some());
+    let has_guardrails = !loaded.settings.guardrails.is_empty();
+    let (list, memory) = match resume {
+        Some(resume) => recall_own(&documents, known, &resume.run, has_guardrails),
+        None => recall(&documents, known, has_guardrails),
+    }
+    .map_err(|err| match snapshots.as_deref().and_then(snapshots::newest) {
+        Some(path) => err.hint(format!(
+            "what its stories were when the last run saw them is in {}",
+            path.display()
+        )),
+        None => err,
     })?;
-    let known = if args.accept_list { None } else { snapshots.as_deref() };
-    let memory = recall(&documents, &list, known, !loaded.settings.guardrails.is_empty());
-    let complete = list.is_complete();
+    // A run that goes on has an iteration to do, whatever its list says.
+    let complete = resume.is_none() && list.is_complete();
     if complete && !memory.since.losses().is_empty() {
         return Err(less_than_it_was(&documents, &memory));
     }
@@ -107,7 +112,8 @@ pub(super) fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
     let start = Start { project, args: &args.common, defaults: &DEFAULTS, loaded: &loaded };
     let spec = start.spec(prompt, completion)?;
     let keep = loaded.settings.runs.keep as usize;
-    if let Some(snapshots) = snapshots.as_ref().filter(|_| !args.common.dry_run) {
+    if let Some(snapshots) = snapshots.as_ref().filter(|_| !args.common.dry_run && resume.is_none())
+    {
         snapshots::prune(snapshots, keep);
     }
     let tasks = TasksSpec {
@@ -133,38 +139,80 @@ struct Memory {
     lost: Option<String>,
 }
 
-/// Finds what the last run of a list remembers of it, in `directory`. `has_guardrails`: those of the
-/// settings prove something, too.
+/// Reads the list, and finds what the last run of it remembers, in `directory`. `has_guardrails`: those of
+/// the settings prove something, too.
 fn recall(
     documents: &Documents,
-    list: &TaskList,
     directory: Option<&Path>,
     has_guardrails: bool,
-) -> Memory {
-    let fresh =
-        Memory { ledger: Ledger::new(list), since: Since::default(), run: None, lost: None };
-    let Some(directory) = directory else { return fresh };
-    match snapshots::last(directory) {
-        Ok(None) => fresh,
-        Ok(Some((run, ledger))) => {
-            let has_checks = has_guardrails || !ledger.verify_commands().is_empty();
-            let (ledger, since) = ledger.after(list, has_checks);
-            Memory { ledger, since, run: Some(run), lost: None }
-        }
+) -> Result<(TaskList, Memory), Error> {
+    let list = tasks::read_whole(documents)?;
+    let last = directory.map_or(Ok(None), snapshots::last);
+    let memory = match last {
+        Ok(None) => Memory::fresh(&list),
+        Ok(Some((run, ledger))) => Memory::of(run, ledger, &list, has_guardrails),
         Err(err) => {
-            let name = documents.shown(TASKS);
             let lost = format!(
-                "what the last run remembered of {name} cannot be read, in {}: {err}",
-                directory.display()
+                "what the last run remembered of {} cannot be read, in {}: {err}",
+                documents.shown(TASKS),
+                directory.unwrap_or(Path::new("")).display()
             );
             let passing = list.stories.iter().filter(|story| story.passes);
             let doubtful = passing.map(|story| story.id.clone()).collect();
-            Memory { since: Since { doubtful, ..Since::default() }, lost: Some(lost), ..fresh }
+            let since = Since { doubtful, ..Since::default() };
+            Memory { since, lost: Some(lost), ..Memory::fresh(&list) }
         }
-    }
+    };
+    Ok((list, memory))
+}
+
+/// The same for a run that goes on, by what it remembers itself. What is wrong with a list in the middle of
+/// a run is told to its agent.
+fn recall_own(
+    documents: &Documents,
+    directory: Option<&Path>,
+    run: &str,
+    has_guardrails: bool,
+) -> Result<(TaskList, Memory), Error> {
+    let ledger = directory.and_then(|directory| snapshots::read(directory, run).ok());
+    let Some(ledger) = ledger else {
+        let list = tasks::read_whole(documents)?;
+        let lost = format!(
+            "what this run remembered of {} is gone, so that a story that its agent has dropped is not \
+             missed",
+            documents.shown(TASKS)
+        );
+        let memory = Memory { lost: Some(lost), ..Memory::fresh(&list) };
+        return Ok((list, memory));
+    };
+    Ok(match tasks::read(documents) {
+        Ok(list) => {
+            let memory = Memory::of(run.to_owned(), ledger, &list, has_guardrails);
+            (list, memory)
+        }
+        Err(_) => {
+            let list = ledger.list();
+            (
+                list,
+                Memory { ledger, since: Since::default(), run: Some(run.to_owned()), lost: None },
+            )
+        }
+    })
 }
 
 impl Memory {
+    /// Nothing is known but the list.
+    fn fresh(list: &TaskList) -> Memory {
+        Memory { ledger: Ledger::new(list), since: Since::default(), run: None, lost: None }
+    }
+
+    /// What a run knew, and what became of the list since.
+    fn of(run: String, ledger: Ledger, list: &TaskList, has_guardrails: bool) -> Memory {
+        let has_checks = has_guardrails || !ledger.verify_commands().is_empty();
+        let (ledger, since) = ledger.after(list, has_checks);
+        Memory { ledger, since, run: Some(run), lost: None }
+    }
+
     /// What there is to say of it before a run begins.
     fn told(&self, documents: &Documents, is_clean: bool) -> Vec<String> {
         let name = documents.shown(TASKS);

@@ -284,6 +284,20 @@ pub enum Event<'a> {
         completion: Cow<'a, str>,
         max_iterations: u32,
     },
+    /// The run had been left, and goes on from there.
+    RunContinued {
+        /// How it had ended; nothing if it was cut off before it could say so.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        after: Option<Outcome>,
+        /// The iterations that had come to their end.
+        iterations: u32,
+        /// The iteration that had not, and is begun again.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cut_off: Option<u32>,
+        /// What was used up, and how long the run had been at work.
+        usage: Usage,
+        duration_ms: u64,
+    },
     /// What the agent is locked in was tried out, and held.
     SandboxReady {
         /// `bwrap`, `landlock` or `docker`.

@@ -13,6 +13,7 @@ pub mod merge;
 pub mod progress;
 pub mod prompt;
 pub mod rules;
+pub(crate) mod scan;
 pub mod spending;
 pub mod tasks;
 pub mod template;

@@ -138,6 +138,22 @@ pub(super) fn outcome_word(outcome: Outcome) -> &'static str {
     }
 }
 
+/// What a run went on after, in words that follow "after".
+pub(super) fn after_words(outcome: Option<Outcome>) -> &'static str {
+    match outcome {
+        None => "it was cut off",
+        Some(Outcome::Complete | Outcome::CompleteScmFailed) => "it was complete",
+        Some(Outcome::LimitReached) => "it had reached its limit",
+        Some(Outcome::Interrupted) => "it was interrupted",
+        Some(Outcome::Budget) => "its budget was used up",
+        Some(Outcome::Stalled) => "nothing had changed any more",
+        Some(Outcome::AgentFailed) => "its agent had kept failing",
+        Some(Outcome::CredentialsRefused) => "its agent's credentials were refused",
+        Some(Outcome::PromptLost) => "its prompt was missing",
+        Some(Outcome::Broken) => "ralph could not go on",
+    }
+}
+
 /// A column: its title, whether it is aligned to the right, and its rank: a higher one is left out
 /// first where there is not enough room, and 0 never is.
 type Column = (&'static str, bool, u8);

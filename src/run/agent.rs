@@ -2,13 +2,12 @@
 
 use std::path::PathBuf;
 
-use crate::agent::Reader;
-use crate::core::attempt::{Facts, classify};
+use crate::agent::filter::{Answer, Judge};
+use crate::agent::{Emit, Reader};
+use crate::core::attempt::{Facts, classify, describe_end};
 use crate::core::completion::Detector;
-use crate::core::event::{
-    Class, EndCause, Event, Exit, Failure, FailureKind, Purpose, Stream, Usage,
-};
-use crate::core::lines::LineSplitter;
+use crate::core::event::{EndCause, Event, Exit, Failure, FailureKind, Purpose, Stream, Usage};
+use crate::core::lines::{Line, LineSplitter};
 use crate::core::machine::{Input, Report};
 use crate::core::prompt;
 use crate::process::ChildId;
@@ -27,6 +26,8 @@ pub(super) struct AgentTask {
     pub(super) ended_by: Option<EndCause>,
     pub(super) files: Files,
     reader: Box<dyn Reader>,
+    /// What tells which of it the agent said, if not the reader.
+    judge: Option<Judge>,
     out: LineSplitter,
     err: LineSplitter,
     facts: Gathered,
@@ -40,6 +41,9 @@ pub(super) struct Files {
     /// The prompt, if it went by file.
     pub(super) prompt: Option<PathBuf>,
 }
+
+/// Asks what the user's expression finds in a line; an error is why nobody can tell.
+pub(super) type Ask<'a> = dyn FnMut(&[u8]) -> Result<Answer, String> + 'a;
 
 /// What the events of one process add up to.
 struct Gathered {
@@ -64,6 +68,8 @@ pub(super) struct Finished {
     pub(super) ended: Event<'static>,
     pub(super) report: Report,
     pub(super) commit_message: Option<String>,
+    /// All that it said was what it had been asked.
+    pub(super) repeats_prompt: bool,
 }
 
 impl AgentTask {
@@ -89,7 +95,15 @@ impl AgentTask {
         };
         let out = LineSplitter::new(reader.max_line());
         let err = LineSplitter::new(MAX_STDERR_LINE);
-        AgentTask { child, started_ms, ended_by: None, files, reader, out, err, facts }
+        let judge = None;
+        AgentTask { child, started_ms, ended_by: None, files, reader, judge, out, err, facts }
+    }
+
+    /// Takes for the agent's words what the judge finds.
+    pub(super) fn judged_by(mut self, judge: Judge) -> Self {
+        self.out = LineSplitter::new(judge.max_line().max(self.reader.max_line()));
+        self.judge = Some(judge);
+        self
     }
 
     /// Takes what the agent prints on standard error for its words, too.
@@ -103,14 +117,22 @@ impl AgentTask {
     }
 
     /// Takes what the agent printed.
-    pub(super) fn output(&mut self, stream: Stream, bytes: &[u8], recorder: &mut Recorder) {
-        let AgentTask { reader, out, err, facts, .. } = self;
+    pub(super) fn output(
+        &mut self,
+        stream: Stream,
+        bytes: &[u8],
+        recorder: &mut Recorder,
+        ask: &mut Ask<'_>,
+    ) {
+        let AgentTask { reader, judge, out, err, facts, .. } = self;
         let mut emit = |event: Event<'_>| {
             facts.take(&event);
             recorder.record(&event);
         };
         match stream {
-            Stream::Stdout => out.push(bytes, |line| reader.stdout(line, &mut emit)),
+            Stream::Stdout => {
+                out.push(bytes, |line| stdout(line, reader.as_mut(), judge, ask, &mut emit));
+            }
             Stream::Stderr => err.push(bytes, |line| reader.stderr(line, &mut emit)),
         }
     }
@@ -127,22 +149,26 @@ impl AgentTask {
         side_file: Option<&str>,
         duration_ms: u64,
         recorder: &mut Recorder,
+        ask: &mut Ask<'_>,
     ) -> Finished {
-        let AgentTask { reader, out, err, facts, .. } = &mut self;
+        let AgentTask { reader, judge, out, err, facts, .. } = &mut self;
         let mut emit = |event: Event<'_>| {
             facts.take(&event);
             recorder.record(&event);
         };
-        out.finish(|line| reader.stdout(line, &mut emit));
+        out.finish(|line| stdout(line, reader.as_mut(), judge, ask, &mut emit));
         err.finish(|line| reader.stderr(line, &mut emit));
         if let Some(text) = side_file {
             reader.side_file(text, &mut emit);
         }
         reader.finish(exit, &mut emit);
-        self.judge(exit, duration_ms)
+        if let Some(judge) = judge {
+            judge.finish(&mut emit);
+        }
+        self.conclude(exit, duration_ms)
     }
 
-    fn judge(mut self, exit: Option<Exit>, duration_ms: u64) -> Finished {
+    fn conclude(mut self, exit: Option<Exit>, duration_ms: u64) -> Finished {
         let facts = &mut self.facts;
         let verdict = facts.detector.verdict();
         let class = classify(&Facts {
@@ -171,7 +197,7 @@ impl AgentTask {
         let report = Report {
             class,
             failure,
-            exit: describe_end(exit, self.ended_by, class),
+            exit: describe_end(exit, self.ended_by),
             usage: facts.usage,
             tools: facts.tools,
             tool_errors: facts.tool_errors,
@@ -179,18 +205,28 @@ impl AgentTask {
             found: verdict.found,
             has_message: commit_message.is_some(),
         };
-        Finished { ended, report, commit_message }
+        let repeats_prompt = facts.purpose == Purpose::Work && facts.detector.heard_only_echo();
+        Finished { ended, report, commit_message, repeats_prompt }
     }
 }
 
-fn describe_end(exit: Option<Exit>, ended_by: Option<EndCause>, class: Class) -> String {
-    match ended_by {
-        Some(EndCause::Inactivity) => "it printed nothing for the inactivity limit".to_owned(),
-        Some(EndCause::IterationTimeout) => "it ran into the iteration's time limit".to_owned(),
-        _ => match (exit, class) {
-            (Some(exit), _) => exit.to_string(),
-            (None, _) => "nobody could tell how it ended".to_owned(),
-        },
+/// Takes a line of standard output.
+fn stdout(
+    line: Line<'_>,
+    reader: &mut dyn Reader,
+    judge: &mut Option<Judge>,
+    ask: &mut Ask<'_>,
+    emit: &mut Emit<'_>,
+) {
+    let Some(judge) = judge else { return reader.stdout(line, emit) };
+    let words = if judge.wants_to_know(line) {
+        judge.words(line, ask(line.bytes), emit)
+    } else {
+        Vec::new()
+    };
+    reader.stdout(line, &mut |event| judge.pass(event, &words, emit));
+    for text in words {
+        emit(Event::Text { text: text.into(), joined: false, subagent: false });
     }
 }
 

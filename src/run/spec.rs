@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::agent::filter::Judge;
 use crate::agent::{self, Adapter, Invocation, PromptVia, Reader, Request, ResponseFilter};
 use crate::core::completion::Rule;
 use crate::core::event::{FailAction, Purpose};
@@ -195,12 +196,17 @@ impl AgentSpec {
 
     /// Reads what it prints; `structured` is what the invocation said.
     pub fn reader(&self, structured: bool) -> Box<dyn Reader> {
-        match (&self.response_filter, &self.args) {
-            (Some(filter), _) if structured => agent::filtered_reader(self.adapter, filter),
+        match &self.args {
             // What an adapter knows of plain text is known of the arguments that it chooses itself.
-            (_, Some(_)) if !structured => agent::plain_reader(),
+            Some(_) if !structured => agent::plain_reader(),
             _ => self.adapter.reader(structured),
         }
+    }
+
+    /// What tells which of it the agent said, if not its reader.
+    pub fn judge(&self, structured: bool) -> Option<Judge> {
+        let is_known = self.adapter.name() != "text";
+        (structured && self.response_filter.is_some()).then(|| Judge::new(!is_known))
     }
 
     /// What people call it: the adapter's name, or that of a program that no adapter knows.

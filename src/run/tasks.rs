@@ -48,10 +48,10 @@ pub(super) struct Look {
 
 impl TaskGate {
     pub(super) fn new(spec: &TasksSpec, run_id: &str) -> TaskGate {
-        let snapshot = spec.snapshots.as_ref().map(|directory| Snapshot {
-            path: directory.join(format!("{run_id}.json")),
-            saved: None,
-        });
+        let snapshot = spec
+            .snapshots
+            .as_ref()
+            .map(|directory| Snapshot { path: snapshots::path(directory, run_id), saved: None });
         TaskGate {
             path: spec.path.clone(),
             name: spec.name.clone(),

@@ -13,7 +13,28 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// What the file system said. The old file is then as it was and no temporary file is left.
 pub fn save_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let file = staged(path, bytes)?;
+    save_as(path, bytes, Readers::AsBefore)
+}
+
+/// The same for what is nobody else's business, such as keys: only the user can read it, whoever could
+/// read what was there before.
+///
+/// # Errors
+/// As above.
+pub fn save_privately(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    save_as(path, bytes, Readers::OnlyTheUser)
+}
+
+/// Who may read a file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Readers {
+    /// Those who could read what is replaced, or, for a new file, whoever the umask lets.
+    AsBefore,
+    OnlyTheUser,
+}
+
+fn save_as(path: &Path, bytes: &[u8], readers: Readers) -> io::Result<()> {
+    let file = staged(path, bytes, readers)?;
     file.persist(path).map_err(|error| error.error)?;
     sync_directory_of(path);
     Ok(())
@@ -94,7 +115,7 @@ fn save_each(
             fs::create_dir(directory).map_err(failed)?;
             made.push((Undo::RemoveDirectory, directory.to_owned()));
         }
-        ready.push((path, *replace, staged(path, bytes).map_err(failed)?));
+        ready.push((path, *replace, staged(path, bytes, Readers::AsBefore).map_err(failed)?));
     }
     // All of it is on the disk by now; what is left is to give it its names.
     for (path, replace, file) in ready {
@@ -120,18 +141,20 @@ fn directory_of(path: &Path) -> &Path {
 }
 
 /// The content of a file beside it, on the disk, without its name.
-fn staged(path: &Path, bytes: &[u8]) -> io::Result<tempfile::NamedTempFile> {
+fn staged(path: &Path, bytes: &[u8], readers: Readers) -> io::Result<tempfile::NamedTempFile> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(".ralph-save-");
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt as _;
         // What any new file gets; the process's umask still applies.
-        builder.permissions(fs::Permissions::from_mode(0o666));
+        let mode = if readers == Readers::OnlyTheUser { 0o600 } else { 0o666 };
+        builder.permissions(fs::Permissions::from_mode(mode));
     }
     let mut file = builder.tempfile_in(directory_of(path))?;
     file.write_all(bytes)?;
-    if let Ok(old) = fs::symlink_metadata(path)
+    if readers == Readers::AsBefore
+        && let Ok(old) = fs::symlink_metadata(path)
         && old.is_file()
     {
         file.as_file().set_permissions(old.permissions())?;
@@ -222,6 +245,9 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         save_atomically(&path, b"2").unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+
+        save_privately(&path, b"2").unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
 
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();

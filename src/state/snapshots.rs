@@ -36,6 +36,19 @@ fn fnv(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
+/// The file of a run.
+pub fn path(directory: &Path, run: &str) -> PathBuf {
+    directory.join(format!("{run}.json"))
+}
+
+/// What a run remembers.
+///
+/// # Errors
+/// It is not there, or cannot be understood.
+pub fn read(directory: &Path, run: &str) -> io::Result<Ledger> {
+    Ok(serde_json::from_slice(&std::fs::read(path(directory, run))?)?)
+}
+
 /// What the last run remembered, and which run that was. Nothing if the list has begun anew since.
 ///
 /// # Errors
@@ -62,7 +75,7 @@ pub fn begin_anew(directory: &Path) -> io::Result<()> {
         return Ok(());
     }
     let name = runs::new_id(jiff::Timestamp::now().as_millisecond());
-    save_atomically(&directory.join(format!("{name}.json")), b"null\n")
+    save_atomically(&path(directory, &name), b"null\n")
 }
 
 /// Removes the oldest ones so that with one more there are no more than `keep`, but never the last. What

@@ -218,7 +218,7 @@ fn whatever_keeps_a_start_from_running_a_killed_run_is_cleaned_up_after() {
         assert_ne!(project.processes(), [], "{what}");
         project.write(path, text);
         let output = work(&project, &["--accept-list"], &[json!([])]).run();
-        output.stderr_has("which was cut off, had left running: ");
+        output.stderr_has("had left running: ");
         assert!(!project.has(".ralph-active"), "{what}");
         assert_eq!(project.processes(), [], "{what}");
     }

@@ -1,7 +1,7 @@
 use super::*;
-use crate::core::event::{FailAction, FailureKind};
-use crate::core::event::{Failure, Usage};
-use crate::core::rules::{Budget, RateLimit, Retry};
+use crate::core::event::{EndCause, FailAction, Failure, FailureKind, Usage};
+use crate::core::exit;
+use crate::core::rules::{Budget, RateLimit, Retry, RetryScope, ScmTask};
 use proptest::prelude::*;
 
 fn rules() -> Rules {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::since::{self, Since};
-use super::{Broken, Problem, Story, TaskList, few, order};
+use super::{Broken, Problem, Story, TaskList, few, order, parse};
 
 /// How many stories are named one by one.
 const MAX_NAMED: usize = 10;
@@ -223,6 +223,25 @@ impl Ledger {
         let criteria = criteria.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
         let passes = story.get("passes").and_then(Value::as_bool).unwrap_or(false);
         Some((id.to_owned(), Seen { passes, criteria: criteria.collect() }))
+    }
+
+    /// The list as it was last seen, as far as a run has to know it.
+    pub fn list(&self) -> TaskList {
+        let stories = self.last.iter().filter_map(|id| self.stories.get(id)).cloned();
+        let document = serde_json::json!({
+            "project": "",
+            "branchName": "",
+            "description": "",
+            "verifyCommands": self.verify_commands,
+            "userStories": stories.collect::<Vec<Value>>(),
+        });
+        parse(document.to_string().as_bytes()).unwrap_or_else(|_| TaskList {
+            project: String::new(),
+            branch_name: String::new(),
+            description: String::new(),
+            verify_commands: self.verify_commands.clone(),
+            stories: Vec::new(),
+        })
     }
 
     /// Judges what the list is now by what it was, and remembers what is new in it.

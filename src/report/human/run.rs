@@ -6,6 +6,7 @@ use super::words::{
 use super::{Human, MAX_DETAIL, MAX_PROMPT, Paragraph};
 use crate::core::event::{Class, Event, Leftover, Outcome, Purpose, Stamp, WaitReason};
 use crate::core::text;
+use crate::report::runs::after_words;
 use crate::report::style::Paint;
 
 /// Processes that are named one by one.
@@ -20,6 +21,14 @@ impl Human {
         let loud = !self.style.quiet;
         match event {
             Event::RunStarted { .. } if loud => self.run_started(at, event),
+            Event::RunContinued { after, iterations, cut_off, usage, duration_ms } if loud => {
+                let mut pen = self.line(at, Paragraph::Run);
+                pen.say(marks.run).say(&format!(" Goes on after {}", after_words(*after)));
+                if let Some(iteration) = cut_off {
+                    pen.say(&format!(": iteration {iteration} is begun again"));
+                }
+                pen.say(" ").say(&figures(Some(*iterations), usage, &[], *duration_ms)).end();
+            }
             Event::IterationStarted { max_iterations } if loud => {
                 let (number, rule) = (of(at.iteration, *max_iterations), marks.rule);
                 self.line(at, Paragraph::Iteration)
@@ -115,15 +124,17 @@ impl Human {
             Event::StopRequested { now: false, .. } => {
                 let mut pen = self.aside(at);
                 pen.say("Received signal, shutting down...").end();
-                if !self.style.quiet {
+                if !self.style.quiet && !self.idle {
                     let mut pen = self.aside(at);
                     pen.say("What is running may finish; a second signal ends it now.").end();
                 }
             }
             Event::StopRequested { now: true, signal } => {
+                let idle = self.idle;
                 let mut pen = self.aside(at);
                 pen.say("Received ").quote(signal);
-                pen.say(", ending the agent now...").end();
+                pen.say(if idle { ", shutting down..." } else { ", ending the agent now..." })
+                    .end();
             }
             Event::PauseRequested => self.say_aside(at, "Pausing after what is running..."),
             Event::Paused => self.say_aside(at, "Paused."),

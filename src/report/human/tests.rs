@@ -234,6 +234,13 @@ fn nothing_of_the_agents_steers_the_terminal() {
         Event::Warning { message: evil.into() },
         Event::Note { message: evil.into() },
         Event::Vetoed { reason: evil.into() },
+        Event::RunContinued {
+            after: None,
+            iterations: 1,
+            cut_off: Some(2),
+            usage: Usage::default(),
+            duration_ms: 1,
+        },
         Event::SandboxReady {
             backend: evil.into(),
             network: evil.into(),
