@@ -744,6 +744,11 @@ fn exit_code(result: Result<u8, Error>) -> ExitCode {
     }
 }
 
+/// Says what a person has to know beside the answer. If nobody reads it, nobody needs it.
+fn warn(message: &str) {
+    let _ = io::stderr().lock().write_all(format!("ralph: warning: {message}\n").as_bytes());
+}
+
 /// Prints an answer. A reader that went away has seen enough.
 fn print(text: &str) -> Result<u8, Error> {
     match io::stdout().lock().write_all(text.as_bytes()) {

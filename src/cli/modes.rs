@@ -200,7 +200,7 @@ impl Mode {
             let (template, _) = prompt::text(&source)?;
             // It costs nothing to be shown what cannot be sent yet.
             if let Err(missing) = require_specs(project, &template, &variables) {
-                prompt::warn(&missing.message);
+                super::warn(&missing.message);
             }
             return start.print_prompt(&source, Some(&variables));
         }

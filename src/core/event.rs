@@ -506,10 +506,12 @@ pub enum Event<'a> {
         story: Option<Cow<'a, str>>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         title: Option<Cow<'a, str>>,
-        /// What is wrong with the list, which the next agent is told; then it may be that the figures
-        /// are the last that could be read.
+        /// What is wrong with the list, which the next agent is told.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         problems: Vec<String>,
+        /// It cannot be read, and the figures are the last that could be.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        unreadable: bool,
     },
     /// A gate refused a completion.
     Vetoed {

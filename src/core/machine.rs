@@ -85,6 +85,8 @@ pub struct LoopMachine {
     iteration: u32,
     attempt: u32,
     iteration_open: bool,
+    /// The work is checked before the first iteration: it may be done already.
+    opening: bool,
     /// How long the run was at work before it was resumed.
     active_before_ms: u64,
     run_started: u64,
@@ -130,6 +132,7 @@ impl LoopMachine {
             iteration: 0,
             attempt: 0,
             iteration_open: false,
+            opening: false,
             active_before_ms: 0,
             run_started: 0,
             iteration_started: 0,
@@ -184,6 +187,18 @@ impl LoopMachine {
         }
     }
 
+    /// The same loop, which checks the work before its first iteration, and has nothing to do if
+    /// guardrails and gates say that it is done.
+    #[must_use]
+    pub fn checking_first(self) -> Self {
+        LoopMachine { opening: true, ..self }
+    }
+
+    /// What is being checked was there before the first iteration.
+    pub fn is_opening(&self) -> bool {
+        self.opening
+    }
+
     pub fn iteration(&self) -> u32 {
         self.iteration
     }
@@ -216,7 +231,11 @@ impl LoopMachine {
             Input::Start => {
                 if self.phase == Phase::New {
                     self.run_started = now.mono_ms;
-                    self.next_iteration(now, &mut out);
+                    if self.opening {
+                        self.check_work(now, &mut out);
+                    } else {
+                        self.next_iteration(now, &mut out);
+                    }
                 }
             }
             Input::Briefed { feedback } => self.briefed(now, feedback, &mut out),

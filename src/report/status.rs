@@ -353,7 +353,7 @@ mod tests {
     }
 
     fn stories(done: u32, total: u32) -> Event<'static> {
-        Event::Tasks { done, total, story: None, title: None, problems: vec![] }
+        Event::Tasks { done, total, story: None, title: None, problems: vec![], unreadable: false }
     }
 
     fn agent() -> Event<'static> {

@@ -59,6 +59,10 @@ pub fn run<W: World>(
         None => LoopMachine::new(spec.all_rules()),
         Some(progress) => LoopMachine::resumed(spec.all_rules(), progress.clone()),
     };
+    let machine = match &spec.tasks {
+        Some(tasks) if tasks.check_first => machine.checking_first(),
+        _ => machine,
+    };
     let commands = spec.guardrails.iter().map(|guardrail| guardrail.command.as_str());
     let mut driver = Driver {
         spec,
@@ -126,10 +130,11 @@ impl<W: World> Driver<'_, W> {
         let spec = self.spec;
         let prompt = match &spec.prompt {
             PromptSource::Text(prompt) => text::truncate(prompt, 200, "…"),
-            PromptSource::File(path) => {
+            PromptSource::File(path) | PromptSource::FileOr { path, .. } => {
                 path.strip_prefix(&spec.directory).unwrap_or(path).to_string_lossy()
             }
             PromptSource::BuiltIn { name, .. } => (*name).into(),
+            PromptSource::OfTasks(_) => PromptSource::OF_TASKS.into(),
         };
         let completion = match &spec.tasks {
             Some(_) => spec.describe_completion(),
@@ -277,6 +282,7 @@ impl<W: World> Driver<'_, W> {
     }
 
     fn finish(&mut self, outcome: Outcome, exit_code: u8) {
+        self.close_tasks();
         self.commit();
         let mut finish = Finish { outcome, exit_code };
         // The machine has had its last word, and it is not in the journal: whoever looks there in the

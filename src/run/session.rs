@@ -8,6 +8,7 @@ use crate::core::text;
 use crate::error::Error;
 use crate::process::{self, System};
 use crate::report::runs::RunSummary;
+use crate::state::active;
 use crate::state::journal;
 use crate::state::lock::{self, Holder, Lock, Taken};
 use crate::state::project::Project;
@@ -102,13 +103,14 @@ impl Session {
         match open() {
             Ok((system, files)) => {
                 let before = cut_off.as_ref();
+                let warning = |message: String| Event::Warning { message: message.into() };
                 let mut preface = Vec::new();
                 if let Some(before) = before.filter(|before| before.run != run_id) {
                     preface.push(tell_of(project, before));
-                    preface.extend(end_what_is_left(&before.run));
+                    preface.extend(end_what_is_left(&before.run).map(warning));
                 }
                 if resume.is_some() {
-                    preface.extend(end_what_is_left(&run_id));
+                    preface.extend(end_what_is_left(&run_id).map(warning));
                 }
                 if let torn @ 1.. = files.torn_bytes() {
                     let message = format!(
@@ -149,6 +151,24 @@ impl Session {
             let _ = runs::remove(&dir);
         }
     }
+}
+
+/// Cleans up after a run that was cut off, before anything is read that it may still be writing, and tells
+/// what was still running. The next run tells of the rest.
+pub fn settle(project: &Project) -> Option<String> {
+    let note = project.lock_path();
+    let sign = active::is_up(project.root());
+    let cut_off = lock::noted(&note);
+    if cut_off.is_none() && !sign {
+        return None;
+    }
+    // Whoever has the lock is not gone.
+    let _idle = lock::keep_idle(project.root(), &note).ok()??;
+    if sign {
+        active::take_down(project.root());
+    }
+    let run = lock::noted(&note)?.run;
+    end_what_is_left(&run)
 }
 
 /// Keeps runs away from a project while a command changes what they work on, until the answer is
@@ -240,10 +260,10 @@ fn tell_of(project: &Project, before: &Holder) -> Event<'static> {
 }
 
 /// Ends what a run that was cut off had left running.
-fn end_what_is_left(run: &str) -> Option<Event<'static>> {
+fn end_what_is_left(run: &str) -> Option<String> {
     let ended = process::end_marked("RALPH_RUN_ID", run, GRACE_MS);
     let names: Vec<String> =
         ended.iter().map(|left| format!("{} ({})", left.command, left.pid)).collect();
-    let message = format!("ended what run {run} had left running: {}", names.join(", "));
-    (!names.is_empty()).then_some(Event::Warning { message: message.into() })
+    (!names.is_empty())
+        .then(|| format!("ended what run {run} had left running: {}", names.join(", ")))
 }

@@ -236,11 +236,23 @@ pub enum PromptSource {
     Text(String),
     /// Read again for each attempt.
     File(PathBuf),
+    /// The same, with what is asked instead once it is gone or empty.
+    FileOr {
+        path: PathBuf,
+        otherwise: String,
+    },
     /// One that ralph brings along.
     BuiltIn {
         name: &'static str,
         text: &'static str,
     },
+    /// The one that ralph brings along for a task list, with the list's place in it.
+    OfTasks(String),
+}
+
+impl PromptSource {
+    /// What ralph's own prompt for a task list is called.
+    pub const OF_TASKS: &'static str = "the built-in task list prompt";
 }
 
 /// A file that a run cannot do without, and what is said when it is not there.
@@ -266,8 +278,12 @@ pub struct TasksSpec {
     pub name: String,
     /// What it held when the run began.
     pub list: TaskList,
-    /// What is remembered of it by a run that goes on.
-    pub ledger: Option<Ledger>,
+    /// What is known of it, from runs before this one too.
+    pub ledger: Ledger,
+    /// Stories that pass by the word of an iteration that nothing stands behind.
+    pub doubtful: Vec<String>,
+    /// Every story passes by now, so that the work is checked before anybody is asked to do any.
+    pub check_first: bool,
     /// Where what is remembered of it is kept, by the run's id: nowhere that the agent works.
     pub snapshots: Option<PathBuf>,
 }

@@ -40,6 +40,29 @@ fn save_as(path: &Path, bytes: &[u8], readers: Readers) -> io::Result<()> {
     Ok(())
 }
 
+/// The file that a path leads to by symbolic links, there or not: what to save where a link is the
+/// user's own, and what it leads to is what they mean. The name of a link is not taken by a file then.
+///
+/// # Errors
+/// The links go in a circle, or cannot be read.
+pub fn followed(path: &Path) -> io::Result<PathBuf> {
+    const MOST: usize = 40;
+    let mut path = path.to_owned();
+    for _ in 0..MOST {
+        match fs::read_link(&path) {
+            Ok(target) => path = directory_of(&path).join(target),
+            // Not a link, or nothing at all.
+            Err(err)
+                if matches!(err.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::NotFound) =>
+            {
+                return Ok(path);
+            }
+            Err(err) => return Err(err),
+        }
+    }
+    Err(io::Error::other("too many symbolic links"))
+}
+
 /// A file that is to be saved together with others.
 #[derive(Debug, Clone)]
 pub struct Saving {
@@ -231,5 +254,23 @@ mod tests {
         save_atomically(&link, b"3").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"2");
         assert_eq!(fs::read(&link).unwrap(), b"3");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_can_be_followed_to_where_it_leads_or_would_lead() {
+        use std::os::unix::fs::symlink;
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir(at("d")).unwrap();
+        symlink("d/link", at("link")).unwrap();
+        symlink("file", at("d/link")).unwrap();
+        for _ in 0..2 {
+            assert_eq!(followed(&at("link")).unwrap(), at("d/file"));
+            fs::write(at("d/file"), "").unwrap();
+        }
+        assert_eq!(followed(&at("none")).unwrap(), at("none"));
+        symlink("circle", at("circle")).unwrap();
+        assert!(followed(&at("circle")).is_err());
     }
 }

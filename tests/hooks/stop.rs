@@ -170,6 +170,19 @@ fn a_task_list_that_a_loop_works_off_has_to_be_in_order() {
     assert!(reason(&stop(&project)).contains("ralph/tasks.json: cannot be read"));
 }
 
+#[test]
+fn the_list_that_is_looked_at_is_the_one_that_is_worked_off() {
+    let project = committed();
+    project.write("ralph/tasks.json", "{").write("loops/b/tasks.json", "{");
+    let sign = json!({
+        "timestamp": "2026-11-15T20:27:52Z", "pid": 1, "max_iterations": 3, "mode": "direct",
+        "run_id": "x", "ralph_dir": project.path().join("loops/b"),
+    });
+    project.write(".ralph-active", sign.to_string());
+    let said = reason(&stop(&project));
+    assert!(said.contains("- loops/b/tasks.json: ") && !said.contains("- ralph/"), "{said}");
+}
+
 /// The loop itself finds out at the end of the iteration; the agent that did it can still mend it.
 #[test]
 fn a_story_that_was_dropped_from_the_list_is_told_of() {
@@ -192,7 +205,9 @@ fn a_story_that_was_dropped_from_the_list_is_told_of() {
         "verifyCommands": [], "last": ["US-001", "US-002"], "verified": [],
         "stories": {"US-001": story("US-001", &[]), "US-002": story("US-002", &[])}
     });
-    let remembered = project.home().join(".ralph/tasks");
+    let tasks = project.path().join("ralph/tasks.json");
+    let home = project.home().join(".ralph");
+    let remembered = ralph::state::snapshots::directory(&home, project.path(), &tasks);
     std::fs::create_dir_all(&remembered).expect("a directory");
     std::fs::write(remembered.join(format!("{RUN}.json")), ledger.to_string()).expect("a file");
     project.write(".ralph-active", "{}");

@@ -25,7 +25,7 @@ use crate::error::Error;
 use crate::policy::AllowList;
 use crate::report::Pace;
 use crate::run::driver;
-use crate::run::session::{Keep, Opening, Session, Started};
+use crate::run::session::{self, Keep, Opening, Session, Started};
 use crate::run::spec::{PromptSource, RunSpec, Variables};
 use crate::sandbox::choice::Choice;
 use crate::state::project::Project;
@@ -185,7 +185,10 @@ impl Start<'_> {
             .map_err(|err| Error::failed(format!("cannot keep the settings: {err}")))?;
         let prompt = match &spec.prompt {
             PromptSource::Text(prompt) => Some(prompt.clone()),
-            PromptSource::File(_) | PromptSource::BuiltIn { .. } => None,
+            PromptSource::File(_)
+            | PromptSource::FileOr { .. }
+            | PromptSource::BuiltIn { .. }
+            | PromptSource::OfTasks(_) => None,
         };
         let here = std::env::current_dir().unwrap_or_else(|_| self.project.root().to_owned());
         Ok(Started { note: StartNote::new(std::env::args_os(), here, prompt), settings })
@@ -233,6 +236,10 @@ impl Start<'_> {
         let started = started.as_ref();
         let opening = Opening { command: spec.command, keep, shared, resume, started };
         let mut session = Session::open(project, opening)?;
+        let mode = match &choice {
+            Choice::Found(sandbox) => sandbox.backend().name(),
+            Choice::None | Choice::Without(_) => sign::DIRECT,
+        };
         if let Choice::Found(sandbox) = choice {
             session.world.confine(sandbox, settings.sandbox.guardrails);
         }
@@ -262,7 +269,7 @@ impl Start<'_> {
         }
         spec.run_id.clone_from(&session.run_id);
         events.extend(preface);
-        let sign = sign::put_up(project, &spec).unwrap_or_else(|message| {
+        let sign = sign::put_up(project, &spec, mode).unwrap_or_else(|message| {
             events.push(Event::Warning { message: message.into() });
             None
         });
@@ -284,6 +291,9 @@ pub(in crate::cli) fn load(
     overlay: Vec<Flag>,
     extra: Vec<Flag>,
 ) -> Result<Loaded, Error> {
+    if !args.dry_run && !args.print_prompt {
+        settle(project);
+    }
     let planted = confine::sweep();
     let mut flags = Vec::new();
     let mut flag = |key, value, name: &str| {
@@ -351,6 +361,14 @@ pub(in crate::cli) fn load(
     loaded.warnings.extend(planted);
     loaded.warnings.extend(args.resume.iter().flat_map(|resume| resume.warnings.clone()));
     Ok(loaded)
+}
+
+/// Cleans up after a run that was cut off. That is said at once: what is wrong with this start may keep it
+/// from ever becoming a run.
+pub(in crate::cli) fn settle(project: &Project) {
+    if let Some(message) = session::settle(project) {
+        super::warn(&message);
+    }
 }
 
 /// The settings that somebody made, in one line, with secrets left out.

@@ -1,6 +1,6 @@
 //! Where the prompt of a loop comes from.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::Path;
 
 use crate::cli::PromptArgs;
@@ -91,19 +91,14 @@ fn read_file(path: &Path, may_be_empty: bool) -> Result<PromptSource, Error> {
 pub(in crate::cli) fn text(source: &PromptSource) -> Result<(String, String), Error> {
     match source {
         PromptSource::Text(prompt) => Ok((prompt.clone(), "--prompt".to_owned())),
+        PromptSource::OfTasks(prompt) => Ok((prompt.clone(), PromptSource::OF_TASKS.to_owned())),
         PromptSource::BuiltIn { name, text } => Ok(((*text).to_owned(), (*name).to_owned())),
-        PromptSource::File(path) => {
+        PromptSource::File(path) | PromptSource::FileOr { path, .. } => {
             let bytes = given::read(path, u64::MAX)
                 .map_err(|err| Error::input(format!("cannot read {}: {err}", path.display())))?;
             Ok((String::from_utf8_lossy(&bytes).into_owned(), config::display_name(path)))
         }
     }
-}
-
-/// A warning beside a prompt that is printed.
-pub(in crate::cli) fn warn(message: &str) {
-    // If nobody reads the warning, nobody needs it.
-    let _ = io::stderr().lock().write_all(format!("ralph: warning: {message}\n").as_bytes());
 }
 
 /// `--print-prompt`: what the agent is asked in the first iteration.
@@ -121,7 +116,7 @@ pub(super) fn print(
         let (filled, unknown) = variables.fill_in(&prompt, 1, max_iterations);
         prompt = filled;
         for name in unknown {
-            warn(&Variables::warning(&name));
+            crate::cli::warn(&Variables::warning(&name));
         }
     }
     let line = iteration_line.then_some((1, max_iterations));

@@ -58,7 +58,7 @@ pub(in crate::cli) fn configured_response(settings: &Settings) -> Result<Rule, E
     Ok(Rule::Response(settings.completion_response.clone()))
 }
 
-pub(super) fn guardrails(settings: &Settings) -> Vec<GuardrailSpec> {
+pub(in crate::cli) fn guardrails(settings: &Settings) -> Vec<GuardrailSpec> {
     settings
         .guardrails
         .iter()

@@ -20,9 +20,11 @@ impl LoopMachine {
             return;
         }
         self.guardrails_passed = self.new_feedback.is_empty();
-        self.watch.checked(&self.new_feedback);
-        if !self.guardrails_passed && self.rules.gates {
-            // They may have something to add to what failed.
+        if !self.opening {
+            self.watch.checked(&self.new_feedback);
+        }
+        if self.opening || (!self.guardrails_passed && self.rules.gates) {
+            // They may have something to add to what failed. There is nothing yet to be committed.
             self.complete = false;
             return self.ask_gates(out);
         }
@@ -170,7 +172,7 @@ impl LoopMachine {
             GateVerdict::Stands => {}
             GateVerdict::Complete => self.complete = self.guardrails_passed,
             GateVerdict::Veto { reason, feedback } => {
-                if std::mem::take(&mut self.complete) {
+                if std::mem::take(&mut self.complete) || self.opening {
                     out.push(Action::Emit(Event::Vetoed { reason: reason.into() }));
                 }
                 told.extend(feedback);
@@ -184,9 +186,14 @@ impl LoopMachine {
         if self.stop.is_some() {
             return self.stop_here(now, out);
         }
+        let opening = std::mem::take(&mut self.opening);
         if !self.complete {
             self.end_iteration(now, out);
             return self.next_iteration(now, out);
+        }
+        if opening {
+            let message = "nothing to do, every check passes".to_owned();
+            return self.finish(now, Outcome::Complete, exit::DONE, message, out);
         }
         let n = self.iteration;
         let after = format!("after {n} iteration{}", if n == 1 { "" } else { "s" });

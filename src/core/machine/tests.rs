@@ -767,6 +767,55 @@ fn a_briefing_is_given_beside_what_a_resumed_run_had_to_tell() {
     assert_eq!(run.machine.feedback(), [feedback("lint"), feedback("gone")]);
 }
 
+/// A machine that has been asked to look whether there is anything to do.
+fn opened(guardrails: usize) -> Loop {
+    let rules = Rules {
+        gates: true,
+        guardrails: vec![None; guardrails],
+        scm: vec![ScmTask::Commit],
+        ..rules()
+    };
+    let now = Now { mono_ms: 5_000, wall_ms: 1_000_000_000 };
+    let machine = LoopMachine::new(rules).checking_first();
+    let mut run = Loop { machine, now, actions: Vec::new() };
+    run.give(Input::Start);
+    run
+}
+
+#[test]
+fn work_that_is_done_already_is_checked_and_nobody_is_asked_to_do_it() {
+    let mut run = opened(1);
+    assert!(run.asked(&Action::RunGuardrail(0)) && run.machine.is_opening());
+    run.give(Input::GuardrailEnded { failed: None });
+    assert!(run.asked(&check_gates(false)), "and nothing is committed: {:?}", run.actions);
+    run.give(Input::GatesChecked(GateVerdict::Complete));
+    assert!(run.asked(&Action::Finish { outcome: Outcome::Complete, exit_code: 0 }));
+    assert_eq!(run.machine.iteration(), 0);
+}
+
+#[test]
+fn work_that_turns_out_not_to_be_done_is_begun_with_what_was_found() {
+    let mut run = opened(1);
+    run.give(Input::GuardrailEnded { failed: Some(feedback("it fails")) });
+    let told = vec![feedback("so look")];
+    let reason = "a check failed".to_owned();
+    run.give(Input::GatesChecked(GateVerdict::Veto { reason, feedback: told }));
+    let vetoed = |action: &Action| matches!(action, Action::Emit(Event::Vetoed { .. }));
+    assert!(run.actions.iter().any(vetoed), "{:?}", run.actions);
+    assert_eq!(run.machine.iteration(), 1);
+    assert_eq!(run.machine.feedback(), [feedback("it fails"), feedback("so look")]);
+    assert!(!run.machine.is_opening());
+}
+
+#[test]
+fn a_stop_while_the_work_is_checked_first_is_heeded() {
+    let mut run = opened(1);
+    run.give(Input::Stop { signal: "SIGINT", now: true });
+    assert!(run.asked(&Action::EndGuardrail { timed_out: false }));
+    run.give(Input::GuardrailEnded { failed: Some(feedback("ended")) });
+    assert!(run.asked(&Action::Finish { outcome: Outcome::Interrupted, exit_code: 130 }));
+}
+
 #[test]
 fn a_pause_while_the_gates_are_asked_is_one_before_the_attempt() {
     let mut run = Loop::start(Rules { gates: true, ..rules() });

@@ -192,7 +192,7 @@ impl Human {
     /// How far the task list is: at the beginning of an iteration with the story to work on, later only
     /// what became of it.
     fn tasks(&mut self, at: Stamp, event: &Event<'_>) {
-        let Event::Tasks { done, total, story, title, problems } = event else {
+        let Event::Tasks { done, total, story, title, problems, unreadable } = event else {
             return;
         };
         if !self.style.quiet {
@@ -201,10 +201,11 @@ impl Human {
             let mut pen = self.line(at, Paragraph::Run);
             pen.say(mark).say(" ");
             match total {
+                _ if *unreadable => pen.say("Stories: not known while the list cannot be read"),
                 0 => pen.say("No stories yet"),
                 _ => pen.say(&format!("Stories: {done} of {total} pass")),
             };
-            if let Some(story) = story.as_deref().filter(|_| begins) {
+            if let Some(story) = story.as_deref().filter(|_| begins && !unreadable) {
                 pen.say(", next ").quote(story);
                 if let Some(title) = title.as_deref().filter(|title| !title.is_empty()) {
                     pen.say(": ").quote(title);
@@ -422,7 +423,9 @@ impl Human {
                 | Outcome::LimitReached
                 | Outcome::Interrupted
         );
-        if !told && !message.is_empty() {
+        // Nobody was asked to do anything: it was done before.
+        let was_done = *iterations == 0 && *outcome == Outcome::Complete;
+        if (!told || was_done) && !message.is_empty() {
             pen.say(": ").quote(message);
         }
         pen.say(" ").say(&figures).end();
