@@ -163,6 +163,10 @@ const TASKS_TEMPLATE: &str = include_str!("../../plugin/templates/tasks-template
 /// The list without the story of the template, if that is all that is in it: it shows what a story
 /// looks like, and is none.
 pub fn without_placeholder(text: &str) -> Option<String> {
+    // Of thousands of stories none need be looked at to know that there is more than one.
+    if text.matches("\"passes\"").nth(1).is_some() {
+        return None;
+    }
     let stories = |text| edit::value(text)?.get("userStories").cloned();
     let is_placeholder = stories(text)? == stories(TASKS_TEMPLATE)?;
     if is_placeholder { edit::set(text, &[("userStories", serde_json::json!([]))]) } else { None }
