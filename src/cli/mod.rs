@@ -24,7 +24,6 @@ mod worker;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
@@ -577,7 +576,7 @@ pub fn definition() -> clap::Command {
 }
 
 /// Does what the command line says.
-pub fn main(args: Vec<OsString>) -> ExitCode {
+pub fn main(args: Vec<OsString>) -> u8 {
     // Asked for by scripts and prompts, many times: it need not wait for all the other definitions.
     if let [_, only] = args.as_slice()
         && (only == "--version" || only == "-v")
@@ -589,7 +588,7 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
         Err(err) => {
             // If nobody reads the help, nobody needs it.
             let _ = err.print();
-            return ExitCode::from(u8::try_from(err.exit_code()).unwrap_or(2));
+            return u8::try_from(err.exit_code()).unwrap_or(2);
         }
     };
     exit_code(dispatch(cli))
@@ -663,12 +662,12 @@ fn dispatch(cli: Cli) -> Result<u8, Error> {
     }
 }
 
-fn exit_code(result: Result<u8, Error>) -> ExitCode {
+fn exit_code(result: Result<u8, Error>) -> u8 {
     match result {
-        Ok(code) => ExitCode::from(code),
+        Ok(code) => code,
         Err(error) => {
             let _ = io::stderr().write_all(format!("{error}\n").as_bytes());
-            ExitCode::from(error.exit_code())
+            error.exit_code()
         }
     }
 }

@@ -355,7 +355,7 @@ impl Walk<'_> {
                 self.assign(&name, Arg { text, origin, ..Arg::default() });
                 Output::default()
             }
-            None => Output { text, origin },
+            None => Output::new(text, origin),
         }
     }
 }
@@ -403,7 +403,7 @@ fn echo(args: &[Arg]) -> Output {
         text.push('\n');
     }
     let origin = rest.iter().map(|arg| arg.origin).max().unwrap_or_default();
-    Output { text, origin }
+    Output::new(text, origin)
 }
 
 /// `printf`: the format is used again until the values are used up.
