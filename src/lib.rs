@@ -40,35 +40,35 @@ pub mod worker;
 
 use std::ffi::OsStr;
 use std::path::Path;
-use std::process::ExitCode;
 
-/// The program.
-pub fn main() -> ExitCode {
+/// The program, to its exit code.
+pub fn main() -> u8 {
     let args: Vec<_> = std::env::args_os().collect();
     let name = args.first().and_then(|name| Path::new(name).file_name());
     if name == Some(OsStr::new(demo::AGENT_NAME)) {
-        return ExitCode::from(demo::agent_main(&args[1..]));
+        return demo::agent_main(&args[1..]);
     }
     // Asked at every tool call, so that it does not wait for the definitions of all that can be said.
     if let [_, command, rest @ ..] = args.as_slice()
         && command == "hook"
         && !rest.iter().any(|arg| arg == "--help" || arg == "-h")
     {
-        return hook::main(rest);
+        hook::main(rest);
+        return 0;
     }
     #[cfg(target_os = "linux")]
     if args.get(1).is_some_and(|command| command == sandbox::inside::COMMAND) {
-        return ExitCode::from(sandbox::inside::main(&args[2..]));
+        return sandbox::inside::main(&args[2..]);
     }
     #[cfg(target_os = "linux")]
     if args.get(1).is_some_and(|command| command == sandbox::confined::COMMAND) {
-        return ExitCode::from(sandbox::confined::main(&args[2..]));
+        return sandbox::confined::main(&args[2..]);
     }
     if args.get(1).is_some_and(|command| command == sandbox::probe::COMMAND) {
-        return ExitCode::from(sandbox::probe::main(&args[2..]));
+        return sandbox::probe::main(&args[2..]);
     }
     if args.get(1).is_some_and(|command| command == agent::filter::helper::COMMAND) {
-        return ExitCode::from(agent::filter::helper::main(&args[2..]));
+        return agent::filter::helper::main(&args[2..]);
     }
     cli::main(args)
 }

@@ -26,7 +26,6 @@ mod worker;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::error::ErrorKind;
@@ -630,7 +629,7 @@ pub fn definition() -> clap::Command {
 }
 
 /// Does what the command line says.
-pub fn main(args: Vec<OsString>) -> ExitCode {
+pub fn main(args: Vec<OsString>) -> u8 {
     // Asked for by scripts and prompts, many times: it need not wait for all the other definitions.
     if let [_, only] = args.as_slice()
         && (only == "--version" || only == "-v")
@@ -645,7 +644,7 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
 }
 
 /// Help that was asked for, or what is wrong with the command line, which begins as all errors do.
-fn misunderstood(err: &clap::Error) -> ExitCode {
+fn misunderstood(err: &clap::Error) -> u8 {
     let text = err.render();
     // If nobody reads it, nobody needs it.
     let _ = if err.use_stderr() {
@@ -660,7 +659,7 @@ fn misunderstood(err: &clap::Error) -> ExitCode {
     } else {
         err.print()
     };
-    ExitCode::from(u8::try_from(err.exit_code()).unwrap_or(exit::INPUT))
+    u8::try_from(err.exit_code()).unwrap_or(exit::INPUT)
 }
 
 fn dispatch(cli: Cli) -> Result<u8, Error> {
@@ -734,12 +733,12 @@ fn dispatch(cli: Cli) -> Result<u8, Error> {
     }
 }
 
-fn exit_code(result: Result<u8, Error>) -> ExitCode {
+fn exit_code(result: Result<u8, Error>) -> u8 {
     match result {
-        Ok(code) => ExitCode::from(code),
+        Ok(code) => code,
         Err(error) => {
             let _ = io::stderr().write_all(format!("{error}\n").as_bytes());
-            ExitCode::from(error.exit_code())
+            error.exit_code()
         }
     }
 }

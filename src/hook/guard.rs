@@ -1,11 +1,13 @@
 //! A tool is about to be used: may it? What is asked here of [`policy`] is asked of the file system
 //! first: where things are, and where links lead.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::io;
 use std::path::{Component, Path, PathBuf};
+use std::{fmt, io};
 
+use serde::de::{self, Deserialize, Deserializer, IgnoredAny};
 use serde_json::Value;
 
 use super::answer::Answer;
@@ -17,8 +19,40 @@ use crate::policy::{self, AllowList, Context, Verdict};
 /// How many links may lead to one another.
 const MOST_LINKS: usize = 40;
 
-/// What is asked, with all that the tool is to do.
-type Question<'a> = Input<'a, Value>;
+/// What is asked, with what the tool is to do.
+type Question<'a> = Input<'a, ToolInput>;
+
+/// What is looked at of a tool's input. The rest, which may be a whole file, is passed over: memory that is
+/// not touched is what makes this quick.
+struct ToolInput(Value);
+
+impl<'de> Deserialize<'de> for ToolInput {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = serde_json::Map<String, Value>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the input of a tool")
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut looked_at = serde_json::Map::new();
+                while let Some(key) = map.next_key::<Cow<'de, str>>()? {
+                    if policy::is_looked_at(&key) {
+                        looked_at.insert(key.into_owned(), map.next_value()?);
+                    } else {
+                        map.next_value::<IgnoredAny>()?;
+                    }
+                }
+                Ok(looked_at)
+            }
+        }
+
+        deserializer.deserialize_map(Visitor).map(|map| ToolInput(Value::Object(map)))
+    }
+}
 
 /// Judges what is asked. Whatever it cannot understand, it denies.
 pub(super) fn pre_tool_use(bytes: &io::Result<Vec<u8>>, surroundings: &Surroundings<'_>) -> Answer {
@@ -83,7 +117,7 @@ fn judge(
         resolve: &resolve,
         variable: &|name| surroundings.text(name),
     };
-    Ok(policy::judge_tool(&context, tool, tool_input))
+    Ok(policy::judge_tool(&context, tool, &tool_input.0))
 }
 
 /// Where an absolute path leads when every link in it is followed, whether or not there is anything. A

@@ -17,7 +17,6 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 pub use answer::Answer;
 use context::Audience;
@@ -48,7 +47,7 @@ const PATIENCE_SECONDS: u32 = 5;
 
 /// Answers the question on standard input. Whatever happens, the exit code is 0: Claude Code would
 /// take 2 for a verdict and anything else for a nuisance.
-pub fn main(args: &[OsString]) -> ExitCode {
+pub fn main(args: &[OsString]) {
     let name = args.first().map(OsString::as_os_str).unwrap_or_default();
     let surroundings = Surroundings { variable: &|name| std::env::var_os(name) };
     if name == "pre-tool-use" && surroundings.run().is_some() {
@@ -68,7 +67,6 @@ pub fn main(args: &[OsString]) -> ExitCode {
     if let Some(json) = answer.json() {
         let _ = writeln!(io::stdout(), "{json}");
     }
-    ExitCode::SUCCESS
 }
 
 /// From here on the answer is no, unless there is another one in time: a mistake of ours must not open

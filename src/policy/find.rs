@@ -126,7 +126,7 @@ pub(super) fn find(walk: &mut Walk<'_>, argv: &[Arg]) -> Output {
     all_names.append(&mut names);
     let printed = found(&starts, &all_names);
     let lines: Vec<String> = printed.iter().map(|arg| arg.text.clone()).collect();
-    Output { text: lines.join("\n") + "\n", origin: Origin::Computed }
+    Output::new(lines.join("\n") + "\n", Origin::Computed)
 }
 
 fn report_deletes(walk: &mut Walk<'_>, argv: &[Arg], paths: &[Arg]) {
@@ -176,5 +176,5 @@ pub(super) fn fd(walk: &mut Walk<'_>, argv: &[Arg]) -> Output {
         }
     }
     let lines: Vec<String> = paths.iter().map(|arg| arg.text.clone()).collect();
-    Output { text: lines.join("\n") + "\n", origin: Origin::Computed }
+    Output::new(lines.join("\n") + "\n", Origin::Computed)
 }

@@ -41,6 +41,11 @@ impl Walk<'_> {
                 self.state.cwd = None;
                 self.run_joined(argv, command);
             }
+            ["grep", ..] => {
+                for script in flag_values(rest, &["-O"]) {
+                    self.copied(|walk| walk.run_text(argv, &script.text, script.origin));
+                }
+            }
             ["rebase" | "difftool", ..] => {
                 for script in flag_values(rest, &["-x", "--exec", "--extcmd"]) {
                     self.copied(|walk| walk.run_text(argv, &script.text, script.origin));

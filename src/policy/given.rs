@@ -97,7 +97,7 @@ impl Walk<'_> {
     pub(super) fn make(&mut self, argv: &[Arg], stdin: Option<&Output>) {
         let args = argv.get(1..).unwrap_or_default();
         for text in flag_values(args, &["--eval", "-E"]) {
-            self.recipes(argv, &Output { text: text.text, origin: text.origin });
+            self.recipes(argv, &Output::new(text.text, text.origin));
         }
         let mut files = flag_values(args, &["-f", "--file", "--makefile"]);
         if files.is_empty() {

@@ -38,7 +38,7 @@ use std::path::{Component, Path, PathBuf};
 
 pub use allow::{AllowList, BadEntry};
 pub use family::{Family, Tier};
-pub use tool::{ToolCall, calls_of};
+pub use tool::{ToolCall, calls_of, is_looked_at};
 
 /// What the decision needs to know of the world.
 pub struct Context<'a> {

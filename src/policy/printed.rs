@@ -69,7 +69,7 @@ impl Walk<'_> {
             "ps" => looked_for(""),
             // `ps | grep NAME | awk '{print $2}'` are the numbers of those of the name.
             "grep" | "egrep" | "fgrep" | "rg"
-                if stdin.is_some_and(|input| input.text == PROCESS) && !has(&["-v"]) =>
+                if stdin.is_some_and(|input| *input.text == PROCESS) && !has(&["-v"]) =>
             {
                 looked_for(operands.first().map_or("", |arg| &arg.text))
             }
@@ -95,7 +95,7 @@ impl Walk<'_> {
                 Some(input) if name == "rev" && is_known(&input.text) => {
                     let reversed = |line: &str| line.chars().rev().collect::<String>();
                     let text = input.text.lines().map(reversed).collect::<Vec<_>>().join("\n");
-                    Output { text, origin: Origin::Decoded }
+                    Output::new(text, Origin::Decoded)
                 }
                 // Made of what it reads, and so not to be trusted more.
                 Some(input) => Output::of(match name {
@@ -124,23 +124,17 @@ impl Walk<'_> {
                     _ => None,
                 };
                 let origin = stdin.map(|input| input.origin).unwrap_or_default();
-                Output {
-                    text: text.unwrap_or_else(|| HOLE.to_string()),
-                    origin: origin.max(Origin::Decoded),
-                }
+                Output::new(text.unwrap_or_else(|| HOLE.to_string()), origin.max(Origin::Decoded))
             }
             "http" | "https" | "xh" | "aria2c" | "fetch" | "lynx" | "nc" | "ncat" | "socat"
             | "telnet" | "ftp" | "dig" | "nslookup" => Output::of(Origin::Network),
-            "which" | "type" | "whence" => Output {
-                text: operands.first().map_or_else(String::new, |arg| arg.text.clone()),
-                origin: Origin::Written,
-            },
-            "basename" => Output {
-                text: operands.first().map_or_else(String::new, |arg| {
-                    arg.text.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned()
-                }),
-                origin: Origin::Written,
-            },
+            "which" | "type" | "whence" => {
+                Output::known(operands.first().map_or_else(String::new, |arg| arg.text.clone()))
+            }
+            "basename" => {
+                let path = operands.first().map(|arg| arg.text.trim_end_matches('/'));
+                Output::known(path.and_then(|path| path.rsplit('/').next()).unwrap_or_default())
+            }
             "dirname" => match operands.first() {
                 Some(arg) => Output::known(arg.text.trim_end_matches('/').rsplit_once('/').map_or(
                     ".",
@@ -161,7 +155,7 @@ impl Walk<'_> {
             "date" | "whoami" | "id" | "hostname" | "uname" | "nproc" | "wc" | "seq"
             | "uuidgen" | "arch" | "expr" | "logname" | "getconf" => Output::name(),
             "mktemp" => Output::known(FRESH),
-            "ls" => Output { text: BELOW.to_string(), origin: Origin::Computed },
+            "ls" => Output::new(BELOW, Origin::Computed),
             "mkdir" | "touch" | "cp" | "mv" | "rm" | "chmod" | "ln" | "sleep" | "kill" => {
                 Output::default()
             }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::lexical;
 use super::message::{subject, visible};
-use super::shell::{Redirect, RedirectOp, Word};
+use super::shell::{Heredoc, Redirect, RedirectOp};
 use super::value::{Arg, Output};
 use super::walk::Walk;
 
@@ -19,8 +19,13 @@ impl Walk<'_> {
         for redirect in redirects {
             if let Some(number) = redirect.heredoc {
                 let program = Rc::clone(&self.program);
-                let text = program.heredocs.get(number).map(|word| self.text_of(word));
-                stdin = Some(Output::known(text.unwrap_or_default()));
+                stdin = Some(match program.heredocs.get(number) {
+                    Some(Heredoc::Literal(text)) => {
+                        Output { text: Rc::clone(text), ..Output::default() }
+                    }
+                    Some(Heredoc::Word(word)) => Output::known(self.text(word).text),
+                    None => Output::default(),
+                });
                 continue;
             }
             let target = self.text(&redirect.target);
@@ -28,7 +33,7 @@ impl Walk<'_> {
             let scene = self.scene(None);
             match redirect.op {
                 RedirectOp::HereString => {
-                    stdin = Some(Output { text: target.text + "\n", origin: target.origin });
+                    stdin = Some(Output::new(target.text + "\n", target.origin));
                     continue;
                 }
                 RedirectOp::Read => {
@@ -80,9 +85,5 @@ impl Walk<'_> {
             return None;
         }
         lexical(&self.state.cwd.as_deref()?.join(&file.text))
-    }
-
-    fn text_of(&mut self, word: &Word) -> String {
-        self.text(word).text
     }
 }

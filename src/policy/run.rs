@@ -189,10 +189,29 @@ impl Walk<'_> {
         self.script(text)
     }
 
+    /// Names of array elements, in which the shell runs what is substituted though they are quoted.
+    fn indexes(&mut self, name: &str, argv: &[Arg]) {
+        let takes = match name {
+            "unset" | "read" | "declare" | "typeset" | "local" | "export" | "let" => true,
+            "test" | "[" | "printf" => argv.iter().any(|arg| arg.text == "-v"),
+            _ => false,
+        };
+        for arg in argv.iter().skip(1).filter(|_| takes) {
+            if let Some((_, rest)) = arg.text.split_once('[')
+                && let Some((index, _)) = rest.rsplit_once(']')
+                && (index.contains("$(") || index.contains('`'))
+            {
+                let script = format!(": {index}");
+                self.copied(|walk| walk.run_text(argv, &script, arg.origin));
+            }
+        }
+    }
+
     /// What the shell does itself.
     fn builtin(&mut self, name: &str, argv: &[Arg], stdin: Option<&Output>) -> Option<Output> {
         let args = argv.get(1..).unwrap_or_default();
         let operands = || args.iter().filter(|arg| !arg.text.starts_with('-'));
+        self.indexes(name, argv);
         match name {
             "cd" | "pushd" | "chdir" => {
                 let target = operands().next();
@@ -355,7 +374,7 @@ impl Walk<'_> {
                 self.assign(&name, Arg { text, origin, ..Arg::default() });
                 Output::default()
             }
-            None => Output { text, origin },
+            None => Output::new(text, origin),
         }
     }
 }
@@ -403,7 +422,7 @@ fn echo(args: &[Arg]) -> Output {
         text.push('\n');
     }
     let origin = rest.iter().map(|arg| arg.origin).max().unwrap_or_default();
-    Output { text, origin }
+    Output::new(text, origin)
 }
 
 /// `printf`: the format is used again until the values are used up.

@@ -26,6 +26,11 @@ const SHELLS: &[&str] = &["Bash"];
 const PATHS: &[&str] =
     &["file_path", "notebook_path", "path", "filename", "source", "destination", "target_file"];
 
+/// Whether an input of this name is looked at. The others may be long: what is written to a file, for one.
+pub fn is_looked_at(key: &str) -> bool {
+    PATHS.contains(&key) || ["command", "glob", "paths"].contains(&key)
+}
+
 /// Tools whose inputs look like ours but are not: their `command` is not run by a shell, their
 /// `path` is not a file.
 const HARMLESS: &[&str] = &["Skill", "SlashCommand", "WebFetch", "WebSearch", "TodoWrite"];

@@ -1,5 +1,7 @@
 //! Texts of which parts may not be known: expanded words, and what commands print.
 
+use std::rc::Rc;
+
 /// Stands in a text for a part that is not known and may be anything.
 pub(super) const HOLE: char = '\u{f8ff}';
 
@@ -71,40 +73,48 @@ pub(super) fn is_known(text: &str) -> bool {
 /// What a command prints, as far as it is known.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Output {
-    pub(super) text: String,
+    /// Shared, since it may be a whole file, and goes from hand to hand.
+    pub(super) text: Rc<String>,
     pub(super) origin: Origin,
 }
 
 impl Output {
     pub(super) fn known(text: impl Into<String>) -> Self {
-        Output { text: text.into(), origin: Origin::Written }
+        Output::new(text, Origin::Written)
+    }
+
+    pub(super) fn new(text: impl Into<String>, origin: Origin) -> Self {
+        Output { text: Rc::new(text.into()), origin }
     }
 
     /// Anything at all.
     pub(super) fn unknown() -> Self {
-        Output { text: HOLE.to_string(), origin: Origin::Computed }
+        Output::of(Origin::Computed)
     }
 
     /// A name, a number, a date.
     pub(super) fn name() -> Self {
-        Output { text: BELOW.to_string(), origin: Origin::Written }
+        Output::known(BELOW)
     }
 
     /// What stands in a file. Running a file is nothing that can be judged here.
     pub(super) fn file() -> Self {
-        Output { text: HOLE.to_string(), origin: Origin::Written }
+        Output::of(Origin::Written)
     }
 
     pub(super) fn of(origin: Origin) -> Self {
-        Output { text: HOLE.to_string(), origin }
+        Output::new(HOLE, origin)
     }
 
     /// Adds what is printed next. What grows too long is not known any more.
     pub(super) fn push(&mut self, other: &Output) {
-        self.text.push_str(&other.text);
         self.origin = self.origin.max(other.origin);
-        if self.text.len() > MAX_TEXT {
-            self.text = HOLE.to_string();
+        if self.text.len() + other.text.len() > MAX_TEXT {
+            self.text = Rc::new(HOLE.to_string());
+        } else if self.text.is_empty() {
+            self.text = Rc::clone(&other.text);
+        } else {
+            Rc::make_mut(&mut self.text).push_str(&other.text);
         }
     }
 }

@@ -169,7 +169,7 @@ impl Walk<'_> {
             "parallel" => Some(self.parallel(argv, stdin)),
             "find" | "gfind" => Some(find::find(self, argv)),
             "fd" | "fdfind" => Some(find::fd(self, argv)),
-            "watch" | "hyperfine" | "concurrently" | "entr" | "nodemon" => {
+            "watch" | "watchexec" | "hyperfine" | "concurrently" | "entr" | "nodemon" => {
                 let valued = ["-n", "--interval", "-w", "-r", "-m", "-M", "--exec", "-p"];
                 let rest = skip_options(args, &valued);
                 // Each may be a word of one command, or a command of its own.

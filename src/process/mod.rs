@@ -5,6 +5,7 @@
 //! the signals and the nearest deadline. Nothing here needs a thread.
 
 mod alarm;
+mod begin;
 mod clock;
 mod input;
 mod interrupts;
@@ -23,6 +24,7 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 pub use alarm::{be_silent, speak_after};
+pub use begin::begin;
 pub use interrupts::Interrupts;
 pub use marked::{end_marked, find_marked};
 pub use path::find_program;

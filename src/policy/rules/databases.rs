@@ -152,7 +152,7 @@ pub(super) fn is_for_tests(command: &Invocation<'_>) -> bool {
 fn texts(command: &Invocation<'_>, flags: &[&str]) -> Vec<Arg> {
     let mut texts = command.values(flags);
     texts.extend(command.operands().into_iter().cloned());
-    texts.extend(command.scene.stdin.map(|input| Arg::known(input.text.clone())));
+    texts.extend(command.scene.stdin.map(|input| Arg::known(input.text.as_str())));
     texts
 }
 

@@ -8,8 +8,16 @@ use std::rc::Rc;
 pub(crate) struct Program {
     pub(crate) list: Vec<Item>,
     /// The bodies of here-documents; redirections refer to them by number.
-    pub(crate) heredocs: Vec<Word>,
+    pub(crate) heredocs: Vec<Heredoc>,
     pub(crate) error: Option<&'static str>,
+}
+
+/// The body of a here-document.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Heredoc {
+    /// As it stands, since the delimiter is quoted.
+    Literal(Rc<String>),
+    Word(Word),
 }
 
 /// A command of a list, and how it hangs together with the one before.

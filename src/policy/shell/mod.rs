@@ -10,8 +10,8 @@ mod parser;
 mod word;
 
 pub(crate) use ast::{
-    Assigned, Assignment, Command, Item, Link, ParameterOp, Part, Program, Redirect, RedirectOp,
-    Simple, Word,
+    Assigned, Assignment, Command, Heredoc, Item, Link, ParameterOp, Part, Program, Redirect,
+    RedirectOp, Simple, Word,
 };
 pub(crate) use escape::{Octal, decode};
 pub(crate) use parser::parse;

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use super::ast::{
-    Assigned, Assignment, Command, Item, Link, Part, Program, Redirect, RedirectOp, Simple, Word,
+    Assigned, Assignment, Command, Heredoc, Item, Link, Program, Redirect, RedirectOp, Simple, Word,
 };
 use super::{MAX_DEPTH, MAX_SIZE};
 
@@ -29,7 +29,7 @@ pub(super) struct Parser<'a> {
     pub(super) at: usize,
     pub(super) depth: usize,
     pub(super) error: Option<&'static str>,
-    pub(super) heredocs: Vec<Word>,
+    pub(super) heredocs: Vec<Heredoc>,
     /// Here-documents whose bodies begin after this line: number, delimiter, whether it was quoted,
     /// whether tabs are taken off.
     pub(super) pending: Vec<(usize, String, bool, bool)>,
@@ -158,18 +158,20 @@ impl<'a> Parser<'a> {
     fn end_of_line(&mut self) {
         for (number, delimiter, quoted, tabs) in std::mem::take(&mut self.pending) {
             let body = self.heredoc_body(&delimiter, tabs);
-            let word = if quoted {
-                Word { parts: vec![Part::Text { text: body, quoted: true }] }
-            } else {
-                self.heredoc_word(&body)
+            let body = match quoted {
+                true => Heredoc::Literal(Rc::new(body)),
+                false => Heredoc::Word(self.heredoc_word(&body)),
             };
             if let Some(slot) = self.heredocs.get_mut(number) {
-                *slot = word;
+                *slot = body;
             }
         }
     }
 
     fn heredoc_body(&mut self, delimiter: &str, tabs: bool) -> String {
+        let start = self.at;
+        // Lines as they stand are taken all at once.
+        let mut end = start;
         let mut body = String::new();
         while self.at < self.source.len() {
             let rest = self.rest();
@@ -190,9 +192,18 @@ impl<'a> Parser<'a> {
                 self.at += rest.find(delimiter).unwrap_or(0) + delimiter.len();
                 break;
             }
-            body.push_str(line);
-            body.push('\n');
+            if tabs {
+                body.push_str(line);
+                body.push('\n');
+            }
             self.at += next;
+            end = self.at;
+        }
+        if !tabs {
+            body.push_str(self.source.get(start..end).unwrap_or_default());
+            if !body.is_empty() && !body.ends_with('\n') {
+                body.push('\n');
+            }
         }
         body
     }
@@ -531,7 +542,7 @@ impl<'a> Parser<'a> {
         let target = self.word()?;
         let heredoc = (*op == RedirectOp::HereDocument).then(|| {
             let number = self.heredocs.len();
-            self.heredocs.push(Word::default());
+            self.heredocs.push(Heredoc::Word(Word::default()));
             let delimiter = target.literal().unwrap_or_default();
             self.pending.push((number, delimiter, target.is_quoted(), *text == "<<-"));
             number

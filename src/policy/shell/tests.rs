@@ -5,7 +5,11 @@ fn show(source: &str) -> String {
     let program = parse(source);
     let mut out = list(&program.list);
     for heredoc in &program.heredocs {
-        out.push_str(&format!(" <<{}>>", word(heredoc)));
+        let body = match heredoc {
+            Heredoc::Literal(text) => text.to_string(),
+            Heredoc::Word(body) => word(body),
+        };
+        out.push_str(&format!(" <<{body}>>"));
     }
     if let Some(error) = program.error {
         out.push_str(&format!(" ERROR {error}"));
