@@ -59,6 +59,7 @@ fn timeless(text: &str) -> Result<String> {
     ))?;
     let mut out = String::new();
     let mut beside = Vec::new();
+    let mut at_once = Vec::new();
     // A file may be one object on many lines.
     let is_one = serde_json::from_str::<Value>(text).is_ok();
     let lines = if is_one { vec![text] } else { text.lines().collect() };
@@ -68,6 +69,11 @@ fn timeless(text: &str) -> Result<String> {
             Ok(value) if value["ephemeral"] == true => continue,
             Ok(mut value) => {
                 forget(&mut value);
+                // Codex runs the commands of one turn at once, and numbers them as they come.
+                let is_command = value["item"]["type"] == "command_execution";
+                if is_command {
+                    value["item"]["id"] = json!("*");
+                }
                 let text = format!("{value:#}");
                 let text = volatile.replace_all(&text, "*");
                 // What copilot tells of its subagents, it tells beside the conversation: sooner or later.
@@ -75,6 +81,11 @@ fn timeless(text: &str) -> Result<String> {
                     beside.push(format!("{text}\n"));
                     continue;
                 }
+                if is_command {
+                    at_once.push(format!("{text}\n"));
+                    continue;
+                }
+                flush(&mut at_once, &mut out);
                 out.push_str(&text);
             }
             // Copilot unpacks itself into a new home, and tells of it where that takes seconds.
@@ -83,9 +94,15 @@ fn timeless(text: &str) -> Result<String> {
         }
         out.push('\n');
     }
-    beside.sort_unstable();
-    out.extend(beside);
+    flush(&mut at_once, &mut out);
+    flush(&mut beside, &mut out);
     Ok(out)
+}
+
+/// Adds what came in no order.
+fn flush(texts: &mut Vec<String>, out: &mut String) {
+    texts.sort_unstable();
+    out.extend(texts.drain(..));
 }
 
 /// How the names of members end that are measured, or made up anew each time.
@@ -112,6 +129,11 @@ fn forget(value: &mut Value) {
                 let key = key.to_ascii_lowercase();
                 if !value.is_null() && VOLATILE.iter().any(|end| key.ends_with(end)) {
                     *value = json!("*");
+                } else if let (Some(text), "aggregated_output") = (value.as_str(), &*key) {
+                    // Of codex: which of the two streams of a command it read first is luck.
+                    let mut lines: Vec<&str> = text.lines().collect();
+                    lines.sort_unstable();
+                    *value = json!(lines.join("\n"));
                 } else {
                     forget(value);
                 }
@@ -147,6 +169,23 @@ mod tests {
              Retrying after 731ms...\n{beside}\n"
         );
         assert_eq!(timeless(&a).unwrap(), timeless(&b).unwrap());
+    }
+
+    #[test]
+    fn commands_that_ran_at_once_have_no_order_but_others_have() {
+        let ran = |nth: u8, what: &str, output: &str| {
+            let item = json!({"id": format!("item_{nth}"), "type": "command_execution",
+                              "command": what, "aggregated_output": output});
+            format!("{}\n", json!({"type": "item.completed", "item": item}))
+        };
+        let said = "{\"type\":\"turn.completed\"}\n";
+        let same = |a: &str, b: &str| timeless(a).unwrap() == timeless(b).unwrap();
+        let [one, two] = [
+            ran(1, "one", "a\nb\n") + &ran(2, "two", ""),
+            ran(1, "two", "") + &ran(2, "one", "b\na\n"),
+        ];
+        assert!(same(&(one.clone() + said), &(two.clone() + said)));
+        assert!(!same(&(one + said), &(said.to_owned() + &two)));
     }
 
     #[test]

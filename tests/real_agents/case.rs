@@ -50,13 +50,12 @@ impl Case {
     /// Runs it. Nothing comes of it if the agent is not installed.
     pub(crate) fn check(self) -> Option<(RealAgent, Output, Events)> {
         let real = RealAgent::new(self.agent, |_: &Project| self.turns)?;
-        real.project.settings(&self.settings);
         for (name, text) in self.files {
             std::fs::write(real.project.home().join(name), text).expect("a file of the agent's");
         }
         let args = [&["-p", PROMPT, "-n", "2"], Facts::of(self.agent).args].concat();
         // As under a supervisor. Agents that got this as their own standard input would wait for its end.
-        let mut ralph = real.run_with(&args, self.flags).stdin_stays_open();
+        let mut ralph = real.run_as_set(&self.settings, &args, self.flags).stdin_stays_open();
         for (name, value) in self.env {
             ralph = ralph.env(name, value);
         }

@@ -34,6 +34,8 @@ fn refused_credentials(facts: &Facts) {
     let Some((real, output, events)) = case.check() else { return };
     let first = real.first_requests().first().expect("a request")["body"].to_string();
     assert!(first.contains("--version: say <response>"), "the prompt did not arrive");
+    let argv = events.find("agent_started")["argv"].to_string();
+    assert!(argv.contains("<prompt>") || argv.contains("--prompt="), "it is no argument: {argv}");
     output.stdout_has("Next: sign in with the agent's own program");
     assert_eq!(events.last("run_ended")["outcome"], "credentials_refused");
     if facts.name == "claude" {

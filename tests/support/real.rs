@@ -54,6 +54,18 @@ impl RealAgent {
         self.ralph(&[&["run"], args].concat(), flags)
     }
 
+    /// `ralph run` with this agent in the settings, because some of them are only about the agent that they
+    /// name, and not about one of the command line.
+    pub(crate) fn run_as_set(&self, settings: &Value, args: &[&str], flags: &[&str]) -> Ralph {
+        let mut settings = settings.clone();
+        settings["agent"]["command"] = self.agent.program().to_str().expect("UTF-8").into();
+        let own = self.agent.flags.iter().map(String::as_str);
+        settings["agent"]["flags"] = own.chain(flags.iter().copied()).collect();
+        self.project.settings(&settings);
+        let all: Vec<String> = ["run"].iter().chain(args).map(|arg| (*arg).to_owned()).collect();
+        self.inside(Path::new(env!("CARGO_BIN_EXE_ralph")), &all)
+    }
+
     /// Any command of ralph's that loops, with this agent and flags for it.
     pub(crate) fn ralph(&self, args: &[&str], flags: &[&str]) -> Ralph {
         let mut all: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
