@@ -98,8 +98,12 @@ pub trait World {
     fn end(&mut self, child: ChildId, at_once: bool);
     /// Waits for the next thing to happen, at most until `until_mono_ms`.
     fn wait(&mut self, until_mono_ms: Option<u64>, buf: &mut Vec<u8>) -> Occurrence;
-    /// Whether there is a file at this path.
+    /// Whether there is anything at this path.
     fn exists(&mut self, path: &Path) -> bool;
+    /// Whether what is there is a file.
+    fn is_file(&mut self, path: &Path) -> bool {
+        self.exists(path)
+    }
     fn read(&mut self, path: &Path) -> io::Result<Vec<u8>>;
     /// Reads a task list, which somebody may be writing.
     fn read_tasks(&mut self, path: &Path) -> io::Result<Vec<u8>>;
@@ -302,6 +306,10 @@ impl World for RealWorld {
     }
 
     fn exists(&mut self, path: &Path) -> bool {
+        path.exists()
+    }
+
+    fn is_file(&mut self, path: &Path) -> bool {
         path.is_file()
     }
 

@@ -75,8 +75,10 @@ fn cline_works_without_its_daemon() {
     };
     let Some(real) = RealAgent::new(facts.name, with_another) else { return };
     real.alone(&["--json", "--auto-approve", "true", "--", "Say hello."]).run().code(0);
+    // What the daemon itself asks a shell at its start is over soon.
+    wait_until(LONG, || real.project.processes().len() == 1);
     let daemon = real.project.processes();
-    assert!(daemon.len() == 1 && daemon[0].command.contains("hub-daemon"), "{daemon:?}");
+    assert!(daemon.iter().all(|process| process.command.contains("hub-daemon")), "{daemon:?}");
     ask_twice(&real, facts, [Signal::INT, Signal::TERM]);
     assert_eq!(real.project.processes(), daemon, "the tool is gone, what was there before is not");
 }

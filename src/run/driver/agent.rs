@@ -173,10 +173,13 @@ pub(super) fn argv(program: &OsStr, args: &[OsString], prompt: &str) -> Vec<Stri
     let mut argv: Vec<String> = std::iter::once(program)
         .chain(args.iter().map(OsString::as_os_str))
         .map(|arg| {
-            if !prompt.is_empty() && arg == OsStr::new(prompt) {
-                "<prompt>".to_owned()
-            } else {
-                arg.to_string_lossy().into_owned()
+            let arg = arg.to_string_lossy();
+            match arg.strip_suffix(prompt) {
+                // By itself, or as the value of a flag: `--prompt=…`.
+                Some(flag) if !prompt.is_empty() && (flag.is_empty() || flag.ends_with('=')) => {
+                    format!("{flag}<prompt>")
+                }
+                _ => arg.into_owned(),
             }
         })
         .collect();

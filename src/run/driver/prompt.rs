@@ -15,7 +15,7 @@ impl<W: World> Driver<'_, W> {
     pub(super) fn compose_prompt(&mut self) -> Result<String, String> {
         let spec = self.spec;
         for required in &spec.required {
-            if !self.world.exists(&required.file) {
+            if !self.world.is_file(&required.file) {
                 return Err(required.message.clone());
             }
         }
