@@ -67,5 +67,8 @@ pub fn main() -> ExitCode {
     if args.get(1).is_some_and(|command| command == sandbox::probe::COMMAND) {
         return ExitCode::from(sandbox::probe::main(&args[2..]));
     }
+    if args.get(1).is_some_and(|command| command == agent::filter::helper::COMMAND) {
+        return ExitCode::from(agent::filter::helper::main(&args[2..]));
+    }
     cli::main(args)
 }

@@ -7,7 +7,6 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use clap::Parser as _;
 use ralph::cli::{self, Cli};
@@ -191,59 +190,24 @@ fn spelling(arg: &clap::Arg) -> String {
 
 // The settings reference.
 
-/// Settings that are understood already and have no effect yet, and what the program says when one is
-/// asked to do something: it refuses, or it has nothing to apply it to.
-const LATER: [(&str, Option<(&str, &str)>); 1] =
-    [("stall.", Some(("RALPH_STALL__ITERATIONS", "3")))];
-
-fn is_later(key: &str) -> bool {
-    LATER.iter().any(|(prefix, _)| key.starts_with(prefix))
-}
-
-#[test]
-fn what_the_reference_calls_missing_is_missing() {
-    let dir = tempfile::tempdir().unwrap();
-    for (key, example) in LATER {
-        let Some((variable, value)) = example else { continue };
-        let output = Command::new(env!("CARGO_BIN_EXE_ralph"))
-            .args(["run", "-p", "x", "--dry-run", "-C"])
-            .arg(dir.path())
-            .args(["--", "true"])
-            .env(variable, value)
-            .output()
-            .unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{key} has an effect by now: {said}");
-        assert!(said.contains("this version"), "{said}");
-        assert!(said.ends_with('\n'), "a shell's prompt would stand behind it: {said:?}");
-    }
-}
-
 #[test]
 fn the_settings_reference_is_what_the_program_reads() {
     let defaults = serde_json::to_value(Settings::default()).unwrap();
     let mut text = format!("# Settings reference\n\n{GENERATED}");
     text.push_str(
         "Every key of `.ralph/settings.json`, with the variable that sets it. The words are those of \
-         the JSON Schema that `ralph settings --schema` prints. A key under *later* is understood, so \
-         that settings can be shared with a newer version, but this version does nothing with it; where \
-         leaving it out could do harm, `ralph run` refuses to start.\n\n\
+         the JSON Schema that `ralph settings --schema` prints.\n\n\
          A *duration* is a number of seconds or a text such as `\"90m\"` or `\"1h30m\"`.\n",
     );
     let mut keys = Vec::new();
     walk(schema::schema(), "", &defaults, &mut keys);
-    let (later, now): (Vec<Row>, Vec<Row>) = keys.into_iter().partition(|row| is_later(&row.key));
     let mut group = None;
-    for row in &now {
+    for row in &keys {
         let of = row.key.split(['.', '[']).next().filter(|first| *first != row.key);
         if group != Some(of) {
             text.push_str(&format!("\n## {}\n\n{HEADER}", of.unwrap_or("The run")));
             group = Some(of);
         }
-        text.push_str(&row.line());
-    }
-    text.push_str(&format!("\n## Later\n\n{HEADER}"));
-    for row in &later {
         text.push_str(&row.line());
     }
     generated("docs/src/reference/settings.md", &text);
@@ -545,6 +509,25 @@ fn the_architecture_names_every_folder() {
     for line in read("src/lib.rs").lines() {
         if let Some(name) = line.strip_prefix("pub mod ").and_then(|rest| rest.strip_suffix(';')) {
             assert!(page.contains(&format!("`{name}`")), "ARCHITECTURE.md does not name {name}");
+        }
+    }
+}
+
+/// A new version of an agent is told of wherever its old one was.
+#[test]
+fn the_recorded_versions_of_agents_are_told_everywhere_the_same() {
+    for adapter in ralph::agent::all() {
+        let Some(version) = adapter.recorded() else { continue };
+        for (page, cell) in [("docs/src/agents.md", ""), ("tests/fixtures/README.md", "/")] {
+            let start = format!("| `{}{cell}` | ", adapter.name());
+            let text = read(page);
+            let is_row = |line: &&str| line.starts_with(&start);
+            let told = text.lines().filter(is_row).any(|line| line.contains(version));
+            assert!(
+                told,
+                "{page} does not tell that {} is recorded with {version}",
+                adapter.name()
+            );
         }
     }
 }

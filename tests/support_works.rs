@@ -1,5 +1,8 @@
 //! The tools of the other tests, tested: a helper that finds nothing would make them all pass.
 
+#[allow(dead_code, reason = "it is for the program that records, what it rests on is tested")]
+#[path = "../testing/record_fixtures/compare.rs"]
+mod compare;
 mod support;
 
 use rustix::process::Signal;

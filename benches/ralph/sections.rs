@@ -10,6 +10,7 @@ use ralph::core::completion::Rule;
 use ralph::core::event::Event;
 use ralph::core::lines::LineSplitter;
 use ralph::core::rules::{Budget, RateLimit, Retry, RetryScope, Rules};
+use ralph::core::stall::StallRule;
 use ralph::report::{Reporter, json::Json, screen::Output};
 use ralph::run::driver;
 use ralph::run::spec::{AgentSpec, PromptSource, RunSpec};
@@ -261,6 +262,7 @@ fn rules() -> Rules {
         guardrails: Vec::new(),
         scm: Vec::new(),
         gates: false,
+        stall: StallRule::default(),
     }
 }
 

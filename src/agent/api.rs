@@ -3,16 +3,23 @@
 //! Only for what a program tells as its own verdict: the same words in a file, in the output of a
 //! tool or in the mouth of a model mean nothing.
 
-use jiff::Zoned;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 
 use super::reset;
 use crate::core::event::{Failure, FailureKind};
 
 /// A failure of which a status is known (0 if not) and what the API or the program said.
 pub(super) fn failure(status: u64, message: &str) -> Failure {
+    failure_at(status, message, None)
+}
+
+/// The same, by a program that tells when it said that. "In 40 seconds" is 40 seconds after.
+pub(super) fn failure_at(status: u64, message: &str, said_at: Option<Timestamp>) -> Failure {
     let kind = kind(status, message);
+    let said_at = said_at.unwrap_or_else(Timestamp::now).to_zoned(TimeZone::UTC);
     let resets_at =
-        (kind == FailureKind::RateLimit).then(|| reset::within(message, &Zoned::now())).flatten();
+        (kind == FailureKind::RateLimit).then(|| reset::within(message, &said_at)).flatten();
     Failure { kind, message: message.trim().to_owned(), resets_at }
 }
 

@@ -124,7 +124,7 @@ impl LineParser for Messages {
                 let stats: Stats = lenient(line.stats);
                 self.failure = match line.status.as_deref() {
                     Some("success") => None,
-                    Some(_) => Some(self.verdict(line.error)),
+                    Some(_) => Some(self.verdict(line.error, line.timestamp)),
                     None => return Read::Malformed,
                 };
                 emit(Event::Result {
@@ -163,7 +163,7 @@ impl Messages {
         self.tools.ended(id, End { failed, denied, size, preview }, false, emit);
     }
 
-    fn verdict(&self, error: Option<Raw<'_>>) -> Failure {
+    fn verdict(&self, error: Option<Raw<'_>>, said_at: Option<Str<'_>>) -> Failure {
         let error: ErrorObject<'_> = lenient(error);
         let told = error.message.map(|message| message.text().into_owned());
         let message = told.or_else(|| self.error.clone()).unwrap_or_default();
@@ -174,7 +174,8 @@ impl Messages {
             Some(words) => answer(words),
             None => (0, message.clone()),
         };
-        let mut failure = api::failure(status, &words);
+        let said_at = said_at.and_then(|at| at.parse().ok());
+        let mut failure = api::failure_at(status, &words, said_at);
         failure.kind = match (error.kind.as_deref().unwrap_or_default(), failure.kind) {
             ("FatalAuthenticationError", _) => FailureKind::Credentials,
             ("FatalTurnLimitedError", _) => FailureKind::TurnLimit,
@@ -270,6 +271,7 @@ fn explain(words: &Words<'_>) -> Option<Failure> {
 struct Line<'a> {
     #[serde(borrow, rename = "type")]
     kind: Str<'a>,
+    timestamp: Option<Str<'a>>,
     #[serde(rename = "session_id")]
     session: Option<Str<'a>>,
     model: Option<Str<'a>>,

@@ -18,7 +18,7 @@ use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::scan::{find, find_closing_quote};
+use crate::core::scan::{LANE, find, find_closing_quote};
 
 /// A value as it is written in the document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -355,7 +355,7 @@ impl Tally {
         for (block, next) in bytes.chunks(128).zip(after.chunks(128).chain([&[][..]])) {
             let (mut chars, mut backslashes, mut newlines, mut hard) = (0u8, 0u8, 0u8, 0u8);
             for byte in block {
-                chars += u8::from(byte & 0b1100_0000 != 0b1000_0000);
+                chars += u8::from(begins_character(*byte));
                 backslashes += u8::from(*byte == b'\\');
             }
             for (byte, next) in block.iter().zip(next) {
@@ -380,30 +380,49 @@ fn resolve(raw: &[u8], max: usize) -> Cow<'_, str> {
             Cow::Owned(text) => Cow::Owned(head(&text, max).to_owned()),
         };
     };
-    let mut out = Vec::with_capacity(raw.len().min(max.saturating_mul(2)));
-    let mut rest = raw;
-    let mut plain = first;
-    // What has been counted of `out`, and how many characters may still come.
-    let (mut counted, mut left) = (0, max);
+    let mut out = Vec::with_capacity(raw.len().min(max.saturating_mul(2)) + LANE);
+    out.extend_from_slice(&raw[..first]);
+    let mut rest = &raw[first..];
+    // What has been counted of `out`, and how many characters may still come: one more than are wanted,
+    // because the last one may not be all there.
+    let (mut counted, mut left) = (0, max.saturating_add(1));
     loop {
-        out.extend_from_slice(&rest[..plain]);
-        rest = &rest[plain..];
         if out.len() - counted >= left {
             // There may be enough of them by now; a character has at least one byte.
             left = left.saturating_sub(characters(&out[counted..]));
             counted = out.len();
         }
-        if rest.is_empty() || left == 0 {
-            break;
+        let plain = match rest.split_first_chunk::<LANE>() {
+            _ if left == 0 => break,
+            // Copied as a whole, which is one instruction, and what is too much taken off again.
+            Some((lane, _)) => {
+                let plain = find(lane, 0, [b'\\']).unwrap_or(LANE);
+                out.extend_from_slice(lane);
+                out.truncate(out.len() - (LANE - plain));
+                plain
+            }
+            None if rest.is_empty() => break,
+            None => {
+                let plain = find(rest, 0, [b'\\']).unwrap_or(rest.len());
+                out.extend_from_slice(&rest[..plain]);
+                plain
+            }
+        };
+        rest = &rest[plain..];
+        if rest.first() == Some(&b'\\') {
+            let simple = rest.get(1).map_or(0, |byte| SIMPLE_ESCAPES[usize::from(*byte)]);
+            if simple != 0 {
+                out.push(simple);
+                rest = &rest[2..];
+            } else {
+                let (character, length) = escape(rest);
+                out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+                rest = &rest[length..];
+            }
         }
-        let (character, length) = escape(rest);
-        if character.is_ascii() {
-            out.push(character as u8);
-        } else {
-            out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
-        }
-        rest = &rest[length..];
-        plain = find(rest, 0, [b'\\']).unwrap_or(rest.len());
+    }
+    if left == 0 {
+        out.truncate(out.iter().rposition(|byte| begins_character(*byte)).unwrap_or(0));
     }
     Cow::Owned(head(&utf8(&out), max).to_owned())
 }
@@ -411,7 +430,11 @@ fn resolve(raw: &[u8], max: usize) -> Cow<'_, str> {
 /// How many characters begin in these bytes. Of bytes that are no text it may be fewer than are made
 /// of them.
 fn characters(bytes: &[u8]) -> usize {
-    bytes.iter().filter(|byte| **byte & 0b1100_0000 != 0b1000_0000).count()
+    bytes.iter().filter(|byte| begins_character(**byte)).count()
+}
+
+fn begins_character(byte: u8) -> bool {
+    byte & 0b1100_0000 != 0b1000_0000
 }
 
 /// The same as `String::from_utf8_lossy`, which takes a multiple of the time where nothing is wrong.
@@ -428,19 +451,29 @@ fn head(text: &str, max: usize) -> &str {
 
 /// The character that an escape at the beginning of `raw` stands for, and the escape's length.
 fn escape(raw: &[u8]) -> (char, usize) {
-    let character = match raw.get(1) {
-        Some(b'n') => '\n',
-        Some(b't') => '\t',
-        Some(b'r') => '\r',
-        Some(b'b') => '\u{8}',
-        Some(b'f') => '\u{c}',
-        Some(b'u') => return code_point(raw),
-        Some(byte @ (b'"' | b'\\' | b'/')) => char::from(*byte),
+    match raw.get(1) {
+        Some(b'u') => code_point(raw),
+        Some(byte) if SIMPLE_ESCAPES[usize::from(*byte)] != 0 => {
+            (char::from(SIMPLE_ESCAPES[usize::from(*byte)]), 2)
+        }
         // No JSON; one backslash is all that is known to belong to it.
-        _ => return (char::REPLACEMENT_CHARACTER, 1),
-    };
-    (character, 2)
+        _ => (char::REPLACEMENT_CHARACTER, 1),
+    }
 }
+
+/// What a letter after a backslash stands for; 0 if it is no such letter.
+const SIMPLE_ESCAPES: [u8; 256] = {
+    let mut table = [0; 256];
+    table[b'n' as usize] = b'\n';
+    table[b't' as usize] = b'\t';
+    table[b'r' as usize] = b'\r';
+    table[b'b' as usize] = 0x08;
+    table[b'f' as usize] = 0x0C;
+    table[b'"' as usize] = b'"';
+    table[b'\\' as usize] = b'\\';
+    table[b'/' as usize] = b'/';
+    table
+};
 
 /// The same for `\uXXXX`, two of which may make one character.
 fn code_point(raw: &[u8]) -> (char, usize) {

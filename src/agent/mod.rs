@@ -10,14 +10,13 @@ mod claude;
 mod cline;
 mod codex;
 mod copilot;
-mod filter;
+pub mod filter;
 mod gemini;
 mod json;
 mod messages;
 mod opencode;
 mod qwen;
 mod reset;
-mod scan;
 mod structured;
 mod text;
 mod tools;
@@ -303,13 +302,6 @@ pub trait Reader {
 /// Reads plain text of which nothing else is known.
 pub fn plain_reader() -> Box<dyn Reader> {
     text::Text.reader(false)
-}
-
-/// Reads as the adapter does, but takes for the agent's words only what the expression finds in its
-/// lines.
-pub fn filtered_reader(adapter: &dyn Adapter, filter: &ResponseFilter) -> Box<dyn Reader> {
-    let is_known = adapter.name() != text::Text.name();
-    Box::new(filter::Filtered::new(adapter.reader(is_known), filter.clone(), !is_known))
 }
 
 /// The files that [`Adapter::guarded`] needs.

@@ -1,11 +1,11 @@
 //! `ralph archive`: sets the documents of finished work aside and begins anew.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::core::tasks::{self, naming, summary};
+use crate::core::tasks::{self, TaskList, naming, summary};
 use crate::error::{Error, Kind};
 use crate::run::{scm, session};
 use crate::state::archive;
@@ -13,7 +13,8 @@ use crate::state::documents::{self, Documents, Fresh, PRD, PROGRESS, PROMPT, TAS
 use crate::state::project::Project;
 use crate::state::save::{Saving, save_all};
 
-use super::new::{DocumentsArgs, UNNAMED_BRANCH, name_of, today};
+use super::launch;
+use super::new::{DocumentsArgs, UNNAMED_BRANCH, forget, name_of, today};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -38,6 +39,7 @@ const MOVED: [&str; 3] = [PRD, TASKS, PROGRESS];
 pub(super) fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error> {
     let documents = args.place.of(project);
     let root = project.root();
+    launch::settle(project);
     let _idle = session::keep_idle(project)?;
     // A change that is under way goes into the archive, not into nothing.
     let _held = match documents.hold() {
@@ -70,8 +72,23 @@ pub(super) fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error
     let list = tasks::parse(list.as_bytes());
     let progress = String::from_utf8_lossy(content(PROGRESS).map_or(&[], Vec::as_slice));
     let page = summary::page(&list, summary::started(&progress), &today);
+    if let Ok(list) = &list
+        && is_untouched(&documents, &files, list, summary::started(&progress))
+    {
+        let dir = documents.shown_dir();
+        return Err(Error::input(format!(
+            "there is nothing to archive: {dir}/ holds only what `ralph new` wrote"
+        ))
+        .hint(format!(
+            "begin with {} and `{}`",
+            documents.shown(PRD),
+            documents.command("ralph tasks add")
+        )));
+    }
     let label = match (&args.label, &list) {
-        (Some(label), _) => naming::label(label),
+        (Some(label), _) => naming::label_of(label).ok_or_else(|| {
+            Error::usage(format!("--label {label:?} has no letter or digit to call an archive by"))
+        })?,
         (None, Ok(list)) if !list.branch_name.trim().is_empty() => naming::label(&list.branch_name),
         (None, _) => naming::label(&name_of(project)),
     };
@@ -87,6 +104,7 @@ pub(super) fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error
         let _ = std::fs::remove_dir_all(&place);
         unwritable(&path, &err)
     })?;
+    forget(project, &documents);
     let shown = place.strip_prefix(root).unwrap_or(&place).display().to_string();
     let mut text = match &list {
         Ok(list) => {
@@ -96,10 +114,20 @@ pub(super) fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error
         Err(_) => format!("Archived to {shown}; its task list could not be read.\n"),
     };
     let message = format!("chore: archive {shown}");
-    let paths: Vec<&Path> =
-        std::iter::once(place.as_path()).chain(reset.iter().map(|p| &**p)).collect();
+    let archived: Vec<PathBuf> = files.iter().map(|(name, _)| place.join(name)).collect();
+    let paths: Vec<&Path> = archived.iter().chain(&reset).map(PathBuf::as_path).collect();
     match scm::commit_only(root, &paths, &message) {
-        Ok(scm::Committed::As(commit)) => text.push_str(&format!("Committed as {commit}.\n")),
+        Ok(scm::Committed::As { commit, left_out }) => {
+            text.push_str(&format!("Committed as {commit}.\n"));
+            let left_out: Vec<String> = left_out
+                .iter()
+                .map(|path| path.strip_prefix(root).unwrap_or(path).display().to_string())
+                .collect();
+            if !left_out.is_empty() {
+                let files = left_out.join(", ");
+                text.push_str(&format!("Not in that commit, because git ignores it: {files}.\n"));
+            }
+        }
         Ok(scm::Committed::NoRepository) => {
             text.push_str("Not committed: this is not a git repository.\n");
         }
@@ -115,12 +143,27 @@ pub(super) fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error
     super::print(&text)
 }
 
+/// Whether nobody has written anything since the documents were made.
+fn is_untouched(
+    documents: &Documents,
+    files: &[(&str, Vec<u8>)],
+    list: &TaskList,
+    started: Option<&str>,
+) -> bool {
+    let (name, branch) = (&list.project, &list.branch_name);
+    let fresh = documents.fresh(Fresh { name, branch, date: started.unwrap_or_default() });
+    let is_fresh = |(name, bytes): &(&str, Vec<u8>)| {
+        fresh.iter().any(|(fresh, text)| fresh == name && text.as_bytes() == bytes)
+    };
+    files.iter().all(is_fresh)
+}
+
 /// Puts fresh documents in the place of those that were set aside, and tells which were written.
 fn reset(
     project: &Project,
     documents: &Documents,
     today: &str,
-) -> Result<Vec<std::path::PathBuf>, (std::path::PathBuf, io::Error)> {
+) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
     let name = name_of(project);
     let fresh = documents.fresh(Fresh { name: &name, branch: UNNAMED_BRANCH, date: today });
     let stays = |name: &str| name == PROMPT && documents.path(name).symlink_metadata().is_ok();

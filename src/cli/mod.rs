@@ -11,8 +11,10 @@ pub mod init;
 mod launch;
 mod modes;
 mod new;
+mod place;
 mod plugin;
 mod report;
+mod resume;
 mod run;
 mod runs;
 mod sandbox;
@@ -27,11 +29,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::builder::styling::{AnsiColor, Styles};
+use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
-use crate::config::Sources;
+use crate::config::{Duration, Sources};
+use crate::core::exit;
 use crate::error::Error;
-use crate::state::project::Project;
+use crate::report::style::Capabilities;
+
+use self::place::project;
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -113,9 +119,9 @@ pub enum Command {
     #[command(after_help = worker::PAUSE_EXAMPLES)]
     Pause(worker::NameArgs),
 
-    /// Have a paused worker go on, or one whose process is gone.
-    #[command(after_help = worker::RESUME_EXAMPLES)]
-    Resume(worker::NameArgs),
+    /// Go on with a run that was stopped or cut off, or with a paused worker.
+    #[command(after_help = resume::EXAMPLES)]
+    Resume(resume::ResumeArgs),
 
     /// End a worker and its agent now.
     #[command(after_help = worker::KILL_EXAMPLES)]
@@ -214,7 +220,7 @@ Examples:
     ralph run -f PROMPT.md --dry-run
 
 Exit codes:
-  0 complete   1 limit reached   2 bad usage, settings or input   3 budget used up
+  0 complete   1 limit reached   2 bad usage, settings or input   3 budget used up, stalled
   4 the agent kept failing   5 complete, but an SCM task failed   130 interrupted";
 const INIT_EXAMPLES: &str = "Examples:\n  ralph init\n  ralph init -C ../other-project";
 const SETTINGS_EXAMPLES: &str = "\
@@ -290,7 +296,7 @@ pub struct LoopArgs {
         value_name = "N",
         short_alias = 'm',
         visible_alias = "maximum-iterations",
-        value_parser = clap::value_parser!(u32).range(1..)
+        value_parser = iterations
     )]
     pub max_iterations: Option<u32>,
 
@@ -353,9 +359,56 @@ pub struct LoopArgs {
     #[arg(long, conflicts_with = "dry_run")]
     pub print_prompt: bool,
 
+    #[command(flatten)]
+    pub budget: BudgetArgs,
+
     /// The agent to run, with its flags, instead of the one in the settings.
     #[arg(last = true, value_name = "COMMAND")]
     pub agent_command: Vec<String>,
+
+    /// The run to go on with. No flag says this: it is `ralph resume` that does.
+    #[arg(skip)]
+    pub resume: Option<resume::Resumption>,
+}
+
+/// What a run may use up, all its iterations together.
+#[derive(Debug, Default, Args)]
+pub struct BudgetArgs {
+    /// Stop when the run has cost this many US dollars.
+    #[arg(long, value_name = "USD", value_parser = dollars)]
+    pub max_cost: Option<f64>,
+
+    /// Stop when the run has used this many tokens, cached ones included.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub max_tokens: Option<u64>,
+
+    /// Stop when the run has been at work for so long: seconds, or a text such as 8h or 1h30m.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub max_time: Option<Duration>,
+}
+
+impl BudgetArgs {
+    fn is_some(&self) -> bool {
+        self.max_cost.is_some() || self.max_tokens.is_some() || self.max_time.is_some()
+    }
+}
+
+fn dollars(text: &str) -> Result<f64, String> {
+    match text.trim_start_matches('$').parse::<f64>() {
+        Ok(dollars) if dollars.is_finite() && dollars > 0.0 => Ok(dollars),
+        _ => Err("must be a number above 0".to_owned()),
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let parsed = Duration::parse(text).filter(|duration| !duration.is_zero());
+    parsed.ok_or_else(|| "must be a duration such as 90m, 8h or 1h30m".to_owned())
+}
+
+/// A limit of iterations.
+fn iterations(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| format!("it must be a whole number from 1 to {}", u32::MAX))
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
@@ -586,31 +639,48 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
     }
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
-        Err(err) => {
-            // If nobody reads the help, nobody needs it.
-            let _ = err.print();
-            return ExitCode::from(u8::try_from(err.exit_code()).unwrap_or(2));
-        }
+        Err(err) => return misunderstood(&err),
     };
     exit_code(dispatch(cli))
 }
 
+/// Help that was asked for, or what is wrong with the command line, which begins as all errors do.
+fn misunderstood(err: &clap::Error) -> ExitCode {
+    let text = err.render();
+    // If nobody reads it, nobody needs it.
+    let _ = if err.use_stderr() {
+        let color = Capabilities::of_this_process().color_errors;
+        let text = if color { text.ansi().to_string() } else { text.to_string() };
+        let text = match err.kind() {
+            // Help in place of a command is no error of anybody's.
+            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => text,
+            _ => text.replacen("error:", "ralph: error:", 1),
+        };
+        io::stderr().lock().write_all(text.as_bytes())
+    } else {
+        err.print()
+    };
+    ExitCode::from(u8::try_from(err.exit_code()).unwrap_or(exit::INPUT))
+}
+
 fn dispatch(cli: Cli) -> Result<u8, Error> {
-    let project = || project(&cli.place);
+    let project = || place::project(&cli.place);
+    let own = || place::own_project(&cli.place, false);
+    let for_loop = |args: &LoopArgs| place::own_project(&cli.place, args.settings.is_some());
     match cli.command {
-        Command::Run(args) => run::run(&project()?, &args, Vec::new()),
-        Command::Plan(args) => modes::plan(&project()?, *args),
-        Command::Build(args) => modes::build(&project()?, *args),
-        Command::Prompt(args) => modes::prompt(&project()?, *args),
-        Command::Work(args) => work::work(&project()?, &args),
-        Command::New(args) => new::new(&project()?, &args),
-        Command::Tasks(args) => tasks::tasks(&project()?, &args),
-        Command::Archive(args) => archive::archive(&project()?, &args),
-        Command::Spawn(args) => worker::spawn(&project()?, &args),
+        Command::Run(args) => run::run(&for_loop(&args.common)?, &args, Vec::new()),
+        Command::Plan(args) => modes::plan(&for_loop(&args.mode.common)?, *args),
+        Command::Build(args) => modes::build(&for_loop(&args.mode.common)?, *args),
+        Command::Prompt(args) => modes::prompt(&for_loop(&args.mode.common)?, *args),
+        Command::Work(args) => work::work(&for_loop(&args.common)?, &args),
+        Command::New(args) => new::new(&own()?, &args),
+        Command::Tasks(args) => tasks::tasks(&own()?, &args),
+        Command::Archive(args) => archive::archive(&own()?, &args),
+        Command::Spawn(args) => worker::spawn(&for_loop(&args.common)?, &args),
         Command::Ls(args) => worker::ls(&args),
         Command::Status(args) => worker::status(&args),
         Command::Pause(args) => worker::pause(&args),
-        Command::Resume(args) => worker::resume(&args),
+        Command::Resume(args) => resume::resume(&cli.place, args),
         Command::Kill(args) => worker::kill(&args),
         Command::Logs(args) => worker::logs(&args),
         Command::Attach(args) => worker::attach(&args),
@@ -624,8 +694,9 @@ fn dispatch(cli: Cli) -> Result<u8, Error> {
             init::init(&init::InitOptions { project_dir })
         }
         Command::Settings(args) => {
+            let alone = args.settings.is_some() || args.schema;
             let sources = Sources {
-                project_dir: project()?.root().to_owned(),
+                project_dir: place::own_project(&cli.place, alone)?.root().to_owned(),
                 settings_path: args.settings,
                 env: std::env::vars_os().collect(),
                 ..Sources::default()
@@ -634,9 +705,9 @@ fn dispatch(cli: Cli) -> Result<u8, Error> {
             let options = settings::SettingsOptions { schema, json, sources };
             settings::settings(&options, &mut io::stdout().lock(), &mut io::stderr().lock())
         }
-        Command::Runs(args) => runs::runs(&project()?, &args),
-        Command::Replay(args) => runs::replay(&project()?, &args),
-        Command::Report(args) => report::report(&project()?, &args),
+        Command::Runs(args) => runs::runs(&own()?, &args),
+        Command::Replay(args) => runs::replay(&own()?, &args),
+        Command::Report(args) => report::report(&own()?, &args),
         Command::Demo(args) => demo::demo(&args),
         Command::Doctor => doctor::doctor(&project()?),
         Command::Agents(args) => agents::agents(&project()?, &args),
@@ -673,22 +744,9 @@ fn exit_code(result: Result<u8, Error>) -> ExitCode {
     }
 }
 
-/// The project that a command is about, by its whole path.
-fn project(place: &Place) -> Result<Project, Error> {
-    let path = match &place.project_dir {
-        Some(path) => path.clone(),
-        None => std::env::current_dir().map_err(|err| {
-            Error::input(format!("the current directory is gone or cannot be read: {err}"))
-        })?,
-    };
-    let root = path
-        .canonicalize()
-        .map_err(|err| Error::input(format!("cannot work in {}: {err}", path.display())))?;
-    if root.is_dir() {
-        Ok(Project::new(root))
-    } else {
-        Err(Error::input(format!("not a directory: {}", path.display())))
-    }
+/// Says what a person has to know beside the answer. If nobody reads it, nobody needs it.
+fn warn(message: &str) {
+    let _ = io::stderr().lock().write_all(format!("ralph: warning: {message}\n").as_bytes());
 }
 
 /// Prints an answer. A reader that went away has seen enough.

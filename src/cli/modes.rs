@@ -79,7 +79,7 @@ pub struct PlanArgs {
         value_name = "MAX_ITERATIONS",
         conflicts_with = "max_iterations",
         allow_negative_numbers = true,
-        value_parser = clap::value_parser!(u32).range(1..)
+        value_parser = super::iterations
     )]
     pub limit: Option<u32>,
 
@@ -102,7 +102,7 @@ pub struct AdHocArgs {
         value_name = "MAX_ITERATIONS",
         conflicts_with = "max_iterations",
         allow_negative_numbers = true,
-        value_parser = clap::value_parser!(u32).range(1..)
+        value_parser = super::iterations
     )]
     pub limit: Option<u32>,
 
@@ -197,6 +197,11 @@ impl Mode {
 
         let start = Start { project, args: &common, defaults: &defaults, loaded: &loaded };
         if common.print_prompt {
+            let (template, _) = prompt::text(&source)?;
+            // It costs nothing to be shown what cannot be sent yet.
+            if let Err(missing) = require_specs(project, &template, &variables) {
+                super::warn(&missing.message);
+            }
             return start.print_prompt(&source, Some(&variables));
         }
         scm::require_repository(project.root())
@@ -210,11 +215,20 @@ impl Mode {
                 message: NO_PLAN.to_owned(),
             });
         }
-        if let Some(missing) = spec.required.iter().find(|required| !required.file.exists()) {
-            return Err(Error::input(missing.message.clone()));
+        if let Some(missing) = spec.required.iter().find(|required| !required.file.is_file()) {
+            let error = Error::input(missing.message.clone());
+            return Err(match missing.file.symlink_metadata() {
+                Ok(_) => error.hint(format!("{} is no file", display_name(&missing.file))),
+                Err(_) => error,
+            });
         }
         let (filled, _) = variables.fill_in(&template, 1, spec.rules.max_iterations);
         if needs_signal && !spec.completion.is_told_in(&filled) {
+            // One that was typed, or came by a pipe, has no name.
+            let name = match spec.prompt {
+                PromptSource::Text(_) => "the prompt".to_owned(),
+                _ => name,
+            };
             return Err(no_signal(&name, &spec.completion));
         }
         let exported = file.exported.iter().map(|(name, value)| (name.into(), Some(value.into())));
@@ -233,7 +247,8 @@ fn loop_file(
     let path = named.unwrap_or_else(|| project.ralph_dir().join(loop_file::FILE));
     match loop_file::read(&path, |name| std::env::var(name).ok())? {
         Some(file) => Ok((file, Some(path))),
-        None if !is_named => Ok((LoopFile::default(), None)),
+        // A link that leads nowhere is a mistake, and no reason to do without.
+        None if !is_named && path.symlink_metadata().is_err() => Ok((LoopFile::default(), None)),
         None => Err(Error::input(format!("config file not found: {}", display_name(&path)))
             .hint("it is a file of lines NAME=value")),
     }

@@ -7,10 +7,12 @@ use clap::Args;
 use crate::core::tasks::naming;
 use crate::error::Error;
 use crate::run::session;
-use crate::state::active;
 use crate::state::documents::{Documents, Fresh, PRD, PROGRESS, PROMPT, TASKS};
 use crate::state::project::Project;
 use crate::state::save::{Saving, save_all};
+use crate::state::{active, home, snapshots};
+
+use super::launch;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -72,7 +74,8 @@ pub(super) fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
     }
     let name = given.map_or_else(|| name_of(project), |name| name.trim().to_owned());
     let branch = given.map_or_else(|| UNNAMED_BRANCH.to_owned(), naming::branch);
-    // Not while somebody works by them.
+    // Not while somebody works by them, nor while one is still writing whose run was cut off.
+    launch::settle(project);
     let _idle = if args.force { session::keep_idle(project)? } else { None };
     let fresh = documents.fresh(Fresh { name: &name, branch: &branch, date: &today() });
     let is_there = |name: &str| documents.path(name).symlink_metadata().is_ok();
@@ -84,8 +87,11 @@ pub(super) fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
     if !there.is_empty() && !args.force {
         let are = if there.len() == 1 { "is" } else { "are" };
         return Err(Error::input(format!("{} {are} there already", there.join(", ")))
-            .hint("`ralph archive` sets finished work aside and begins anew")
-            .hint("`ralph new --force` overwrites it"));
+            .hint(format!(
+                "`{}` sets finished work aside and begins anew",
+                documents.command("ralph archive")
+            ))
+            .hint(format!("`{} --force` overwrites it", documents.command("ralph new"))));
     }
     let mut files: Vec<Saving> = fresh
         .into_iter()
@@ -101,9 +107,12 @@ pub(super) fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
     save_all(&files).map_err(|(path, err)| {
         Error::input(format!("cannot write {}: {err}", path.display())).hint("nothing was written")
     })?;
+    forget(project, &documents);
     let [prd, tasks, progress, prompt] =
         [PRD, TASKS, PROGRESS, PROMPT].map(|name| documents.shown(name));
     let width = progress.chars().count();
+    let [show, add, work] =
+        ["ralph tasks", "ralph tasks add", "ralph work"].map(|words| documents.command(words));
     super::print(&format!(
         "Ready for {name:?}:\n\
          \x20 {prd:<width$}  what is to be built, and why\n\
@@ -115,7 +124,21 @@ pub(super) fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
          \x20 1. Describe the work in {prd}.\n\
          \x20 2. Break it into stories in {tasks}, each small enough for one iteration,\n\
          \x20    and name the commands that verify them.\n\
-         \x20    With ralph's plugin for Claude Code, /ralph-plan does both together with you.\n\
-         \x20 3. `ralph tasks` shows what is there, `ralph work` works it off.\n"
+         \x20    With ralph's plugin for Claude Code, /ralph:ralph-plan does both together with you.\n\
+         \x20 3. `{show}` shows what is there, `{add}` adds a story.\n\
+         \x20 4. `{work}` works it off.\n"
     ))
+}
+
+/// What runs remember of a list is not for one that takes its place.
+pub(super) fn forget(project: &Project, documents: &Documents) {
+    let Some(home) = home::ralph_home(|name| std::env::var_os(name)) else { return };
+    let directory = snapshots::directory(&home, project.root(), &documents.path(TASKS));
+    if let Err(err) = snapshots::begin_anew(&directory) {
+        super::warn(&format!(
+            "what earlier runs remember of {} could not be set aside, in {}: {err}",
+            documents.shown(TASKS),
+            directory.display()
+        ));
+    }
 }

@@ -99,7 +99,7 @@ pub struct AddArgs {
     pub description: Option<String>,
 
     /// The smallest comes first [default: after all others].
-    #[arg(long, value_name = "NUMBER", value_parser = finite)]
+    #[arg(long, value_name = "NUMBER", value_parser = finite, allow_negative_numbers = true)]
     pub priority: Option<f64>,
 
     /// A story that has to pass first; may be given several times.
@@ -116,9 +116,14 @@ pub struct SetArgs {
     /// Its id.
     pub id: String,
 
-    /// Whether it passes; this needs notes that say what was done.
+    /// Mark it as passing, or with =false as not. A mark needs notes that say what was done; `ralph work`
+    /// believes it only while verifyCommands pass.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub passes: Option<bool>,
+
+    /// The same, as many write it: --passes false.
+    #[arg(hide = true, requires = "passes")]
+    pub passes_or_not: Option<bool>,
 
     /// What was done, instead of the notes that are there.
     #[arg(long, value_name = "TEXT", conflicts_with = "add_note")]
@@ -137,7 +142,7 @@ pub struct SetArgs {
     pub description: Option<String>,
 
     /// The smallest comes first.
-    #[arg(long, value_name = "NUMBER", value_parser = finite)]
+    #[arg(long, value_name = "NUMBER", value_parser = finite, allow_negative_numbers = true)]
     pub priority: Option<f64>,
 
     /// The stories that have to pass first, instead of those that are there; an empty one for none.
@@ -173,11 +178,37 @@ pub(super) fn read(documents: &Documents) -> Result<TaskList, Error> {
     tasks::parse(&bytes).map_err(|broken| wrong(documents, &broken.problems))
 }
 
+/// Reads a list that is to be worked off, with nothing wrong with it.
+///
+/// # Errors
+/// It is not there, no list, still the template, or something is wrong with it.
+pub(super) fn read_whole(documents: &Documents) -> Result<TaskList, Error> {
+    let bytes = documents.read_tasks().map_err(|err| unreadable(documents, &err))?;
+    if documents::without_placeholder(&String::from_utf8_lossy(&bytes)).is_some() {
+        let add = documents.command("ralph tasks add");
+        return Err(Error::input(format!(
+            "there are no stories in {} yet",
+            documents.shown(TASKS)
+        ))
+        .hint(format!("write them there, or one by one: {add} \"TITLE\" --criterion \"TEXT\""))
+        .hint("with ralph's plugin for Claude Code, /ralph-plan writes them together with you"));
+    }
+    let list = tasks::parse(&bytes).map_err(|broken| wrong(documents, &broken.problems))?;
+    match list.problems().as_slice() {
+        [] => Ok(list),
+        problems => Err(wrong(documents, problems)),
+    }
+}
+
 fn unreadable(documents: &Documents, err: &io::Error) -> Error {
     let name = documents.shown(TASKS);
     match err.kind() {
-        io::ErrorKind::NotFound => Error::input(format!("there is no task list: {name}"))
-            .hint("`ralph new` makes one; --ralph-dir says where else it is"),
+        io::ErrorKind::NotFound => {
+            Error::input(format!("there is no task list: {name}")).hint(format!(
+                "`{}` makes one; --ralph-dir says where else it is",
+                documents.command("ralph new")
+            ))
+        }
         _ => Error::input(format!("cannot use {name}: {err}")),
     }
 }
@@ -259,7 +290,7 @@ fn find<'a>(documents: &Documents, list: &'a TaskList, id: &str) -> Result<&'a S
         let error = Error::input(format!("there is no story {id:?} in {}", documents.shown(TASKS)));
         match near {
             Some((_, story)) => error.hint(format!("there is {}", story.id)),
-            None => error.hint("`ralph tasks` lists them"),
+            None => error.hint(format!("`{}` lists them", documents.command("ralph tasks"))),
         }
     })
 }
@@ -274,18 +305,23 @@ fn show(documents: &Documents, id: &str, format: Format) -> Result<u8, Error> {
 }
 
 fn add(documents: &Documents, args: &AddArgs, format: Format) -> Result<u8, Error> {
-    if args.title.trim().is_empty() {
-        return Err(Error::usage("the title is empty"));
+    let title = one_line("the title", &args.title)?;
+    let given = args.id.as_deref().map(|id| one_line("the id", id)).transpose()?;
+    let criteria: Vec<String> = args.criteria.iter().map(|text| lines(text)).collect();
+    if criteria.iter().any(String::is_empty) {
+        return Err(Error::usage("a criterion is empty")
+            .hint("say what must hold once the story is done: --criterion \"A mail is sent\""));
     }
     let mut id = String::new();
     change(documents, |text, list| {
-        id = args.id.clone().unwrap_or_else(|| free_id(list));
+        id = given.map_or_else(|| free_id(list), str::to_owned);
         let after_all = list.stories.iter().map(|story| story.priority).fold(0.0, f64::max) + 1.0;
         let mut story = Map::new();
         story.insert("id".into(), json!(id));
-        story.insert("title".into(), json!(args.title));
-        story.insert("description".into(), json!(args.description.as_deref().unwrap_or_default()));
-        story.insert("acceptanceCriteria".into(), json!(args.criteria));
+        story.insert("title".into(), json!(title));
+        let description = args.description.as_deref().map(lines).unwrap_or_default();
+        story.insert("description".into(), json!(description));
+        story.insert("acceptanceCriteria".into(), json!(criteria));
         story.insert("priority".into(), number(args.priority.unwrap_or(after_all.floor())));
         story.insert("passes".into(), json!(false));
         story.insert("notes".into(), json!(""));
@@ -299,6 +335,26 @@ fn add(documents: &Documents, args: &AddArgs, format: Format) -> Result<u8, Erro
         Format::Text => super::print(&format!("added {id}\n")),
         Format::Json => show(documents, &id, format),
     }
+}
+
+/// A text of one line, without what is around it.
+fn one_line<'a>(what: &str, text: &'a str) -> Result<&'a str, Error> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Err(Error::usage(format!("{what} is empty")));
+    }
+    if text.chars().any(char::is_control) {
+        return Err(Error::usage(format!(
+            "{what} has a line break, a tab or another control character in it: {text:?}"
+        ))
+        .hint("write it on one line; --description has room for more"));
+    }
+    Ok(text)
+}
+
+/// A text of any number of lines, without what is around it, and with line ends of one kind.
+fn lines(text: &str) -> String {
+    text.replace("\r\n", "\n").trim().to_owned()
 }
 
 /// The first id of the usual form after all that are there.
@@ -320,21 +376,26 @@ fn number(number: f64) -> Value {
 }
 
 fn set(documents: &Documents, args: &SetArgs, format: Format) -> Result<u8, Error> {
-    change(documents, |text, list| {
+    if args.passes == Some(false) && args.passes_or_not.is_some() {
+        return Err(Error::usage("--passes says two things: use --passes, or --passes=false"));
+    }
+    let passes = args.passes_or_not.or(args.passes);
+    let title = args.title.as_deref().map(|title| one_line("the title", title)).transpose()?;
+    let changed = change(documents, |text, list| {
         let story = find(documents, list, &args.id)?;
         let notes = match (&args.notes, &args.add_note) {
-            (Some(notes), _) => Some(notes.clone()),
-            (None, Some(note)) if story.notes.trim().is_empty() => Some(note.clone()),
-            (None, Some(note)) => Some(format!("{}\n{note}", story.notes.trim_end())),
+            (Some(notes), _) => Some(lines(notes)),
+            (None, Some(note)) if story.notes.trim().is_empty() => Some(lines(note)),
+            (None, Some(note)) => Some(format!("{}\n{}", story.notes.trim_end(), lines(note))),
             (None, None) => None,
         };
         let named: Vec<&String> = args.depends_on.iter().filter(|id| !id.is_empty()).collect();
         let depends_on = (!args.depends_on.is_empty()).then(|| json!(named));
         let changes: Vec<edit::Change<'_>> = [
-            ("title", args.title.as_ref().map(|it| json!(it))),
-            ("description", args.description.as_ref().map(|it| json!(it))),
+            ("title", title.map(|it| json!(it))),
+            ("description", args.description.as_deref().map(|it| json!(lines(it)))),
             ("priority", args.priority.map(number)),
-            ("passes", args.passes.map(|it| json!(it))),
+            ("passes", passes.map(|it| json!(it))),
             ("notes", notes.map(|it| json!(it))),
             ("dependsOn", depends_on),
         ]
@@ -346,6 +407,12 @@ fn set(documents: &Documents, args: &SetArgs, format: Format) -> Result<u8, Erro
                 .hint("say what: `ralph tasks set --help` lists it"));
         }
         Ok(edit::set_in_story(text, &args.id, &changes))
+    });
+    changed.map_err(|err| match passes {
+        Some(true) if args.notes.is_none() && err.message.contains("notes:") => {
+            err.hint("say what was done with the mark: --passes --notes \"…\"")
+        }
+        _ => err,
     })?;
     match format {
         Format::Text => super::print(&format!("changed {}\n", args.id)),

@@ -1,10 +1,16 @@
 //! `ralph work`: works a task list off.
 
+use std::path::Path;
+
 use clap::Args;
 
+use crate::config::Loaded;
 use crate::config::settings::SandboxBackend;
 use crate::core::completion::Rule;
 use crate::core::event::FailAction;
+use crate::core::tasks::TaskList;
+use crate::core::tasks::ledger::Ledger;
+use crate::core::tasks::since::{self, Since};
 use crate::error::Error;
 use crate::run::spec::{GuardrailSpec, PromptSource, RunSpec, TasksSpec, Variables};
 use crate::state::documents::{Documents, PROMPT, TASKS};
@@ -23,7 +29,8 @@ Examples:
   With another agent, and a list that is somewhere else:
     ralph work --ralph-dir loops/billing -- codex
 
-It is done when every story passes, whether or not the agent says so.";
+It is done when every story passes and so does every command in verifyCommands, whether or not the agent
+says so. A list that is done already is verified first.";
 
 /// What the agent says when all is done.
 const PROMISE: &str = "COMPLETE";
@@ -42,6 +49,10 @@ pub struct WorkArgs {
     #[command(flatten)]
     pub place: DocumentsArgs,
 
+    /// Take the list as it is now, whatever the last run remembers of it.
+    #[arg(long)]
+    pub accept_list: bool,
+
     #[command(flatten)]
     pub prompt: PromptArgs,
 
@@ -55,33 +66,198 @@ pub struct WorkArgs {
 /// # Errors
 /// There is no list, something is wrong with it, or whatever else keeps the run from starting.
 pub(super) fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
+    let mut loaded = launch::load(project, &args.common, Vec::new(), Vec::new())?;
     let documents = args.place.of(project);
-    let list = tasks::read(&documents)?;
-    let problems = list.problems();
-    if !problems.is_empty() {
-        return Err(tasks::wrong(&documents, &problems));
+    let prompt = prompt_source(&documents, &args.prompt)?;
+    if args.common.print_prompt {
+        let start = Start { project, args: &args.common, defaults: &DEFAULTS, loaded: &loaded };
+        return start.print_prompt(&prompt, Some(&Variables::Figures));
     }
     let name = documents.shown(TASKS);
-    if list.is_complete() {
-        let n = list.stories.len();
-        return super::print(&format!("nothing to do: all stories of {name} pass ({n} of {n})\n"));
+    let home = home::ralph_home(|name| std::env::var_os(name));
+    let snapshots =
+        home.map(|home| snapshots::directory(&home, project.root(), &documents.path(TASKS)));
+    let resume = args.common.resume.as_ref();
+    // What was accepted when the run began is part of what it remembers.
+    let known = snapshots.as_deref().filter(|_| !args.accept_list || resume.is_some());
+    let has_guardrails = !loaded.settings.guardrails.is_empty();
+    let (list, memory) = match resume {
+        Some(resume) => recall_own(&documents, known, &resume.run, has_guardrails),
+        None => recall(&documents, known, has_guardrails),
     }
-    let loaded = launch::load(project, &args.common, Vec::new(), Vec::new())?;
-    let prompt = prompt_source(&documents, &args.prompt)?;
+    .map_err(|err| match snapshots.as_deref().and_then(snapshots::newest) {
+        Some(path) => err.hint(format!(
+            "what its stories were when the last run saw them is in {}",
+            path.display()
+        )),
+        None => err,
+    })?;
+    // A run that goes on has an iteration to do, whatever its list says.
+    let complete = resume.is_none() && list.is_complete();
+    if complete && !memory.since.losses().is_empty() {
+        return Err(less_than_it_was(&documents, &memory));
+    }
+    let is_clean = memory.ledger.clone().review(&Ok(list.clone())).findings.is_empty();
+    loaded.warnings.extend(memory.told(&documents, is_clean));
+    let Memory { ledger, since, .. } = memory;
+    let guardrails = guardrails(&loaded, &ledger);
+    if complete && is_clean && since.doubtful.is_empty() && guardrails.is_empty() {
+        let n = list.stories.len();
+        return super::print(&format!(
+            "nothing to do: all stories of {name} pass ({n} of {n}), and there is no command that verifies it\n"
+        ));
+    }
     let usual = || Ok(Rule::Promise(PROMISE.to_owned()));
     let completion = rules::completion(&args.completion, usual)?;
     let start = Start { project, args: &args.common, defaults: &DEFAULTS, loaded: &loaded };
-    if args.common.print_prompt {
-        return start.print_prompt(&prompt, Some(&Variables::Figures));
-    }
     let spec = start.spec(prompt, completion)?;
     let keep = loaded.settings.runs.keep as usize;
-    let snapshots = home::ralph_home(|name| std::env::var_os(name)).map(|home| home.join("tasks"));
-    if let Some(snapshots) = snapshots.as_ref().filter(|_| !args.common.dry_run) {
+    if let Some(snapshots) = snapshots.as_ref().filter(|_| !args.common.dry_run && resume.is_none())
+    {
         snapshots::prune(snapshots, keep);
     }
-    let mut guardrails = spec.guardrails;
-    for command in &list.verify_commands {
+    let tasks = TasksSpec {
+        path: documents.path(TASKS),
+        name,
+        list,
+        ledger,
+        doubtful: since.doubtful,
+        check_first: complete,
+        snapshots,
+    };
+    let variables = Some(Variables::Figures);
+    start.carry_out(RunSpec { guardrails, tasks: Some(tasks), variables, ..spec })
+}
+
+/// What is known of a list when a run begins.
+struct Memory {
+    ledger: Ledger,
+    since: Since,
+    /// The run that knew it.
+    run: Option<String>,
+    /// What it knew cannot be read.
+    lost: Option<String>,
+}
+
+/// Reads the list, and finds what the last run of it remembers, in `directory`. `has_guardrails`: those of
+/// the settings prove something, too.
+fn recall(
+    documents: &Documents,
+    directory: Option<&Path>,
+    has_guardrails: bool,
+) -> Result<(TaskList, Memory), Error> {
+    let list = tasks::read_whole(documents)?;
+    let last = directory.map_or(Ok(None), snapshots::last);
+    let memory = match last {
+        Ok(None) => Memory::fresh(&list),
+        Ok(Some((run, ledger))) => Memory::of(run, ledger, &list, has_guardrails),
+        Err(err) => {
+            let lost = format!(
+                "what the last run remembered of {} cannot be read, in {}: {err}",
+                documents.shown(TASKS),
+                directory.unwrap_or(Path::new("")).display()
+            );
+            let passing = list.stories.iter().filter(|story| story.passes);
+            let doubtful = passing.map(|story| story.id.clone()).collect();
+            let since = Since { doubtful, ..Since::default() };
+            Memory { since, lost: Some(lost), ..Memory::fresh(&list) }
+        }
+    };
+    Ok((list, memory))
+}
+
+/// The same for a run that goes on, by what it remembers itself. What is wrong with a list in the middle of
+/// a run is told to its agent.
+fn recall_own(
+    documents: &Documents,
+    directory: Option<&Path>,
+    run: &str,
+    has_guardrails: bool,
+) -> Result<(TaskList, Memory), Error> {
+    let ledger = directory.and_then(|directory| snapshots::read(directory, run).ok());
+    let Some(ledger) = ledger else {
+        let list = tasks::read_whole(documents)?;
+        let lost = format!(
+            "what this run remembered of {} is gone, so that a story that its agent has dropped is not \
+             missed",
+            documents.shown(TASKS)
+        );
+        let memory = Memory { lost: Some(lost), ..Memory::fresh(&list) };
+        return Ok((list, memory));
+    };
+    Ok(match tasks::read(documents) {
+        Ok(list) => {
+            let memory = Memory::of(run.to_owned(), ledger, &list, has_guardrails);
+            (list, memory)
+        }
+        Err(_) => {
+            let list = ledger.list();
+            (
+                list,
+                Memory { ledger, since: Since::default(), run: Some(run.to_owned()), lost: None },
+            )
+        }
+    })
+}
+
+impl Memory {
+    /// Nothing is known but the list.
+    fn fresh(list: &TaskList) -> Memory {
+        Memory { ledger: Ledger::new(list), since: Since::default(), run: None, lost: None }
+    }
+
+    /// What a run knew, and what became of the list since.
+    fn of(run: String, ledger: Ledger, list: &TaskList, has_guardrails: bool) -> Memory {
+        let has_checks = has_guardrails || !ledger.verify_commands().is_empty();
+        let (ledger, since) = ledger.after(list, has_checks);
+        Memory { ledger, since, run: Some(run), lost: None }
+    }
+
+    /// What there is to say of it before a run begins.
+    fn told(&self, documents: &Documents, is_clean: bool) -> Vec<String> {
+        let name = documents.shown(TASKS);
+        let run = self.run.as_deref().unwrap_or_default();
+        let judged = (!is_clean).then(|| {
+            format!(
+                "{name} is judged by what run {run} knew of it, and has lost some of that; `{}` takes it \
+                 as it is",
+                documents.command("ralph work --accept-list")
+            )
+        });
+        let changed = self.since.told();
+        let changed = (!changed.is_empty())
+            .then(|| format!("{name} is not as run {run} left it: {}", changed.join("; ")));
+        let doubtful = &self.since.doubtful;
+        let doubtful = (!doubtful.is_empty()).then(|| {
+            format!(
+                "{name}: marked as passing by an iteration that did not come to its end, so that the \
+                 agent is asked to look again: {}",
+                since::few(doubtful)
+            )
+        });
+        self.lost.iter().cloned().chain(judged).chain(changed).chain(doubtful).collect()
+    }
+}
+
+/// Every story passes, but the list has lost something since the last run.
+fn less_than_it_was(documents: &Documents, memory: &Memory) -> Error {
+    let run = memory.run.as_deref().unwrap_or_default();
+    Error::input(format!(
+        "every story of {} passes, but it is not as run {run} left it: {}",
+        documents.shown(TASKS),
+        memory.since.losses().join("; ")
+    ))
+    .hint(format!(
+        "if that is what you mean, say so: {}",
+        documents.command("ralph work --accept-list")
+    ))
+    .hint("if not, put back what is gone; git may have it")
+}
+
+/// The guardrails of the settings, and the commands that verify the stories.
+fn guardrails(loaded: &Loaded, ledger: &Ledger) -> Vec<GuardrailSpec> {
+    let mut guardrails = rules::guardrails(&loaded.settings);
+    for command in ledger.verify_commands() {
         // Twice the same would only take twice as long.
         if !guardrails.iter().any(|guardrail| guardrail.command == *command) {
             guardrails.push(GuardrailSpec {
@@ -92,9 +268,7 @@ pub(super) fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
             });
         }
     }
-    let tasks = TasksSpec { path: documents.path(TASKS), name, list, snapshots };
-    let variables = Some(Variables::Figures);
-    start.carry_out(RunSpec { guardrails, tasks: Some(tasks), variables, ..spec })
+    guardrails
 }
 
 /// What was said on the command line, or the prompt among the documents, or ralph's own.
@@ -103,8 +277,12 @@ fn prompt_source(documents: &Documents, args: &PromptArgs) -> Result<PromptSourc
         return prompt::source(args);
     }
     let path = documents.path(PROMPT);
-    if path.symlink_metadata().is_ok() {
-        return prompt::source(&PromptArgs { prompt: None, prompt_file: Some(path) });
+    if path.symlink_metadata().is_err() {
+        return Ok(PromptSource::OfTasks(documents.prompt()));
     }
-    Ok(PromptSource::Text(documents.prompt()))
+    // The agent can reach it, and must not be able to end the run by that.
+    Ok(match prompt::source(&PromptArgs { prompt: None, prompt_file: Some(path) })? {
+        PromptSource::File(path) => PromptSource::FileOr { path, otherwise: documents.prompt() },
+        other => other,
+    })
 }

@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
@@ -11,6 +10,7 @@ use serde_json::{Map, Number, Value};
 use unicode_width::UnicodeWidthStr as _;
 
 use super::schema::quote;
+use crate::state::given;
 
 /// No settings are larger than this; a device or somebody's log may be.
 const LARGEST: u64 = 4 << 20;
@@ -31,7 +31,7 @@ pub(crate) fn read(path: &Path, name: &str) -> Result<Option<Value>, Unreadable>
         message: format!("{name}: cannot be read: {error}"),
         hint: None,
     };
-    let file = match File::open(path) {
+    let file = match given::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(unreadable(&error)),
@@ -297,7 +297,7 @@ mod tests {
             "d: is a directory, a file is needed"
         );
         let large = dir.path().join("large");
-        File::create(&large).unwrap().set_len(LARGEST + 1).unwrap();
+        std::fs::File::create(&large).unwrap().set_len(LARGEST + 1).unwrap();
         assert_eq!(read(&large, "l").unwrap_err().message, "l: is larger than 4 MiB");
         let below_a_file = large.join("settings.json");
         assert!(read(&below_a_file, "b").unwrap_err().message.starts_with("b: cannot be read: "),);

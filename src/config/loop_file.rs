@@ -7,24 +7,33 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use super::schema::quote;
 use super::shell::{self, Assignment};
 use super::{Flag, display_name};
+use crate::core::text;
 use crate::error::Error;
+use crate::state::given;
 
 /// The file's name, inside of `.ralph`.
 pub const FILE: &str = "config";
 
+/// No config is larger than this; a device or somebody's log may be.
+const LARGEST: u64 = 4 << 20;
+
 /// The program that is meant when only plain text is asked for.
 const TEXT_AGENT: &str = "cline";
 
-/// Settings that are only about the program that they were made for, beside its flags.
-pub const OF_ANOTHER_AGENT: [&str; 6] = [
-    "agent.model",
-    "agent.promptVia",
-    "agent.args",
-    "agent.outputFormat",
-    "agent.responseFilter",
-    "agent.displayFilter",
+/// The names that mean something here.
+const MEANT: [&str; 9] = [
+    "AGENT_TYPE",
+    "AGENT_CLI",
+    "AGENT_ARGS",
+    "AGENT_OUTPUT_FORMAT",
+    "AGENT_RESPONSE_FILTER",
+    "AGENT_DISPLAY_FILTER",
+    "MAX_RETRIES",
+    "MAX_ITERATIONS",
+    "SPECS_DIR",
 ];
 
 /// What the file says.
@@ -48,7 +57,7 @@ pub fn read(
     known: impl Fn(&str) -> Option<String>,
 ) -> Result<Option<LoopFile>, Error> {
     let name = display_name(path);
-    let bytes = match std::fs::read(path) {
+    let bytes = match given::read(path, LARGEST) {
         Ok(bytes) => bytes,
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(err) if err.kind() == io::ErrorKind::IsADirectory => {
@@ -67,14 +76,14 @@ pub fn read(
 }
 
 fn parse(
-    text: &str,
+    content: &str,
     name: &str,
     known: impl Fn(&str) -> Option<String>,
 ) -> Result<LoopFile, Error> {
-    let (assignments, warnings) = shell::parse(text, known).map_err(|problem| {
+    let (assignments, warnings) = shell::parse(content, known).map_err(|problem| {
         Error::config(format!("{name}:{}: {}", problem.line, problem.message)).hint(problem.hint)
     })?;
-    let warnings =
+    let warnings: Vec<String> =
         warnings.into_iter().map(|it| format!("{name}:{}: {}", it.line, it.message)).collect();
     // The last word on each name, as in a shell; and what is empty is as good as unset.
     let given: BTreeMap<&str, &Assignment> =
@@ -93,11 +102,6 @@ fn parse(
             (None, true) => TEXT_AGENT,
             (None, false) => set.value.as_str(),
         };
-        // What the settings say of another program is not for this one.
-        for key in OF_ANOTHER_AGENT {
-            say(key, Value::Null, set);
-        }
-        say("agent.flags", json!([]), set);
         say("agent.command", json!(command), set);
         // Text is what it prints, whoever it is.
         let named = kind.filter(|_| !is_text);
@@ -122,12 +126,31 @@ fn parse(
             say(key, json!(set.value), set);
         }
     }
-    for (variable, key) in [("MAX_RETRIES", "retry.max"), ("MAX_ITERATIONS", "maximumIterations")] {
-        if let Some(set) = value(variable) {
-            let number = set.value.trim().parse::<u32>();
-            say(key, number.map_or_else(|_| json!(set.value), |number| json!(number)), set);
+    for (variable, key, least) in
+        [("MAX_RETRIES", "retry.max", 0), ("MAX_ITERATIONS", "maximumIterations", 1)]
+    {
+        let Some(set) = value(variable) else { continue };
+        match set.value.trim().parse::<u32>() {
+            Ok(number) if number >= least => say(key, json!(number), set),
+            _ => {
+                return Err(Error::config(format!(
+                    "{name}:{} ({variable}): must be a whole number from {least} to {}, not {}",
+                    set.line,
+                    u32::MAX,
+                    quote(&text::truncate(&set.value, 40, "…"))
+                )));
+            }
         }
     }
+
+    let odd = given.values().filter_map(|set| {
+        let known = mistyped(&set.name)?;
+        Some(format!(
+            "{name}:{}: {} is only a variable for prompts; did you mean {known}?",
+            set.line, set.name
+        ))
+    });
+    let warnings = warnings.into_iter().chain(odd).collect();
 
     let pairs = |set: &Assignment| (set.name.clone(), set.value.clone());
     let exported = given.values().filter(|set| set.exported).map(|set| pairs(set)).collect();
@@ -135,9 +158,30 @@ fn parse(
     Ok(LoopFile { variables, exported, overlay, warnings })
 }
 
+/// The name that means something here and that this one, which does not, is nearly the same as.
+fn mistyped(name: &str) -> Option<&'static str> {
+    if MEANT.contains(&name) {
+        return None;
+    }
+    let upper = name.to_ascii_uppercase();
+    MEANT.into_iter().find(|known| strsim::osa_distance(&upper, known) <= 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_that_are_nearly_right_are_warned_of() {
+        let config = "AGNET_CLI=x\nagent_type=claude\nMAX_RETRY=1\nMAX_RETRIE=1\nMINE=1\nSPECS=x\nAGENT_CLI=y\n";
+        let file = parse(config, "config", |_| None).unwrap();
+        let warned = file.warnings.join("\n");
+        for (line, known) in [(1, "AGENT_CLI"), (2, "AGENT_TYPE"), (4, "MAX_RETRIES")] {
+            assert!(warned.contains(&format!("config:{line}: ")), "{warned}");
+            assert!(warned.contains(&format!("did you mean {known}?")), "{warned}");
+        }
+        assert_eq!(file.warnings.len(), 3, "{warned}");
+    }
 
     fn overlay(text: &str) -> BTreeMap<&'static str, Value> {
         let file = parse(text, "config", |_| None).unwrap();
@@ -163,19 +207,18 @@ mod tests {
             let said = overlay(text);
             assert_eq!(said["agent.command"], command, "{text}");
             assert_eq!(said["agent.type"], kind, "{text}");
-            assert_eq!(said["agent.outputFormat"], format, "{text}");
-            assert_eq!(said["agent.flags"], json!([]), "{text}");
+            assert_eq!(said.get("agent.outputFormat").unwrap_or(&Value::Null), &format, "{text}");
         }
     }
 
     #[test]
     fn other_variables_leave_the_agent_alone() {
         let said =
-            overlay("AGENT_ARGS=\"-p 'a b'\"\nMAX_RETRIES=0\nMAX_ITERATIONS=x\nMINE=1\nAGENT_CLI=");
+            overlay("AGENT_ARGS=\"-p 'a b'\"\nMAX_RETRIES=0\nMAX_ITERATIONS=5\nMINE=1\nAGENT_CLI=");
         let expected: BTreeMap<&str, Value> = [
             ("agent.args", json!(["-p", "a b"])),
             ("retry.max", json!(0)),
-            ("maximumIterations", json!("x")),
+            ("maximumIterations", json!(5)),
         ]
         .into();
         assert_eq!(said, expected);

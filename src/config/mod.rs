@@ -34,6 +34,18 @@ pub const FILE: &str = "settings.json";
 /// The settings of one person, merged over [`FILE`].
 pub const LOCAL_FILE: &str = "settings.local.json";
 
+/// Settings that are only about the program that they were made for.
+const OF_ONE_AGENT: [&str; 8] = [
+    "agent.flags",
+    "agent.type",
+    "agent.model",
+    "agent.promptVia",
+    "agent.args",
+    "agent.outputFormat",
+    "agent.responseFilter",
+    "agent.displayFilter",
+];
+
 /// A setting that a flag gave.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Flag {
@@ -171,7 +183,8 @@ pub fn load(sources: &Sources) -> Result<Loaded, Error> {
                 files.push(path.clone());
                 layers.add(document, &name, &Origin::File(name.clone()));
             }
-            Ok(None) if optional => {}
+            // A link that leads nowhere is a mistake, and no reason to do without.
+            Ok(None) if optional && path.symlink_metadata().is_err() => {}
             Ok(None) => layers.problems.push(format!("{name}: no such file")),
             Err(unreadable) => {
                 layers.problems.push(unreadable.message);
@@ -180,11 +193,14 @@ pub fn load(sources: &Sources) -> Result<Loaded, Error> {
         }
     }
 
+    layers.forget_other_agent(&sources.overlay);
     for given in &sources.overlay {
         let origin = Origin::File(given.name.clone());
         layers.add(nest(given.key.split('.'), given.value.clone()), &given.name, &origin);
     }
 
+    // Whoever sets a variable for one run means the agent of that run.
+    layers.forget_other_agent(&sources.flags);
     let environment = env::read(sources.env.iter().cloned());
     layers.problems.extend(environment.problems);
     for given in environment.given {
@@ -231,6 +247,21 @@ impl Layers {
         } else {
             let named = problems.iter().map(|problem| format!("{name}: {problem}"));
             self.problems.extend(named);
+        }
+    }
+
+    /// If what comes next names an agent, and it is another than the one of the layers so far, what these say
+    /// of theirs is not for it. Where they name none, they mean whichever is run.
+    fn forget_other_agent(&mut self, next: &[Flag]) {
+        let Some(program) = next.iter().find(|flag| flag.key == "agent.command") else { return };
+        let named = self.merged.pointer("/agent/command").and_then(Value::as_str);
+        if named.is_none_or(|named| named.is_empty() || program.value == named) {
+            return;
+        }
+        let origin = Origin::Flag(program.name.clone());
+        for key in OF_ONE_AGENT {
+            let nothing = if key == "agent.flags" { Value::Array(Vec::new()) } else { Value::Null };
+            self.add(nest(key.split('.'), nothing), &program.name, &origin);
         }
     }
 

@@ -37,6 +37,14 @@ pub fn parse(
     known: impl Fn(&str) -> Option<String>,
 ) -> Result<(Vec<Assignment>, Vec<Problem>), Problem> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    if let Some(at) = text.find('\0') {
+        // No variable can hold it, and no program be given it.
+        return Err(Problem {
+            line: text[..at].matches('\n').count() + 1,
+            message: "a NUL character".to_owned(),
+            hint: "lines are NAME=value; is this a text file?",
+        });
+    }
     let mut parser = Parser {
         rest: text.chars().peekable(),
         line: 1,
@@ -264,6 +272,7 @@ impl<K: Fn(&str) -> Option<String>> Parser<'_, K> {
 
     /// `${NAME}` and `${NAME:-text}`, after the brace.
     fn braced(&mut self, word: &mut String) -> Result<(), Problem> {
+        let line = self.line;
         let name = self.name();
         let mut operator = String::new();
         while let Some(c) = self.peek().filter(|c| ":-".contains(*c) && operator.len() < 2) {
@@ -284,10 +293,17 @@ impl<K: Fn(&str) -> Option<String>> Parser<'_, K> {
                 return self.problem(format!("${{{name}{operator}…}} is not known here"), QUOTE_IT);
             }
         };
-        if self.next() != Some('}') || name.is_empty() {
-            let message = format!("${{{name}{operator}…}} is not known here");
-            return self.problem(message, "known are ${NAME} and ${NAME:-text}");
-        }
+        match self.peek() {
+            Some('}') if !name.is_empty() => self.next(),
+            None | Some('\n' | '\r' | ' ' | '\t' | ';' | '"') => {
+                let message = format!("${{{name}{operator} is opened here and never closed");
+                return Err(Problem { line, message, hint: "close it with a }" });
+            }
+            _ => {
+                let message = format!("${{{name}{operator}…}} is not known here");
+                return self.problem(message, "known are ${NAME} and ${NAME:-text}");
+            }
+        };
         let value = self.value(&name).filter(|value| operator != ":-" || !value.is_empty());
         word.push_str(&value.or(usual).unwrap_or_else(|| self.unknown(&name)));
         Ok(())
@@ -440,7 +456,11 @@ mod tests {
             ("A=${B:?x}", 1, "${B:…}"),
             ("A=${B:-$(x)}", 1, "${B:-…}"),
             ("A=${B%x}", 1, "${B…}"),
-            ("A=${", 1, "${…}"),
+            ("A=${", 1, "${ is opened here and never closed"),
+            ("A=1\nB=${C\n", 2, "${C is opened here and never closed"),
+            ("A=1\nB=\"${C\"\n", 2, "${C is opened here and never closed"),
+            ("A=${C:-x\nB=1", 1, "${C:- is opened here and never closed"),
+            ("A=1\nB=\0", 2, "a NUL character"),
             ("A=1\nB='x\ny\n", 2, "a quote (') is opened here"),
             ("A=\"x\n\nB=2", 1, "a quote (\") is opened here"),
             ("A=\"x\\", 1, "a quote"),

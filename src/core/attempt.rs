@@ -16,6 +16,18 @@ pub struct Facts<'a> {
     pub active: bool,
 }
 
+/// How an attempt ended, in words, where the agent itself told nothing.
+pub fn describe_end(exit: Option<Exit>, ended_by: Option<EndCause>) -> String {
+    match (ended_by, exit) {
+        (Some(EndCause::Inactivity), _) => "it printed nothing for the inactivity limit".to_owned(),
+        (Some(EndCause::IterationTimeout), _) => {
+            "it ran into the iteration's time limit".to_owned()
+        }
+        (_, Some(exit)) => exit.to_string(),
+        (_, None) => "nobody could tell how it ended".to_owned(),
+    }
+}
+
 pub fn classify(facts: &Facts<'_>) -> Class {
     match facts.ended_by {
         Some(EndCause::Interrupt | EndCause::Broken) => return Class::Interrupted,

@@ -63,6 +63,7 @@ pub struct Detector {
     watch: Watch,
     verdict: Verdict,
     echo: Option<EchoFilter>,
+    echoed: bool,
     said_anything: bool,
 }
 
@@ -97,7 +98,8 @@ impl Detector {
             }
             Rule::Never => Watch::Nothing,
         };
-        Detector { watch, verdict: Verdict::default(), echo: None, said_anything: false }
+        let verdict = Verdict::default();
+        Detector { watch, verdict, echo: None, echoed: false, said_anything: false }
     }
 
     /// For an agent that prints plain text: lines that only repeat the prompt, from its first line to
@@ -114,6 +116,7 @@ impl Detector {
             return self.heed(text, joined);
         };
         echo.filter(text, joined, &mut |text, joined| self.heed(text, joined));
+        self.echoed |= echo.found;
         self.echo = Some(echo);
     }
 
@@ -137,10 +140,16 @@ impl Detector {
         self.said_anything
     }
 
+    /// Whether all that was said, to the end, was the prompt.
+    pub fn heard_only_echo(&self) -> bool {
+        self.echoed && !self.said_anything
+    }
+
     /// The iteration is over: what was it?
     pub fn verdict(&mut self) -> Verdict {
         if let Some(mut echo) = self.echo.take() {
             echo.finish(&mut |text, joined| self.heed(text, joined));
+            self.echoed |= echo.found;
         }
         if let Watch::Pattern { regex, recent, is_cut } = &self.watch {
             note_match(regex, recent, *is_cut, recent.len(), &mut self.verdict);
@@ -300,6 +309,8 @@ struct EchoFilter {
     open: Option<String>,
     /// A line that is longer than this is none of the prompt's, however it is quoted.
     longest: usize,
+    /// The whole prompt was repeated.
+    found: bool,
 }
 
 /// Room for quoting marks around a line of the prompt.
@@ -321,7 +332,14 @@ impl EchoFilter {
             borders.push(border + usize::from(lines[border] == *line));
         }
         let longest = lines.iter().map(String::len).max().unwrap_or(0) + ECHO_SLACK;
-        Some(EchoFilter { lines, borders, held: VecDeque::new(), open: None, longest })
+        Some(EchoFilter {
+            lines,
+            borders,
+            held: VecDeque::new(),
+            open: None,
+            longest,
+            found: false,
+        })
     }
 
     fn filter(&mut self, text: &str, joined: bool, pass: &mut dyn FnMut(&str, bool)) {
@@ -360,10 +378,14 @@ impl EchoFilter {
             let matched = self.held.len();
             let is_last = matched + 1 == self.lines.len();
             match line.strip_prefix(self.lines[matched].as_str()) {
-                Some("") if is_last => return self.held.clear(),
+                Some("") if is_last => {
+                    self.found = true;
+                    return self.held.clear();
+                }
                 Some("") => return self.held.push_back(text.to_owned()),
                 // A prompt need not end with a line break: what follows is the agent's.
                 Some(rest) if is_last => {
+                    self.found = true;
                     self.held.clear();
                     return pass(rest, false);
                 }
@@ -406,6 +428,26 @@ mod tests {
             detector.said(text, false);
         }
         detector.verdict()
+    }
+
+    #[test]
+    fn an_answer_that_is_only_the_prompt_is_known_as_such() {
+        let prompt = "Do it.\n\nThen say <promise>COMPLETE</promise>";
+        for (said, expected) in [
+            (&["Do it.", "", "Then say <promise>COMPLETE</promise>"][..], true),
+            (&["> Do it.", ">", "> Then say <promise>COMPLETE</promise>", ""], true),
+            (&["Do it.", "", "Then say <promise>COMPLETE</promise>", "Working."], false),
+            (&["Do it."], false),
+            (&["Working."], false),
+            (&[], false),
+        ] {
+            let mut detector = Detector::new(&promise()).ignoring_echo_of(prompt);
+            for text in said {
+                detector.said(text, false);
+            }
+            assert!(!detector.verdict().complete, "{said:?}");
+            assert_eq!(detector.heard_only_echo(), expected, "{said:?}");
+        }
     }
 
     #[test]

@@ -245,6 +245,16 @@ pub enum WaitReason {
     RateLimit,
 }
 
+/// By what a loop seems to get nowhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StallReason {
+    /// Nothing changed in the repository.
+    Unchanged,
+    /// Guardrails failed in the same way, and nobody could tell whether anything changed.
+    SameFailure,
+}
+
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -283,6 +293,20 @@ pub enum Event<'a> {
         /// The completion rule, in words.
         completion: Cow<'a, str>,
         max_iterations: u32,
+    },
+    /// The run had been left, and goes on from there.
+    RunContinued {
+        /// How it had ended; nothing if it was cut off before it could say so.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        after: Option<Outcome>,
+        /// The iterations that had come to their end.
+        iterations: u32,
+        /// The iteration that had not, and is begun again.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cut_off: Option<u32>,
+        /// What was used up, and how long the run had been at work.
+        usage: Usage,
+        duration_ms: u64,
     },
     /// What the agent is locked in was tried out, and held.
     SandboxReady {
@@ -482,10 +506,12 @@ pub enum Event<'a> {
         story: Option<Cow<'a, str>>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         title: Option<Cow<'a, str>>,
-        /// What is wrong with the list, which the next agent is told; then it may be that the figures
-        /// are the last that could be read.
+        /// What is wrong with the list, which the next agent is told.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         problems: Vec<String>,
+        /// It cannot be read, and the figures are the last that could be.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        unreadable: bool,
     },
     /// A gate refused a completion.
     Vetoed {
@@ -499,6 +525,15 @@ pub enum Event<'a> {
         usage: Usage,
     },
 
+    /// The loop seems to get nowhere.
+    Stalling {
+        reason: StallReason,
+        /// For so many iterations in a row.
+        iterations: u32,
+        /// How many of them stop the run, if any do.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        limit: Option<u32>,
+    },
     /// A signal or a command asked the run to stop.
     StopRequested {
         signal: Cow<'a, str>,

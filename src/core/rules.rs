@@ -1,6 +1,7 @@
 //! The rules of a loop: its limits, and what happens when something fails.
 
 use super::event::Usage;
+use super::stall::StallRule;
 use super::text;
 
 /// What a loop may do, and when it ends.
@@ -29,6 +30,7 @@ pub struct Rules {
     pub scm: Vec<ScmTask>,
     /// Something other than guardrails can veto a completion.
     pub gates: bool,
+    pub stall: StallRule,
 }
 
 /// What happens when an agent fails.

@@ -2,7 +2,7 @@
 //!
 //! An agent writes this file, so nothing in it is taken on trust. [`parse`] says what is wrong by
 //! story and field; [`order`] tells what is next; [`ledger`] remembers what was there, so that a story
-//! cannot be got rid of by leaving it out; [`verdict`] says whether the work is done; [`edit`] changes a
+//! cannot be got rid of by leaving it out; [`since`] tells what was changed between two runs; [`verdict`] says whether the work is done; [`edit`] changes a
 //! value and leaves every other character of the file alone.
 
 pub mod edit;
@@ -10,6 +10,7 @@ pub mod ledger;
 pub mod naming;
 pub mod order;
 mod parse;
+pub mod since;
 pub mod summary;
 pub mod verdict;
 

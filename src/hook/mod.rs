@@ -136,12 +136,25 @@ impl Surroundings<'_> {
         Ok(Memory::new(&home))
     }
 
-    /// Where the session was started. Its tools may be somewhere else by now.
+    /// Where the session was started, which is where a loop runs. Its tools may be somewhere else by now, so
+    /// that without Claude Code's word it is the repository that they are in, and not where they are.
     fn project<T>(&self, input: &Input<'_, T>) -> Option<PathBuf> {
         let told = (self.variable)("CLAUDE_PROJECT_DIR").map(PathBuf::from);
-        told.filter(|path| path.is_absolute())
-            .or_else(|| input.cwd.as_deref().map(PathBuf::from))
-            .or_else(|| std::env::current_dir().ok())
+        told.filter(|path| path.is_absolute()).or_else(|| {
+            let cwd = input.cwd.as_deref().map(PathBuf::from);
+            let cwd = cwd.or_else(|| std::env::current_dir().ok())?;
+            Some(self.repository(&cwd).map_or_else(|| cwd.clone(), Path::to_path_buf))
+        })
+    }
+
+    /// The repository that a directory is in. A home that is one, for the sake of its dotfiles, is nobody's
+    /// project because of that.
+    fn repository<'p>(&self, directory: &'p Path) -> Option<&'p Path> {
+        let home = (self.variable)("HOME").map(PathBuf::from);
+        directory
+            .ancestors()
+            .take_while(|place| home.as_deref() != Some(place))
+            .find(|place| place.join(".git").exists())
     }
 }
 

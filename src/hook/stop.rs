@@ -6,10 +6,12 @@ use std::path::Path;
 use super::answer::Answer;
 use super::input::Outline;
 use super::{STOP_CHECK, Surroundings};
-use crate::core::tasks;
+use crate::core::tasks::{self, ledger::Ledger};
 use crate::run::scm;
 use crate::state::active;
 use crate::state::documents::{DIRECTORY, Documents, PROGRESS, TASKS};
+use crate::state::home::ralph_home;
+use crate::state::{runs, snapshots};
 
 /// How many files are named.
 const NAMED: usize = 10;
@@ -33,23 +35,40 @@ pub(super) fn stop(bytes: &[u8], surroundings: &Surroundings<'_>) -> io::Result<
         }
     }
     let Some(project) = surroundings.project(&input) else { return Ok(Answer::Nothing) };
+    let ledger = |documents: &Documents| ledger(&run, &project, documents, surroundings);
     let reasons: Vec<String> =
-        [task_list(&project), uncommitted_work(&project)].into_iter().flatten().collect();
+        [task_list(&project, ledger), uncommitted_work(&project)].into_iter().flatten().collect();
     Ok(if reasons.is_empty() { Answer::Nothing } else { Answer::Block(reasons.join("\n\n")) })
 }
 
+/// What the run remembers of its task list, if that can be seen from here.
+fn ledger(
+    run: &str,
+    project: &Path,
+    documents: &Documents,
+    surroundings: &Surroundings<'_>,
+) -> Option<Ledger> {
+    let home = ralph_home(surroundings.variable).filter(|_| runs::is_id(run))?;
+    let directory = snapshots::directory(&home, project, &documents.path(TASKS));
+    snapshots::read(&directory, run).ok()
+}
+
 /// What is wrong with the task list, if a loop works it off.
-fn task_list(project: &Path) -> Option<String> {
+fn task_list(project: &Path, ledger: impl FnOnce(&Documents) -> Option<Ledger>) -> Option<String> {
     if !project.join(active::NAME).exists() {
         return None;
     }
-    let documents = Documents::new(project, None);
+    let documents = Documents::new(project, active::ralph_dir(project).as_deref());
     let problems = match documents.read_tasks() {
-        Ok(bytes) => match tasks::parse(&bytes) {
-            Ok(list) => tasks::few(&list.problems()),
-            Err(broken) => tasks::few(&broken.problems),
+        Ok(bytes) => match (tasks::parse(&bytes), ledger(&documents)) {
+            (list @ Ok(_), Some(mut ledger)) => {
+                let findings = ledger.review(&list).findings;
+                findings.iter().take(NAMED).map(ToString::to_string).collect()
+            }
+            (Ok(list), None) => tasks::few(&list.problems()),
+            (Err(broken), _) => tasks::few(&broken.problems),
         },
-        // It may be in a directory of another name, which nobody told us.
+        // It may be in a directory of another name, which the sign does not tell.
         Err(_) if !documents.dir().is_dir() => return None,
         Err(err) => vec![format!("cannot be read: {err}")],
     };

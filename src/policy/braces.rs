@@ -6,13 +6,28 @@ use super::value::MAX_TEXT;
 /// How many words braces may make of one.
 const MAX_BRACES: usize = 512;
 
-/// The words that braces make of a word; `None` if there are no braces in it, none at all if they
-/// make too many.
-pub(super) fn braces(word: &Word) -> Option<Vec<Word>> {
+/// How deep braces may stand in one another. Each level is looked at anew for each word that it makes.
+const MAX_DEPTH: usize = 50;
+
+/// How many characters may be looked at in all.
+const MAX_WORK: usize = 1 << 20;
+
+/// What braces make of a word.
+pub(super) enum Braced {
+    /// There are none in it.
+    Plain,
+    Words(Vec<Word>),
+    /// More than are looked at.
+    Many,
+    /// They stand in one another so deep that nobody who means well writes it.
+    Deep,
+}
+
+pub(super) fn braces(word: &Word) -> Braced {
     let plain =
         |part: &Part| matches!(part, Part::Text { text, quoted: false } if text.contains('{'));
     if !word.parts.iter().any(plain) {
-        return None;
+        return Braced::Plain;
     }
     let mut atoms = Vec::new();
     for part in &word.parts {
@@ -26,18 +41,40 @@ pub(super) fn braces(word: &Word) -> Option<Vec<Word>> {
     let mut done = Vec::new();
     let mut todo = vec![atoms];
     let mut steps = 0;
+    let mut work = 0_usize;
     while let Some(atoms) = todo.pop() {
         steps += 1;
-        if steps > 4 * MAX_BRACES || done.len() + todo.len() > MAX_BRACES || atoms.len() > MAX_TEXT
+        work = work.saturating_add(atoms.len());
+        if depth(&atoms) > MAX_DEPTH {
+            return Braced::Deep;
+        }
+        if steps > 4 * MAX_BRACES
+            || done.len() + todo.len() > MAX_BRACES
+            || atoms.len() > MAX_TEXT
+            || work > MAX_WORK
         {
-            return Some(Vec::new());
+            return Braced::Many;
         }
         match expand_first(&atoms) {
             None => done.push(assemble(atoms)),
             Some(alternatives) => todo.extend(alternatives.into_iter().rev()),
         }
     }
-    Some(done)
+    Braced::Words(done)
+}
+
+/// How many braces are open at the same time.
+fn depth(atoms: &[Atom]) -> usize {
+    let (mut open, mut most) = (0_usize, 0);
+    for atom in atoms {
+        match atom {
+            Atom::Char('{') => open += 1,
+            Atom::Char('}') => open = open.saturating_sub(1),
+            _ => {}
+        }
+        most = most.max(open);
+    }
+    most
 }
 
 #[derive(Clone)]

@@ -3,7 +3,7 @@
 //! Its texts in quotes are looked at: as commands where something is started, as paths where
 //! something is deleted, read or written.
 
-use super::rules::{Hit, Scene};
+use super::rules::Hit;
 use super::shell::{Octal, decode, parse};
 use super::value::{Arg, HOLE, Origin, Output};
 use super::walk::Walk;
@@ -56,30 +56,6 @@ pub(super) fn look(walk: &mut Walk<'_>, name: &str, argv: &[Arg], stdin: Option<
                 if let Some(script) = text.strip_prefix('!') {
                     let script = script.to_owned();
                     walk.copied(|walk| walk.run_text(argv, &script, arg.origin));
-                }
-            }
-            return;
-        }
-        "tar" | "rsync" | "split" | "zip" | "rg" | "sort" | "git" | "ssh" | "scp" | "man-db" => {
-            for arg in args {
-                for flag in [
-                    "--checkpoint-action=exec=",
-                    "--to-command=",
-                    "--use-compress-program=",
-                    "--rsh=",
-                    "--filter=",
-                    "--pre=",
-                    "--compress-program=",
-                    "ProxyCommand=",
-                    "-oProxyCommand=",
-                    "--upload-pack=",
-                    "--receive-pack=",
-                    "--unzip-command=",
-                ] {
-                    if let Some(script) = arg.text.strip_prefix(flag) {
-                        let script = script.to_owned();
-                        walk.copied(|walk| walk.run_text(argv, &script, arg.origin));
-                    }
                 }
             }
             return;
@@ -293,8 +269,8 @@ fn scan(walk: &mut Walk<'_>, argv: &[Arg], code: &str) {
             _ => texts.iter().map(|literal| home(walk, &literal.text)).collect(),
         };
         let hits: Vec<Hit> = {
-            let scene = Scene::new(walk.context, walk.state.cwd.as_deref(), None);
-            paths.iter().map(|path| scene.deletes(path)).collect()
+            let scene = walk.scene(None);
+            paths.iter().filter_map(|path| scene.deletes(path)).collect()
         };
         for hit in hits {
             walk.report(argv, hit);
@@ -311,7 +287,7 @@ fn scan(walk: &mut Walk<'_>, argv: &[Arg], code: &str) {
             continue;
         }
         let path = home(walk, text);
-        let scene = Scene::new(walk.context, walk.state.cwd.as_deref(), None);
+        let scene = walk.scene(None);
         hits.extend(scene.reads(&path));
         if writes {
             hits.extend(scene.writes(&path).filter(|hit| hit.tier == Tier::Deny));

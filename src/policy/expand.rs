@@ -1,9 +1,9 @@
 //! From words to arguments: braces, tildes, parameters, substitutions, splitting.
 
-use super::braces::braces;
+use super::braces::{Braced, braces};
 use super::shell::{ParameterOp, Part, Word};
 use super::state::Value;
-use super::value::{Arg, BELOW, HOLE, MAX_TEXT, Origin, Output, glob_match, is_known};
+use super::value::{Arg, BELOW, HOLE, MAX_TEXT, Origin, Output, PARENT, glob_match, is_known};
 use super::walk::Walk;
 
 impl Walk<'_> {
@@ -12,11 +12,10 @@ impl Walk<'_> {
         let mut args = Vec::new();
         for word in words {
             match braces(word) {
-                None => args.extend(self.fields(word, true)),
-                Some(words) if words.is_empty() => {
-                    args.push(Arg { text: HOLE.to_string(), ..Arg::default() });
-                }
-                Some(words) => {
+                Braced::Plain => args.extend(self.fields(word, true)),
+                Braced::Many => args.push(Arg { text: HOLE.to_string(), ..Arg::default() }),
+                Braced::Deep => self.too_complicated(),
+                Braced::Words(words) => {
                     for word in &words {
                         args.extend(self.fields(word, true));
                     }
@@ -170,12 +169,14 @@ impl Walk<'_> {
         let one = |text: String| Some((vec![text], Origin::Written));
         match name {
             "PWD" => one(self.cwd_text()),
+            "IFS" => one(" \t\n".to_owned()),
+            "PPID" => one(PARENT.to_owned()),
             "HOME" => match self.context.home {
                 Some(home) => one(home.to_string_lossy().into_owned()),
                 None => one(HOLE.to_string()),
             },
-            "RANDOM" | "SECONDS" | "EPOCHSECONDS" | "LINENO" | "UID" | "EUID" | "PPID"
-            | "BASHPID" | "HOSTNAME" | "USER" | "LOGNAME" => one(BELOW.to_string()),
+            "RANDOM" | "SECONDS" | "EPOCHSECONDS" | "LINENO" | "UID" | "EUID" | "BASHPID"
+            | "HOSTNAME" | "USER" | "LOGNAME" => one(BELOW.to_string()),
             "CLAUDE_PROJECT_DIR" => one(self.context.project.to_string_lossy().into_owned()),
             _ => (self.context.variable)(name).and_then(one),
         }
@@ -236,6 +237,10 @@ impl Walk<'_> {
                     }
                     _ => (vec![text.text], text.origin),
                 }
+            }
+            ParameterOp::Required(word) => {
+                self.text(word);
+                value.unwrap_or_else(|| (unknown(), Origin::Written))
             }
             ParameterOp::Length => (vec![BELOW.to_string()], Origin::Written),
             ParameterOp::Indirect => match value {

@@ -1,6 +1,6 @@
 //! `find` and `fd`: what they run for each file, what they delete, what they print.
 
-use super::rules::{Hit, Scene};
+use super::rules::Hit;
 use super::value::{Arg, BELOW, Origin, Output};
 use super::walk::Walk;
 use super::wrappers::skip_options;
@@ -101,7 +101,7 @@ pub(super) fn find(walk: &mut Walk<'_>, argv: &[Arg]) -> Output {
             }
             "-fprint" | "-fls" | "-fprintf" | "-fprint0" => {
                 if let Some(file) = rest.next() {
-                    let scene = Scene::new(walk.context, walk.state.cwd.as_deref(), None);
+                    let scene = walk.scene(None);
                     let hit = scene.writes(file);
                     if let Some(hit) = hit {
                         walk.report(argv, hit);
@@ -131,8 +131,8 @@ pub(super) fn find(walk: &mut Walk<'_>, argv: &[Arg]) -> Output {
 
 fn report_deletes(walk: &mut Walk<'_>, argv: &[Arg], paths: &[Arg]) {
     let hits: Vec<Hit> = {
-        let scene = Scene::new(walk.context, walk.state.cwd.as_deref(), None);
-        paths.iter().map(|path| scene.deletes(path)).collect()
+        let scene = walk.scene(None);
+        paths.iter().filter_map(|path| scene.deletes(path)).collect()
     };
     for hit in hits {
         walk.report(argv, hit);

@@ -1,8 +1,53 @@
 //! What programs print, as far as it is of use to know it: it may be run, or deleted.
 
 use super::decode;
-use super::value::{Arg, BELOW, FRESH, HOLE, Origin, Output, is_known};
+use super::rules::{flag_values, valued_options};
+use super::value::{Arg, BELOW, FRESH, HOLE, Origin, Output, PROCESS, is_known};
 use super::walk::Walk;
+
+/// The files that a download goes to.
+fn downloads(name: &str, args: &[Arg]) -> Vec<Arg> {
+    let (to, by_name) = match name {
+        "curl" => (
+            flag_values(args, &["-o", "--output"]),
+            args.iter().any(|arg| {
+                let text = arg.text.as_str();
+                text.starts_with("--remote-name")
+                    || (text.starts_with('-') && !text.starts_with("--") && text.contains('O'))
+            }),
+        ),
+        _ => {
+            let to = flag_values(args, &["-O", "--output-document"]);
+            let by_name = to.is_empty();
+            (to, by_name)
+        }
+    };
+    if !by_name {
+        return to;
+    }
+    let directories = flag_values(args, &["-P", "--directory-prefix", "--output-dir"]);
+    let mut files = to;
+    let mut skip = false;
+    for arg in args {
+        let text = arg.text.as_str();
+        let is_value = std::mem::replace(&mut skip, valued_options(name).contains(&text));
+        if is_value || text.starts_with('-') {
+            continue;
+        }
+        let path = text.split(['?', '#']).next().unwrap_or_default();
+        let file = path.rsplit('/').next().unwrap_or_default();
+        files.push(Arg::known(match directories.first() {
+            Some(directory) => format!("{}/{file}", directory.text),
+            None => file.to_owned(),
+        }));
+    }
+    files
+}
+
+/// The numbers of processes of a name.
+fn looked_for(name: &str) -> Output {
+    Output::known(format!("{PROCESS}{}", name.replace(char::is_whitespace, "_")))
+}
 
 impl Walk<'_> {
     /// What other programs print, as far as it is of use to know it.
@@ -12,11 +57,27 @@ impl Walk<'_> {
         match name {
             // Downloads, and what is written in passing, may be run from where they are.
             "curl" | "wget" => {
-                let flags = ["-o", "--output", "-O", "--output-document"];
-                if let Some(file) = super::wrappers::value_of(args, &flags).cloned() {
+                for file in downloads(name, args) {
                     self.wrote(&file, &Output::of(Origin::Network), false);
                 }
                 Output::of(Origin::Network)
+            }
+            "pgrep" | "pidof" => match operands.last() {
+                Some(name) => looked_for(&name.text),
+                None => Output::name(),
+            },
+            "ps" => looked_for(""),
+            // `ps | grep NAME | awk '{print $2}'` are the numbers of those of the name.
+            "grep" | "egrep" | "fgrep" | "rg"
+                if stdin.is_some_and(|input| input.text == PROCESS) && !has(&["-v"]) =>
+            {
+                looked_for(operands.first().map_or("", |arg| &arg.text))
+            }
+            _ if stdin.is_some_and(|input| input.text.starts_with(PROCESS))
+                && ["awk", "grep", "head", "tail", "cut", "tr", "sed", "sort", "uniq", "cat"]
+                    .contains(&name) =>
+            {
+                stdin.cloned().unwrap_or_default()
             }
             "tee" if stdin.is_some() => {
                 let input = stdin.cloned().unwrap_or_default();

@@ -5,7 +5,6 @@ use std::rc::Rc;
 
 use super::lexical;
 use super::message::{subject, visible};
-use super::rules::Scene;
 use super::shell::{Redirect, RedirectOp, Word};
 use super::value::{Arg, Output};
 use super::walk::Walk;
@@ -26,7 +25,7 @@ impl Walk<'_> {
             }
             let target = self.text(&redirect.target);
             let mut hits = Vec::new();
-            let scene = Scene::new(self.context, self.state.cwd.as_deref(), None);
+            let scene = self.scene(None);
             match redirect.op {
                 RedirectOp::HereString => {
                     stdin = Some(Output { text: target.text + "\n", origin: target.origin });

@@ -1,10 +1,10 @@
 //! One command: which program it is, what the shell itself does with it, and the rules.
 
 use super::Family;
-use super::rules::{self, Hit, Invocation, Scene};
+use super::rules::{self, Hit, Invocation};
 use super::shell::{Octal, decode};
 use super::state::Value;
-use super::value::{Arg, BELOW, HOLE, Origin, Output, glob_match, is_known};
+use super::value::{Arg, BELOW, FRESH, HOLE, Origin, Output, glob_match, is_known};
 use super::walk::Walk;
 use std::path::Path;
 use std::rc::Rc;
@@ -42,9 +42,25 @@ impl Walk<'_> {
             return output;
         }
         let mut name = program_name(&first.text);
+        // `git-push` in git's own directory is `git push`; hub is git with more commands.
+        let subcommand = name.strip_prefix("git-").filter(|rest| !rest.is_empty());
+        if subcommand.is_some() || name == "hub" {
+            let mut argv = vec![Arg::known("git")];
+            argv.extend(subcommand.map(Arg::known));
+            argv.extend_from_slice(args);
+            return self.run(&argv, stdin);
+        }
         if first.is_hole() || name.is_empty() {
-            let hit = unknown_program(first.origin);
-            self.report(argv, hit);
+            let mut hits = vec![unknown_program(first.origin)];
+            // It may well be rm.
+            let scene = self.scene(stdin);
+            let as_rm = Invocation { name: "rm", args, scene: &scene };
+            if as_rm.has(&["-r", "-R", "--recursive"]) && as_rm.has(&["-f", "--force"]) {
+                hits.extend(rules::look(&as_rm));
+            }
+            for hit in hits {
+                self.report(argv, hit);
+            }
             return Output::unknown();
         }
         if first.glob {
@@ -53,7 +69,11 @@ impl Walk<'_> {
                 None => return Output::unknown(),
             }
         }
-        let scene = Scene::new(self.context, self.state.cwd.as_deref(), stdin);
+        let elsewhere = (name == "git").then(|| self.git_directory(args));
+        let mut scene = self.scene(stdin);
+        if let Some(cwd) = &elsewhere {
+            scene.cwd = cwd.as_deref();
+        }
         let invocation = Invocation { name: &name, args, scene: &scene };
         let hits = rules::look(&invocation);
         for hit in hits {
@@ -74,7 +94,12 @@ impl Walk<'_> {
     }
 
     /// Functions and aliases come before programs.
-    fn defined(&mut self, first: &Arg, args: &[Arg], stdin: Option<&Output>) -> Option<Output> {
+    pub(super) fn defined(
+        &mut self,
+        first: &Arg,
+        args: &[Arg],
+        stdin: Option<&Output>,
+    ) -> Option<Output> {
         if let Some(function) = self.state.functions.get(&first.text).cloned() {
             let positional = self.state.positional.clone();
             self.state.positional = args.iter().map(|arg| arg.text.clone()).collect();
@@ -175,11 +200,13 @@ impl Walk<'_> {
                     None if args.is_empty() && name != "pushd" => {
                         self.context.home.map(Path::to_path_buf)
                     }
-                    Some(arg) if arg.is_known() && !arg.glob => {
+                    Some(arg) if (arg.is_known() || is_fresh(&arg.text)) && !arg.glob => {
                         let path = Path::new(&arg.text);
+                        let resolve = |path: &Path| self.state.links.resolve(self.context, path);
                         match &self.state.cwd {
-                            _ if path.is_absolute() => (self.context.resolve)(path),
-                            Some(cwd) => (self.context.resolve)(&cwd.join(path)),
+                            _ if is_fresh(&arg.text) => Some(path.to_path_buf()),
+                            _ if path.is_absolute() => resolve(path),
+                            Some(cwd) => resolve(&cwd.join(path)),
                             None => None,
                         }
                     }
@@ -200,9 +227,7 @@ impl Walk<'_> {
                             continue;
                         }
                         let value = Arg { text: value.to_owned(), ..arg.clone() };
-                        if let Some(hit) = rules::environment(name, Some(&value)) {
-                            self.report(argv, hit);
-                        }
+                        self.sets(argv, name, Some(&value));
                         self.assign(name, value);
                     }
                 }
@@ -287,6 +312,10 @@ impl Walk<'_> {
                     self.copied(|walk| walk.run_text(argv, &text, origin));
                 }
             }
+            "ln" => {
+                self.linked(args);
+                return None;
+            }
             "printf" => return Some(self.printf(args)),
             "echo" => return Some(echo(args)),
             "pwd" => return Some(Output::known(self.cwd_text())),
@@ -299,10 +328,8 @@ impl Walk<'_> {
 
     /// Some variables are not to be taken away either.
     pub(super) fn unset(&mut self, argv: &[Arg], name: &str) {
-        if name.starts_with("RALPH_")
-            && let Some(hit) = rules::environment(name, None)
-        {
-            self.report(argv, hit);
+        if name.starts_with("RALPH_") {
+            self.sets(argv, name, None);
         }
     }
 
@@ -331,6 +358,13 @@ impl Walk<'_> {
             None => Output { text, origin },
         }
     }
+}
+
+/// Whether a path is a temporary directory that the same command line made, or below it.
+fn is_fresh(text: &str) -> bool {
+    text.strip_prefix(FRESH).is_some_and(|rest| {
+        is_known(rest) && (rest.is_empty() || rest.starts_with('/')) && !rest.contains("..")
+    })
 }
 
 fn unknown_program(origin: Origin) -> Hit {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 
+use super::links::Links;
 use super::shell::{Command, Program};
 use super::value::{Origin, Output};
 
@@ -65,6 +66,8 @@ pub(super) struct State {
     pub(super) cwd: Option<PathBuf>,
     /// What was written to files by the same command line, and may be run from there.
     pub(super) files: Rc<HashMap<PathBuf, Output>>,
+    /// What was linked by it.
+    pub(super) links: Rc<Links>,
     pub(super) positional: Rc<[String]>,
     pub(super) zero: String,
 }
@@ -77,6 +80,7 @@ impl State {
             functions: Rc::default(),
             aliases: Rc::default(),
             files: Rc::default(),
+            links: Rc::default(),
             cwd: Some(cwd),
             positional: Rc::from(Vec::new()),
             zero: "bash".to_owned(),
@@ -115,6 +119,9 @@ impl State {
             for (path, output) in other.files.iter() {
                 ours.insert(path.clone(), output.clone());
             }
+        }
+        if self.links != other.links {
+            Rc::make_mut(&mut self.links).extend(&other.links);
         }
         if self.cwd != other.cwd {
             self.cwd = None;

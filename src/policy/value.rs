@@ -10,6 +10,12 @@ pub(super) const BELOW: char = '\u{f8fe}';
 /// What `mktemp` prints: the last character is [`BELOW`].
 pub(super) const FRESH: &str = "/tmp/tmp.\u{f8fe}";
 
+/// The number of the process that started the shell: the agent's.
+pub(super) const PARENT: &str = "\u{f8fe}ppid";
+
+/// What begins the numbers of processes that were looked for by a name, which follows.
+pub(super) const PROCESS: &str = "\u{f8fe}pid:";
+
 /// Where a text came from. The later, the worse it is to run it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Origin {

@@ -7,11 +7,12 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::bombs::{is_bomb, is_endless, prints_for_ever};
+use super::container::Container;
 use super::message::{excerpt, subject};
-use super::rules::Hit;
-use super::shell::{Assigned, Assignment, Command, Item, Link, Program, RedirectOp, Simple, parse};
+use super::rules::{Hit, Scene};
+use super::shell::{Command, Item, Link, Program, RedirectOp, Simple, parse};
 use super::state::{Function, State, Value};
-use super::value::{Arg, HOLE, MAX_TEXT, Origin, Output};
+use super::value::{Arg, Output};
 use super::{Context, Family, Finding, Tier, Verdict};
 
 /// How many steps are taken before a command line counts as too complicated: one for each command,
@@ -27,19 +28,6 @@ const MAX_DEPTH: usize = 30;
 /// How many combinations of values are tried for one command.
 const MAX_COMBINATIONS: usize = 64;
 
-/// How many variables are kept.
-const MAX_VARIABLES: usize = 500;
-
-/// What harms beyond the container that it runs in.
-const REACHES_OUT: &[Family] = &[
-    Family::Databases,
-    Family::Cloud,
-    Family::Publishing,
-    Family::Exfiltration,
-    Family::Remote,
-    Family::Resources,
-];
-
 pub(super) struct Walk<'c> {
     pub(super) context: &'c Context<'c>,
     pub(super) state: State,
@@ -50,7 +38,9 @@ pub(super) struct Walk<'c> {
     expanded: usize,
     depth: usize,
     /// In a container, whose files are not those of this machine.
-    pub(super) contained: bool,
+    pub(super) contained: Option<Rc<Container>>,
+    /// What is printed goes to another command, not to whoever reads along.
+    captured: bool,
     /// Which of its values each variable has in this try: its name, the number, how many.
     choices: Vec<(String, usize, usize)>,
 }
@@ -65,7 +55,8 @@ pub(super) fn judge(context: &Context<'_>, command: &str) -> Verdict {
         fuel: FUEL,
         expanded: 0,
         depth: 0,
-        contained: false,
+        contained: None,
+        captured: false,
         choices: Vec::new(),
     };
     walk.script(command);
@@ -73,13 +64,36 @@ pub(super) fn judge(context: &Context<'_>, command: &str) -> Verdict {
 }
 
 impl Walk<'_> {
+    /// Where things are now.
+    pub(super) fn scene<'s>(&'s self, stdin: Option<&'s Output>) -> Scene<'s> {
+        Scene::new(self.context, self.state.cwd.as_deref(), stdin, &self.state.links)
+    }
+
     /// Notes what a rule found, unless the project allows the command.
-    pub(super) fn report(&mut self, argv: &[Arg], hit: Hit) {
-        if self.context.allow.covers(argv) || (self.contained && !REACHES_OUT.contains(&hit.family))
-        {
+    pub(super) fn report(&mut self, argv: &[Arg], mut hit: Hit) {
+        if self.context.allow.covers(argv) {
+            return;
+        }
+        if hit.family == Family::Databases && self.is_for_tests() {
+            hit.tier = Tier::Warn;
+        }
+        if let Some(container) = self.contained.clone() {
+            self.report_contained(argv, hit, &container);
             return;
         }
         self.note(subject(argv), hit);
+    }
+
+    /// Whether frameworks are told to work on what they have for tests.
+    fn is_for_tests(&self) -> bool {
+        ["RAILS_ENV", "RACK_ENV", "MIX_ENV", "APP_ENV", "NODE_ENV"].iter().any(|name| {
+            let test = |fields: &Rc<[String]>| matches!(&**fields, [only] if only == "test");
+            match self.state.variables.get(*name) {
+                Some(Value::Known(all)) => all.iter().all(test),
+                Some(_) => false,
+                None => (self.context.variable)(name).is_some_and(|value| value == "test"),
+            }
+        })
     }
 
     pub(super) fn note(&mut self, subject: String, hit: Hit) {
@@ -167,7 +181,16 @@ impl Walk<'_> {
         stdin: Option<&Output>,
     ) -> Output {
         let program = Rc::clone(program);
-        self.copied(|walk| walk.deeper(|walk| walk.run_program(&program, stdin)))
+        self.capturing(|walk| {
+            walk.copied(|walk| walk.deeper(|walk| walk.run_program(&program, stdin)))
+        })
+    }
+
+    fn capturing(&mut self, work: impl FnOnce(&mut Self) -> Output) -> Output {
+        let outer = std::mem::replace(&mut self.captured, true);
+        let output = work(self);
+        self.captured = outer;
+        output
     }
 
     /// Does something in a copy of the shell, whose changes are lost.
@@ -177,7 +200,8 @@ impl Walk<'_> {
         let result = work(self);
         // Files stay.
         let files = Rc::clone(&self.state.files);
-        self.state = State { files, ..state };
+        let links = Rc::clone(&self.state.links);
+        self.state = State { files, links, ..state };
         self.choices = choices;
         result
     }
@@ -232,8 +256,11 @@ impl Walk<'_> {
             Command::Simple(simple) => self.simple(simple, stdin),
             Command::Pipeline(stages) => {
                 let mut input: Option<Output> = stdin.cloned();
-                for stage in stages {
+                for (at, stage) in stages.iter().enumerate() {
+                    let outer = self.captured;
+                    self.captured |= at + 1 < stages.len();
                     let output = self.copied(|walk| walk.command(stage, input.as_ref()));
+                    self.captured = outer;
                     input = Some(output);
                 }
                 input.unwrap_or_default()
@@ -422,6 +449,9 @@ impl Walk<'_> {
         let declares = argv.first().is_some_and(|arg| {
             matches!(arg.text.as_str(), "export" | "declare" | "local" | "readonly" | "typeset")
         });
+        if !self.captured && self.shows_a_secret(simple, &argv) {
+            self.report(&argv, super::rules::shown());
+        }
         let output = self.run(&argv, input);
         for redirect in &simple.redirects {
             if matches!(redirect.op, RedirectOp::Write | RedirectOp::Append) {
@@ -450,77 +480,5 @@ impl Walk<'_> {
             }
         }
         output
-    }
-
-    fn assignment(&mut self, assignment: &Assignment, argv: &[Arg]) {
-        let Assignment { name, append, element, value } = assignment;
-        let mut fields = match value {
-            Assigned::Word(word) => vec![self.text(word)],
-            Assigned::Array(words) => self.arguments(words),
-        };
-        if let Some(hit) = super::rules::environment(name, fields.first()) {
-            // An entry of the allow list must name the assignment to allow it.
-            let mut words = vec![Arg::known(format!(
-                "{name}={}",
-                fields.first().map(|arg| arg.text.as_str()).unwrap_or_default()
-            ))];
-            words.extend_from_slice(argv);
-            self.report(&words, hit);
-        }
-        if *append || *element {
-            let known = match self.state.variables.get(name) {
-                Some(Value::Known(all)) if all.len() == 1 => all.first().cloned(),
-                None | Some(Value::Unset) => Some(Rc::from(Vec::new())),
-                _ => None,
-            };
-            let Some(old) = known else {
-                self.set_unknown(name, Origin::Written);
-                return;
-            };
-            let mut old: Vec<Arg> = old.iter().map(Arg::known).collect();
-            if *element || matches!(value, Assigned::Array(_)) {
-                old.append(&mut fields);
-            } else if let (Some(last), Some(more)) = (old.last_mut(), fields.first()) {
-                last.text.push_str(&more.text);
-            } else {
-                old.append(&mut fields);
-            }
-            fields = old;
-        }
-        let origin = fields.iter().map(|field| field.origin).max().unwrap_or_default();
-        if fields.iter().any(Arg::is_hole) && origin != Origin::Written {
-            self.set_unknown(name, origin);
-        } else {
-            self.set(name, fields.into_iter().map(|field| field.text).collect());
-        }
-    }
-
-    pub(super) fn assign(&mut self, name: &str, value: Arg) {
-        if value.is_hole() && value.origin != Origin::Written {
-            self.set_unknown(name, value.origin);
-        } else {
-            self.set(name, vec![value.text]);
-        }
-    }
-
-    pub(super) fn set(&mut self, name: &str, fields: Vec<String>) {
-        if self.state.variables.len() >= MAX_VARIABLES {
-            self.too_complicated();
-            return;
-        }
-        let fields = match fields.iter().map(String::len).sum::<usize>() > MAX_TEXT {
-            true => vec![HOLE.to_string()],
-            false => fields,
-        };
-        self.state.several |= fields.len() > 1;
-        self.state.variables.insert(name.to_owned(), Value::Known(vec![Rc::from(fields)]));
-    }
-
-    pub(super) fn set_unknown(&mut self, name: &str, origin: Origin) {
-        if self.state.variables.len() < MAX_VARIABLES {
-            self.state.variables.insert(name.to_owned(), Value::Unknown(origin));
-        } else {
-            self.too_complicated();
-        }
     }
 }

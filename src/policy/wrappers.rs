@@ -3,10 +3,10 @@
 use super::Family;
 use super::code;
 use super::find;
-use super::rules::{Hit, valued_options};
+use super::rules::{Hit, flag_values, valued_options};
+use super::run::program_name;
 use super::value::{Arg, Origin, Output, is_known};
 use super::walk::Walk;
-use std::path::PathBuf;
 
 /// A program that takes options, then a few operands of its own, then a command.
 struct Wrapper {
@@ -31,7 +31,12 @@ const WRAPPERS: &[Wrapper] = &[
         &["-f", "-o"],
         0,
     ),
-    wrapper(&["toybox", "torsocks", "proxychains", "proxychains4", "rlwrap", "catchsegv"], &[], 0),
+    wrapper(&["toybox", "torsocks", "torify", "proxychains", "proxychains4", "rlwrap"], &[], 0),
+    wrapper(&["catchsegv", "tini", "dumb-init", "ssh-agent", "dbus-launch", "chronic"], &[], 0),
+    wrapper(&["ccache", "sccache", "distcc", "bear", "scan-build", "shx"], &["-o"], 0),
+    wrapper(&["cross-env", "cross-env-shell", "env-cmd", "dotenvx"], &["-f", "-e"], 0),
+    wrapper(&["sshpass"], &["-p", "-f", "-d"], 0),
+    wrapper(&["gosu", "su-exec"], &[], 1),
     wrapper(
         &["dbus-run-session", "xvfb-run", "caffeinate", "ts", "fakeroot", "eatmydata"],
         &["-t", "-s", "-n", "-w"],
@@ -104,6 +109,7 @@ impl Walk<'_> {
         stdin: Option<&Output>,
     ) -> Option<Output> {
         let args = argv.get(1..).unwrap_or_default();
+        self.given(name, argv);
         if is_shell(name) {
             return Some(self.shell(argv, stdin));
         }
@@ -116,8 +122,10 @@ impl Walk<'_> {
             rest = rest.get(wrapper.operands..).unwrap_or_default();
             // sudo and doas take assignments, too.
             while let [first, tail @ ..] = rest
-                && is_assignment(&first.text)
+                && let Some((name, value)) = assignment(&first.text)
             {
+                let value = Arg { text: value.to_owned(), ..first.clone() };
+                self.sets(argv, name, Some(&value));
                 rest = tail;
             }
             return Some(self.run(rest, stdin));
@@ -126,10 +134,10 @@ impl Walk<'_> {
             && let Some(at) = args.iter().position(|arg| subcommands.contains(&arg.text.as_str()))
         {
             let rest = args.get(at + 1..).unwrap_or_default();
-            if let Some(script) = value_of(rest, &["-c", "--call", "--command"])
+            let flags = ["-c", "--call", "--command"];
+            if let Some(script) = value_of(options_of(rest, &flags), &flags)
                 && name != "nix"
             {
-                let script = script.clone();
                 return Some(self.copied(|walk| walk.run_text(argv, &script.text, script.origin)));
             }
             let valued = [
@@ -147,7 +155,8 @@ impl Walk<'_> {
         }
         match name {
             "npx" | "bunx" | "pnpx" | "uvx" => {
-                if let Some(script) = value_of(args, &["-c", "--call"]).cloned() {
+                let flags = ["-c", "--call", "-p", "--package"];
+                if let Some(script) = value_of(options_of(args, &flags), &["-c", "--call"]) {
                     return Some(
                         self.copied(|walk| walk.run_text(argv, &script.text, script.origin)),
                     );
@@ -175,13 +184,30 @@ impl Walk<'_> {
             }
             "script" | "su" | "flock" | "nix-shell" | "vagrant" | "runcon" => {
                 let flags = ["-c", "--command", "--run"];
-                if let Some(script) = value_of(args, &flags).cloned() {
+                if let Some(script) = value_of(args, &flags) {
                     self.copied(|walk| walk.run_text(argv, &script.text, script.origin));
                 } else if name == "flock" {
                     let rest = skip_options(args, &["-w", "-E", "--timeout"]);
                     self.run(rest.get(1..).unwrap_or_default(), stdin);
                 }
                 Some(Output::unknown())
+            }
+            "direnv" if args.first().is_some_and(|arg| arg.text == "exec") => {
+                Some(self.run(args.get(2..).unwrap_or_default(), stdin))
+            }
+            "just" | "xterm" | "konsole" | "alacritty" | "kitty" | "gnome-terminal" => {
+                let flags = ["-c", "--command", "-e", "-x", "--"];
+                let at = args.iter().position(|arg| flags.contains(&arg.text.as_str()))?;
+                Some(self.run_joined(argv, args.get(at + 1..).unwrap_or_default()))
+            }
+            // The loader runs the program that it is given.
+            _ if name.starts_with("ld-linux") || name.starts_with("ld.so") => {
+                let valued = ["--library-path", "--preload", "--argv0"];
+                Some(self.run(skip_options(args, &valued), stdin))
+            }
+            "make" | "gmake" | "bmake" => {
+                self.make(argv, stdin);
+                None
             }
             "ssh" => {
                 let rest = skip_options(args, valued_options("ssh"));
@@ -213,32 +239,8 @@ impl Walk<'_> {
         }
     }
 
-    /// `docker exec NAME COMMAND`, `kubectl exec NAME -- COMMAND`: what runs there may still reach out.
-    fn container(&mut self, name: &str, args: &[Arg], stdin: Option<&Output>) {
-        let rest = skip_options(args, valued_options(name));
-        let Some(at) = rest.iter().position(|arg| ["exec", "run"].contains(&arg.text.as_str()))
-        else {
-            return;
-        };
-        let cluster = name == "kubectl" || name == "oc";
-        let rest = rest.get(at + 1..).unwrap_or_default();
-        let command = match rest.iter().position(|arg| arg.text == "--") {
-            Some(at) if cluster => rest.get(at + 1..).unwrap_or_default(),
-            _ => skip_options(rest, valued_options(name)).get(1..).unwrap_or_default(),
-        };
-        if command.is_empty() {
-            return;
-        }
-        let outer = std::mem::replace(&mut self.contained, !cluster);
-        self.copied(|walk| {
-            walk.state.cwd = None;
-            walk.run(command, stdin)
-        });
-        self.contained = outer;
-    }
-
     /// Runs words as a shell runs their text.
-    fn run_joined(&mut self, argv: &[Arg], words: &[Arg]) -> Output {
+    pub(super) fn run_joined(&mut self, argv: &[Arg], words: &[Arg]) -> Output {
         let text = words.iter().map(|arg| arg.text.as_str()).collect::<Vec<_>>().join(" ");
         let origin = words.iter().map(|arg| arg.origin).max().unwrap_or_default();
         self.copied(|walk| walk.run_text(argv, &text, origin))
@@ -312,6 +314,7 @@ impl Walk<'_> {
 
     fn env(&mut self, args: &[Arg], stdin: Option<&Output>) -> Output {
         let mut rest = args;
+        let mut clears = false;
         let outer = self.state.cwd.clone();
         while let [first, tail @ ..] = rest {
             let text = first.text.as_str();
@@ -326,6 +329,7 @@ impl Walk<'_> {
                 words.extend_from_slice(tail);
                 return self.run_joined(args, &words);
             }
+            clears |= ["-", "-i", "--ignore-environment"].contains(&text);
             if ["-u", "--unset"].contains(&text) {
                 if let Some(name) = tail.first() {
                     self.unset(args, &name.text);
@@ -347,16 +351,27 @@ impl Walk<'_> {
                 rest = next;
             } else if text.starts_with('-') {
                 rest = tail;
-            } else if let Some((name, value)) = text.split_once('=').filter(|_| is_assignment(text))
-            {
+            } else if let Some((name, value)) = assignment(text) {
                 let value = Arg { text: value.to_owned(), ..first.clone() };
-                if let Some(hit) = super::rules::environment(name, Some(&value)) {
-                    self.report(args, hit);
-                }
+                self.sets(args, name, Some(&value));
                 rest = tail;
             } else {
                 break;
             }
+        }
+        let agents = ["claude", "codex", "amp", "cline", "opencode", "gemini", "copilot", "qwen"];
+        if let Some(program) = rest.first()
+            && clears
+            && agents.contains(&program_name(&program.text).as_str())
+        {
+            self.report(
+                args,
+                Hit::deny(
+                    Family::Environment,
+                    "an agent that does not know of the loop is not guarded",
+                    "do the work yourself",
+                ),
+            );
         }
         let output = match rest.is_empty() {
             true => Output::unknown(),
@@ -387,6 +402,15 @@ impl Walk<'_> {
             "display-popup",
             "popup",
         ];
+        if argv.first().is_some_and(|arg| program_name(&arg.text) == "screen") {
+            // `screen -dmS name command`: -S is among others.
+            let named = args.iter().position(|arg| arg.text.ends_with('S') && arg.text != "-S");
+            let rest = match named {
+                Some(at) => skip_options(args.get(at + 2..).unwrap_or_default(), &valued),
+                None => rest,
+            };
+            self.run(rest, None);
+        }
         let Some((subcommand, rest)) = rest.split_first() else { return };
         if runs.contains(&subcommand.text.as_str()) {
             let mut words = skip_options(rest, &valued).to_vec();
@@ -399,43 +423,6 @@ impl Walk<'_> {
         // screen -X stuff "command\n"
         if let Some(at) = args.iter().position(|arg| arg.text == "stuff") {
             self.run_joined(argv, args.get(at + 1..).unwrap_or_default());
-        }
-    }
-
-    /// The few subcommands of git that run what they are given.
-    fn git(&mut self, argv: &[Arg], stdin: Option<&Output>) {
-        let args = argv.get(1..).unwrap_or_default();
-        let outer: Option<PathBuf> = self.state.cwd.clone();
-        let rest = skip_options(args, valued_options("git"));
-        let words: Vec<&str> = rest.iter().map(|arg| arg.text.as_str()).collect();
-        match words.as_slice() {
-            ["bisect", "run", ..] => {
-                self.run(rest.get(2..).unwrap_or_default(), stdin);
-            }
-            ["submodule", "foreach", ..] => {
-                let command = skip_options(rest.get(2..).unwrap_or_default(), &[]);
-                self.state.cwd = None;
-                self.run_joined(argv, command);
-            }
-            ["rebase", ..] => {
-                for flags in [["-x", "--exec"]] {
-                    if let Some(script) = value_of(rest, &flags).cloned() {
-                        self.copied(|walk| walk.run_text(argv, &script.text, script.origin));
-                    }
-                }
-            }
-            _ => {}
-        }
-        self.state.cwd = outer;
-        for arg in args {
-            // `git -c alias.x='!command' x`
-            if let Some((key, value)) = arg.text.split_once('=')
-                && key.starts_with("alias.")
-                && let Some(script) = value.strip_prefix('!')
-            {
-                let script = script.to_owned();
-                self.copied(|walk| walk.run_text(argv, &script, arg.origin));
-            }
         }
     }
 
@@ -452,8 +439,9 @@ impl Walk<'_> {
     }
 }
 
-fn is_assignment(text: &str) -> bool {
-    text.split_once('=').is_some_and(|(name, _)| {
+/// The name and the value in `NAME=value`.
+fn assignment(text: &str) -> Option<(&str, &str)> {
+    text.split_once('=').filter(|(name, _)| {
         !name.is_empty()
             && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
             && !name.starts_with(|c: char| c.is_ascii_digit())
@@ -476,9 +464,13 @@ pub(super) fn skip_options<'a>(args: &'a [Arg], valued: &[&str]) -> &'a [Arg] {
     rest
 }
 
-/// The value of the first of the flags that is there: `-c X`, `-cX`, `--command X`, `--command=X`.
-pub(super) fn value_of<'a>(args: &'a [Arg], flags: &[&str]) -> Option<&'a Arg> {
-    args.iter().enumerate().find_map(|(at, arg)| {
-        flags.contains(&arg.text.as_str()).then(|| args.get(at + 1)).flatten()
-    })
+/// The options before the command, with their values.
+fn options_of<'a>(args: &'a [Arg], valued: &[&str]) -> &'a [Arg] {
+    let command = skip_options(args, valued);
+    args.get(..args.len() - command.len()).unwrap_or_default()
+}
+
+/// The value of the first of the flags that is there.
+pub(super) fn value_of(args: &[Arg], flags: &[&str]) -> Option<Arg> {
+    flag_values(args, flags).into_iter().next()
 }

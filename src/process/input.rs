@@ -33,6 +33,11 @@ impl Input {
         self.written < self.waiting.len()
     }
 
+    /// Writes what the pipe takes at once, past what waits: for a child that is only ever fed so.
+    pub(super) fn write_some(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        rustix::io::write(&self.pipe, bytes)
+    }
+
     /// Says whether it was taken, all of it.
     pub(super) fn push(&mut self, bytes: &[u8]) -> bool {
         let room = MAX_WAITING.saturating_sub(self.waiting.len() - self.written);

@@ -1,5 +1,7 @@
 //! The one place that waits: for output, for ends, for signals, for deadlines.
 
+mod ask;
+
 use std::collections::{HashSet, VecDeque};
 use std::io::{self, PipeReader};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use jiff::tz::TimeZone;
 
+use self::filtered::Held;
 use super::screen::{Output, Screen, Target};
 use super::status::Status;
 use super::style::{Marks, Paint, Style};
@@ -96,6 +97,8 @@ pub struct Human {
     block: Option<Block>,
     /// The user's own filter shows the agent's work, line by line.
     filter: Option<LineSplitter>,
+    /// What only that filter shows, in case that it does not.
+    held: Held,
     /// The last line on standard output was empty, or there was none.
     blank: bool,
     run: String,
@@ -103,6 +106,8 @@ pub struct Human {
     /// What is wrong with the task list, as it was last told.
     task_problems: Vec<String>,
     purpose: Purpose,
+    /// Nothing is running: a wait, or a pause.
+    idle: bool,
     scratch: String,
     finished: bool,
     /// The run is a worker's, of which is told in the words that those have.
@@ -185,11 +190,13 @@ impl Human {
             last: None,
             block: None,
             filter: None,
+            held: Held::default(),
             blank: true,
             run: String::new(),
             max_iterations: 0,
             task_problems: Vec::new(),
             purpose: Purpose::Work,
+            idle: false,
             scratch: String::new(),
             finished: false,
             follower: None,
@@ -206,7 +213,7 @@ impl Human {
     /// The agent's own output: shown unless the user does not want it, or it is only about a message.
     fn shows_agent(&self) -> bool {
         let is_wanted = self.style.show_stream && !self.style.quiet;
-        is_wanted && self.purpose == Purpose::Work && self.filter.is_none()
+        is_wanted && self.purpose == Purpose::Work
     }
 
     // Lines.
@@ -443,9 +450,18 @@ impl Reporter for Human {
             Event::AgentStarted { purpose, .. } => self.purpose = *purpose,
             _ => {}
         }
+        match event {
+            Event::Waiting { .. } | Event::Paused => self.idle = true,
+            Event::IterationStarted { .. } | Event::Prompt { .. } | Event::Resumed { .. } => {
+                self.idle = false;
+            }
+            _ => {}
+        }
         if event_is_agents(event) {
-            if self.shows_agent() {
-                self.agent_event(at, event);
+            match &self.filter {
+                _ if !self.shows_agent() => {}
+                Some(_) => self.held.expect(at),
+                None => self.agent_event(at, event),
             }
         } else {
             if self.style.verbose {
@@ -458,8 +474,20 @@ impl Reporter for Human {
         }
     }
 
+    fn line(&mut self, line: &[u8]) {
+        self.held.take(line);
+    }
+
     fn filtering(&mut self, at: Stamp, on: bool) {
         self.set_filtering(at, on);
+    }
+
+    fn filter_failed(&mut self, at: Stamp) {
+        let held = std::mem::take(&mut self.held);
+        self.set_filtering(at, false);
+        if !self.screen.is_gone() {
+            self.show_held(at, held);
+        }
     }
 
     fn filtered(&mut self, at: Stamp, bytes: &[u8]) {

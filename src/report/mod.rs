@@ -48,6 +48,9 @@ pub trait Reporter {
     /// From now on somebody else, a command of the user's, makes of the agent's bytes what is shown of
     /// its work; or not any more.
     fn filtering(&mut self, _at: Stamp, _on: bool) {}
+    /// That command is of no use: what it was given last, and has perhaps not shown, is shown in the usual
+    /// way, and so is what follows.
+    fn filter_failed(&mut self, _at: Stamp) {}
     /// What that command printed.
     fn filtered(&mut self, _at: Stamp, _bytes: &[u8]) {}
     /// What went wrong with this face since it was last asked, if a person should know.

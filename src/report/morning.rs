@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use serde::Serialize;
 
-use super::runs::RunSummary;
+use super::runs::{RunSummary, stalling_words};
 use crate::core::event::{
     Class, Entry, Event, Exit, Outcome, Purpose, TodoItem, TodoStatus, Usage, WaitReason,
 };
@@ -42,6 +42,8 @@ pub struct Facts {
     #[serde(flatten)]
     pub usage: Usage,
     pub iterations: Vec<Iteration>,
+    /// When it went on after it had been left.
+    pub continued: Vec<Continued>,
     pub waits: Vec<Wait>,
     /// What the agent was not allowed to do.
     pub denied: Listed<String>,
@@ -103,6 +105,16 @@ pub struct Check {
     pub log: String,
 }
 
+/// A run goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Continued {
+    pub time_ms: i64,
+    /// How it had ended; `None` if it was cut off.
+    pub after: Option<Outcome>,
+    /// The iteration that was begun again.
+    pub cut_off: Option<u32>,
+}
+
 /// A time without work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Wait {
@@ -153,6 +165,11 @@ impl Reading {
                 facts.asked = prompt.as_ref().to_owned();
                 facts.completion = completion.as_ref().to_owned();
             }
+            Event::RunContinued { after, cut_off, .. } => facts.continued.push(Continued {
+                time_ms: at.time_ms,
+                after: *after,
+                cut_off: *cut_off,
+            }),
             // One that was cut off and is done again is one iteration.
             Event::IterationStarted { .. }
                 if facts.iterations.last().is_none_or(|last| last.number != at.iteration) =>
@@ -235,6 +252,9 @@ impl Reading {
                     iteration.class = Some(*class);
                     iteration.duration_ms = *duration_ms;
                 }
+            }
+            Event::Stalling { reason, iterations, limit } => {
+                facts.warnings.push(stalling_words(*reason, *iterations, *limit));
             }
             Event::Warning { message } => facts.warnings.push(message.as_ref().to_owned()),
             _ => {}

@@ -6,7 +6,7 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use super::visible;
-use crate::core::event::{Entry, Event, Outcome, Usage};
+use crate::core::event::{Entry, Event, Outcome, StallReason, Usage};
 use crate::core::text;
 
 /// What is to be known of a run at a glance, folded from its events.
@@ -136,6 +136,42 @@ pub(super) fn outcome_word(outcome: Outcome) -> &'static str {
         Outcome::PromptLost => "prompt lost",
         Outcome::Broken => "broken",
     }
+}
+
+/// What a run went on after, in words that follow "after".
+pub(super) fn after_words(outcome: Option<Outcome>) -> &'static str {
+    match outcome {
+        None => "it was cut off",
+        Some(Outcome::Complete | Outcome::CompleteScmFailed) => "it was complete",
+        Some(Outcome::LimitReached) => "it had reached its limit",
+        Some(Outcome::Interrupted) => "it was interrupted",
+        Some(Outcome::Budget) => "its budget was used up",
+        Some(Outcome::Stalled) => "nothing had changed any more",
+        Some(Outcome::AgentFailed) => "its agent had kept failing",
+        Some(Outcome::CredentialsRefused) => "its agent's credentials were refused",
+        Some(Outcome::PromptLost) => "its prompt was missing",
+        Some(Outcome::Broken) => "ralph could not go on",
+    }
+}
+
+/// What is said of a loop that seems to get nowhere.
+pub(super) fn stalling_words(reason: StallReason, iterations: u32, limit: Option<u32>) -> String {
+    let mut words = match (reason, iterations) {
+        (StallReason::Unchanged, 1) => {
+            "the last iteration changed nothing in the repository".to_owned()
+        }
+        (StallReason::Unchanged, n) => {
+            format!("the last {n} iterations changed nothing in the repository")
+        }
+        (StallReason::SameFailure, n) => {
+            format!("guardrails have failed in the same way {n} times in a row")
+        }
+    };
+    match limit {
+        Some(limit) => words.push_str(&format!("; {limit} in a row stop the run")),
+        None => words.push_str("; `stall.iterations` in the settings would stop the run"),
+    }
+    words
 }
 
 /// A column: its title, whether it is aligned to the right, and its rank: a higher one is left out

@@ -6,7 +6,8 @@ use std::io::{self, Write};
 use jiff::tz::TimeZone;
 
 use super::Reporter;
-use crate::core::event::{Class, Event, Stamp, Stream, Usage, WaitReason};
+use crate::core::attempt::describe_end;
+use crate::core::event::{Class, Event, Purpose, Stamp, Stream, Usage, WaitReason};
 use crate::core::merge::Merger;
 use crate::core::text;
 use crate::state::logs::LogFile;
@@ -52,7 +53,16 @@ pub struct SessionLog<S> {
 /// What the footer of an iteration tells.
 #[derive(Debug, Default)]
 struct Facts {
+    /// The header, until there is something to put beneath it: what is found before an iteration keeps it
+    /// from beginning.
+    header: Option<String>,
+    /// An agent was started.
+    begun: bool,
     retries: u32,
+    /// The attempt failed, and another is to come.
+    retry_due: bool,
+    /// How the last attempt failed, until somebody is told.
+    failure: Option<String>,
     model: Option<String>,
     turns: Option<u32>,
     /// What the agent said, piece by piece; only a stream has pieces that count.
@@ -86,6 +96,7 @@ impl<S: Sink> SessionLog<S> {
 
     /// A line of ralph's own, on a line of its own.
     fn note(&mut self, words: &str) {
+        self.begin();
         self.end_output();
         self.pending.extend_from_slice(b"[ralph] ");
         self.pending.extend(words.bytes().map(|byte| if byte == b'\n' { b' ' } else { byte }));
@@ -97,22 +108,48 @@ impl<S: Sink> SessionLog<S> {
     }
 
     fn header(&mut self, at: Stamp) {
-        self.facts = Facts::default();
-        let header = format!(
+        self.facts.header = Some(format!(
             "{DOUBLE}\nITERATION {}\n{DOUBLE}\nMode: {}\nStart Time: {}\n{SINGLE}\n",
             at.iteration,
             self.mode,
             self.time(at.time_ms)
-        );
-        self.pending.extend_from_slice(header.as_bytes());
+        ));
     }
 
-    fn footer(&mut self, at: Stamp, status: &str, duration_ms: u64, usage: &Usage) {
-        self.end_output();
+    /// There is something to tell of the iteration.
+    fn begin(&mut self) {
+        if let Some(header) = self.facts.header.take() {
+            self.pending.extend_from_slice(header.as_bytes());
+        }
+    }
+
+    fn iteration_ended(&mut self, at: Stamp, status: &str, duration_ms: u64, usage: &Usage) {
+        // What was not even asked for was no iteration.
         let facts = std::mem::take(&mut self.facts);
+        if facts.header.is_some() {
+            return;
+        }
+        if matches!(status, "success" | "complete") {
+            self.successful += 1;
+        } else {
+            self.failed += 1;
+        }
+        let failure = match &facts.failure {
+            None if !facts.begun => Some("the agent could not be started"),
+            failure => failure.as_deref(),
+        };
+        if let Some(failure) = failure {
+            self.note(&format!("failed: {failure}"));
+        }
+        self.footer(at, status, duration_ms, usage, facts);
+    }
+
+    fn footer(&mut self, at: Stamp, status: &str, duration_ms: u64, usage: &Usage, facts: Facts) {
+        self.end_output();
         let mut footer = format!(
-            "{SINGLE}\nITERATION {} COMPLETE\nEnd Time: {}\nDuration: {}\n",
+            "{SINGLE}\nITERATION {} {}\nEnd Time: {}\nDuration: {}\n",
             at.iteration,
+            if facts.begun { "COMPLETE" } else { "NOT STARTED" },
             self.time(at.time_ms),
             text::duration(duration_ms)
         );
@@ -136,13 +173,14 @@ impl<S: Sink> SessionLog<S> {
     }
 
     fn summary(&mut self, event: &Event<'_>) {
-        let Event::RunEnded { exit_code, message, iterations, duration_ms, .. } = event else {
+        let Event::RunEnded { exit_code, message, duration_ms, .. } = event else {
             return;
         };
         self.end_output();
         let summary = format!(
-            "{DOUBLE}\nSESSION SUMMARY\n{DOUBLE}\nTotal Iterations: {iterations}\nSuccessful: {}\n\
+            "{DOUBLE}\nSESSION SUMMARY\n{DOUBLE}\nTotal Iterations: {}\nSuccessful: {}\n\
              Failed: {}\nTotal Duration: {}\nExit Reason: {}\nExit Code: {exit_code}\n{DOUBLE}\n",
+            self.successful + self.failed,
             self.successful,
             self.failed,
             text::duration(*duration_ms),
@@ -185,13 +223,28 @@ impl<S: Sink> Reporter for SessionLog<S> {
                     *self.facts.turns.get_or_insert(0) += turns;
                 }
             }
-            Event::AgentEnded { .. } => self.end_output(),
+            Event::Prompt { .. } => {
+                self.begin();
+                self.facts.retries += u32::from(std::mem::take(&mut self.facts.retry_due));
+            }
+            Event::AgentStarted { purpose: Purpose::Work, .. } => self.facts.begun = true,
+            Event::AgentEnded { purpose, class, failure, exit, ended_by, .. } => {
+                self.end_output();
+                if *purpose == Purpose::Work {
+                    self.facts.failure = has_failed(*class).then(|| match failure {
+                        Some(failure) if !failure.message.is_empty() => failure.message.clone(),
+                        _ => describe_end(*exit, *ended_by),
+                    });
+                }
+            }
             Event::Retrying { message, failures, max_failures, .. } => {
-                self.facts.retries += 1;
+                self.facts.failure = None;
+                self.facts.retry_due = true;
                 let most = max_failures.saturating_sub(1);
                 self.note(&format!("failed: {message}; retry {failures} of {most}"));
             }
             Event::Waiting { reason: WaitReason::RateLimit, until_ms } => {
+                self.facts.failure = None;
                 let until = self.time(*until_ms);
                 self.note(&format!("waiting until {until} for the agent's limit"));
             }
@@ -213,12 +266,7 @@ impl<S: Sink> Reporter for SessionLog<S> {
                     "guardrails failed" if !self.facts.guardrail_failed => "interrupted",
                     status => status,
                 };
-                if matches!(status, "success" | "complete") {
-                    self.successful += 1;
-                } else {
-                    self.failed += 1;
-                }
-                self.footer(at, status, *duration_ms, usage);
+                self.iteration_ended(at, status, *duration_ms, usage);
                 let restored = self.sink.restore();
                 self.note_trouble(&restored);
             }
@@ -240,6 +288,23 @@ impl<S: Sink> Reporter for SessionLog<S> {
 
     fn trouble(&mut self) -> Option<String> {
         self.trouble.take()
+    }
+}
+
+/// Whether the agent is to blame for what became of an attempt.
+fn has_failed(class: Class) -> bool {
+    match class {
+        Class::Failed
+        | Class::ContextExhausted
+        | Class::TimedOut
+        | Class::Credentials
+        | Class::RateLimited
+        | Class::Overloaded => true,
+        Class::Answered
+        | Class::Empty
+        | Class::Limited
+        | Class::Interrupted
+        | Class::NotStarted => false,
     }
 }
 

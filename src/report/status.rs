@@ -93,6 +93,11 @@ impl Status {
                 self.max_iterations = *max_iterations;
                 self.turn_to(Doing::Between, "");
             }
+            Event::RunContinued { usage, duration_ms, .. } => {
+                self.started_ms = Some(at.time_ms.saturating_sub_unsigned(*duration_ms));
+                self.spent = *usage;
+                self.current = Usage::default();
+            }
             Event::IterationStarted { max_iterations } => {
                 self.started_ms.get_or_insert(at.time_ms);
                 self.iteration = at.iteration;
@@ -348,7 +353,7 @@ mod tests {
     }
 
     fn stories(done: u32, total: u32) -> Event<'static> {
-        Event::Tasks { done, total, story: None, title: None, problems: vec![] }
+        Event::Tasks { done, total, story: None, title: None, problems: vec![], unreadable: false }
     }
 
     fn agent() -> Event<'static> {

@@ -2,13 +2,12 @@
 
 use std::path::PathBuf;
 
-use crate::agent::Reader;
-use crate::core::attempt::{Facts, classify};
+use crate::agent::filter::{Answer, Judge};
+use crate::agent::{Emit, Reader};
+use crate::core::attempt::{Facts, classify, describe_end};
 use crate::core::completion::{Detector, Verdict};
-use crate::core::event::{
-    Class, EndCause, Event, Exit, Failure, FailureKind, Purpose, Stream, Usage,
-};
-use crate::core::lines::LineSplitter;
+use crate::core::event::{EndCause, Event, Exit, Failure, FailureKind, Purpose, Stream, Usage};
+use crate::core::lines::{Line, LineSplitter};
 use crate::core::machine::{Input, Report};
 use crate::core::prompt;
 use crate::process::ChildId;
@@ -33,6 +32,8 @@ pub(super) struct AgentTask {
     /// What it shows, if it has a screen of its own.
     screen: Option<Screen>,
     reader: Box<dyn Reader>,
+    /// What tells which of it the agent said, if not the reader.
+    judge: Option<Judge>,
     out: LineSplitter,
     err: LineSplitter,
     facts: Gathered,
@@ -46,6 +47,9 @@ pub(super) struct Files {
     /// The prompt, if it went by file.
     pub(super) prompt: Option<PathBuf>,
 }
+
+/// Asks what the user's expression finds in a line; an error is why nobody can tell.
+pub(super) type Ask<'a> = dyn FnMut(&[u8]) -> Result<Answer, String> + 'a;
 
 /// What the events of one process add up to.
 struct Gathered {
@@ -72,6 +76,8 @@ pub(super) struct Finished {
     pub(super) ended: Event<'static>,
     pub(super) report: Report,
     pub(super) commit_message: Option<String>,
+    /// All that it said was what it had been asked.
+    pub(super) repeats_prompt: bool,
 }
 
 impl AgentTask {
@@ -98,8 +104,15 @@ impl AgentTask {
         };
         let out = LineSplitter::new(reader.max_line());
         let err = LineSplitter::new(MAX_STDERR_LINE);
-        let (ended_by, screen) = (None, None);
-        AgentTask { child, started_ms, ended_by, files, screen, reader, out, err, facts }
+        let (ended_by, screen, judge) = (None, None, None);
+        AgentTask { child, started_ms, ended_by, files, screen, reader, judge, out, err, facts }
+    }
+
+    /// Takes for the agent's words what the judge finds.
+    pub(super) fn judged_by(mut self, judge: Judge) -> Self {
+        self.out = LineSplitter::new(judge.max_line().max(self.reader.max_line()));
+        self.judge = Some(judge);
+        self
     }
 
     /// What it prints is a screen, and the prompt is still to be typed there.
@@ -138,14 +151,22 @@ impl AgentTask {
     }
 
     /// Takes what the agent printed.
-    pub(super) fn output(&mut self, stream: Stream, bytes: &[u8], recorder: &mut Recorder) {
-        let AgentTask { reader, out, err, facts, .. } = self;
+    pub(super) fn output(
+        &mut self,
+        stream: Stream,
+        bytes: &[u8],
+        recorder: &mut Recorder,
+        ask: &mut Ask<'_>,
+    ) {
+        let AgentTask { reader, judge, out, err, facts, .. } = self;
         let mut emit = |event: Event<'_>| {
             facts.take(&event);
             recorder.record(&event);
         };
         match stream {
-            Stream::Stdout => out.push(bytes, |line| reader.stdout(line, &mut emit)),
+            Stream::Stdout => {
+                out.push(bytes, |line| stdout(line, reader.as_mut(), judge, ask, &mut emit));
+            }
             Stream::Stderr => err.push(bytes, |line| reader.stderr(line, &mut emit)),
         }
     }
@@ -162,6 +183,7 @@ impl AgentTask {
         side_file: Option<&str>,
         duration_ms: u64,
         recorder: &mut Recorder,
+        ask: &mut Ask<'_>,
     ) -> Finished {
         if let Some(screen) = self.screen.take() {
             self.facts.shows_anything = screen.shows_anything();
@@ -172,24 +194,27 @@ impl AgentTask {
                 recorder.record(&Event::Output { stream, text, joined: false });
             }
             let complete = found.is_some();
-            return self.judge(Verdict { complete, found }, exit, duration_ms);
+            return self.conclude(Verdict { complete, found }, exit, duration_ms);
         }
-        let AgentTask { reader, out, err, facts, .. } = &mut self;
+        let AgentTask { reader, judge, out, err, facts, .. } = &mut self;
         let mut emit = |event: Event<'_>| {
             facts.take(&event);
             recorder.record(&event);
         };
-        out.finish(|line| reader.stdout(line, &mut emit));
+        out.finish(|line| stdout(line, reader.as_mut(), judge, ask, &mut emit));
         err.finish(|line| reader.stderr(line, &mut emit));
         if let Some(text) = side_file {
             reader.side_file(text, &mut emit);
         }
         reader.finish(exit, &mut emit);
+        if let Some(judge) = judge {
+            judge.finish(&mut emit);
+        }
         let verdict = facts.detector.verdict();
-        self.judge(verdict, exit, duration_ms)
+        self.conclude(verdict, exit, duration_ms)
     }
 
-    fn judge(mut self, verdict: Verdict, exit: Option<Exit>, duration_ms: u64) -> Finished {
+    fn conclude(mut self, verdict: Verdict, exit: Option<Exit>, duration_ms: u64) -> Finished {
         let facts = &mut self.facts;
         let class = classify(&Facts {
             exit,
@@ -217,7 +242,7 @@ impl AgentTask {
         let report = Report {
             class,
             failure,
-            exit: describe_end(exit, self.ended_by, class),
+            exit: describe_end(exit, self.ended_by),
             usage: facts.usage,
             tools: facts.tools,
             tool_errors: facts.tool_errors,
@@ -225,18 +250,28 @@ impl AgentTask {
             found: verdict.found,
             has_message: commit_message.is_some(),
         };
-        Finished { ended, report, commit_message }
+        let repeats_prompt = facts.purpose == Purpose::Work && facts.detector.heard_only_echo();
+        Finished { ended, report, commit_message, repeats_prompt }
     }
 }
 
-fn describe_end(exit: Option<Exit>, ended_by: Option<EndCause>, class: Class) -> String {
-    match ended_by {
-        Some(EndCause::Inactivity) => "it printed nothing for the inactivity limit".to_owned(),
-        Some(EndCause::IterationTimeout) => "it ran into the iteration's time limit".to_owned(),
-        _ => match (exit, class) {
-            (Some(exit), _) => exit.to_string(),
-            (None, _) => "nobody could tell how it ended".to_owned(),
-        },
+/// Takes a line of standard output.
+fn stdout(
+    line: Line<'_>,
+    reader: &mut dyn Reader,
+    judge: &mut Option<Judge>,
+    ask: &mut Ask<'_>,
+    emit: &mut Emit<'_>,
+) {
+    let Some(judge) = judge else { return reader.stdout(line, emit) };
+    let words = if judge.wants_to_know(line) {
+        judge.words(line, ask(line.bytes), emit)
+    } else {
+        Vec::new()
+    };
+    reader.stdout(line, &mut |event| judge.pass(event, &words, emit));
+    for text in words {
+        emit(Event::Text { text: text.into(), joined: false, subagent: false });
     }
 }
 

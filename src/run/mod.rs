@@ -2,6 +2,7 @@
 
 pub mod agent;
 pub mod driver;
+mod fingerprint;
 pub mod guard;
 mod guardrail;
 pub mod record;

@@ -60,6 +60,13 @@ impl Recorder {
         }
     }
 
+    /// That filter is of no use any more.
+    pub fn filter_failed(&mut self) {
+        for reporter in &mut self.reporters {
+            reporter.filter_failed(self.at);
+        }
+    }
+
     /// What that filter printed. It is in no journal: it is only another look at what is.
     pub fn filtered(&mut self, bytes: &[u8]) {
         for reporter in &mut self.reporters {

@@ -1,8 +1,10 @@
 //! Version control after a passing iteration, as a list of programs to run. No shell is involved: a
 //! commit message with `$(…)` is committed as those characters.
 
+pub(super) mod status;
+
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::core::rules::ScmTask;
@@ -139,8 +141,11 @@ const COMMIT_PATIENCE: Duration = Duration::from_secs(600);
 /// What became of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Committed {
-    /// It has this name, in short.
-    As(String),
+    /// It has this name, in short, and these are not in it, because git ignores them.
+    As {
+        commit: String,
+        left_out: Vec<PathBuf>,
+    },
     NoRepository,
     /// Everything that was to be committed is ignored.
     Ignored,
@@ -160,19 +165,37 @@ pub fn commit_only(directory: &Path, paths: &[&Path], message: &str) -> Result<C
         let words = [OsStr::new("check-ignore"), "-q".as_ref(), "--".as_ref(), path.as_ref()];
         git_within(PATIENCE, &words, directory).is_ok()
     };
-    let paths: Vec<&OsStr> =
-        paths.iter().filter(|path| !ignored(path)).map(|path| path.as_os_str()).collect();
+    let (left_out, paths): (Vec<&Path>, Vec<&Path>) = paths.iter().partition(|path| ignored(path));
     if paths.is_empty() {
         return Ok(Committed::Ignored);
     }
-    let with = |words: &[&str]| -> Vec<OsString> {
-        let words = words.iter().map(OsStr::new).chain([OsStr::new("--")]).chain(paths.clone());
+    let with = |words: &[&str], paths: &[&Path]| -> Vec<OsString> {
+        let paths = paths.iter().map(|path| path.as_os_str());
+        let words = words.iter().map(OsStr::new).chain([OsStr::new("--")]).chain(paths);
         std::iter::once(literal).chain(words).map(Into::into).collect()
     };
-    git_within(PATIENCE, &with(&["add"]), directory)?;
-    git_within(COMMIT_PATIENCE, &with(&["commit", "--quiet", "-m", message]), directory)?;
+    // A commit of single paths needs to know the new ones by name; their content it takes itself, so
+    // that what is staged is the same afterwards, whatever becomes of the commit.
+    let mut new = Vec::new();
+    for path in &paths {
+        if git_within(PATIENCE, &with(&["ls-files"], &[path]), directory)?.is_empty() {
+            new.push(*path);
+        }
+    }
+    if !new.is_empty() {
+        git_within(PATIENCE, &with(&["add", "--intent-to-add"], &new), directory)?;
+    }
+    let commit = with(&["commit", "--quiet", "-m", message], &paths);
+    if let Err(err) = git_within(COMMIT_PATIENCE, &commit, directory) {
+        if !new.is_empty() {
+            // What is told is why there is no commit.
+            let _ = git_within(PATIENCE, &with(&["reset", "--quiet"], &new), directory);
+        }
+        return Err(err);
+    }
     let name = git(&["rev-parse", "--short", "HEAD"], directory)?;
-    Ok(Committed::As(name.trim().to_owned()))
+    let left_out = left_out.into_iter().map(Path::to_owned).collect();
+    Ok(Committed::As { commit: name.trim().to_owned(), left_out })
 }
 
 fn is_repository(directory: &Path) -> bool {

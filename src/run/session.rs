@@ -8,10 +8,12 @@ use crate::core::text;
 use crate::error::Error;
 use crate::process::{self, System};
 use crate::report::runs::RunSummary;
+use crate::state::active;
 use crate::state::journal;
 use crate::state::lock::{self, Holder, Lock, Taken};
 use crate::state::project::Project;
-use crate::state::runs::{self, RunFiles};
+use crate::state::runs::{self, RunDir, RunFiles};
+use crate::state::start::StartNote;
 
 use super::world::RealWorld;
 
@@ -23,8 +25,9 @@ const GRACE_MS: u64 = 2_000;
 pub struct Session {
     pub run_id: String,
     pub world: RealWorld,
-    /// What there is to say of the run before.
+    /// What there is to say of the run before, or of what was left of this one.
     pub preface: Vec<Event<'static>>,
+    is_new: bool,
 }
 
 /// How much is kept of runs.
@@ -32,6 +35,14 @@ pub struct Session {
 pub struct Keep {
     pub runs: usize,
     pub raw_bytes: u64,
+}
+
+/// How a run was started, for whoever is to go on with it.
+#[derive(Debug, Clone)]
+pub struct Started {
+    pub note: StartNote,
+    /// The effective settings.
+    pub settings: serde_json::Value,
 }
 
 /// How a project is opened.
@@ -43,6 +54,8 @@ pub struct Opening<'a> {
     pub shared: bool,
     /// The run to go on with.
     pub resume: Option<&'a str>,
+    /// What is noted for going on with this one.
+    pub started: Option<&'a Started>,
 }
 
 impl Session {
@@ -51,11 +64,8 @@ impl Session {
     /// # Errors
     /// Another run has the lock, or the directory cannot be written.
     pub fn open(project: &Project, opening: Opening<'_>) -> Result<Session, Error> {
-        let Opening { command, keep, shared, resume } = opening;
+        let Opening { command, keep, shared, resume, started } = opening;
         let dir = project.ralph_dir();
-        let unwritable = |path: &Path, err: &io::Error| {
-            Error::input(format!("cannot write {}: {err}", path.display())).hint(hint_for(err))
-        };
         project.prepare().map_err(|err| unwritable(&dir, &err))?;
         let run_id = match resume {
             Some(run) => run.to_owned(),
@@ -79,23 +89,41 @@ impl Session {
             let system = System::new()
                 .map_err(|err| Error::failed(format!("cannot watch over processes: {err}")))?;
             let runs_dir = project.runs_dir();
-            let files = match resume {
-                Some(run) => RunFiles::reopen(&runs_dir, run, keep.raw_bytes),
-                None => RunFiles::create(&runs_dir, &run_id, keep.raw_bytes),
-            };
-            let files = files.map_err(|err| unwritable(&runs_dir, &err))?;
+            let run = RunDir { id: run_id.clone(), path: runs_dir.join(&run_id) };
+            let files = open_files(&run, keep, resume.is_some(), started);
+            let files = files.map_err(|err| {
+                if resume.is_none() {
+                    // What never began is no run.
+                    let _ = runs::remove(&run);
+                }
+                unwritable(&runs_dir, &err)
+            })?;
             Ok((system, files))
         };
         match open() {
             Ok((system, files)) => {
                 let before = cut_off.as_ref();
-                let preface = before.map(|before| tell_of(project, before)).unwrap_or_default();
+                let warning = |message: String| Event::Warning { message: message.into() };
+                let mut preface = Vec::new();
+                if let Some(before) = before.filter(|before| before.run != run_id) {
+                    preface.push(tell_of(project, before));
+                    preface.extend(end_what_is_left(&before.run).map(warning));
+                }
+                if resume.is_some() {
+                    preface.extend(end_what_is_left(&run_id).map(warning));
+                }
+                if let torn @ 1.. = files.torn_bytes() {
+                    let message = format!(
+                        "the last line of the journal was half written ({torn} bytes) and is gone"
+                    );
+                    preface.push(Event::Warning { message: message.into() });
+                }
                 // Whoever is told of a run must be able to look at it. Old runs that cannot be
                 // removed take up room and do no other harm.
                 let spare = before.map(|before| before.run.as_str()).or(resume);
                 let _ = runs::prune(&project.runs_dir(), keep.runs.max(1), spare);
                 let world = RealWorld::new(system, files, project.clone(), lock, me);
-                Ok(Session { run_id, world, preface })
+                Ok(Session { run_id, world, preface, is_new: resume.is_none() })
             }
             Err(err) => {
                 // This run never was; the one that was cut off before it is still to be told of.
@@ -112,13 +140,35 @@ impl Session {
         let _ = self.world.close();
     }
 
-    /// The same for a run that never began: nothing of it is kept.
+    /// The same for a run that never began: nothing of it is kept. One that was to go on stays as it
+    /// was.
     pub fn discard(self) {
         let dir = self.world.run_dir().clone();
+        let is_new = self.is_new;
         self.close();
-        // An empty run in the list does no harm.
-        let _ = runs::remove(&dir);
+        if is_new {
+            // An empty run in the list does no harm.
+            let _ = runs::remove(&dir);
+        }
     }
+}
+
+/// Cleans up after a run that was cut off, before anything is read that it may still be writing, and tells
+/// what was still running. The next run tells of the rest.
+pub fn settle(project: &Project) -> Option<String> {
+    let note = project.lock_path();
+    let sign = active::is_up(project.root());
+    let cut_off = lock::noted(&note);
+    if cut_off.is_none() && !sign {
+        return None;
+    }
+    // Whoever has the lock is not gone.
+    let _idle = lock::keep_idle(project.root(), &note).ok()??;
+    if sign {
+        active::take_down(project.root());
+    }
+    let run = lock::noted(&note)?.run;
+    end_what_is_left(&run)
 }
 
 /// Keeps runs away from a project while a command changes what they work on, until the answer is
@@ -130,12 +180,19 @@ pub fn keep_idle(project: &Project) -> Result<Option<std::fs::File>, Error> {
     lock::keep_idle(project.root(), &project.lock_path()).map_err(|holder| held(project, holder))
 }
 
+/// What keeps a run from starting if it cannot write to one of its own places.
+pub fn unwritable(path: &Path, err: &io::Error) -> Error {
+    Error::input(format!("cannot write {}: {err}", path.display())).hint(hint_for(err))
+}
+
 fn hint_for(err: &io::Error) -> &'static str {
     match err.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             "the disk is full: make room and run again; nothing was started"
         }
-        io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory => {
+        io::ErrorKind::IsADirectory
+        | io::ErrorKind::NotADirectory
+        | io::ErrorKind::AlreadyExists => {
             "ralph needs that name for a file or directory of its own; move what is there away"
         }
         _ => "ralph keeps its lock, journal and logs there; make it writable",
@@ -156,8 +213,31 @@ fn held(project: &Project, holder: Option<Holder>) -> Error {
     }
 }
 
-/// What became of a run that never came to its end, and what it left running.
-fn tell_of(project: &Project, before: &Holder) -> Vec<Event<'static>> {
+/// The files of a run. What it takes to go on with one is there before the run is.
+fn open_files(
+    run: &RunDir,
+    keep: Keep,
+    resume: bool,
+    started: Option<&Started>,
+) -> io::Result<RunFiles> {
+    if !resume {
+        run.make()?;
+    }
+    match started {
+        Some(Started { settings, .. }) if resume => run.save_settings(settings)?,
+        Some(Started { note, settings }) => run.save_start(note, settings)?,
+        None => {}
+    }
+    // A run may have been cut off before its journal was there.
+    if resume && run.journal().exists() {
+        RunFiles::reopen(run.clone(), keep.raw_bytes)
+    } else {
+        RunFiles::create(run.clone(), keep.raw_bytes)
+    }
+}
+
+/// What became of a run that never came to its end.
+fn tell_of(project: &Project, before: &Holder) -> Event<'static> {
     let run = &before.run;
     let mut summary = RunSummary::default();
     let path = project.runs_dir().join(run).join("events.jsonl");
@@ -173,16 +253,17 @@ fn tell_of(project: &Project, before: &Holder) -> Vec<Event<'static>> {
     }
     message.push_str(&format!(
         " (process {} is gone); what it did to the files is still there, \
-         and `ralph replay {run}` shows what it was doing",
+         `ralph replay {run}` shows what it was doing, and `ralph resume {run}` goes on with it",
         before.pid
     ));
-    let mut events = vec![Event::Warning { message: message.into() }];
+    Event::Warning { message: message.into() }
+}
+
+/// Ends what a run that was cut off had left running.
+fn end_what_is_left(run: &str) -> Option<String> {
     let ended = process::end_marked("RALPH_RUN_ID", run, GRACE_MS);
-    if !ended.is_empty() {
-        let names: Vec<String> =
-            ended.iter().map(|left| format!("{} ({})", left.command, left.pid)).collect();
-        let message = format!("ended what that run had left running: {}", names.join(", "));
-        events.push(Event::Warning { message: message.into() });
-    }
-    events
+    let names: Vec<String> =
+        ended.iter().map(|left| format!("{} ({})", left.command, left.pid)).collect();
+    (!names.is_empty())
+        .then(|| format!("ended what run {run} had left running: {}", names.join(", ")))
 }

@@ -5,12 +5,14 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::agent::filter::Judge;
 use crate::agent::{self, Adapter, Invocation, PromptVia, Reader, Request, ResponseFilter};
 use crate::core::completion::Rule;
 use crate::core::event::{FailAction, Purpose};
 use crate::core::progress::Progress;
 use crate::core::rules::Rules;
 use crate::core::tasks::TaskList;
+use crate::core::tasks::ledger::Ledger;
 use crate::core::template;
 
 /// One loop, described.
@@ -205,12 +207,17 @@ impl AgentSpec {
 
     /// Reads what it prints; `structured` is what the invocation said.
     pub fn reader(&self, structured: bool) -> Box<dyn Reader> {
-        match (&self.response_filter, &self.args) {
-            (Some(filter), _) if structured => agent::filtered_reader(self.adapter, filter),
+        match &self.args {
             // What an adapter knows of plain text is known of the arguments that it chooses itself.
-            (_, Some(_)) if !structured => agent::plain_reader(),
+            Some(_) if !structured => agent::plain_reader(),
             _ => self.adapter.reader(structured),
         }
+    }
+
+    /// What tells which of it the agent said, if not its reader.
+    pub fn judge(&self, structured: bool) -> Option<Judge> {
+        let is_known = self.adapter.name() != "text";
+        (structured && self.response_filter.is_some()).then(|| Judge::new(!is_known))
     }
 
     /// What people call it: the adapter's name, or that of a program that no adapter knows.
@@ -229,11 +236,23 @@ pub enum PromptSource {
     Text(String),
     /// Read again for each attempt.
     File(PathBuf),
+    /// The same, with what is asked instead once it is gone or empty.
+    FileOr {
+        path: PathBuf,
+        otherwise: String,
+    },
     /// One that ralph brings along.
     BuiltIn {
         name: &'static str,
         text: &'static str,
     },
+    /// The one that ralph brings along for a task list, with the list's place in it.
+    OfTasks(String),
+}
+
+impl PromptSource {
+    /// What ralph's own prompt for a task list is called.
+    pub const OF_TASKS: &'static str = "the built-in task list prompt";
 }
 
 /// A file that a run cannot do without, and what is said when it is not there.
@@ -259,6 +278,12 @@ pub struct TasksSpec {
     pub name: String,
     /// What it held when the run began.
     pub list: TaskList,
+    /// What is known of it, from runs before this one too.
+    pub ledger: Ledger,
+    /// Stories that pass by the word of an iteration that nothing stands behind.
+    pub doubtful: Vec<String>,
+    /// Every story passes by now, so that the work is checked before anybody is asked to do any.
+    pub check_first: bool,
     /// Where what is remembered of it is kept, by the run's id: nowhere that the agent works.
     pub snapshots: Option<PathBuf>,
 }

@@ -6,6 +6,8 @@ use crate::core::event::Event;
 use crate::core::tasks::ledger::{Ledger, Progress, Review};
 use crate::core::tasks::{self, Broken, Problem, TaskList};
 
+use crate::state::snapshots;
+
 use super::spec::TasksSpec;
 use super::world::World;
 
@@ -20,6 +22,8 @@ pub(super) struct TaskGate {
     ledger: Ledger,
     /// The list as it was last seen, if it could be read.
     list: Option<TaskList>,
+    /// Stories that somebody has to look at first.
+    doubtful: Vec<String>,
     progress: Progress,
     problems: Vec<String>,
     snapshot: Option<Snapshot>,
@@ -44,15 +48,16 @@ pub(super) struct Look {
 
 impl TaskGate {
     pub(super) fn new(spec: &TasksSpec, run_id: &str) -> TaskGate {
-        let snapshot = spec.snapshots.as_ref().map(|directory| Snapshot {
-            path: directory.join(format!("{run_id}.json")),
-            saved: None,
-        });
+        let snapshot = spec
+            .snapshots
+            .as_ref()
+            .map(|directory| Snapshot { path: snapshots::path(directory, run_id), saved: None });
         TaskGate {
             path: spec.path.clone(),
             name: spec.name.clone(),
-            ledger: Ledger::new(&spec.list),
+            ledger: spec.ledger.clone(),
             list: Some(spec.list.clone()),
+            doubtful: spec.doubtful.clone(),
             progress: Progress::of(&spec.list),
             problems: Vec::new(),
             snapshot,
@@ -80,11 +85,24 @@ impl TaskGate {
         Look { review, is_news, warning: self.save(world) }
     }
 
-    /// All checks passed on the work that the list tells of.
-    pub(super) fn checks_passed(&mut self) {
-        if let Some(list) = &self.list {
+    /// Stories that pass by the word of an iteration that nothing stands behind.
+    pub(super) fn doubtful(&self) -> &[String] {
+        &self.doubtful
+    }
+
+    /// An iteration came to its end, and with it the doubt about what others had marked before it; the
+    /// checks may have passed on the work that the list tells of.
+    pub(super) fn iteration_ended(&mut self, checks_passed: bool) {
+        self.doubtful.clear();
+        if let Some(list) = self.list.as_ref().filter(|_| checks_passed) {
             self.ledger.checks_passed(list);
         }
+    }
+
+    /// The run is over. What is different from now on was not done by its agents.
+    pub(super) fn close(&mut self, world: &mut impl World) -> Option<String> {
+        self.ledger.close(&read(world, &self.path));
+        self.save(world)
     }
 
     /// How far the work is, by the last look.
@@ -96,6 +114,7 @@ impl TaskGate {
             story: story.map(Into::into),
             title: title.map(Into::into),
             problems: self.problems.clone(),
+            unreadable: self.list.is_none(),
         }
     }
 
@@ -107,7 +126,8 @@ impl TaskGate {
         if snapshot.saved == revision {
             return None;
         }
-        let bytes = serde_json::to_vec_pretty(&self.ledger).ok()?;
+        let file = snapshots::File { list: self.path.to_string_lossy(), ledger: &self.ledger };
+        let bytes = serde_json::to_vec_pretty(&file).ok()?;
         match world.save(&snapshot.path, &bytes) {
             Ok(()) => {
                 snapshot.saved = revision;

@@ -10,11 +10,13 @@ use crate::core::machine::Now;
 use crate::process::{ChildId, Launch, Occurrence, Size, System};
 use crate::sandbox::proxy::Refusal;
 use crate::sandbox::{self, Sandbox};
-use crate::state::documents;
 use crate::state::lock::{Holder, Lock};
 use crate::state::project::Project;
 use crate::state::runs::{RunDir, RunFiles};
 use crate::state::save::save_atomically;
+use crate::state::{documents, given};
+
+use super::fingerprint;
 
 /// A file that a run adds to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +82,15 @@ pub trait World {
     fn start_fed(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)>;
     /// Gives such a child something to read; says whether there was room for it.
     fn feed(&mut self, child: ChildId, bytes: &[u8]) -> bool;
+    /// Gives such a child a line to read and waits for the line that it answers with, while everything
+    /// else waits.
+    ///
+    /// # Errors
+    /// There is no answer: within this time, or because the child is gone.
+    fn ask(&mut self, child: ChildId, question: &[u8], patience_ms: u64) -> io::Result<Vec<u8>> {
+        let _ = (child, question, patience_ms);
+        Err(io::ErrorKind::Unsupported.into())
+    }
     /// Such a child gets nothing more to read.
     fn end_of_input(&mut self, child: ChildId);
     /// Ends a child with everything that it started; with `at_once` nobody is asked first. Its end is
@@ -87,10 +98,15 @@ pub trait World {
     fn end(&mut self, child: ChildId, at_once: bool);
     /// Waits for the next thing to happen, at most until `until_mono_ms`.
     fn wait(&mut self, until_mono_ms: Option<u64>, buf: &mut Vec<u8>) -> Occurrence;
+    /// Whether there is a file at this path.
     fn exists(&mut self, path: &Path) -> bool;
     fn read(&mut self, path: &Path) -> io::Result<Vec<u8>>;
     /// Reads a task list, which somebody may be writing.
     fn read_tasks(&mut self, path: &Path) -> io::Result<Vec<u8>>;
+    /// What a file looks like, as a number, and how much had to be read for that, `budget` at most.
+    fn file_fingerprint(&mut self, path: &Path, budget: u64) -> (u64, u64);
+    /// What a directory looks like; `None` if there are more than `most` files in it.
+    fn tree_fingerprint(&mut self, path: &Path, most: usize) -> Option<u64>;
     fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()>;
     /// Writes a file all or nothing.
     fn save(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()>;
@@ -258,6 +274,10 @@ impl World for RealWorld {
         self.system.feed(child, bytes)
     }
 
+    fn ask(&mut self, child: ChildId, question: &[u8], patience_ms: u64) -> io::Result<Vec<u8>> {
+        self.system.ask(child, question, patience_ms)
+    }
+
     fn end_of_input(&mut self, child: ChildId) {
         self.system.end_of_input(child);
     }
@@ -282,14 +302,14 @@ impl World for RealWorld {
     }
 
     fn exists(&mut self, path: &Path) -> bool {
-        path.exists()
+        path.is_file()
     }
 
     fn read(&mut self, path: &Path) -> io::Result<Vec<u8>> {
         match &self.cell {
             // What the agent could not read inside must not come to it by way of us.
             Some(_) => sandbox::read_beneath(self.project.root(), path),
-            None => std::fs::read(path),
+            None => given::read(path, u64::MAX),
         }
     }
 
@@ -299,6 +319,14 @@ impl World for RealWorld {
             sandbox::read_beneath(self.project.root(), path)?;
         }
         documents::read_tasks(path)
+    }
+
+    fn file_fingerprint(&mut self, path: &Path, budget: u64) -> (u64, u64) {
+        fingerprint::of_file(path, budget)
+    }
+
+    fn tree_fingerprint(&mut self, path: &Path, most: usize) -> Option<u64> {
+        fingerprint::of_tree(path, most)
     }
 
     fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {

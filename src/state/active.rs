@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::save::save_atomically;
+use super::save::{self, save_atomically};
 
 pub const NAME: &str = ".ralph-active";
 
@@ -21,6 +21,9 @@ pub struct Active {
     /// How the agent is kept in: `direct`, or the sandbox's name.
     pub mode: String,
     pub run_id: String,
+    /// Where the documents of the task list are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ralph_dir: Option<PathBuf>,
 }
 
 /// The file while a run lasts. It is removed when this is dropped, unless it is another's by then.
@@ -53,6 +56,23 @@ impl Drop for Sign {
     }
 }
 
+/// Whether there is one.
+pub fn is_up(root: &Path) -> bool {
+    read(&root.join(NAME)).is_some()
+}
+
+/// Where the documents are of the list that is being worked off, if the sign says so.
+pub fn ralph_dir(root: &Path) -> Option<PathBuf> {
+    read(&root.join(NAME))?.ralph_dir
+}
+
+/// Takes one down that a run has left which was cut off: for whoever has made sure that none goes on.
+pub fn take_down(root: &Path) {
+    if is_up(root) {
+        let _ = std::fs::remove_file(root.join(NAME));
+    }
+}
+
 fn read(path: &Path) -> Option<Active> {
     serde_json::from_slice(&std::fs::read(path).ok()?).ok()
 }
@@ -62,7 +82,7 @@ fn read(path: &Path) -> Option<Active> {
 /// # Errors
 /// The file cannot be read.
 pub fn ignored(root: &Path) -> io::Result<Option<(PathBuf, Vec<u8>)>> {
-    let path = root.join(".gitignore");
+    let path = save::followed(&root.join(".gitignore"))?;
     let mut text = match std::fs::read(&path) {
         Err(err) if err.kind() == io::ErrorKind::NotFound => Vec::new(),
         other => other?,
@@ -93,6 +113,7 @@ mod tests {
             max_iterations: 10,
             mode: "direct".into(),
             run_id: run.into(),
+            ralph_dir: None,
         }
     }
 

@@ -1,5 +1,7 @@
 //! The append-only file of a run's events: the one source of truth of that run.
 
+mod quick;
+
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
@@ -29,7 +31,9 @@ impl Lines {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(&self.prefix);
         let join = self.bytes.len();
-        if serde_json::to_writer(&mut self.bytes, event).is_err() {
+        if !quick::write(&mut self.bytes, event)
+            && serde_json::to_writer(&mut self.bytes, event).is_err()
+        {
             // Only a number that JSON does not know could do this, and none is made here.
             self.bytes.truncate(start);
             return &[];

@@ -75,9 +75,7 @@ impl Lock {
         }
         match locked {
             Ok(()) => Ok(Taken::Free { lock: Lock { _held: held, note: None }, cut_off: None }),
-            Err(TryLockError::WouldBlock) => {
-                Ok(Taken::Held(File::open(note).ok().and_then(|mut note| read_note(&mut note))))
-            }
+            Err(TryLockError::WouldBlock) => Ok(Taken::Held(noted(note))),
             Err(TryLockError::Error(err)) => Err(err),
         }
     }
@@ -149,10 +147,13 @@ pub fn keep_idle(directory: &Path, note: &Path) -> Result<Option<File>, Option<H
     match held.try_lock() {
         Ok(()) => Ok(Some(held)),
         Err(TryLockError::Error(_)) => Ok(None),
-        Err(TryLockError::WouldBlock) => {
-            Err(File::open(note).ok().and_then(|mut note| read_note(&mut note)))
-        }
+        Err(TryLockError::WouldBlock) => Err(noted(note)),
     }
+}
+
+/// Who the note says has the lock, or had it and was cut off.
+pub fn noted(note: &Path) -> Option<Holder> {
+    read_note(&mut File::open(note).ok()?)
 }
 
 fn open_note(path: &Path) -> io::Result<File> {

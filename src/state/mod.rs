@@ -3,6 +3,7 @@
 pub mod active;
 pub mod archive;
 pub mod documents;
+pub mod given;
 pub mod home;
 pub mod journal;
 pub mod lock;
@@ -11,3 +12,4 @@ pub mod project;
 pub mod runs;
 pub mod save;
 pub mod snapshots;
+pub mod start;

@@ -22,7 +22,8 @@ pub fn new_id(now_ms: i64) -> String {
     format!("{}-{suffix:04x}", time.strftime("%Y%m%d-%H%M%S"))
 }
 
-pub(super) fn is_id(name: &str) -> bool {
+/// Whether a word is the name of a run.
+pub fn is_id(name: &str) -> bool {
     let shape = |c: char| match c {
         '0'..='9' => '0',
         'a'..='f' => 'a',
@@ -50,6 +51,14 @@ impl RunDir {
 
     pub fn raw(&self) -> PathBuf {
         self.path.join("raw.ndjson")
+    }
+
+    /// Makes its directory.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn make(&self) -> io::Result<()> {
+        std::fs::create_dir_all(&self.path)
     }
 
     /// Whether a process is writing this run's journal.
@@ -100,32 +109,41 @@ pub struct RunFiles {
     pub dir: RunDir,
     journal: File,
     journal_size: u64,
+    /// What was half written when the run was left.
+    torn: u64,
     raw: Raw,
 }
 
 impl RunFiles {
-    /// Makes the directory of a new run. `max_raw` is how many bytes of the agent's output are kept.
-    pub fn create(runs_dir: &Path, id: &str, max_raw: u64) -> io::Result<RunFiles> {
-        let dir = RunDir { id: id.to_owned(), path: runs_dir.join(id) };
-        std::fs::create_dir_all(&dir.path)?;
+    /// Makes the files of a new run. `max_raw` is how many bytes of the agent's output are kept.
+    ///
+    /// # Errors
+    /// They cannot be made.
+    pub fn create(dir: RunDir, max_raw: u64) -> io::Result<RunFiles> {
+        dir.make()?;
         let journal = new_journal(&dir.journal())?;
         let raw = Raw { path: dir.raw(), file: None, size: 0, max_file: max_raw / 2 };
-        Ok(RunFiles { dir, journal, journal_size: 0, raw })
+        Ok(RunFiles { dir, journal, journal_size: 0, torn: 0, raw })
     }
 
     /// Goes on with the files of a run that was left. What was half written is cut off.
     ///
     /// # Errors
     /// The journal is not there, or cannot be written.
-    pub fn reopen(runs_dir: &Path, id: &str, max_raw: u64) -> io::Result<RunFiles> {
-        let dir = RunDir { id: id.to_owned(), path: runs_dir.join(id) };
+    pub fn reopen(dir: RunDir, max_raw: u64) -> io::Result<RunFiles> {
         let mut journal = OpenOptions::new().read(true).append(true).open(dir.journal())?;
         hold(&journal);
         let journal_size = whole_lines(&mut journal)?;
+        let torn = journal.metadata()?.len().saturating_sub(journal_size);
         journal.set_len(journal_size)?;
         let size = dir.raw().metadata().map_or(0, |meta| meta.len());
         let raw = Raw { path: dir.raw(), file: None, size, max_file: max_raw / 2 };
-        Ok(RunFiles { dir, journal, journal_size, raw })
+        Ok(RunFiles { dir, journal, journal_size, torn, raw })
+    }
+
+    /// How much was half written when the run was left.
+    pub fn torn_bytes(&self) -> u64 {
+        self.torn
     }
 
     /// Puts the journal back where it was if an agent or a guardrail has removed it (`git clean -fdx`
@@ -246,6 +264,24 @@ impl Raw {
 mod tests {
     use super::*;
 
+    fn run(runs_dir: &Path, id: &str) -> RunDir {
+        RunDir { id: id.to_owned(), path: runs_dir.join(id) }
+    }
+
+    #[test]
+    fn a_run_goes_on_after_its_last_whole_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = run(dir.path(), &new_id(0));
+        let mut files = RunFiles::create(run.clone(), 100).unwrap();
+        files.append_journal(b"one\n").unwrap();
+        files.append_journal(b"two").unwrap();
+        drop(files);
+        let mut files = RunFiles::reopen(run.clone(), 100).unwrap();
+        assert_eq!(files.torn_bytes(), 3);
+        files.append_journal(b"three\n").unwrap();
+        assert_eq!(std::fs::read(run.journal()).unwrap(), b"one\nthree\n");
+    }
+
     #[test]
     fn names_sort_by_the_millisecond_in_which_a_run_began() {
         for ms in [1_794_776_088_194, 1_794_776_088_998, 1_794_776_088_999] {
@@ -269,7 +305,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let ids: Vec<String> = (0..5).map(|n| new_id(1_000_000 * n)).collect();
         let mut files: Vec<RunFiles> =
-            ids.iter().map(|id| RunFiles::create(dir.path(), id, 1000).unwrap()).collect();
+            ids.iter().map(|id| RunFiles::create(run(dir.path(), id), 1000).unwrap()).collect();
         files.truncate(1);
         std::fs::create_dir(dir.path().join("mine")).unwrap();
         prune(dir.path(), 2, Some(&ids[2])).unwrap();
@@ -301,7 +337,7 @@ mod tests {
     #[test]
     fn a_journal_that_was_removed_is_put_back_with_all_that_it_held() {
         let dir = tempfile::tempdir().unwrap();
-        let mut files = RunFiles::create(dir.path(), &new_id(0), 100).unwrap();
+        let mut files = RunFiles::create(run(dir.path(), &new_id(0)), 100).unwrap();
         files.append_journal(b"one\n").unwrap();
         assert!(!files.restore().unwrap());
         std::fs::remove_dir_all(&files.dir.path).unwrap();
@@ -317,7 +353,7 @@ mod tests {
     #[test]
     fn the_newest_output_is_kept_within_its_limit() {
         let dir = tempfile::tempdir().unwrap();
-        let mut files = RunFiles::create(dir.path(), &new_id(0), 100).unwrap();
+        let mut files = RunFiles::create(run(dir.path(), &new_id(0)), 100).unwrap();
         for n in 0..100 {
             files.append_raw(format!("line {n:03}\n").as_bytes()).unwrap();
         }

@@ -13,10 +13,54 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// What the file system said. The old file is then as it was and no temporary file is left.
 pub fn save_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let file = staged(path, bytes)?;
+    save_as(path, bytes, Readers::AsBefore)
+}
+
+/// The same for what is nobody else's business, such as keys: only the user can read it, whoever could
+/// read what was there before.
+///
+/// # Errors
+/// As above.
+pub fn save_privately(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    save_as(path, bytes, Readers::OnlyTheUser)
+}
+
+/// Who may read a file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Readers {
+    /// Those who could read what is replaced, or, for a new file, whoever the umask lets.
+    AsBefore,
+    OnlyTheUser,
+}
+
+fn save_as(path: &Path, bytes: &[u8], readers: Readers) -> io::Result<()> {
+    let file = staged(path, bytes, readers)?;
     file.persist(path).map_err(|error| error.error)?;
     sync_directory_of(path);
     Ok(())
+}
+
+/// The file that a path leads to by symbolic links, there or not: what to save where a link is the
+/// user's own, and what it leads to is what they mean. The name of a link is not taken by a file then.
+///
+/// # Errors
+/// The links go in a circle, or cannot be read.
+pub fn followed(path: &Path) -> io::Result<PathBuf> {
+    const MOST: usize = 40;
+    let mut path = path.to_owned();
+    for _ in 0..MOST {
+        match fs::read_link(&path) {
+            Ok(target) => path = directory_of(&path).join(target),
+            // Not a link, or nothing at all.
+            Err(err)
+                if matches!(err.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::NotFound) =>
+            {
+                return Ok(path);
+            }
+            Err(err) => return Err(err),
+        }
+    }
+    Err(io::Error::other("too many symbolic links"))
 }
 
 /// A file that is to be saved together with others.
@@ -71,7 +115,7 @@ fn save_each(
             fs::create_dir(directory).map_err(failed)?;
             made.push((Undo::RemoveDirectory, directory.to_owned()));
         }
-        ready.push((path, *replace, staged(path, bytes).map_err(failed)?));
+        ready.push((path, *replace, staged(path, bytes, Readers::AsBefore).map_err(failed)?));
     }
     // All of it is on the disk by now; what is left is to give it its names.
     for (path, replace, file) in ready {
@@ -97,18 +141,20 @@ fn directory_of(path: &Path) -> &Path {
 }
 
 /// The content of a file beside it, on the disk, without its name.
-fn staged(path: &Path, bytes: &[u8]) -> io::Result<tempfile::NamedTempFile> {
+fn staged(path: &Path, bytes: &[u8], readers: Readers) -> io::Result<tempfile::NamedTempFile> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(".ralph-save-");
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt as _;
         // What any new file gets; the process's umask still applies.
-        builder.permissions(fs::Permissions::from_mode(0o666));
+        let mode = if readers == Readers::OnlyTheUser { 0o600 } else { 0o666 };
+        builder.permissions(fs::Permissions::from_mode(mode));
     }
     let mut file = builder.tempfile_in(directory_of(path))?;
     file.write_all(bytes)?;
-    if let Ok(old) = fs::symlink_metadata(path)
+    if readers == Readers::AsBefore
+        && let Ok(old) = fs::symlink_metadata(path)
         && old.is_file()
     {
         file.as_file().set_permissions(old.permissions())?;
@@ -200,10 +246,31 @@ mod tests {
         save_atomically(&path, b"2").unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
 
+        save_privately(&path, b"2").unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
         save_atomically(&link, b"3").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"2");
         assert_eq!(fs::read(&link).unwrap(), b"3");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_can_be_followed_to_where_it_leads_or_would_lead() {
+        use std::os::unix::fs::symlink;
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir(at("d")).unwrap();
+        symlink("d/link", at("link")).unwrap();
+        symlink("file", at("d/link")).unwrap();
+        for _ in 0..2 {
+            assert_eq!(followed(&at("link")).unwrap(), at("d/file"));
+            fs::write(at("d/file"), "").unwrap();
+        }
+        assert_eq!(followed(&at("none")).unwrap(), at("none"));
+        symlink("circle", at("circle")).unwrap();
+        assert!(followed(&at("circle")).is_err());
     }
 }

@@ -1,13 +1,94 @@
-//! What runs remember of their task lists: a file for each, outside of every work tree.
+//! What runs remember of their task lists: a directory for each list, outside of every work tree, and a
+//! file in it for each run.
 
-use std::path::Path;
+use std::borrow::Cow;
+use std::io;
+use std::path::{Path, PathBuf};
 
-use super::runs::is_id;
+use serde::Serialize;
 
-/// Removes the oldest ones so that with one more there are no more than `keep`. What cannot be removed
-/// takes up room and does no other harm.
+use crate::core::tasks::ledger::Ledger;
+use crate::core::tasks::naming;
+
+use super::runs::{self, is_id};
+use super::save::save_atomically;
+
+/// A file of these.
+#[derive(Debug, Serialize)]
+pub struct File<'a> {
+    /// Which list this is of, for people who look for it.
+    pub list: Cow<'a, str>,
+    #[serde(flatten)]
+    pub ledger: &'a Ledger,
+}
+
+/// Where what is remembered of a list is kept: in `home`, by the project's name and by the list's path,
+/// since many projects have the same name.
+pub fn directory(home: &Path, root: &Path, list: &Path) -> PathBuf {
+    let name = root.file_name().map_or_else(String::new, |name| name.to_string_lossy().into());
+    let path = list.as_os_str().as_encoded_bytes();
+    home.join("tasks").join(format!("{}-{:016x}", naming::label(&name), fnv(path)))
+}
+
+/// FNV-1a: a number for a text that is the same in every version of this program.
+fn fnv(bytes: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+/// The file of a run.
+pub fn path(directory: &Path, run: &str) -> PathBuf {
+    directory.join(format!("{run}.json"))
+}
+
+/// What a run remembers.
+///
+/// # Errors
+/// It is not there, or cannot be understood.
+pub fn read(directory: &Path, run: &str) -> io::Result<Ledger> {
+    Ok(serde_json::from_slice(&std::fs::read(path(directory, run))?)?)
+}
+
+/// What the last run remembered, and which run that was. Nothing if the list has begun anew since.
+///
+/// # Errors
+/// It is there and cannot be read.
+pub fn last(directory: &Path) -> io::Result<Option<(String, Ledger)>> {
+    let Some(path) = files(directory).pop() else { return Ok(None) };
+    let run = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let ledger: Option<Ledger> = serde_json::from_slice(&std::fs::read(&path)?)?;
+    Ok(ledger.map(|ledger| (run, ledger)))
+}
+
+/// The file of the last run that there is anything in.
+pub fn newest(directory: &Path) -> Option<PathBuf> {
+    last(directory).ok()??;
+    files(directory).pop()
+}
+
+/// The list begins anew: what comes now is not judged by what was. The files of old runs stay.
+///
+/// # Errors
+/// It cannot be written down.
+pub fn begin_anew(directory: &Path) -> io::Result<()> {
+    if files(directory).is_empty() {
+        return Ok(());
+    }
+    let name = runs::new_id(jiff::Timestamp::now().as_millisecond());
+    save_atomically(&path(directory, &name), b"null\n")
+}
+
+/// Removes the oldest ones so that with one more there are no more than `keep`, but never the last. What
+/// cannot be removed takes up room and does no other harm.
 pub fn prune(directory: &Path, keep: usize) {
-    let Ok(entries) = std::fs::read_dir(directory) else { return };
+    for path in files(directory).iter().rev().skip(keep.saturating_sub(1).max(1)) {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+/// The files of runs, the oldest first.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
     let mut ours: Vec<_> = entries
         .flatten()
         .map(|entry| entry.path())
@@ -18,25 +99,62 @@ pub fn prune(directory: &Path, keep: usize) {
         .collect();
     // Their names tell when they began.
     ours.sort_unstable();
-    for path in ours.iter().rev().skip(keep.saturating_sub(1)) {
-        let _ = std::fs::remove_file(path);
-    }
+    ours
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::tasks::parse;
 
     #[test]
     fn the_newest_stay_and_what_is_not_ours_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
-        let names = ["20261113-202752-0a1b.json", "20261114-202752-0a1b.json", "mine.json"];
+        let names = [
+            "20261112-202752-0a1b.json",
+            "20261113-202752-0a1b.json",
+            "20261114-202752-0a1b.json",
+            "mine.json",
+        ];
         for name in names {
             std::fs::write(dir.path().join(name), "").unwrap();
         }
-        prune(dir.path(), 2);
-        let there: Vec<bool> = names.iter().map(|name| dir.path().join(name).exists()).collect();
-        assert_eq!(there, [false, true, true]);
+        let there = || names.map(|name| dir.path().join(name).exists());
+        prune(dir.path(), 3);
+        assert_eq!(there(), [false, true, true, true]);
+        prune(dir.path(), 0);
+        assert_eq!(
+            there(),
+            [false, false, true, true],
+            "the last is what the next run is judged by"
+        );
         prune(&dir.path().join("none"), 2);
+    }
+
+    #[test]
+    fn the_last_run_is_remembered_until_the_list_begins_anew() {
+        let home = tempfile::tempdir().unwrap();
+        let list = Path::new("/p/it's mine/ralph/tasks.json");
+        let dir = directory(home.path(), Path::new("/p/it's mine"), list);
+        assert!(dir.starts_with(home.path().join("tasks")));
+        assert_ne!(dir, directory(home.path(), Path::new("/q/it's mine"), Path::new("/q/x")));
+        assert!(last(&dir).unwrap().is_none());
+        begin_anew(&dir).unwrap();
+        assert!(!dir.exists(), "there was nothing to forget");
+        let ledger = Ledger::new(
+            &parse(br#"{"project": "", "branchName": "", "description": "", "userStories": []}"#)
+                .unwrap(),
+        );
+        std::fs::create_dir_all(&dir).unwrap();
+        let run = "20261113-202752-0a1b";
+        let file =
+            serde_json::to_vec(&File { list: list.to_string_lossy(), ledger: &ledger }).unwrap();
+        std::fs::write(dir.join(format!("{run}.json")), &file).unwrap();
+        assert!(String::from_utf8(file).unwrap().contains("/p/it's mine/ralph/tasks.json"));
+        assert_eq!(last(&dir).unwrap().unwrap().0, run);
+        begin_anew(&dir).unwrap();
+        assert!(last(&dir).unwrap().is_none());
+        std::fs::write(dir.join("20991113-202752-0a1b.json"), "{").unwrap();
+        assert!(last(&dir).is_err());
     }
 }

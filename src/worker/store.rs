@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::state::home::ralph_home;
 use crate::state::journal;
 use crate::state::lock;
 use crate::state::project::Project;
-use crate::state::save::save_atomically;
+use crate::state::save::{save_atomically, save_privately};
 
 /// How long a command waits for another one that is busy with the same worker.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -333,7 +333,7 @@ impl Worker {
     /// # Errors
     /// It cannot be written.
     pub fn save_launch(&self, launch: &LaunchNote) -> io::Result<()> {
-        save_secret(&self.launch_path(), &serde_json::to_vec_pretty(launch)?)
+        save_privately(&self.launch_path(), &serde_json::to_vec_pretty(launch)?)
     }
 
     /// # Errors
@@ -354,7 +354,7 @@ impl Worker {
     /// # Errors
     /// It cannot be written.
     pub fn leave_environment(&self, variables: &[(String, String)]) -> io::Result<()> {
-        save_secret(&self.environment_path(), &serde_json::to_vec(variables)?)
+        save_privately(&self.environment_path(), &serde_json::to_vec(variables)?)
     }
 
     /// Takes the environment that was left, so that no secret in it stays on the disk.
@@ -391,14 +391,6 @@ fn make_private(path: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Saves what is nobody else's business.
-fn save_secret(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // What is replaced passes its permissions on.
-    let options = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).clone();
-    options.open(path)?.set_permissions(std::fs::Permissions::from_mode(0o600))?;
-    save_atomically(path, bytes)
-}
-
 pub(super) fn unusable(path: &Path, err: &io::Error) -> Error {
     Error::failed(format!("cannot use {}: {err}", path.display()))
         .hint("ralph keeps its workers there; RALPH_HOME names another place")
@@ -406,6 +398,8 @@ pub(super) fn unusable(path: &Path, err: &io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
     use crate::core::worker::Status;
 

@@ -36,8 +36,9 @@
 //!
 //! `fail` is an HTTP status (429, 529, 500, 401, 400, …), with `message`, `etype`, `code`,
 //! `retry_after` or a whole `body` to go with it; or one of `"cut0"` (the connection is reset before
-//! anything was said), `"cut"`, `"hang_mid"`, `"garbage"`, `"sse_error"` (in the middle, when `after`
-//! events were sent, 4 unless said otherwise) and `"hang"` (nothing is ever said).
+//! anything was said), `"cut"` (it is reset), `"close"` (it ends in good order, but too early),
+//! `"hang_mid"`, `"garbage"`, `"sse_error"` (these in the middle, when `after` events were sent, 4 unless
+//! said otherwise) and `"hang"` (nothing is ever said).
 //!
 //! Only requests that offer tools advance the script. What agents ask on the side, such as a title for
 //! the conversation, is answered with the script's `side` and used no tokens; `"side_is_main": true`

@@ -182,7 +182,10 @@ pub(super) enum Fail {
 /// What goes wrong in the middle of an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Midway {
+    /// The connection is reset.
     Cut,
+    /// The connection is closed as after a whole answer.
+    Close,
     Hang,
     Garbage,
     Error(Words),
@@ -260,6 +263,7 @@ impl<'de> Deserialize<'de> for Turn {
                 "cut0" => Fail::Unanswered,
                 "hang" => Fail::Silence,
                 "cut" => midway(Midway::Cut),
+                "close" => midway(Midway::Close),
                 "hang_mid" => midway(Midway::Hang),
                 "garbage" => midway(Midway::Garbage),
                 "sse_error" => midway(Midway::Error(words)),

@@ -196,6 +196,7 @@ fn send(
         }
         Some(Fail::Midway { how, .. }) if !streams => match how {
             Midway::Cut | Midway::Garbage => return Ok(Next::Break),
+            Midway::Close => return Ok(Next::Close),
             Midway::Hang => {
                 connection.wait_for_end();
                 return Ok(Next::Close);
@@ -221,6 +222,7 @@ fn send(
                     thread::sleep(READING_TIME);
                     Ok(Next::Break)
                 }
+                Midway::Close => Ok(Next::Close),
                 Midway::Hang => {
                     connection.wait_for_end();
                     Ok(Next::Close)

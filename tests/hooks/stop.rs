@@ -16,6 +16,8 @@ fn reason(output: &Output) -> String {
     answer["reason"].as_str().expect("a reason").to_owned()
 }
 
+const RUN: &str = "20261113-202752-0a1b";
+
 /// With one commit, and nothing besides.
 fn committed() -> Project {
     let project = Project::git();
@@ -166,4 +168,63 @@ fn a_task_list_that_a_loop_works_off_has_to_be_in_order() {
     assert!(said.contains("not valid JSON") && said.contains("uncommitted changes"), "{said}");
     std::fs::remove_file(project.path().join("ralph/tasks.json")).expect("a file");
     assert!(reason(&stop(&project)).contains("ralph/tasks.json: cannot be read"));
+}
+
+#[test]
+fn the_list_that_is_looked_at_is_the_one_that_is_worked_off() {
+    let project = committed();
+    project.write("ralph/tasks.json", "{").write("loops/b/tasks.json", "{");
+    let sign = json!({
+        "timestamp": "2026-11-15T20:27:52Z", "pid": 1, "max_iterations": 3, "mode": "direct",
+        "run_id": "x", "ralph_dir": project.path().join("loops/b"),
+    });
+    project.write(".ralph-active", sign.to_string());
+    let said = reason(&stop(&project));
+    assert!(said.contains("- loops/b/tasks.json: ") && !said.contains("- ralph/"), "{said}");
+}
+
+/// The loop itself finds out at the end of the iteration; the agent that did it can still mend it.
+#[test]
+fn a_story_that_was_dropped_from_the_list_is_told_of() {
+    let project = committed();
+    let story = |id: &str, replaces: &[&str]| {
+        json!({
+            "id": id, "title": "Log in", "passes": false, "priority": 1, "notes": "",
+            "acceptanceCriteria": ["It is there"], "dependsOn": [], "replaces": replaces
+        })
+    };
+    let list = |stories: Value| {
+        let list = json!({
+            "project": "p", "branchName": "ralph/p", "description": "d", "userStories": stories
+        });
+        project.write("ralph/tasks.json", list.to_string());
+        project.git_command(["add", "."]);
+        project.git_command(["commit", "--quiet", "--allow-empty", "-m", "Stories"]);
+    };
+    let ledger = json!({
+        "verifyCommands": [], "last": ["US-001", "US-002"], "verified": [],
+        "stories": {"US-001": story("US-001", &[]), "US-002": story("US-002", &[])}
+    });
+    let tasks = project.path().join("ralph/tasks.json");
+    let home = project.home().join(".ralph");
+    let remembered = ralph::state::snapshots::directory(&home, project.path(), &tasks);
+    std::fs::create_dir_all(&remembered).expect("a directory");
+    std::fs::write(remembered.join(format!("{RUN}.json")), ledger.to_string()).expect("a file");
+    project.write(".ralph-active", "{}");
+    let stop = |run: &str| {
+        hook(&project, "stop", &recorded(&project, "Stop")).env("RALPH_RUN_ID", run).run()
+    };
+    list(json!([story("US-001", &[]), story("US-002", &[])]));
+    stop(RUN).says_nothing();
+    list(json!([story("US-001", &[])]));
+    let said = reason(&stop(RUN));
+    assert!(said.contains("- ralph/tasks.json: US-002 (Log in) is gone"), "{said}");
+    // Of another run nothing is remembered.
+    stop("20261113-202752-ffff").says_nothing();
+    stop("../tasks/20261113-202752-0a1b").says_nothing();
+    list(json!([story("US-001", &[]), story("US-003", &["US-002"])]));
+    stop(RUN).says_nothing();
+    list(json!([story("US-002", &[]), story("US-001", &[])]));
+    std::fs::write(remembered.join(format!("{RUN}.json")), "{").expect("a file");
+    stop(RUN).says_nothing();
 }

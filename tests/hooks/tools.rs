@@ -101,7 +101,7 @@ fn the_project_is_where_the_session_began() {
     call["cwd"] = json!(project.path().join("sub"));
     project.write("other/x", "");
     let ask = |call: &Value| in_loop(hook(&project, "pre-tool-use", call));
-    denial(&ask(&call).run());
+    denial(&ask(&call).env("CLAUDE_PROJECT_DIR", project.path().join("sub")).run());
     let output = ask(&call).env("CLAUDE_PROJECT_DIR", project.path()).run();
     output.code(0).stdout_has("systemMessage").stdout_lacks("deny");
 }
@@ -155,4 +155,21 @@ fn a_verdict_that_takes_too_long_is_no() {
     let output =
         Output { status: output.status, stdout: text(output.stdout), stderr: text(output.stderr) };
     assert!(denial(&output).contains("took too long"));
+}
+
+/// Tools wander about, and what is told of them is where they are.
+#[test]
+fn without_a_word_of_where_the_session_began_the_repository_is_the_project() {
+    let project = Project::git();
+    project.write("sub/deep/file", "").write("build/x", "");
+    let ask = |cwd: &std::path::Path, command: &str| {
+        let mut input = bash(&project, command);
+        input["cwd"] = json!(cwd);
+        let ralph = in_loop(hook(&project, "pre-tool-use", &input));
+        ralph.run().answer()["hookSpecificOutput"]["permissionDecision"].clone()
+    };
+    let deep = project.path().join("sub/deep");
+    assert_eq!(ask(&deep, "rm -rf ../../build"), Value::Null);
+    assert_eq!(ask(&deep, "rm -rf ../.."), "deny");
+    assert_eq!(ask(&deep, "rm -rf ../../../home"), "deny");
 }

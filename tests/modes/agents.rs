@@ -79,7 +79,9 @@ fn in_text_everything_that_is_printed_counts_but_an_echo_of_the_prompt() {
     project.write("echo.sh", "#!/bin/sh\ncat\n");
     project.command("chmod").args(["+x", "echo.sh"]).status().unwrap();
     project.write(".ralph/config", "AGENT_CLI=./echo.sh\n");
-    project.ralph(["plan", "1"]).run().code(0);
+    let output = project.ralph(["plan", "2"]).run();
+    output.code(0).stderr_has("the agent's answer only repeats the prompt");
+    assert_eq!(output.stderr.matches("repeats the prompt").count(), 1, "{}", output.stderr);
     assert_eq!(project.events().last("run_ended")["outcome"], "limit_reached");
 }
 

@@ -15,7 +15,17 @@ fn nothing_in_it_is_run() {
         ("A=1\nB='open\nC=2\n", ".ralph/config:2: a quote (') is opened here and never closed"),
         ("A=\"open\n", ".ralph/config:1: a quote (\") is opened here"),
         ("AGENT_ARGS=\"-p 'x\"\n", ".ralph/config:1: AGENT_ARGS: a quote is not closed"),
-        ("MAX_RETRIES=many\n", ".ralph/config:1 (MAX_RETRIES): retry.max"),
+        (
+            "MAX_RETRIES=many\n",
+            ".ralph/config:1 (MAX_RETRIES): must be a whole number from 0 to 4294967295, not \"many\"",
+        ),
+        ("A=1\nMAX_RETRIES=-1\n", ".ralph/config:2 (MAX_RETRIES): must be a whole number from 0"),
+        ("MAX_RETRIES=99999999999999999999\n", "config:1 (MAX_RETRIES): must be a whole number"),
+        ("MAX_ITERATIONS=0\n", ".ralph/config:1 (MAX_ITERATIONS): must be a whole number from 1"),
+        ("A=1\nB=${B\nC=2\n", ".ralph/config:2: ${B is opened here and never closed"),
+        ("A=\"${B\"\n", ".ralph/config:1: ${B is opened here and never closed"),
+        ("A=1\nB=x\0y\n", ".ralph/config:2: a NUL character"),
+        ("A=1\nexport B='\0'\n", ".ralph/config:2: a NUL character"),
         ("AGENT_CLI=robot\nAGENT_OUTPUT_FORMAT=xml\n", ".ralph/config:2 (AGENT_OUTPUT_FORMAT)"),
         ("AGENT_CLI=robot\nAGENT_RESPONSE_FILTER='.a | nope'\n", "there is no filter nope"),
     ] {

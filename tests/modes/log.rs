@@ -84,7 +84,9 @@ fn an_agent_that_keeps_failing() {
     project.write(".ralph/config", "AGENT_CLI=robot\nMAX_RETRIES=1\n");
     project.ralph(["plan"]).run().code(4);
     let log = log(&project);
-    assert!(log.contains(&footer(1, "Retries: 1\nStatus: failed")), "{log}");
+    let first = "[ralph] failed: exit code 3; retry 1 of 1\n";
+    let last = format!("[ralph] failed: exit code 3\n{}", footer(1, "Retries: 1\nStatus: failed"));
+    assert!(log.contains(&format!("{first}{last}")), "{log}");
     let reason = "the agent failed 2 times in a row, the last time: exit code 3";
     assert!(log.ends_with(&summary(1, 0, 1, reason, 4)), "{log}");
 }
@@ -122,6 +124,47 @@ fn an_interrupted_session_has_its_summary_too() {
         assert!(log.ends_with(&format!("{DOUBLE}\n")), "{log}");
         assert_eq!(project.processes(), []);
     }
+}
+
+#[test]
+fn an_interrupt_between_two_attempts_counts_only_what_was_tried() {
+    let project = project(&json!([{"exit": 3}]));
+    project.settings(&json!({"retry": {"backoffSeconds": 3600, "backoffCapSeconds": 3600}}));
+    let running = project.ralph(["plan"]).start();
+    project.wait_for_event("waiting");
+    running.signal(Signal::INT);
+    let output = running.wait();
+    output.code(130).stderr_has("Received signal, shutting down...").stderr_lacks("may finish");
+    let log = log(&project);
+    let end = format!("[ralph] received SIGINT\n{}", footer(1, "Status: interrupted"));
+    assert!(log.contains("[ralph] failed: exit code 3; retry 1 of 3\n"), "{log}");
+    assert!(log.contains(&end), "{log}");
+    assert!(log.ends_with(&summary(1, 0, 1, "interrupted", 130)), "{log}");
+}
+
+#[test]
+fn an_iteration_that_cannot_begin_is_none() {
+    let project = project(&json!([{"shell": "rm .ralph/implementation_plan.md"}]));
+    project.ralph(["build", "3"]).run().code(2);
+    let log = log(&project);
+    assert!(!log.contains("ITERATION 2"), "{log}");
+    let reason = "Implementation plan not found. Run 'ralph plan' first.";
+    assert!(log.ends_with(&summary(1, 1, 0, reason, 2)), "{log}");
+}
+
+#[test]
+fn an_agent_that_cannot_be_started_any_more_did_not_complete_an_iteration() {
+    let project = project(&json!([]));
+    project.write("mine", "#!/bin/sh\nrm mine\n");
+    project.command("chmod").args(["+x", "mine"]).status().unwrap();
+    project.write(".ralph/config", "AGENT_CLI=./mine\nMAX_RETRIES=1\n");
+    project.ralph(["plan"]).run().code(4);
+    let log = log(&project);
+    assert!(log.contains("[ralph] failed: the agent: ./mine cannot be started"), "{log}");
+    let not_started = "[ralph] failed: the agent could not be started\n";
+    assert!(log.contains(&format!("{not_started}{SINGLE}\nITERATION 2 NOT STARTED\n")), "{log}");
+    assert!(log.contains("Retries: 1\nStatus: not started\n"), "{log}");
+    assert!(log.contains("Total Iterations: 2\nSuccessful: 1\nFailed: 1\n"), "{log}");
 }
 
 #[test]

@@ -41,6 +41,11 @@ fn an_agent_is_needed() {
     refused(&project, &["plan"], 2, &["no agent is configured", "ralph plan … --"]);
     project.write(".ralph/config", "AGENT_CLI=nobody-has-this\n");
     refused(&project, &["plan"], 2, &["the agent was not found: nobody-has-this"]);
+    project.write(".ralph/config", "AGENT_CLI='robot --fast'\n");
+    refused(&project, &["plan"], 2, &["not found: robot --fast", "AGENT_ARGS"]);
+    project.write(".ralph/config", "AGNET_CLI=robot\n");
+    let words = ["no agent is configured", ".ralph/config:1: AGNET_CLI", "did you mean AGENT_CLI?"];
+    refused(&project, &["plan"], 2, &words);
     project.write(".ralph/config", "AGENT_TYPE=claudia\n");
     refused(&project, &["plan"], 2, &[".ralph/config:1 (AGENT_TYPE)", "agent.type", "claude"]);
 }
@@ -73,6 +78,7 @@ fn an_ad_hoc_prompt_must_have_the_signal() {
     let signal = "p.md does not contain the completion signal <promise>COMPLETE</promise>";
     refused(&project, &["prompt", "p.md"], 1, &[signal]);
     refused(&project, &["prompt", "p.md", "-c", "OK"], 1, &["<response>OK</response>"]);
+    refused(&project, &["prompt", "-p", "Do it."], 1, &["error: the prompt does not contain"]);
     // A variable may bring it along, and of a pattern nobody can know.
     project.write("p.md", "Do it, then say ${SIGNAL}.");
     project.ralph(["prompt", "p.md"]).env("SIGNAL", COMPLETE).run().code(0);
@@ -91,6 +97,14 @@ fn prompts_that_are_none() {
     // A link that leads nowhere is a mistake, and no reason for another prompt.
     std::os::unix::fs::symlink("nowhere", project.path().join(".ralph/prompts/build.md")).unwrap();
     refused(&project, &["build"], 2, &["prompt file not found"]);
+    for name in ["config", "settings.json"] {
+        let path = project.path().join(".ralph").join(name);
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("nowhere", &path).unwrap();
+        refused(&project, &["prompt", "-p", "x", "--print-prompt"], 2, &[name]);
+        std::fs::remove_file(&path).unwrap();
+        project.write(&format!(".ralph/{name}"), if name == "config" { "" } else { "{}" });
+    }
 }
 
 #[test]
@@ -99,7 +113,7 @@ fn limits_that_are_none() {
     project.write("p.md", COMPLETE);
     for limit in ["0", "-1", "x", "1.5", "99999999999"] {
         for args in [&["plan", limit][..], &["build", limit], &["prompt", "p.md", limit]] {
-            refused(&project, args, 2, &[limit]);
+            refused(&project, args, 2, &[limit, "it must be a whole number from 1"]);
         }
         let config = format!("AGENT_CLI=robot\nMAX_ITERATIONS={limit}\n");
         project.write("other", config);
@@ -128,7 +142,7 @@ fn logs_that_cannot_be_written_are_found_before_the_agent_starts() {
     let project = ready();
     project.write(".ralph/logs", "a file");
     let output = project.ralph(["plan"]).run();
-    output.code(2).stderr_has(".ralph/logs").stderr_has("the log of the session");
+    output.code(2).stderr_has(".ralph/logs").stderr_has("move what is there away");
     project.ralph(["runs"]).run().code(0).stdout_lacks("1970");
     // It gives the project back.
     std::fs::remove_file(project.path().join(".ralph/logs")).unwrap();
@@ -142,5 +156,98 @@ fn a_dry_run_tells_and_does_nothing() {
     output.code(0).stdout_has("robot").stdout_has("the built-in build prompt");
     output.stdout_has("<promise>COMPLETE</promise>").stdout_has("7 iterations");
     output.stdout_has("settings.json, .ralph/config").stdout_has("`.ralph/implementation_plan.md`");
+    project.ralph(["plan", "1", "--dry-run"]).run().code(0).stdout_has("1 iteration\n");
     assert!(!project.has(".ralph/runs"));
+}
+
+#[test]
+fn a_file_where_the_directory_should_be() {
+    let project = Project::git();
+    project.write(".ralph", "a file").write("p.md", COMPLETE).write("specs/x.md", "x");
+    project.agent_named("robot", &json!([]));
+    for args in [&["plan"][..], &["build"], &["prompt", "p.md"], &["run", "-p", "x"]] {
+        let output = project.ralph([args, &["--", "robot"]].concat()).run();
+        output.code(2).stderr_has("not a directory:").stderr_has("move what is there away");
+    }
+    project.ralph(["runs"]).run().code(2).stderr_has("not a directory:");
+}
+
+#[test]
+fn named_pipes_are_refused_and_those_of_a_shell_are_read() {
+    let project = ready();
+    for name in ["pipe", ".ralph/prompts/plan.md"] {
+        project.write(&format!("{name}.dir/x"), "");
+        let made = project.command("mkfifo").arg(name).status().expect("mkfifo");
+        assert!(made.success());
+    }
+    refused(&project, &["prompt", "pipe"], 2, &["prompt file", "a named pipe", "ralph run -f -"]);
+    refused(&project, &["plan"], 2, &["prompts/plan.md", "a named pipe"]);
+    refused(&project, &["build", "--config", "pipe"], 2, &["pipe: ", "a named pipe"]);
+    refused(&project, &["build", "--settings", "pipe"], 2, &["pipe: ", "a named pipe"]);
+    let script = format!(
+        "'{}' prompt <(echo 'Say {COMPLETE}') --config <(echo AGENT_CLI=robot)",
+        env!("CARGO_BIN_EXE_ralph")
+    );
+    let output = project.command("bash").args(["-c", &script]).output().expect("bash");
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn a_plan_that_is_a_directory_is_none() {
+    let project = ready();
+    std::fs::remove_file(project.path().join(PLAN)).unwrap();
+    project.write(&format!("{PLAN}/x"), "");
+    let words = ["Implementation plan not found. Run 'ralph plan' first.", "is no file"];
+    refused(&project, &["build"], 2, &words);
+}
+
+#[test]
+fn a_part_of_a_project_is_no_project_of_its_own() {
+    let commands: [&[&str]; 10] = [
+        &["plan"],
+        &["build"],
+        &["prompt", "../p.md"],
+        &["run", "-p", "x"],
+        &["work"],
+        &["settings"],
+        &["runs"],
+        &["replay"],
+        &["new", "Thing"],
+        &["tasks"],
+    ];
+    for set_up in [".ralph/config", ".ralph/settings.json", ".ralph/prompts/plan.md", PLAN] {
+        let project = Project::git();
+        project.write("p.md", COMPLETE).write("sub/specs/x.md", "x");
+        project.write(set_up, if set_up.ends_with("json") { "{}" } else { "" });
+        project.agent_named("robot", &json!([{"print": COMPLETE}]));
+        for args in commands {
+            let output = project.ralph(args).current_dir(project.path().join("sub")).run();
+            output.code(2).stderr_has("sub is a part of the project in ").stderr_has("with -C /");
+        }
+        assert!(!project.has("sub/.ralph") && !project.has("sub/ralph"), "{set_up}");
+    }
+    // Where there were only runs, a second one would work on the same files.
+    let project = Project::git();
+    project.write("sub/p.md", COMPLETE);
+    project.agent_named("robot", &json!([{"print": COMPLETE}]));
+    let run = |dir: &str| {
+        let args = ["prompt", "p.md", "--", "robot"];
+        project.ralph(args).current_dir(project.path().join(dir)).run()
+    };
+    project.write("p.md", COMPLETE);
+    run(".").code(0);
+    run("sub").code(2).stderr_has("is a part of the project in ");
+    // One who says so gets a project of its own, and a repository is one.
+    project.write("sub/.ralph/config", "");
+    run("sub").code(0);
+    project.write("other/p.md", COMPLETE).git_command(["init", "-q", "other"]);
+    run("other").code(0);
+    // Without a repository, runs above are somebody else's.
+    let project = Project::new();
+    project.write("sub/keep", "");
+    project.agent_named("robot", &json!([{"print": "<response>DONE</response>"}]));
+    for dir in [".", "sub"] {
+        let args = ["run", "-p", "x", "--", "robot"];
+        project.ralph(args).current_dir(project.path().join(dir)).run().code(0);
+    }
 }

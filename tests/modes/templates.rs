@@ -51,7 +51,9 @@ fn the_prompt_can_be_printed_without_an_agent_or_a_repository() {
     project.settings(&json!({"includeIterationCountInPrompt": true}));
     let output = project.ralph(["plan", "4", "--print-prompt"]).run();
     output.code(0).stdout_has("Iteration 1 of 4, 3 remaining.\n\nPlan the work");
-    project.ralph(["build", "--print-prompt"]).run().code(0).stdout_has(COMPLETE);
+    let output = project.ralph(["build", "--print-prompt"]).run();
+    output.code(0).stdout_has(COMPLETE);
+    output.stderr_has("warning: the directory of the specifications is not there: specs");
     let output = project.ralph(["run", "-p", "$HOME", "--print-prompt"]).run();
     output.code(0).stdout_is("Iteration 1 of 10, 9 remaining.\n\n$HOME\n");
     assert!(!project.has(".ralph/runs"));

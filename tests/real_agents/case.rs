@@ -55,7 +55,8 @@ impl Case {
             std::fs::write(real.project.home().join(name), text).expect("a file of the agent's");
         }
         let args = [&["-p", PROMPT, "-n", "2"], Facts::of(self.agent).args].concat();
-        let mut ralph = real.run_with(&args, self.flags);
+        // As under a supervisor. Agents that got this as their own standard input would wait for its end.
+        let mut ralph = real.run_with(&args, self.flags).stdin_stays_open();
         for (name, value) in self.env {
             ralph = ralph.env(name, value);
         }

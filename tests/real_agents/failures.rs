@@ -99,13 +99,14 @@ fn silent_service(facts: &Facts) {
     assert_eq!(real.project.processes(), []);
 }
 
-for_agents!(cut_stream: claude, codex, gemini, copilot, qwen);
+for_agents!(cut_stream: claude, codex, opencode, gemini, copilot, cline, qwen);
 
 /// Whoever notices a connection that breaks in the middle of an answer, the agent or ralph, half an
 /// answer completes nothing, and the iteration is tried again.
 fn cut_stream(facts: &Facts) {
-    let turns =
-        json!([{"fail": "cut", "text": format!("{DONE} or rather not."), "after": 5}, DONE]);
+    // After a reset gemini would try again by itself, like most; after this it gives up.
+    let how = if facts.name == "gemini" { "close" } else { "cut" };
+    let turns = json!([{"fail": how, "text": format!("{DONE} or rather not."), "after": 5}, DONE]);
     let Some(real) = RealAgent::new(facts.name, |_: &Project| turns) else { return };
     real.project.settings(&json!({"retry": {"max": 1, "backoffSeconds": 0}}));
     real.run(&[&["-p", PROMPT, "-n", "2"], facts.args].concat()).run().code(0);

@@ -31,6 +31,17 @@ fn treasure(project: &Project) -> PathBuf {
     treasure
 }
 
+/// A command that ends once Claude Code has written down that an answer took as many tokens. It does so
+/// about a tenth of a second after the answer, so that the hook of a quick tool does not see it yet, and the
+/// alert comes with the next tool.
+fn until_written_down(project: &Project, tokens: u64) -> String {
+    let script = format!(
+        "until grep -rqs '\"input_tokens\":{tokens},' \"$HOME/.claude/projects\"; do sleep 0.05; done\n"
+    );
+    fs::write(project.beside("written-down.sh"), script).expect("a script");
+    "sh ../written-down.sh".to_owned()
+}
+
 /// What the model was told last, in each request of the conversation.
 fn told(real: &RealAgent) -> Vec<String> {
     let requests = real.requests();
@@ -117,7 +128,8 @@ fn the_plugin_in_a_loop() {
         json!([
             {"text": "I clean up.", "sh": delete, "usage": {"in": 150_000}},
             {"text": "I write.", "write": {"path": file, "content": "work\n"}, "usage": {"in": 150_000}},
-            {"text": "I tidy up.", "sh": "rm -rf build"},
+            {"text": "I wait.", "sh": until_written_down(project, 150_000), "usage": {"in": 150_000}},
+            {"text": "I tidy up.", "sh": "rm -rf build", "usage": {"in": 150_000}},
             "That is it.",
             {"text": "I commit.", "sh": "git add work.txt && git commit -qm 'Work'"},
             DONE,
@@ -130,13 +142,14 @@ fn the_plugin_in_a_loop() {
     real.run_with(&RUN, &flags).run().code(0);
     assert!(real.project.beside("treasure/gold").exists());
     let told = told(&real);
-    assert_eq!(told.len(), 6, "{told:#?}");
+    assert_eq!(told.len(), 7, "{told:#?}");
     assert!(told[1].contains("treasure"), "{}", told[1]);
-    assert!(told[2].contains("WARNING: about 7"), "{}", told[2]);
+    let alerts: Vec<bool> = told.iter().map(|told| told.contains("WARNING: about 7")).collect();
+    assert!(alerts[2] != alerts[3], "once, by the second tool at the latest: {told:#?}");
     // The run has this hook, and so has the plugin.
-    assert_eq!(told[3].matches("ralph noted").count(), 1, "{}", told[3]);
-    assert!(told[4].contains("uncommitted changes: work.txt"), "{}", told[4]);
-    assert!(!told[5].contains("uncommitted") && !told[5].contains("WARNING"), "{}", told[5]);
+    assert_eq!(told[4].matches("ralph noted").count(), 1, "{}", told[4]);
+    assert!(told[5].contains("uncommitted changes: work.txt"), "{}", told[5]);
+    assert!(!told[6].contains("uncommitted") && !alerts[4..].contains(&true), "{told:#?}");
     assert_eq!(real.project.git_command(["log", "--format=%s"]), "Work\nBegin\n");
     assert_eq!(real.project.processes(), []);
 }
@@ -188,6 +201,7 @@ fn the_plugin_leaves_a_person_alone() {
         json!([
             {"text": "I clean up.", "sh": delete},
             {"text": "I write.", "write": {"path": file, "content": "work\n"}, "usage": {"in": 190_000}},
+            {"text": "I wait.", "sh": until_written_down(project, 190_000), "usage": {"in": 190_000}},
             "That is it.",
         ])
     }) else {
@@ -196,8 +210,9 @@ fn the_plugin_leaves_a_person_alone() {
     with_plugin(&real, None).code(0).stdout_has("That is it.");
     assert!(!real.project.beside("treasure").exists());
     let told = told(&real);
-    assert_eq!(told.len(), 3, "{told:#?}");
-    assert!(told[2].contains("CRITICAL: about 95%"), "{}", told[2]);
+    assert_eq!(told.len(), 4, "{told:#?}");
+    let alerts: Vec<bool> = told.iter().map(|told| told.contains("CRITICAL: about 95%")).collect();
+    assert!(alerts[2] != alerts[3], "once, by the second tool at the latest: {told:#?}");
 }
 
 /// As a person would install it, from the repository.

@@ -242,13 +242,22 @@ fn claude_waits_for_the_end_of_its_subscriptions_limit() {
     let case = Case {
         agent: "claude",
         turns: json!([limited, DONE]),
-        settings: json!({"retry": {"max": 0}, "agent": {"envExclude": ["ANTHROPIC_API_KEY"]}}),
+        settings: json!({
+            "retry": {"max": 0}, "agent": {"envExclude": ["ANTHROPIC_API_KEY"]},
+            "notify": {"command": "{ cat; echo; } >>../told.jsonl"},
+        }),
         env: &[("CLAUDE_CODE_OAUTH_TOKEN", "sk-ant-oat01-test-token")],
         classes: &["rate_limited", "answered"],
         ..Case::default()
     };
-    let Some((_, _, events)) = case.check() else { return };
+    let Some((real, _, events)) = case.check() else { return };
     let until = waited_until(&events);
+    let told =
+        std::fs::read_to_string(real.project.beside("told.jsonl")).expect("the user is told");
+    let told: Vec<Value> =
+        told.lines().map(|line| serde_json::from_str(line).expect("an event")).collect();
+    assert_eq!((&told[0]["event"], &told[0]["until_ms"]), (&json!("waiting"), &json!(until)));
+    assert_eq!(told[1]["event"], "run_ended");
     assert!(until >= i64::try_from(resets_at).expect("a time") * 1000, "{until} < {resets_at}");
 }
 

@@ -7,6 +7,39 @@ use crate::{Facts, for_agents, support};
 
 for_agents!(three_iterations: claude, codex, opencode, gemini, copilot, cline, qwen);
 
+/// A result is not the end of claude where a task of its is still running in the background. What it says
+/// after that counts, and so does what that cost.
+#[test]
+fn claude_goes_on_after_a_result() {
+    let usage = |at: u64| json!({"in": 4 * at, "out": 3 * at});
+    let script = |project: &support::Project| {
+        let raw = project.path().join(".ralph/runs/*/raw.ndjson");
+        let until_a_result =
+            format!("until grep -qs '\"type\":\"result\"' {}; do sleep 0.05; done", raw.display());
+        let input = json!({"command": until_a_result, "run_in_background": true});
+        json!([
+            {"tool": "Bash", "input": input, "usage": usage(1)},
+            {"text": "It is under way.", "usage": usage(10)},
+            {"text": "Now it is all there.\n<response>DONE</response>", "usage": usage(100)},
+        ])
+    };
+    let Some(real) = RealAgent::new("claude", script) else { return };
+    let args = ["-p", "Say <response>DONE</response> when all is done.", "-n", "1"];
+    real.run(&[&args, Facts::of("claude").args].concat()).run().code(0);
+    let raw = String::from_utf8(real.project.raw()).expect("UTF-8");
+    let results = raw.lines().filter(|line| line.contains(r#""type":"result""#)).count();
+    assert_eq!(results, 2, "{raw}");
+    let events = real.project.events();
+    assert_eq!(events.all("agent_ended").len(), 1);
+    let used = &events.last("run_ended")["usage"];
+    assert_eq!(
+        (&used["input_tokens"], &used["output_tokens"]),
+        (&json!(444), &json!(333)),
+        "{used}"
+    );
+    assert_eq!(real.project.processes(), []);
+}
+
 /// Each turn has numbers of its own, so that no sum is right by accident.
 fn usage(turn: u64) -> Value {
     let at = 10_u64.pow(u32::try_from(turn).expect("a small number"));

@@ -8,8 +8,10 @@
 //! | exit codes that lie | `processes`, `failures::refused_credentials`, `failures::cut_stream` |
 //! | tools in sessions of their own, wrappers whose child holds the output | `processes` |
 //! | a daemon that stays | `processes::cline_works_without_its_daemon` |
+//! | a standard input that must be closed, or they wait for its end | `case`, by which ralph's own stays open |
 //! | prompts that begin with a dash | `failures::refused_credentials`, `prompts` |
 //! | prompts that are long, and that they repeat | `prompts` |
+//! | several results of one process | `loops::claude_goes_on_after_a_result` |
 //! | a marker in several pieces, the words of a limit in a file | `loops` |
 //! | hooks, settings for one run, plugins | `hooks` |
 //! | a sandbox in which `.git` cannot be written | `loops`, by codex's commit |

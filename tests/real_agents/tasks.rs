@@ -66,3 +66,35 @@ fn honest_in_the_end(facts: &Facts) {
     assert!(!project.has(".ralph-active"));
     assert_eq!(project.processes(), []);
 }
+
+for_agents!(killed_after_it_marked_everything: claude);
+
+/// It says of every story that it passes, and its run is killed before anybody could look. The next one
+/// cleans up, does not call that done, and asks it to look again.
+fn killed_after_it_marked_everything(facts: &Facts) {
+    let stories = [story("US-001", true), story("US-002", true)];
+    let script = |project: &support::Project| {
+        let path = project.path().join("ralph/tasks.json");
+        let marked = json!({"write": {"path": path, "content": list("true", &stories)}});
+        json!({"sessions": [
+            [marked, {"sh": "touch marked; sleep 1000"}, {"text": "<promise>COMPLETE</promise>"}],
+            [{"text": "They do pass."}],
+        ]})
+    };
+    let Some(real) = RealAgent::new(facts.name, script) else { return };
+    let project = &real.project;
+    project
+        .write("ralph/tasks.json", list("true", &["US-001", "US-002"].map(|id| story(id, false))));
+    let work = || real.ralph(&[&["work", "-n", "3", "--no-sandbox"], facts.args].concat(), &[]);
+    let running = work().start();
+    project.wait_for_file("marked");
+    running.signal(rustix::process::Signal::KILL);
+    running.wait().ended_by(rustix::process::Signal::KILL);
+    assert!(project.has(".ralph-active"));
+    work().run().code(0).stderr_has("asked to look again: US-001, US-002");
+    let asked = real.first_requests();
+    let prompt = asked.last().expect("a request")["body"].to_string();
+    assert!(prompt.contains("Find out whether they do pass"), "{prompt}");
+    assert!(!project.has(".ralph-active"));
+    assert_eq!(project.processes(), []);
+}

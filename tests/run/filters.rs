@@ -59,6 +59,77 @@ fn a_bad_expression_is_marked_before_anything_runs() {
 }
 
 #[test]
+fn an_expression_without_an_end_fails_the_attempt_and_not_ralph() {
+    let lines = json!([
+        {"json": {"n": 1}}, {"json": {"n": 2}}, {"json": {"n": 3}}, {"json": {"n": 4}}, "hang",
+    ]);
+    for (expression, why) in
+        [("def f: f; f", "takes longer than 3 s"), ("def f: 1 + f; f", "needs too much stack")]
+    {
+        let project = project(&json!({"responseFilter": expression}), &lines);
+        let begun = Instant::now();
+        let output = project
+            .ralph(["run", "-p", "x", "--output", "plain"])
+            .env("RALPH_RETRY__MAX", "0")
+            .env("RALPH_RESULT_GRACE_SECONDS", "0")
+            .run();
+        output.code(4).stderr_has(&format!("the response filter {why}"));
+        output.stdout_has(", 3 times, so that nobody can tell what the agent says");
+        output.stdout_has("correct agent.responseFilter");
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+        assert_eq!(project.events().all("output").len(), 4, "nothing is lost");
+        assert_eq!(project.processes(), []);
+    }
+}
+
+#[test]
+fn one_line_that_is_too_much_for_the_expression_is_left_out() {
+    let lines = json!([
+        {"json": {"says": "one"}}, {"json": {"loop": true}}, {"json": {"says": DONE}},
+    ]);
+    let expression = "def f: 1 + f; if .loop then f else .says end";
+    let project = project(&json!({"responseFilter": expression}), &lines);
+    let output = project.ralph(["run", "-p", "x", "-n", "1"]).run();
+    output.code(0).stderr_has("too much stack").stderr_has(r#"for the line {"loop":true}"#);
+    assert_eq!(project.events().all("text").len(), 2);
+    assert_eq!(project.processes(), []);
+}
+
+#[test]
+fn a_signal_does_not_wait_for_an_expression_without_an_end() {
+    let lines = json!([{"json": {"n": 1}}, "hang"]);
+    let project = project(&json!({"responseFilter": "def f: f; f"}), &lines);
+    let running = project.ralph(["run", "-p", "x"]).start();
+    project.wait_for_event("agent_started");
+    // The evaluator is busy with the line now, or will be in a moment.
+    running.signal(rustix::process::Signal::INT);
+    project.wait_for_event("stop_requested");
+    running.signal(rustix::process::Signal::INT);
+    running.wait().code(130);
+    assert_eq!(project.processes(), []);
+}
+
+#[test]
+fn an_expression_that_is_too_deep_to_be_read_is_refused() {
+    let deep = format!("{}.{}", "(".repeat(30_000), ")".repeat(30_000));
+    let project = project(&json!({"responseFilter": deep}), &json!([]));
+    let output = project.ralph(["run", "-p", "x"]).run();
+    output.code(2).stderr_has("agent.responseFilter: cannot be understood");
+    output.stderr_has("nested too deeply");
+    assert!(!project.has(".ralph/runs"));
+}
+
+#[test]
+fn only_strings_are_said() {
+    let lines = json!([{"json": {"says": [DONE]}}, {"json": {"says": 7}}]);
+    let project = project(&json!({"responseFilter": ".says"}), &lines);
+    let output = project.ralph(["run", "-p", "x", "-n", "1"]).run();
+    output.code(1).stderr_has("the response filter finds an array, which says nothing");
+    assert_eq!(project.events().all("text").len(), 0);
+    assert_eq!(output.stderr.matches("says nothing").count(), 1, "{}", output.stderr);
+}
+
+#[test]
 fn json_that_nobody_can_read_is_refused() {
     let project = project(&json!({"outputFormat": "json"}), &json!([]));
     let output = project.ralph(["run", "-p", "x"]).run();
@@ -117,9 +188,27 @@ fn a_display_filter_that_dies_harms_nobody() {
         wait_until(LONG, || running.stderr().contains(what));
         project.write("../go", "");
         let output = running.wait();
-        output.code(0).stdout_has("two\n");
+        // Also what it was given and did not show.
+        output.code(0).stdout_has("one\n").stdout_has("two\n");
+        assert_eq!(output.stdout.matches("one\n").count(), 1, "{}", output.stdout);
         assert_eq!(project.processes(), []);
     }
+}
+
+#[test]
+fn a_display_filter_that_dies_after_its_agent_loses_nothing_either() {
+    let script = json!([{"print": "one"}, {"print": "two"}, {"print": DONE}]);
+    let project = project(&json!({"displayFilter": "sleep 0.2; exit 3"}), &script);
+    let output = project.ralph(["run", "-p", "x", "--output", "plain"]).run();
+    output.code(0).stdout_has("one\n").stdout_has("two\n").stderr_has("exit code 3");
+}
+
+#[test]
+fn a_display_filter_that_finds_nothing_has_nothing_to_show() {
+    let script = json!([{"print": "one"}, {"print": DONE}]);
+    let project = project(&json!({"displayFilter": "grep nothing-like-it"}), &script);
+    let output = project.ralph(["run", "-p", "x", "--output", "plain"]).run();
+    output.code(0).stdout_lacks("one\n").stderr_lacks("filter");
 }
 
 #[test]
@@ -133,7 +222,8 @@ fn a_display_filter_that_has_seen_enough_is_no_failure() {
 #[test]
 fn a_display_filter_that_hangs_is_ended_and_never_waited_for_again() {
     let script = json!({"sessions": [
-        [{"lines_megabytes": 8}], [{"print": "second"}], [{"print": DONE}],
+        [{"print": "first"}, {"lines_megabytes": 8}, {"print": "last of it"}],
+        [{"print": "second"}], [{"print": DONE}],
     ]});
     // It reads nothing, and what it started does not want to go.
     let filter = "trap '' TERM; (trap '' TERM; sleep 1000) & sleep 1000; cat";
@@ -141,7 +231,8 @@ fn a_display_filter_that_hangs_is_ended_and_never_waited_for_again() {
     let begun = Instant::now();
     let output = project.ralph(["run", "-p", "x", "--output", "plain"]).run();
     output.code(0).stderr_has("the display filter hangs, and was ended");
-    output.stderr_has("does not keep up").stdout_has("second\n");
+    output.stderr_has("does not keep up").stdout_has("second\n").stdout_has("last of it\n");
+    output.stdout_has("were not shown; `ralph replay` has them");
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     assert_eq!(project.events().all("iteration_started").len(), 3);
     assert_eq!(project.processes(), []);

@@ -121,3 +121,13 @@ fn an_agent_that_does_not_read_its_prompt_does_not_stop_the_run() {
     let script = json!({"sessions": [[{"print": DONE}]], "stdin": "ignore"});
     run(&project, &["-f", "PROMPT.md"], &script).run().code(0);
 }
+
+#[test]
+fn a_prompt_that_no_argument_can_hold_is_not_blamed_on_the_agent() {
+    let project = Project::new();
+    project.settings(&json!({"agent": {"promptVia": "argument"}}));
+    project.write("p.md", "a\0b");
+    let output = run(&project, &["-f", "p.md"], &json!([{"print": DONE}])).run();
+    output.code(2).stdout_has("the prompt holds a NUL character").stdout_has("promptVia");
+    assert!(!project.events().has("agent_started"));
+}

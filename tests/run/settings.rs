@@ -158,10 +158,35 @@ fn the_settings_of_a_directory_above_are_not_silently_left_out() {
     project.settings(&json!({"guardrails": [{"command": "false"}]})).write("src/keep", "");
     let sub = project.path().join("src");
     let ralph = project.ralph(["run", "-p", "do it", "-n", "1", "--", "true"]);
-    ralph.current_dir(&sub).run().code(2).stderr_has("the settings of this project are not here");
+    let output = ralph.current_dir(&sub).run();
+    output.code(2).stderr_has("src is a part of the project in").stderr_has("-C ");
     assert!(!project.has("src/.ralph"));
     // One who says so gets a project of its own.
     project.write("src/.ralph/settings.json", "{}");
     let ralph = project.ralph(["run", "-p", "do it", "-n", "1", "--", "true"]);
     ralph.current_dir(&sub).run().code(1);
+}
+
+#[test]
+fn what_is_said_of_no_agent_in_particular_holds_for_the_one_after_the_dashes() {
+    let via = |settings: &serde_json::Value, variable: &str| {
+        let project = Project::new();
+        project.settings(settings);
+        project.agent_named("robot", &json!([project.record(), {"print": DONE}]));
+        let ralph = project.ralph(["run", "-p", "the prompt", "--", "robot"]);
+        let ralph = match variable {
+            "" => ralph,
+            value => ralph.env("RALPH_AGENT__PROMPT_VIA", value),
+        };
+        ralph.run().code(0);
+        let argv = project.recorded()[0]["argv"].as_array().expect("arguments").len();
+        if argv > 1 { "argument" } else { "stdin" }
+    };
+    let named = json!({"agent": {"command": "nobody", "promptVia": "argument"}});
+    let same = json!({"agent": {"command": "robot", "promptVia": "argument"}});
+    let nobody = json!({"agent": {"promptVia": "argument"}});
+    assert_eq!(via(&nobody, ""), "argument", "it can only be meant for this one");
+    assert_eq!(via(&same, ""), "argument");
+    assert_eq!(via(&named, ""), "stdin", "that was for another agent");
+    assert_eq!(via(&named, "argument"), "argument", "and this is for this run");
 }

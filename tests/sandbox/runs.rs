@@ -263,3 +263,25 @@ fn a_program_of_the_project_is_not_trusted_to_be_the_sandbox() {
     run(&project, &["--sandbox=bwrap"], DONE).env("PATH", path).run().code(0);
     assert!(!project.has("was-run"));
 }
+
+#[test]
+fn the_sign_of_a_task_list_names_the_sandbox() {
+    if !is_here() {
+        return;
+    }
+    let project = Project::new();
+    let list = |passes: bool, notes: &str| {
+        json!({
+            "project": "p", "branchName": "b", "description": "", "userStories": [{
+                "id": "a", "title": "t", "acceptanceCriteria": ["c"], "priority": 1,
+                "passes": passes, "notes": notes,
+            }],
+        })
+        .to_string()
+    };
+    project.write("ralph/tasks.json", list(false, "")).write("done.json", list(true, "n"));
+    project.write("agent.sh", "cp .ralph-active seen; cp done.json ralph/tasks.json; echo ok\n");
+    project.ralph(["work", "--sandbox=bwrap", "--", "sh", "agent.sh"]).run().code(0);
+    let sign: serde_json::Value = serde_json::from_str(&project.read("seen")).unwrap();
+    assert_eq!(sign["mode"], "bwrap");
+}

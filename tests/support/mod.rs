@@ -175,6 +175,7 @@ impl Project {
         Ralph {
             command,
             stdin: Vec::new(),
+            stdin_stays_open: false,
             deadline: LONG,
             socket_directory: self.root.path().to_owned(),
         }
@@ -364,6 +365,7 @@ pub(crate) fn skipped(reason: &str) {
 pub(crate) struct Ralph {
     command: Command,
     stdin: Vec<u8>,
+    stdin_stays_open: bool,
     deadline: Duration,
     socket_directory: PathBuf,
 }
@@ -387,6 +389,13 @@ impl Ralph {
     /// What it reads on standard input, which is empty otherwise.
     pub(crate) fn stdin(mut self, bytes: impl AsRef<[u8]>) -> Ralph {
         self.stdin = bytes.as_ref().to_vec();
+        self
+    }
+
+    /// Its standard input is one that nobody writes to and nobody closes.
+    #[allow(dead_code, reason = "not every test program includes such a test")]
+    pub(crate) fn stdin_stays_open(mut self) -> Ralph {
+        self.stdin_stays_open = true;
         self
     }
 
@@ -417,9 +426,15 @@ impl Ralph {
     /// Starts it with this as its standard output.
     #[track_caller]
     pub(crate) fn start_onto(mut self, stdout: Option<Stdio>) -> Running {
-        let mut stdin = tempfile::tempfile().expect("a temporary file");
-        stdin.write_all(&self.stdin).expect("standard input");
-        stdin.rewind().expect("standard input");
+        let (stdin, writer) = if self.stdin_stays_open {
+            let (reader, writer) = std::io::pipe().expect("a pipe");
+            (Stdio::from(reader), Some(writer))
+        } else {
+            let mut file = tempfile::tempfile().expect("a temporary file");
+            file.write_all(&self.stdin).expect("standard input");
+            file.rewind().expect("standard input");
+            (Stdio::from(file), None)
+        };
         let streams = [(); 2].map(|()| tempfile::NamedTempFile::new().expect("a temporary file"));
         let into = |file: &tempfile::NamedTempFile| Stdio::from(file.reopen().expect("a stream"));
         let child = self
@@ -431,7 +446,8 @@ impl Ralph {
             .unwrap_or_else(|error| panic!("{:?}: {error}", self.command));
         // It holds its end of the pipe that it was given.
         drop(self.command);
-        Running { child, streams, deadline: Instant::now() + self.deadline }
+        let deadline = Instant::now() + self.deadline;
+        Running { child, streams, deadline, _stdin: writer }
     }
 
     /// Starts it on a terminal.
@@ -447,6 +463,8 @@ pub(crate) struct Running {
     child: Child,
     streams: [tempfile::NamedTempFile; 2],
     deadline: Instant,
+    /// The other end of its standard input, if that stays open.
+    _stdin: Option<std::io::PipeWriter>,
 }
 
 impl Running {

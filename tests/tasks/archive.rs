@@ -23,6 +23,11 @@ fn commit_all(project: &Project) {
     project.git_command(["commit", "-qm", "before"]);
 }
 
+/// Begins a piece of work: a story that nobody has worked on yet.
+fn begin(project: &Project) {
+    project.ralph(["tasks", "add", "First", "--criterion", "c"]).run().success();
+}
+
 /// The names of the archives, without their dates.
 fn archives(project: &Project) -> Vec<String> {
     let mut names: Vec<String> = std::fs::read_dir(project.path().join("ralph-archive"))
@@ -82,6 +87,7 @@ fn the_commit_holds_the_archive_and_the_reset_and_nothing_else() {
 fn archives_of_one_day_and_label_stand_side_by_side() {
     let project = project();
     for _ in 0..3 {
+        begin(&project);
         project.ralph(["archive", "--label", "../a/b"]).run().success();
     }
     assert_eq!(archives(&project), ["a-b", "a-b-2", "a-b-3"]);
@@ -91,6 +97,7 @@ fn archives_of_one_day_and_label_stand_side_by_side() {
 fn without_a_repository_the_archive_is_made_all_the_same() {
     let project = Project::new();
     project.ralph(["new", "Shop"]).run().success();
+    begin(&project);
     project.ralph(["archive"]).run().success().stdout_has("not a git repository");
     assert_eq!(archives(&project), ["Shop"]);
 }
@@ -99,13 +106,53 @@ fn without_a_repository_the_archive_is_made_all_the_same() {
 fn the_first_commit_of_a_repository_may_be_an_archive() {
     let project = Project::git();
     project.ralph(["new", "Shop"]).run().success();
+    begin(&project);
     project.ralph(["archive"]).run().success().stdout_has("Committed as");
+}
+
+#[test]
+fn what_only_a_template_wrote_is_not_archived() {
+    let project = Project::git();
+    project.ralph(["new", "Shop \"1\""]).run().success();
+    let nothing = "ralph/ holds only what `ralph new` wrote";
+    project.ralph(["archive"]).run().code(2).stderr_has(nothing);
+    assert!(!project.has("ralph-archive"));
+    begin(&project);
+    project.ralph(["archive"]).run().success();
+    project.ralph(["archive"]).run().code(2).stderr_has(nothing);
+    // A word in any of the documents is worth keeping.
+    project.write("ralph/progress.txt", project.read("ralph/progress.txt") + "Learned: x\n");
+    project.ralph(["archive"]).run().success();
+}
+
+#[test]
+fn a_label_has_to_name_something() {
+    let project = project();
+    for label in ["", " ", "!!!", "../.."] {
+        project.ralph(["archive", "--label", label]).run().code(2).stderr_has("no letter or digit");
+    }
+    assert!(!project.has("ralph-archive"));
+}
+
+#[test]
+fn a_commit_that_leaves_the_archive_out_says_so() {
+    let project = project();
+    project.write(".gitignore", "ralph-archive/\n");
+    commit_all(&project);
+    let output = project.ralph(["archive"]).run();
+    output
+        .success()
+        .stdout_has("Committed as")
+        .stdout_has("because git ignores it: ralph-archive/");
+    let files = project.git_command(["show", "--name-only", "--format=", "HEAD"]);
+    assert!(files.contains("ralph/tasks.json") && !files.contains("ralph-archive"), "{files}");
 }
 
 #[test]
 fn what_git_ignores_is_archived_and_not_committed() {
     let project = Project::git();
     project.ralph(["new", "Shop"]).run().success();
+    begin(&project);
     project.write(".gitignore", "ralph*\n");
     commit_all(&project);
     project.ralph(["archive"]).run().success().stdout_has("git ignores these files");
@@ -126,8 +173,13 @@ fn a_commit_that_is_refused_loses_nothing_and_is_told() {
     let hook = project.path().join(".git/hooks/pre-commit");
     project.write(".git/hooks/pre-commit", "#!/bin/sh\necho not on my watch >&2\nexit 1\n");
     std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).expect("the hook");
+    // What you have staged of a document is yours, whatever becomes of the commit.
+    project.write("ralph/prd.md", "staged");
+    project.git_command(["add", "ralph/prd.md"]);
     project.ralph(["archive"]).run().code(5).stderr_has("not on my watch").stderr_has("commit it");
     assert_eq!(archives(&project), ["shop"]);
+    assert_eq!(project.git_command(["diff", "--cached", "--name-only"]), "ralph/prd.md\n");
+    assert_eq!(project.git_command(["show", ":ralph/prd.md"]), "staged");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod again;
 mod archive;
 mod new;
 mod stories;

@@ -113,3 +113,46 @@ fn the_directory_may_be_another_one() {
     project.ralph(["tasks", "--ralph-dir", "loops/one"]).run().success();
     project.ralph(["tasks"]).run().code(2).stderr_has("there is no task list: ralph/tasks.json");
 }
+
+#[test]
+fn whatever_names_another_directory_can_be_typed_as_it_is() {
+    let project = Project::new();
+    let new = ["new", "--ralph-dir", "loops/b c", "B"];
+    project
+        .ralph(["tasks", "--ralph-dir", "loops/b c"])
+        .run()
+        .code(2)
+        .stderr_has("`ralph new --ralph-dir 'loops/b c'` makes one");
+    let option = "--ralph-dir 'loops/b c'";
+    project.ralph(new).run().success().stdout_has(&format!("`ralph work {option}` works it off"));
+    let prompt = project.read("loops/b c/prompt.md");
+    for command in ["tasks next", "tasks set"] {
+        assert!(prompt.contains(&format!("ralph {command} {option}")), "{prompt}");
+    }
+    let output = project.ralph(new).run();
+    output.code(2).stderr_has(&format!("`ralph archive {option}` sets finished work aside"));
+    let project = Project::new();
+    project.ralph(["new", "--ralph-dir", "."]).run().success().stdout_has("in prd.md.");
+    assert!(project.read("prompt.md").contains("`./progress.txt`"));
+}
+
+#[test]
+fn links_of_yours_are_followed_and_stay() {
+    let project = Project::new();
+    let link = |target: &str, name: &str| {
+        std::os::unix::fs::symlink(target, project.path().join(name)).expect("a link");
+    };
+    let is_link = |name: &str| project.path().join(name).is_symlink();
+    project.write("shared/ignore", "target\n").write("ralph/keep", "");
+    link("shared/ignore", ".gitignore");
+    project.ralph(["new"]).run().success();
+    assert!(is_link(".gitignore"));
+    assert_eq!(project.read("shared/ignore"), "target\n.ralph-active\n");
+    let list = project.read("ralph/tasks.json");
+    std::fs::remove_file(project.path().join("ralph/tasks.json")).expect("the list");
+    project.write("shared/tasks.json", list);
+    link("../shared/tasks.json", "ralph/tasks.json");
+    project.ralph(["tasks", "add", "First", "--criterion", "c"]).run().success();
+    assert!(is_link("ralph/tasks.json"));
+    assert!(project.read("shared/tasks.json").contains("First"));
+}

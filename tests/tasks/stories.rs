@@ -84,7 +84,7 @@ fn a_change_that_would_break_the_list_is_refused() {
     let project = Project::new();
     write_list(&project, &list(&[open("a", &json!({})), open("b", &json!({"dependsOn": ["a"]}))]));
     let before = project.read("ralph/tasks.json");
-    let cases: [(&[&str], &str); 7] = [
+    let cases: [(&[&str], &str); 16] = [
         (&["set", "a", "--passes"], "a: notes: is empty, though passes is true"),
         (&["set", "a", "--depends-on", "b"], "a: dependsOn: goes in a circle: a -> b -> a"),
         (
@@ -95,11 +95,56 @@ fn a_change_that_would_break_the_list_is_refused() {
         (&["set", "z", "--passes"], "there is no story \"z\""),
         (&["add", "t", "--criterion", "c", "--id", "a"], "userStories[2]: id: is \"a\""),
         (&["add", " ", "--criterion", "c"], "the title is empty"),
+        (&["add", "two\nlines", "--criterion", "c"], "the title has a line break"),
+        (&["add", "a\ttab", "--criterion", "c"], "the title has a line break, a tab"),
+        (&["add", "t", "--criterion", "\r\n"], "a criterion is empty"),
+        (&["add", "t", "--criterion", "c", "--id", ""], "the id is empty"),
+        (&["add", "t", "--criterion", "c", "--priority", "inf"], "not a finite number"),
+        (&["set", "a", "--title", ""], "the title is empty"),
+        (&["set", "a", "--passes", "--notes", " "], "a: notes: is empty"),
+        (&["set", "a", "--passes"], "hint: say what was done with the mark"),
+        (&["set", "a", "--passes", "maybe"], "invalid value 'maybe'"),
     ];
     for (args, message) in cases {
         project.ralph(["tasks"]).args(args).run().code(2).stderr_has(message);
         assert_eq!(project.read("ralph/tasks.json"), before);
     }
+}
+
+#[test]
+fn a_mark_is_taken_as_people_write_it() {
+    let project = Project::new();
+    write_list(&project, &list(&[open("a", &json!({"notes": "n"}))]));
+    let all: [(&[&str], bool); 6] = [
+        (&["a", "--passes"], true),
+        (&["a", "--passes", "false"], false),
+        (&["a", "--passes", "true"], true),
+        (&["--passes=false", "a"], false),
+        (&["--passes", "a"], true),
+        (&["a", "--passes=false"], false),
+    ];
+    for (args, expected) in all {
+        project.ralph(["tasks", "set"]).args(args).run().success();
+        assert_eq!(read_list(&project)["userStories"][0]["passes"], expected, "{args:?}");
+    }
+}
+
+#[test]
+fn what_is_pasted_is_tidied_and_any_number_is_a_priority() {
+    let project = Project::new();
+    project.write("ralph/tasks.json", format!("{:#}", list(&[])).replace('\n', "\r\n"));
+    let add = ["tasks", "add", " First \r\n", "--criterion", "one\r\ntwo\r\n", "--priority", "-1"];
+    project.ralph(add).run().success();
+    let story = read_list(&project)["userStories"][0].clone();
+    assert_eq!(story["title"], "First");
+    assert_eq!(story["acceptanceCriteria"], json!(["one\ntwo"]));
+    assert_eq!(story["priority"], -1);
+    let text = project.read("ralph/tasks.json");
+    assert_eq!(
+        text.matches('\n').count(),
+        text.matches("\r\n").count(),
+        "one kind of line: {text:?}"
+    );
 }
 
 #[test]
@@ -127,6 +172,15 @@ fn whatever_the_file_is_the_answer_names_what_is_wrong() {
         (
             list(&[open("a", &json!({"dependsOn": ["gone"]}))]).to_string(),
             "a: dependsOn: names \"gone\", and there is no such story",
+        ),
+        (
+            list(&[open("a", &json!({"acceptanceCriteria": ["x", " "]}))]).to_string(),
+            "a: acceptanceCriteria: entry 1 must not be empty",
+        ),
+        (list(&[open("a", &json!({"title": ""}))]).to_string(), "a: title: must not be empty"),
+        (
+            list(&[]).to_string().replace("\"verifyCommands\":[]", "\"verifyCommands\":[\"\"]"),
+            "verifyCommands: entry 0 must not be empty",
         ),
         ("[".repeat(100_000), "is not valid JSON: recursion limit"),
     ];

@@ -5,10 +5,10 @@ use rustix::process::Signal;
 use super::support::{Ralph, wait_until};
 use super::*;
 
-const PROMISE: &str = "<promise>COMPLETE</promise>";
+pub(super) const PROMISE: &str = "<promise>COMPLETE</promise>";
 
 /// `ralph work ARGS -- robot`, where `robot` does what `sessions` say, one after the other.
-fn work(project: &Project, args: &[&str], sessions: &[Value]) -> Ralph {
+pub(super) fn work(project: &Project, args: &[&str], sessions: &[Value]) -> Ralph {
     let recorded: Vec<Value> = sessions
         .iter()
         .map(|steps| {
@@ -22,7 +22,7 @@ fn work(project: &Project, args: &[&str], sessions: &[Value]) -> Ralph {
 }
 
 /// A project with these stories, and settings that make nobody wait.
-fn project_with(stories: &[Value]) -> Project {
+pub(super) fn project_with(stories: &[Value]) -> Project {
     let project = Project::new();
     project.settings(&json!({"retry": {"backoffSeconds": 0}}));
     project.write("ralph/prompt.md", "Iteration $RALPH_ITERATION of ${RALPH_MAX_ITERATIONS}.");
@@ -31,20 +31,20 @@ fn project_with(stories: &[Value]) -> Project {
 }
 
 /// The step that leaves this list behind.
-fn leave(stories: &[Value]) -> Value {
+pub(super) fn leave(stories: &[Value]) -> Value {
     leave_text(&format!("{:#}\n", list(stories)))
 }
 
-fn leave_text(text: &str) -> Value {
+pub(super) fn leave_text(text: &str) -> Value {
     json!({"write": {"path": "ralph/tasks.json", "text": text}})
 }
 
-fn say(text: &str) -> Value {
+pub(super) fn say(text: &str) -> Value {
     json!({"print": text})
 }
 
 /// What the agent was asked, each time.
-fn prompts(project: &Project) -> Vec<String> {
+pub(super) fn prompts(project: &Project) -> Vec<String> {
     let text = |record: &Value| record["prompt"].as_str().unwrap_or_default().to_owned();
     project.recorded().iter().map(text).collect()
 }
@@ -124,12 +124,20 @@ fn a_story_that_vanishes_is_asked_for_and_given_back() {
     }
     assert_eq!(prompts.len(), 3);
     // What was there is kept where the agent does not work.
+    let snapshot = std::fs::read(memory(&project)).expect("a snapshot");
+    let snapshot: Value = serde_json::from_slice(&snapshot).expect("JSON");
+    assert_eq!(snapshot["stories"]["b"]["id"], "b");
+    let list = project.path().join("ralph/tasks.json");
+    assert_eq!(snapshot["list"], list.to_str().expect("UTF-8"));
+}
+
+/// The file in which the last run keeps what it remembers.
+pub(super) fn memory(project: &Project) -> std::path::PathBuf {
     let run = project.newest_run();
     let name = run.file_name().expect("a name").to_str().expect("UTF-8");
-    let snapshot = project.home().join(format!(".ralph/tasks/{name}.json"));
-    let snapshot: Value =
-        serde_json::from_slice(&std::fs::read(snapshot).expect("a snapshot")).expect("JSON");
-    assert_eq!(snapshot["stories"]["b"]["id"], "b");
+    let lists = std::fs::read_dir(project.home().join(".ralph/tasks")).expect("a directory");
+    let list = lists.map(|entry| entry.expect("an entry").path()).next().expect("a list");
+    list.join(format!("{name}.json"))
 }
 
 #[test]
@@ -199,7 +207,8 @@ fn a_broken_list_is_feedback_and_not_the_end() {
         let mend = json!({"shell": "rm -rf ralph/tasks.json"});
         let sessions =
             [json!([break_it, say(PROMISE)]), json!([mend, leave(&[passing("a")]), say(PROMISE)])];
-        work(&project, &[], &sessions).run().success();
+        let output = work(&project, &[], &sessions).run();
+        output.success().stdout_has("Stories: not known while the list cannot be read");
         let prompts = prompts(&project);
         assert!(prompts[1].contains("put ralph/tasks.json right"), "{what}: {prompts:?}");
         assert!(prompts[1].contains(told), "{what}: {prompts:?}");
@@ -227,9 +236,12 @@ fn verify_commands_are_those_of_the_start_and_must_pass() {
     write_list(&project, &start);
     let mut cheated = list(&[passing("a")]);
     cheated["verifyCommands"] = json!(["true"]);
+    let mut honest = cheated.clone();
+    honest["verifyCommands"] = start["verifyCommands"].clone();
     let sessions = [
         json!([leave_text(&cheated.to_string()), say(PROMISE)]),
         json!([{"shell": "touch made"}, say("made it")]),
+        json!([leave_text(&honest.to_string()), say("put back")]),
     ];
     work(&project, &["-n", "3"], &sessions).run().success();
     let prompt = &prompts(&project)[1];
@@ -239,7 +251,8 @@ fn verify_commands_are_those_of_the_start_and_must_pass() {
         "{prompt}"
     );
     assert!(prompt.contains("\"verifyCommands\" was changed, which has no effect"), "{prompt}");
-    assert_eq!(project.events().all("iteration_started").len(), 2);
+    // The checks pass in the second, but the list would let the next run off.
+    assert_eq!(project.events().all("iteration_started").len(), 3);
 }
 
 #[test]
@@ -267,15 +280,8 @@ fn a_list_that_is_wrong_at_the_start_is_an_error() {
     work(&project, &[], &[json!([])]).run().code(2).stderr_has("there is no task list");
     // The template is not a list yet.
     project.ralph(["new"]).run().success();
-    work(&project, &[], &[json!([])]).run().code(2).stderr_has("US-001: acceptanceCriteria");
+    work(&project, &[], &[json!([])]).run().code(2).stderr_has("there are no stories in");
     assert_eq!(prompts(&project), [""; 0], "nobody was asked anything");
-}
-
-#[test]
-fn nothing_to_do_is_said_and_no_agent_is_needed() {
-    let project = project_with(&[passing("a")]);
-    project.ralph(["work"]).run().success().stdout_has("nothing to do");
-    assert!(!project.has(".ralph/runs"));
 }
 
 #[test]
@@ -283,7 +289,11 @@ fn claude_is_the_agent_unless_another_is_named() {
     let project = project_with(&[open("a", &json!({}))]);
     project.agent_named("claude", &json!([]));
     let output = project.ralph(["work", "--dry-run"]).run();
-    output.success().stdout_has("adapter claude").stdout_has("0 of 1 stories pass, next a");
+    output
+        .success()
+        .stdout_has("adapter claude")
+        .stdout_has("0 of 1 stories pass, next a")
+        .stdout_has("bytes from ralph/prompt.md");
     assert!(!project.has(".ralph-active"));
 }
 
@@ -299,8 +309,36 @@ fn without_a_prompt_of_its_own_the_usual_one_is_sent() {
     assert_eq!(shown.success().stdout, *prompt);
 }
 
+#[test]
+fn an_agent_that_removes_the_prompt_does_not_end_the_run() {
+    for (what, remove) in [("gone", "rm ralph/prompt.md"), ("empty", ": > ralph/prompt.md")] {
+        let project = project_with(&[open("a", &json!({}))]);
+        let sessions =
+            [json!([{"shell": remove}, say("oh")]), json!([leave(&[passing("a")]), say("ok")])];
+        let output = work(&project, &[], &sessions).run();
+        output.success().stderr_has("ralph's own prompt is sent instead");
+        let prompt = &prompts(&project)[1];
+        assert!(prompt.starts_with("# Ralph Loop: iteration 2 of 10\n"), "{what}: {prompt}");
+    }
+}
+
+#[test]
+fn criteria_that_an_agent_made_easier_are_given_back() {
+    let project =
+        project_with(&[open("a", &json!({"acceptanceCriteria": ["it is fast", "it works"]}))]);
+    let mut eased = passing("a");
+    eased["acceptanceCriteria"] = json!(["it works"]);
+    let mut honest = eased.clone();
+    honest["acceptanceCriteria"] = json!(["it works", "it is fast"]);
+    let sessions =
+        [json!([leave(&[eased]), say(PROMISE)]), json!([leave(&[honest]), say(PROMISE)])];
+    work(&project, &[], &sessions).run().success().stdout_has("gone is \"it is fast\"");
+    let prompt = &prompts(&project)[1];
+    assert!(prompt.contains("put back what is gone: \"it is fast\""), "{prompt}");
+}
+
 /// An agent that stays until it is told otherwise.
-fn staying(project: &Project) -> Value {
+pub(super) fn staying(project: &Project) -> Value {
     json!([{"print": "here"}, {"wait_for": project.beside("go")}, {"print": "there"}])
 }
 
@@ -314,6 +352,7 @@ fn a_sign_tells_of_the_run_while_it_lasts() {
     assert_eq!(sign["pid"], running.pid());
     assert_eq!(sign["max_iterations"], 1);
     assert_eq!(sign["mode"], "direct");
+    assert_eq!(sign["ralph_dir"], project.path().join("ralph").to_str().expect("UTF-8"));
     assert!(sign["timestamp"].as_str().expect("a time").ends_with('Z'));
     let run = project.newest_run();
     assert_eq!(sign["run_id"], run.file_name().expect("a name").to_str().expect("UTF-8"));

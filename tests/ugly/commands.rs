@@ -219,3 +219,27 @@ fn help_is_there_at_every_turn() {
     project.ralph(["runs"]).run().code(0).stdout_has("no runs yet");
     assert!(!project.has(".ralph"), "looking leaves nothing behind");
 }
+
+#[test]
+fn every_error_begins_alike() {
+    let project = Project::new();
+    let commands: [&[&str]; 9] = [
+        &["no-such-command"],
+        &["run", "--no-such-flag"],
+        &["run", "-p", "x", "-f", "y"],
+        &["run", "-n", "many"],
+        &["plan", "0"],
+        &["prompt"],
+        &["spawn"],
+        &["run", "-p", "x"],
+        &["replay", "nothing"],
+    ];
+    for args in commands {
+        let output = project.ralph(args).run();
+        output.stdout_is("");
+        assert!(output.stderr.starts_with("ralph: error: "), "{args:?}: {}", output.stderr);
+        assert!(!output.stderr.contains('\u{1b}'), "{args:?}: {}", output.stderr);
+    }
+    project.ralph([""; 0]).run().code(2).stderr_has("Usage:").stderr_lacks("error:");
+    project.ralph(["plan", "--help"]).run().code(0).stdout_has("Usage:").stderr_is("");
+}

@@ -73,7 +73,7 @@ fn prompts_that_are_none_are_found_before_anything_is_spent() {
         (&["-f", "blank.md"], "the prompt file is empty: blank.md"),
         (&["-p", " "], "the prompt is empty"),
         (&[], "exactly one of --prompt and --prompt-file"),
-        (&["-p", "x", "-n", "0"], "0 is not in 1..=4294967295"),
+        (&["-p", "x", "-n", "0"], "it must be a whole number from 1 to 4294967295"),
         (&["-p", "x", "-C", "missing"], "cannot work in missing"),
         (&["-p", "x", "-C", "PROMPT.md"], "not a directory: PROMPT.md"),
     ];

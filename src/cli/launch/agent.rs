@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::agent::filter::helper;
 use crate::agent::{self, Adapter, ResponseFilter};
 use crate::config::settings::OutputFormat;
 use crate::config::{self, Loaded, Origin};
@@ -27,7 +28,8 @@ pub(super) fn spec(
     let agent = &settings.agent;
     let named = agent.command.as_deref().filter(|command| !command.is_empty());
     let Some(program) = named.or(defaults.agent).map(str::to_owned) else {
-        return Err(no_agent(defaults.command));
+        // It may be that somebody named one and mistyped it.
+        return Err(loaded.warnings.iter().fold(no_agent(defaults.command), Error::hint));
     };
     let adapter = match agent.kind {
         None => agent::for_command(&program),
@@ -59,7 +61,7 @@ pub(super) fn spec(
         .chain(agent.env_exclude.iter().map(|name| (name.into(), None)))
         .collect();
     let response_filter = match &agent.response_filter {
-        Some(expression) => Some(response_filter(expression, loaded)?),
+        Some(expression) => Some(response_filter(expression, loaded, project.root())?),
         None => None,
     };
     let is_known = adapter.name() != "text";
@@ -148,8 +150,12 @@ fn origin(loaded: &Loaded, key: &str) -> String {
 
 /// # Errors
 /// The expression is wrong; the place is marked.
-fn response_filter(expression: &str, loaded: &Loaded) -> Result<ResponseFilter, Error> {
-    ResponseFilter::new(expression).map_err(|bad| {
+fn response_filter(
+    expression: &str,
+    loaded: &Loaded,
+    directory: &Path,
+) -> Result<ResponseFilter, Error> {
+    helper::check(expression, directory).map_err(|bad| {
         let origin = origin(loaded, "agent.responseFilter");
         let message = &bad.message;
         let marked = bad.marked(expression);
@@ -179,7 +185,11 @@ fn no_agent(command: &str) -> Error {
     }
 }
 
+const ARGUMENTS_APART: &str = "that is one program, blanks and all; its arguments go into agent.flags, \
+                               into AGENT_ARGS in .ralph/config, or behind it after --";
+
 fn not_installed(program: &str, adapter: &'static dyn Adapter, dir: &Path) -> Error {
+    let has_blanks = program.contains(char::is_whitespace);
     let error = Error::usage(format!("the agent was not found: {program}"));
     if program.contains('/') {
         match std::fs::metadata(dir.join(program)) {
@@ -192,8 +202,11 @@ fn not_installed(program: &str, adapter: &'static dyn Adapter, dir: &Path) -> Er
             Err(_) if program.starts_with("~/") => {
                 error.hint("no shell is involved, so ~ means nothing; write the whole path")
             }
+            Err(_) if has_blanks => error.hint(ARGUMENTS_APART),
             Err(_) => error.hint("there is no file of that name; check the path"),
         }
+    } else if has_blanks {
+        error.hint(ARGUMENTS_APART)
     } else if adapter.name() == "text" {
         error.hint("no program of that name is on the PATH; check its name, or give its whole path")
     } else {

@@ -1,55 +1,8 @@
 //! What keeps a run from starting, found before anything is spent.
 
-use std::path::Path;
-
-use crate::cli::LoopArgs;
-use crate::config::{self, Settings};
+use crate::cli::resume::Resumption;
 use crate::error::Error;
 use crate::run::spec::RunSpec;
-use crate::state::project::Project;
-
-/// The place for everything that is ralph's must not be taken by a file.
-pub(super) fn refuse_file_in_our_place(project: &Project) -> Result<(), Error> {
-    let ralph_dir = project.ralph_dir();
-    if ralph_dir.metadata().is_ok_and(|meta| !meta.is_dir()) {
-        return Err(Error::input(format!("not a directory: {}", ralph_dir.display()))
-            .hint("ralph keeps its settings, journal and logs there; move that file away"));
-    }
-    Ok(())
-}
-
-/// In a subdirectory the settings of the project, and with them its guardrails, would silently not
-/// apply, and a second run could work on the same files.
-pub(super) fn refuse_hidden_settings(project: &Project, args: &LoopArgs) -> Result<(), Error> {
-    let settings = |dir: &Path| dir.join(config::DIRECTORY).join(config::FILE);
-    let root = project.root();
-    if args.settings.is_some() || settings(root).exists() || root.join(".git").exists() {
-        return Ok(());
-    }
-    for above in root.ancestors().skip(1) {
-        if settings(above).exists() {
-            return Err(Error::input(format!(
-                "the settings of this project are not here, but in {}",
-                above.display()
-            ))
-            .hint(format!("run ralph there, or with -C {}", above.display()))
-            .hint("for a project of its own in this directory: ralph init"));
-        }
-        if above.join(".git").exists() {
-            break;
-        }
-    }
-    Ok(())
-}
-
-/// Settings that this version cannot honour are no settings to run with.
-pub(super) fn refuse_what_is_missing(settings: &Settings) -> Result<(), Error> {
-    if settings.stall.iterations > 0 {
-        return Err(Error::config("stall.iterations is not available in this version")
-            .hint("take it out of the settings"));
-    }
-    Ok(())
-}
 
 /// Whoever sets a budget goes to bed trusting it, so one that nothing would ever be counted against is
 /// an error and not a decoration.
@@ -80,4 +33,31 @@ pub(super) fn refuse_unkeepable_budgets(spec: &RunSpec) -> Result<(), Error> {
     } else {
         error.hint("leave streamAgentOutput on, or set duration instead")
     })
+}
+
+/// A run that goes on only to find that it may do nothing more would look as if it had been tried.
+pub(super) fn refuse_used_up(spec: &RunSpec, resume: &Resumption) -> Result<(), Error> {
+    let Resumption { run, progress, .. } = resume;
+    let (done, most) = (progress.iterations, spec.rules.max_iterations);
+    if done >= most {
+        let s = if done == 1 { "" } else { "s" };
+        let message = format!("run {run} has done {done} iteration{s}, and {most} are its limit");
+        let more = done.saturating_add(10);
+        return Err(Error::input(message)
+            .hint(format!("give it more, those before included: ralph resume {run} -n {more}")));
+    }
+    let used = progress.spending.of_run();
+    let Some(used_up) = spec.rules.budget.exceeded(&used, progress.active_ms) else {
+        return Ok(());
+    };
+    let flag = [
+        (spec.rules.budget.cost_usd.is_some(), "--max-cost USD"),
+        (spec.rules.budget.tokens.is_some(), "--max-tokens N"),
+        (spec.rules.budget.duration_ms.is_some(), "--max-time DURATION"),
+    ];
+    let flags: Vec<&str> = flag.iter().filter(|(set, _)| *set).map(|(_, flag)| *flag).collect();
+    Err(Error::input(format!("the budget of run {run} is used up: {used_up}")).hint(format!(
+        "give it more, what is used up included: ralph resume {run} {}",
+        flags.join(" or ")
+    )))
 }

@@ -49,7 +49,10 @@ pub(super) fn dry_run(spec: &RunSpec, choice: &Choice, loaded: &Loaded) -> Resul
             }),
         ),
         ("Complete", format!("when {}", spec.describe_completion())),
-        ("Limit", format!("{} iterations", spec.rules.max_iterations)),
+        ("Limit", {
+            let most = spec.rules.max_iterations;
+            format!("{most} iteration{}", if most == 1 { "" } else { "s" })
+        }),
     ];
     let sandbox = match choice {
         Choice::None => "none".to_owned(),

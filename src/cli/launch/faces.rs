@@ -11,6 +11,7 @@ use crate::report::json::Json;
 use crate::report::session_log::SessionLog;
 use crate::report::style::{Capabilities, Style};
 use crate::report::{Pace, Reporter};
+use crate::run::session;
 use crate::state::logs::{self, LogFile};
 use crate::state::project::Project;
 
@@ -60,10 +61,7 @@ pub(super) fn session_log(
     let dir = project.logs_dir();
     let zone = TimeZone::system();
     let now = zone.to_datetime(jiff::Timestamp::now());
-    let log = LogFile::create(&dir, now).map_err(|err| {
-        Error::input(format!("cannot write {}: {err}", dir.display()))
-            .hint("the log of the session goes there; make it writable")
-    })?;
+    let log = LogFile::create(&dir, now).map_err(|err| session::unwritable(&dir, &err))?;
     // Old logs that cannot be removed take up room and do no other harm.
     let _ = logs::prune(&dir, keep.max(1));
     let message = format!("Session log: {}", config::display_name(log.path()));

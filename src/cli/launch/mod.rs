@@ -16,7 +16,6 @@ mod sign;
 
 use serde_json::json;
 
-use crate::config::loop_file::OF_ANOTHER_AGENT;
 use crate::config::settings::SandboxBackend;
 use crate::config::{self, Flag, Loaded, Sources};
 use crate::core::completion::Rule;
@@ -26,10 +25,11 @@ use crate::error::Error;
 use crate::policy::AllowList;
 use crate::report::Pace;
 use crate::run::driver;
-use crate::run::session::{Keep, Opening, Session};
+use crate::run::session::{self, Keep, Opening, Session, Started};
 use crate::run::spec::{PromptSource, RunSpec, Variables};
 use crate::sandbox::choice::Choice;
 use crate::state::project::Project;
+use crate::state::start::StartNote;
 
 pub(super) use self::background::Background;
 pub(super) use self::faces::{reporter, style};
@@ -127,7 +127,7 @@ impl Start<'_> {
             tasks: None,
             rules: rules::rules(settings, defaults),
             term_pauses: defaults.term_pauses,
-            progress: None,
+            progress: args.resume.as_ref().map(|resume| resume.progress.clone()),
             notify: settings.notify.command.clone(),
             display_filter: settings
                 .agent
@@ -156,11 +156,18 @@ impl Start<'_> {
         background: Option<Background>,
     ) -> Result<u8, Error> {
         let Start { project, args, loaded, .. } = *self;
-        let unsaved = match &spec.scm {
+        let mut unsaved = match &spec.scm {
             Some(scm) => scm.check(project.root())?,
             None => None,
         };
+        if args.resume.is_some() {
+            // It may well be this run's own work.
+            unsaved = None;
+        }
         checks::refuse_unkeepable_budgets(&spec)?;
+        if let Some(resume) = &args.resume {
+            checks::refuse_used_up(&spec, resume)?;
+        }
         let choice = confine::choose(&mut spec, project, self)?;
         if args.dry_run {
             return dry_run::dry_run(&spec, &choice, loaded);
@@ -170,6 +177,21 @@ impl Start<'_> {
         let warnings = unsaved.into_iter().chain(sign::keep_ignored(project, &spec));
         preface.extend(warnings.map(|message| Event::Warning { message: message.into() }));
         self.run(spec, choice, preface, background)
+    }
+
+    /// What it takes to go on with this run, should it be cut off.
+    fn started(&self, spec: &RunSpec) -> Result<Started, Error> {
+        let settings = serde_json::to_value(&self.loaded.settings)
+            .map_err(|err| Error::failed(format!("cannot keep the settings: {err}")))?;
+        let prompt = match &spec.prompt {
+            PromptSource::Text(prompt) => Some(prompt.clone()),
+            PromptSource::File(_)
+            | PromptSource::FileOr { .. }
+            | PromptSource::BuiltIn { .. }
+            | PromptSource::OfTasks(_) => None,
+        };
+        let here = std::env::current_dir().unwrap_or_else(|_| self.project.root().to_owned());
+        Ok(Started { note: StartNote::new(std::env::args_os(), here, prompt), settings })
     }
 
     /// `--print-prompt`: tells what the agent would be asked, and needs no agent for that.
@@ -204,10 +226,20 @@ impl Start<'_> {
             runs: settings.runs.keep as usize,
             raw_bytes: u64::from(settings.runs.max_raw_megabytes) * 1024 * 1024,
         };
-        let resume = background.as_ref().and_then(|background| background.resume.as_deref());
         let shared = background.is_some();
-        let opening = Opening { command: spec.command, keep, shared, resume };
+        let resume = match &background {
+            Some(background) => background.resume.as_deref(),
+            None => args.resume.as_ref().map(|resume| resume.run.as_str()),
+        };
+        // What a worker is started with is kept with the worker.
+        let started = if shared { None } else { Some(self.started(&spec)?) };
+        let started = started.as_ref();
+        let opening = Opening { command: spec.command, keep, shared, resume, started };
         let mut session = Session::open(project, opening)?;
+        let mode = match &choice {
+            Choice::Found(sandbox) => sandbox.backend().name(),
+            Choice::None | Choice::Without(_) => sign::DIRECT,
+        };
         if let Choice::Found(sandbox) = choice {
             session.world.confine(sandbox, settings.sandbox.guardrails);
         }
@@ -237,7 +269,7 @@ impl Start<'_> {
         }
         spec.run_id.clone_from(&session.run_id);
         events.extend(preface);
-        let sign = sign::put_up(project, &spec).unwrap_or_else(|message| {
+        let sign = sign::put_up(project, &spec, mode).unwrap_or_else(|message| {
             events.push(Event::Warning { message: message.into() });
             None
         });
@@ -259,9 +291,10 @@ pub(in crate::cli) fn load(
     overlay: Vec<Flag>,
     extra: Vec<Flag>,
 ) -> Result<Loaded, Error> {
+    if !args.dry_run && !args.print_prompt {
+        settle(project);
+    }
     let planted = confine::sweep();
-    checks::refuse_file_in_our_place(project)?;
-    checks::refuse_hidden_settings(project, args)?;
     let mut flags = Vec::new();
     let mut flag = |key, value, name: &str| {
         flags.push(Flag { key, value, name: name.to_owned() });
@@ -269,17 +302,26 @@ pub(in crate::cli) fn load(
     if let Some(n) = args.max_iterations {
         flag("maximumIterations", json!(n), "--max-iterations");
     }
+    let budget = &args.budget;
+    if let Some(dollars) = budget.max_cost {
+        flag("budget.costUsd", json!(dollars), "--max-cost");
+    }
+    if let Some(tokens) = budget.max_tokens {
+        flag("budget.tokens", json!(tokens), "--max-tokens");
+    }
+    if let Some(time) = &budget.max_time {
+        flag("budget.duration", json!(time), "--max-time");
+    }
     let another_agent = match args.agent_command.split_first() {
-        Some((program, rest)) => Some((program, rest, "-- COMMAND")),
-        None => args.agent.as_ref().map(|program| (program, &[][..], "--agent")),
+        Some((program, rest)) => Some((program, Some(rest), "-- COMMAND")),
+        None => args.agent.as_ref().map(|program| (program, None, "--agent")),
     };
     if let Some((program, rest, name)) = another_agent {
         flag("agent.command", json!(program), name);
-        // What the settings say of another program is not for this one.
-        flag("agent.flags", json!(rest), name);
-        flag("agent.type", json!(null), name);
-        for key in OF_ANOTHER_AGENT {
-            flag(key, json!(null), name);
+        if let Some(rest) = rest {
+            // These are all of its arguments, beside those that ralph adds.
+            flag("agent.flags", json!(rest), name);
+            flag("agent.args", json!(null), name);
         }
     }
     if let Some(model) = &args.model {
@@ -305,16 +347,28 @@ pub(in crate::cli) fn load(
         }
     }
     flags.extend(extra);
+    // A run that goes on does so by the settings that it began with, whatever others say now.
+    let is_new = args.resume.is_none();
+    let env = std::env::vars_os().filter(|_| is_new).collect();
+    let overlay = if is_new { overlay } else { Vec::new() };
     let mut loaded = config::load(&Sources {
         project_dir: project.root().to_owned(),
         settings_path: args.settings.clone(),
-        env: std::env::vars_os().collect(),
+        env,
         flags,
         overlay,
     })?;
     loaded.warnings.extend(planted);
-    checks::refuse_what_is_missing(&loaded.settings)?;
+    loaded.warnings.extend(args.resume.iter().flat_map(|resume| resume.warnings.clone()));
     Ok(loaded)
+}
+
+/// Cleans up after a run that was cut off. That is said at once: what is wrong with this start may keep it
+/// from ever becoming a run.
+pub(in crate::cli) fn settle(project: &Project) {
+    if let Some(message) = session::settle(project) {
+        super::warn(&message);
+    }
 }
 
 /// The settings that somebody made, in one line, with secrets left out.

@@ -1,7 +1,6 @@
 //! Where the prompt of a loop comes from.
 
-use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::Path;
 
 use crate::cli::PromptArgs;
@@ -9,6 +8,7 @@ use crate::config;
 use crate::core::prompt::compose;
 use crate::error::Error;
 use crate::run::spec::{PromptSource, Variables};
+use crate::state::given;
 
 /// What is read at most of a prompt that has no end, such as a device.
 const LARGEST_PIPED_PROMPT: u64 = 64 << 20;
@@ -59,10 +59,16 @@ fn read_file(path: &Path, may_be_empty: bool) -> Result<PromptSource, Error> {
             Error::input(format!("the prompt file is a directory: {}", path.display()))
                 .hint("name a file in it")
         }
+        io::ErrorKind::InvalidInput => {
+            Error::input(format!("cannot read prompt file: {}: {err}", path.display()))
+                .hint("write the prompt to a file, or pipe it in: … | ralph run -f -")
+        }
         _ => Error::input(format!("cannot read prompt file: {}: {err}", path.display())),
     };
-    let file = File::open(path).map_err(|err| unreadable(&err))?;
-    let is_file = file.metadata().is_ok_and(|meta| meta.is_file());
+    let file = given::open(path).map_err(|err| unreadable(&err))?;
+    // A name such as `/dev/stdin` means something else to every process, whatever it is now.
+    let is_lasting = !["/dev", "/proc"].iter().any(|root| path.starts_with(root));
+    let is_file = is_lasting && file.metadata().is_ok_and(|meta| meta.is_file());
     let mut bytes = Vec::new();
     let limit = if is_file { u64::MAX } else { LARGEST_PIPED_PROMPT };
     file.take(limit).read_to_end(&mut bytes).map_err(|err| unreadable(&err))?;
@@ -85,9 +91,10 @@ fn read_file(path: &Path, may_be_empty: bool) -> Result<PromptSource, Error> {
 pub(in crate::cli) fn text(source: &PromptSource) -> Result<(String, String), Error> {
     match source {
         PromptSource::Text(prompt) => Ok((prompt.clone(), "--prompt".to_owned())),
+        PromptSource::OfTasks(prompt) => Ok((prompt.clone(), PromptSource::OF_TASKS.to_owned())),
         PromptSource::BuiltIn { name, text } => Ok(((*text).to_owned(), (*name).to_owned())),
-        PromptSource::File(path) => {
-            let bytes = std::fs::read(path)
+        PromptSource::File(path) | PromptSource::FileOr { path, .. } => {
+            let bytes = given::read(path, u64::MAX)
                 .map_err(|err| Error::input(format!("cannot read {}: {err}", path.display())))?;
             Ok((String::from_utf8_lossy(&bytes).into_owned(), config::display_name(path)))
         }
@@ -109,9 +116,7 @@ pub(super) fn print(
         let (filled, unknown) = variables.fill_in(&prompt, 1, max_iterations);
         prompt = filled;
         for name in unknown {
-            let warning = format!("ralph: warning: {}\n", Variables::warning(&name));
-            // If nobody reads the warning, nobody needs it.
-            let _ = io::stderr().lock().write_all(warning.as_bytes());
+            crate::cli::warn(&Variables::warning(&name));
         }
     }
     let line = iteration_line.then_some((1, max_iterations));

@@ -4,6 +4,7 @@ use crate::cli::CompletionArgs;
 use crate::config::{Duration, Settings};
 use crate::core::completion::Rule;
 use crate::core::rules::{Budget, RateLimit, Retry, RetryScope, Rules};
+use crate::core::stall::StallRule;
 use crate::error::Error;
 use crate::run::spec::{GuardrailSpec, ScmSpec};
 
@@ -57,7 +58,7 @@ pub(in crate::cli) fn configured_response(settings: &Settings) -> Result<Rule, E
     Ok(Rule::Response(settings.completion_response.clone()))
 }
 
-pub(super) fn guardrails(settings: &Settings) -> Vec<GuardrailSpec> {
+pub(in crate::cli) fn guardrails(settings: &Settings) -> Vec<GuardrailSpec> {
     settings
         .guardrails
         .iter()
@@ -137,5 +138,6 @@ pub(super) fn rules(settings: &Settings, defaults: &Defaults) -> Rules {
         guardrails: Vec::new(),
         scm: Vec::new(),
         gates: defaults.gates,
+        stall: StallRule::stopping_after(settings.stall.iterations),
     }
 }

@@ -18,17 +18,25 @@ pub(super) fn keep_ignored(project: &Project, spec: &RunSpec) -> Option<String> 
     Some(unwritable(project, ".gitignore", &err))
 }
 
-/// Puts up the sign of a run that works off a task list. It comes down when the sign is dropped.
-pub(super) fn put_up(project: &Project, spec: &RunSpec) -> Result<Option<Sign>, String> {
-    if spec.tasks.is_none() {
-        return Ok(None);
-    }
+/// How an agent runs that no sandbox keeps in.
+pub(super) const DIRECT: &str = "direct";
+
+/// Puts up the sign of a run that works off a task list; `mode` is the name of its sandbox. It comes down
+/// when the sign is dropped.
+pub(super) fn put_up(
+    project: &Project,
+    spec: &RunSpec,
+    mode: &str,
+) -> Result<Option<Sign>, String> {
+    let Some(tasks) = &spec.tasks else { return Ok(None) };
     let active = Active {
         timestamp: format!("{:.0}", jiff::Timestamp::now()),
         pid: std::process::id(),
         max_iterations: spec.rules.max_iterations,
-        mode: "direct".to_owned(),
+        mode: mode.to_owned(),
         run_id: spec.run_id.clone(),
+        // A path that JSON cannot hold is not worth the sign.
+        ralph_dir: tasks.path.parent().filter(|dir| dir.to_str().is_some()).map(Into::into),
     };
     Sign::put_up(project.root(), active)
         .map(Some)

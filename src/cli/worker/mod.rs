@@ -52,12 +52,6 @@ Examples:
   ralph pause agent
 
 What the agent is doing it may finish. A wait before another try ends at once.";
-pub(super) const RESUME_EXAMPLES: &str = "\
-Examples:
-  ralph resume agent
-
-A worker whose process is gone (a crash, a reboot, the end of tmux) is started again at the next
-iteration. `max_iterations` in its state.json may be changed while it is paused.";
 pub(super) const KILL_EXAMPLES: &str = "\
 Examples:
   ralph kill agent

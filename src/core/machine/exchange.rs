@@ -51,6 +51,11 @@ pub enum Input {
         ok: bool,
     },
     GatesChecked(GateVerdict),
+    /// What the repository looks like, as a number that is another one when it looks different; nothing
+    /// if nobody can tell.
+    RepositoryLooked {
+        fingerprint: Option<u64>,
+    },
     /// The time that [`LoopMachine::deadline`] named has come.
     Deadline,
     /// Somebody asked to stop: after what is running now, or at once.
@@ -130,7 +135,10 @@ pub enum Action {
     RunScmTask(usize),
     /// There is nothing to commit: say so.
     SkipScmTask(usize, &'static str),
+    /// End the task, or the look at the repository. Its end is still to be heard of.
     EndScmTask,
+    /// Answered by `RepositoryLooked`.
+    LookAtRepository,
     /// Answered by `GatesChecked`.
     CheckGates {
         /// The completion rule has found what it looks for.

@@ -1,7 +1,8 @@
 use super::*;
-use crate::core::event::{FailAction, FailureKind};
-use crate::core::event::{Failure, Usage};
-use crate::core::rules::{Budget, RateLimit, Retry};
+use crate::core::event::{EndCause, FailAction, Failure, FailureKind, Usage};
+use crate::core::exit;
+use crate::core::rules::{Budget, RateLimit, Retry, RetryScope, ScmTask};
+use crate::core::stall::StallRule;
 use proptest::prelude::*;
 
 fn rules() -> Rules {
@@ -26,6 +27,7 @@ fn rules() -> Rules {
         guardrails: Vec::new(),
         scm: Vec::new(),
         gates: false,
+        stall: StallRule::default(),
     }
 }
 
@@ -507,6 +509,20 @@ fn a_stop_ends_a_wait_and_a_guardrail_gets_its_turn() {
 }
 
 #[test]
+fn what_is_stopped_before_another_attempt_was_interrupted_and_did_not_fail() {
+    for report in [failed(Class::Failed), limited(None)] {
+        let mut this = Loop::start(rules());
+        this.agent(report).give(Input::Stop { signal: "SIGINT", now: false });
+        assert_eq!(this.outcome(), Some((Outcome::Interrupted, 130)));
+        let ended = this.actions.iter().find_map(|action| match action {
+            Action::Emit(Event::IterationEnded { class, .. }) => Some(*class),
+            _ => None,
+        });
+        assert_eq!(ended, Some(Class::Interrupted));
+    }
+}
+
+#[test]
 fn a_pause_waits_for_what_is_running_and_for_nothing_else() {
     let go_on = Input::Resume { max_iterations: None };
     let mut run = Loop::start(Rules { guardrails: vec![None], ..rules() });
@@ -751,6 +767,55 @@ fn a_briefing_is_given_beside_what_a_resumed_run_had_to_tell() {
     assert_eq!(run.machine.feedback(), [feedback("lint"), feedback("gone")]);
 }
 
+/// A machine that has been asked to look whether there is anything to do.
+fn opened(guardrails: usize) -> Loop {
+    let rules = Rules {
+        gates: true,
+        guardrails: vec![None; guardrails],
+        scm: vec![ScmTask::Commit],
+        ..rules()
+    };
+    let now = Now { mono_ms: 5_000, wall_ms: 1_000_000_000 };
+    let machine = LoopMachine::new(rules).checking_first();
+    let mut run = Loop { machine, now, actions: Vec::new() };
+    run.give(Input::Start);
+    run
+}
+
+#[test]
+fn work_that_is_done_already_is_checked_and_nobody_is_asked_to_do_it() {
+    let mut run = opened(1);
+    assert!(run.asked(&Action::RunGuardrail(0)) && run.machine.is_opening());
+    run.give(Input::GuardrailEnded { failed: None });
+    assert!(run.asked(&check_gates(false)), "and nothing is committed: {:?}", run.actions);
+    run.give(Input::GatesChecked(GateVerdict::Complete));
+    assert!(run.asked(&Action::Finish { outcome: Outcome::Complete, exit_code: 0 }));
+    assert_eq!(run.machine.iteration(), 0);
+}
+
+#[test]
+fn work_that_turns_out_not_to_be_done_is_begun_with_what_was_found() {
+    let mut run = opened(1);
+    run.give(Input::GuardrailEnded { failed: Some(feedback("it fails")) });
+    let told = vec![feedback("so look")];
+    let reason = "a check failed".to_owned();
+    run.give(Input::GatesChecked(GateVerdict::Veto { reason, feedback: told }));
+    let vetoed = |action: &Action| matches!(action, Action::Emit(Event::Vetoed { .. }));
+    assert!(run.actions.iter().any(vetoed), "{:?}", run.actions);
+    assert_eq!(run.machine.iteration(), 1);
+    assert_eq!(run.machine.feedback(), [feedback("it fails"), feedback("so look")]);
+    assert!(!run.machine.is_opening());
+}
+
+#[test]
+fn a_stop_while_the_work_is_checked_first_is_heeded() {
+    let mut run = opened(1);
+    run.give(Input::Stop { signal: "SIGINT", now: true });
+    assert!(run.asked(&Action::EndGuardrail { timed_out: false }));
+    run.give(Input::GuardrailEnded { failed: Some(feedback("ended")) });
+    assert!(run.asked(&Action::Finish { outcome: Outcome::Interrupted, exit_code: 130 }));
+}
+
 #[test]
 fn a_pause_while_the_gates_are_asked_is_one_before_the_attempt() {
     let mut run = Loop::start(Rules { gates: true, ..rules() });
@@ -878,6 +943,7 @@ struct World {
     guardrail: bool,
     guardrail_failed: bool,
     looking: bool,
+    looking_around: bool,
     scm: bool,
     briefing: bool,
     gates: bool,
@@ -927,7 +993,11 @@ impl World {
                     assert!(self.idle() && !self.stop_asked && !self.guardrail_failed);
                     self.scm = true;
                 }
-                Action::EndScmTask => assert!(self.scm || self.looking),
+                Action::EndScmTask => assert!(self.scm || self.looking || self.looking_around),
+                Action::LookAtRepository => {
+                    assert!(self.idle() && !self.stop_asked && self.open_iterations == 0);
+                    self.looking_around = true;
+                }
                 Action::Brief => {
                     assert!(self.idle() && !self.stop_asked);
                     self.briefing = true;
@@ -968,6 +1038,7 @@ impl World {
     fn idle(&self) -> bool {
         self.agent.is_none()
             && !(self.guardrail || self.looking || self.scm || self.briefing || self.gates)
+            && !self.looking_around
     }
 }
 
@@ -1008,6 +1079,7 @@ proptest! {
         inactivity_fails: bool,
         budget in proptest::option::of(0.05f64..2.0),
         iteration_budget in proptest::option::of(0.05f64..0.5),
+        stall in 0u32..5,
         choices in proptest::collection::vec(any::<(u8, u8, bool)>(), 1..120),
     ) {
         let scope = if next_iteration {
@@ -1028,6 +1100,7 @@ proptest! {
             guardrails: vec![Some(10_000); guardrails],
             scm: [ScmTask::Commit, ScmTask::Other][..scm].to_vec(),
             gates,
+            stall: StallRule::stopping_after(stall),
             ..rules()
         };
         let mut machine = LoopMachine::new(rules);
@@ -1088,6 +1161,9 @@ proptest! {
                     } else if std::mem::take(&mut world.guardrail) {
                         world.guardrail_failed |= flag;
                         Input::GuardrailEnded { failed: flag.then(|| feedback("no")) }
+                    } else if std::mem::take(&mut world.looking_around) {
+                        let fingerprint = flag.then_some(u64::from(choice % 2));
+                        Input::RepositoryLooked { fingerprint }
                     } else if std::mem::take(&mut world.looking) {
                         Input::ScmLooked(if flag {
                             ScmLook::Dirty
@@ -1128,6 +1204,8 @@ proptest! {
                 Some(Input::AgentEnded(Box::new(report(0, true))))
             } else if std::mem::take(&mut world.guardrail) {
                 Some(Input::GuardrailEnded { failed: None })
+            } else if std::mem::take(&mut world.looking_around) {
+                Some(Input::RepositoryLooked { fingerprint: None })
             } else if std::mem::take(&mut world.looking) {
                 Some(Input::ScmLooked(ScmLook::Dirty))
             } else if std::mem::take(&mut world.scm) {
@@ -1148,4 +1226,44 @@ proptest! {
         prop_assert!(machine.is_finished());
         prop_assert_eq!(machine.step(now, Input::Deadline), vec![]);
     }
+}
+
+#[test]
+fn a_loop_that_gets_nowhere_is_looked_at_warned_of_and_stopped() {
+    let stall = StallRule::stopping_after(2);
+    let mut run = Loop::start(Rules { max_iterations: 9, stall, ..rules() });
+    let stalling = |run: &Loop| {
+        run.actions.iter().any(|action| matches!(action, Action::Emit(Event::Stalling { .. })))
+    };
+    for fingerprint in [Some(1), Some(2)] {
+        assert!(run.asked(&Action::LookAtRepository));
+        run.give(Input::RepositoryLooked { fingerprint }).agent(answered());
+    }
+    run.give(Input::RepositoryLooked { fingerprint: Some(2) });
+    assert!(stalling(&run), "{:?}", run.actions);
+    // Somebody pauses it: it is not looked at again for that.
+    run.agent(answered()).give(Input::Pause);
+    run.give(Input::RepositoryLooked { fingerprint: Some(3) });
+    assert!(run.machine.is_paused());
+    run.give(Input::Resume { max_iterations: None });
+    assert!(run.starts_agent(), "{:?}", run.actions);
+    for _ in 0..2 {
+        run.agent(answered()).give(Input::RepositoryLooked { fingerprint: Some(3) });
+    }
+    assert_eq!(run.outcome(), Some((Outcome::Stalled, 3)));
+    assert_eq!(run.machine.iteration(), 5);
+}
+
+#[test]
+fn a_look_that_takes_too_long_is_ended_and_a_stop_ends_it() {
+    let stall = StallRule::stopping_after(1);
+    let mut run = Loop::start(Rules { stall, ..rules() });
+    run.until_deadline();
+    assert!(run.asked(&Action::EndScmTask));
+    run.give(Input::RepositoryLooked { fingerprint: None });
+    assert!(run.starts_agent(), "nobody can tell");
+    run.agent(answered()).give(Input::Stop { signal: "SIGHUP", now: true });
+    assert!(run.asked(&Action::EndScmTask));
+    run.give(Input::RepositoryLooked { fingerprint: None });
+    assert_eq!(run.outcome(), Some((Outcome::Interrupted, 130)));
 }

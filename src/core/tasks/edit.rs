@@ -42,7 +42,8 @@ pub fn add_story(text: &str, story: &Map<String, Value>) -> Option<String> {
             let (gap, end) = if unit.is_empty() {
                 (String::new(), String::new())
             } else {
-                (format!("\n{indent}{unit}"), format!("\n{indent}"))
+                let eol = line_end(text);
+                (format!("{eol}{indent}{unit}"), format!("{eol}{indent}"))
             };
             // What is between the brackets is only space, and is replaced.
             let text = format!("{}{}", text.get(..inner.start)?, text.get(inner.end..)?);
@@ -76,7 +77,7 @@ fn set_one(text: &str, object: Range<usize>, key: &str, value: &Value) -> Option
     let unit = unit(text);
     // The last of several with one name is the one that counts.
     if let Some((_, span)) = fields.iter().rev().find(|(name, _)| name == key) {
-        let line = format!("\n{}", indent_of_line(text, span.start));
+        let line = format!("{}{}", line_end(text), indent_of_line(text, span.start));
         let gap = if first_gap(text, &object)?.contains('\n') { line } else { String::new() };
         return splice(text, span.clone(), &rendered(value, &gap, unit));
     }
@@ -103,7 +104,8 @@ fn first_gap<'a>(text: &'a str, object: &Range<usize>) -> Option<&'a str> {
 /// A value as text, indented for a place that `gap` leads to; on one line if there is no line break
 /// in the gap.
 fn rendered(value: &Value, gap: &str, unit: &str) -> String {
-    let Some((_, indent)) = gap.rsplit_once('\n') else { return spaced(value) };
+    let Some((before, indent)) = gap.rsplit_once('\n') else { return spaced(value) };
+    let eol = if before.ends_with('\r') { "\r\n" } else { "\n" };
     let mut bytes = Vec::new();
     let formatter = PrettyFormatter::with_indent(unit.as_bytes());
     let mut serializer = Serializer::with_formatter(&mut bytes, formatter);
@@ -111,7 +113,7 @@ fn rendered(value: &Value, gap: &str, unit: &str) -> String {
         return value.to_string();
     }
     // A line break inside of a string is written as `\n`, so that every one here is between values.
-    String::from_utf8_lossy(&bytes).replace('\n', &format!("\n{indent}"))
+    String::from_utf8_lossy(&bytes).replace('\n', &format!("{eol}{indent}"))
 }
 
 /// A value on one line as a person writes it.
@@ -134,6 +136,14 @@ fn spaced(value: &Value) -> String {
 fn unit(text: &str) -> &str {
     let gap = first_gap(text, &whole(text)).unwrap_or_default();
     gap.rsplit_once('\n').map_or("", |(_, indent)| indent)
+}
+
+/// What ends the lines of a text.
+fn line_end(text: &str) -> &'static str {
+    match text.split_once('\n') {
+        Some((line, _)) if line.ends_with('\r') => "\r\n",
+        _ => "\n",
+    }
 }
 
 /// The indentation of the line that a place is in.

@@ -3,12 +3,13 @@
 //! An agent may split and reorder stories. What it may not do is get rid of one: a story that was
 //! there at any time in the run may be gone only if another names it in `replaces`.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Broken, Problem, TaskList, few, order};
+use super::since::{self, Since};
+use super::{Broken, Problem, Story, TaskList, few, order, parse};
 
 /// How many stories are named one by one.
 const MAX_NAMED: usize = 10;
@@ -19,12 +20,22 @@ const MAX_NAMED: usize = 10;
 pub struct Ledger {
     /// Those of the run's start, which are run whatever the list says since.
     verify_commands: Vec<String>,
+    /// Those of the list when it was last read.
+    #[serde(default)]
+    last_commands: Vec<String>,
+    /// The acceptance criteria that the stories of the run's start had then.
+    #[serde(default)]
+    criteria: BTreeMap<String, Vec<String>>,
     /// Every story there ever was, as it was last seen, by its id.
     stories: Map<String, Value>,
     /// The ids of those that were in the list when it was last read, in its order.
     last: Vec<String>,
     /// The stories that passed when all checks last did.
     verified: BTreeSet<String>,
+    /// The run came to its end, and this is what the list was then: whatever is different later was
+    /// not done by its agents.
+    #[serde(default)]
+    closed: bool,
     /// Counts what was changed here.
     #[serde(skip)]
     revision: u64,
@@ -34,27 +45,25 @@ pub struct Ledger {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Finding {
     /// The file is no task list any more; here are its stories as they were.
-    Broken {
-        problems: Vec<Problem>,
-        stories: Vec<Value>,
-    },
+    Broken { problems: Vec<Problem>, stories: Vec<Value> },
     /// A story is gone; here it is as it was.
-    Vanished {
-        id: String,
-        title: String,
-        story: Value,
-    },
+    Vanished { id: String, title: String, story: Value },
     /// A story that passes without notes, or dependencies that make no sense.
     Problem(Problem),
+    /// A story has lost acceptance criteria that it had when the run began.
+    CriteriaLost { id: String, lost: Vec<String> },
     VerifyCommandsChanged {
         these_are_run: Vec<String>,
+        /// Some of them are not in the list any more.
+        lost: bool,
     },
 }
 
 impl Finding {
-    /// Whether the work can be complete in spite of this.
+    /// Whether the work cannot be complete because of this. Commands that were only added weaken
+    /// nothing.
     pub fn vetoes(&self) -> bool {
-        !matches!(self, Finding::VerifyCommandsChanged { .. })
+        !matches!(self, Finding::VerifyCommandsChanged { lost: false, .. })
     }
 }
 
@@ -67,8 +76,16 @@ impl std::fmt::Display for Finding {
                 write!(f, "{id} ({title}) is gone, and no story replaces it")
             }
             Finding::Problem(problem) => problem.fmt(f),
-            Finding::VerifyCommandsChanged { .. } => {
-                f.write_str("verifyCommands: was changed; this run goes on with those of its start")
+            Finding::CriteriaLost { id, lost } => {
+                let lost: Vec<String> = lost.iter().map(|it| format!("{it:?}")).collect();
+                write!(f, "{id}: acceptanceCriteria: was changed; gone is {}", lost.join(", "))
+            }
+            Finding::VerifyCommandsChanged { these_are_run, .. } if these_are_run.is_empty() => {
+                f.write_str("verifyCommands: was changed; this run goes on without any")
+            }
+            Finding::VerifyCommandsChanged { these_are_run, .. } => {
+                let run = since::quoted(these_are_run);
+                write!(f, "verifyCommands: was changed; this run goes on with {run}")
             }
         }
     }
@@ -114,18 +131,117 @@ impl Progress {
 }
 
 impl Ledger {
-    /// The memory of a run that begins with this list.
+    /// The memory of a run that begins with this list, of which nothing else is known.
     pub fn new(list: &TaskList) -> Ledger {
+        let criteria = |story: &Story| (story.id.clone(), story.acceptance_criteria.clone());
         let mut ledger = Ledger {
             verify_commands: list.verify_commands.clone(),
+            last_commands: Vec::new(),
+            criteria: list.stories.iter().map(criteria).collect(),
             stories: Map::new(),
             last: Vec::new(),
             verified: BTreeSet::new(),
+            closed: false,
             revision: 0,
         };
         ledger.remember(list);
         ledger.checks_passed(list);
         ledger
+    }
+
+    /// The memory of a run that begins with this list, by what the run before remembered; and what was
+    /// done to the list since. After a run that came to its end that was its owner's doing, and holds.
+    /// After one that was cut off nobody can tell an agent's doing from anybody else's, so that nothing
+    /// is forgiven. `has_checks`: there are commands that prove what the list says.
+    pub fn after(mut self, list: &TaskList, has_checks: bool) -> (Ledger, Since) {
+        let mut since = Since { cut_off: !self.closed, ..Since::default() };
+        let last = std::mem::take(&mut self.last);
+        let gone: HashSet<String> =
+            self.unaccounted(last.iter().map(String::as_str)).map(|(id, _)| id.clone()).collect();
+        let seen: HashMap<String, Seen> =
+            list.stories.iter().filter_map(|story| self.seen(&story.id)).collect();
+        let commands = std::mem::take(&mut self.last_commands);
+        self.remember(list);
+        if !since.cut_off {
+            for finding in self.vanished(list) {
+                if let Finding::Vanished { id, title, .. } = finding
+                    && !gone.contains(&id)
+                {
+                    since.dropped.push((id, title));
+                }
+            }
+            let dropped: HashSet<&str> = since.dropped.iter().map(|(id, _)| id.as_str()).collect();
+            self.stories.retain(|id, _| !dropped.contains(id.as_str()));
+            if list.verify_commands != commands {
+                since.lost_commands = missing(&self.verify_commands, &list.verify_commands);
+                since.new_commands = missing(&list.verify_commands, &self.verify_commands);
+                self.verify_commands.clone_from(&list.verify_commands);
+            }
+        }
+        for story in &list.stories {
+            let seen = seen.get(&story.id);
+            let now = &story.acceptance_criteria;
+            let unchanged = seen.is_some_and(|seen| seen.criteria == *now);
+            if !self.criteria.contains_key(&story.id) || !(since.cut_off || unchanged) {
+                if seen.is_some_and(|seen| !missing(&seen.criteria, now).is_empty()) {
+                    since.rewritten.push(story.id.clone());
+                }
+                self.criteria.insert(story.id.clone(), now.clone());
+            }
+            if story.passes && !self.verified.contains(&story.id) {
+                let by_agent = since.cut_off || seen.is_some_and(|seen| seen.passes);
+                if !by_agent {
+                    self.verified.insert(story.id.clone());
+                } else if since.cut_off || !has_checks {
+                    since.doubtful.push(story.id.clone());
+                }
+            }
+        }
+        self.closed = false;
+        self.revision += 1;
+        (self, since)
+    }
+
+    /// The commands that check the work of this run.
+    pub fn verify_commands(&self) -> &[String] {
+        &self.verify_commands
+    }
+
+    /// The run has come to its end, and this is what the list is then.
+    pub fn close(&mut self, list: &Result<TaskList, Broken>) {
+        if let Ok(list) = list {
+            self.remember(list);
+            self.closed = true;
+            self.revision += 1;
+        }
+    }
+
+    /// What a story was when it was last seen.
+    fn seen(&self, id: &str) -> Option<(String, Seen)> {
+        let story = self.stories.get(id)?;
+        let criteria = story.get("acceptanceCriteria").and_then(Value::as_array);
+        let criteria = criteria.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
+        let passes = story.get("passes").and_then(Value::as_bool).unwrap_or(false);
+        Some((id.to_owned(), Seen { passes, criteria: criteria.collect() }))
+    }
+
+    /// The list as it was last seen, as far as a run has to know it.
+    pub fn list(&self) -> TaskList {
+        let stories = self.last.iter().filter_map(|id| self.stories.get(id)).cloned();
+        let document = serde_json::json!({
+            "project": "",
+            "branchName": "",
+            "description": "",
+            "verifyCommands": self.verify_commands,
+            "userStories": stories.collect::<Vec<Value>>(),
+        });
+        parse(document.to_string().as_bytes()).unwrap_or_else(|_| TaskList {
+            project: String::new(),
+            branch_name: String::new(),
+            description: String::new(),
+            verify_commands: self.verify_commands.clone(),
+            stories: Vec::new(),
+        })
     }
 
     /// Judges what the list is now by what it was, and remembers what is new in it.
@@ -142,9 +258,14 @@ impl Ledger {
         self.remember(list);
         let mut findings = self.vanished(list);
         findings.extend(list.problems().into_iter().map(Finding::Problem));
+        findings.extend(list.stories.iter().filter_map(|story| {
+            let lost = missing(self.criteria.get(&story.id)?, &story.acceptance_criteria);
+            (!lost.is_empty()).then(|| Finding::CriteriaLost { id: story.id.clone(), lost })
+        }));
         if list.verify_commands != self.verify_commands {
+            let lost = !missing(&self.verify_commands, &list.verify_commands).is_empty();
             let these_are_run = self.verify_commands.clone();
-            findings.push(Finding::VerifyCommandsChanged { these_are_run });
+            findings.push(Finding::VerifyCommandsChanged { these_are_run, lost });
         }
         let unverified = list.stories.iter().filter(|story| story.passes);
         let unverified = unverified.filter(|story| !self.verified.contains(&story.id));
@@ -182,13 +303,29 @@ impl Ledger {
             self.last = ids().cloned().collect();
             self.revision += 1;
         }
+        if self.last_commands != list.verify_commands {
+            self.last_commands.clone_from(&list.verify_commands);
+            self.revision += 1;
+        }
     }
 
-    /// The stories that are gone and that nobody stands in for: neither a story of the list nor one
-    /// that has itself been replaced since.
     fn vanished(&self, list: &TaskList) -> Vec<Finding> {
+        let finding = |(id, story): (&String, &Value)| Finding::Vanished {
+            id: id.clone(),
+            title: story.get("title").and_then(Value::as_str).unwrap_or_default().to_owned(),
+            story: story.clone(),
+        };
+        self.unaccounted(list.stories.iter().map(|story| story.id.as_str())).map(finding).collect()
+    }
+
+    /// The stories that a list with these ids has not and that nobody stands in for: neither a story of
+    /// the list nor one that has itself been replaced since.
+    fn unaccounted<'a>(
+        &'a self,
+        ids: impl Iterator<Item = &'a str>,
+    ) -> impl Iterator<Item = (&'a String, &'a Value)> {
         let mut accounted: HashSet<&str> = HashSet::with_capacity(self.stories.len());
-        let mut ask: Vec<&str> = list.stories.iter().map(|story| story.id.as_str()).collect();
+        let mut ask: Vec<&str> = ids.collect();
         while let Some(id) = ask.pop() {
             if !accounted.insert(id) {
                 continue;
@@ -197,12 +334,17 @@ impl Ledger {
             let replaces = replaces.and_then(Value::as_array).into_iter().flatten();
             ask.extend(replaces.filter_map(Value::as_str));
         }
-        let gone = self.stories.iter().filter(|(id, _)| !accounted.contains(id.as_str()));
-        let finding = |(id, story): (&String, &Value)| Finding::Vanished {
-            id: id.clone(),
-            title: story.get("title").and_then(Value::as_str).unwrap_or_default().to_owned(),
-            story: story.clone(),
-        };
-        gone.map(finding).collect()
+        self.stories.iter().filter(move |(id, _)| !accounted.contains(id.as_str()))
     }
+}
+
+/// What a story was.
+struct Seen {
+    passes: bool,
+    criteria: Vec<String>,
+}
+
+/// Those of `old` that `new` has not.
+fn missing(old: &[String], new: &[String]) -> Vec<String> {
+    old.iter().filter(|it| !new.contains(it)).cloned().collect()
 }

@@ -17,8 +17,13 @@ pub fn branch(name: &str) -> String {
 
 /// The name as one part of a path; of a branch without what all of them begin with.
 pub fn label(name: &str) -> String {
+    label_of(name).unwrap_or_else(|| "work".to_owned())
+}
+
+/// The same; `None` if nothing in it can be part of a path.
+pub fn label_of(name: &str) -> Option<String> {
     let name = name.strip_prefix("ralph/").unwrap_or(name);
-    part(&name.replace('/', "-")).unwrap_or_else(|| "work".to_owned())
+    part(&name.replace('/', "-"))
 }
 
 /// One part of a branch or of a path: letters and digits of any language, and `-`, `_`, `.` where

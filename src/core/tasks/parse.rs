@@ -84,7 +84,7 @@ fn story(object: &Map<String, Value>, name: String, problems: &mut Vec<Problem>)
     let mut fields = Fields { object, story: Some(name), problems };
     Story {
         id: fields.text("id", Need::NotBlank),
-        title: fields.text("title", Need::Required),
+        title: fields.text("title", Need::NotBlank),
         description: fields.text("description", Need::Optional),
         acceptance_criteria: fields.texts("acceptanceCriteria", Need::NotBlank),
         priority: fields.number("priority"),
@@ -172,7 +172,12 @@ impl<'a> Fields<'a, '_> {
         let mut texts = Vec::with_capacity(entries.len());
         for (index, entry) in entries.iter().enumerate() {
             match entry {
-                Value::String(text) => texts.push(text.clone()),
+                Value::String(text) => {
+                    if text.trim().is_empty() {
+                        self.wrong(field, format!("entry {index} must not be empty"));
+                    }
+                    texts.push(text.clone());
+                }
                 other => {
                     let message = format!("entry {index} must be a string, not {}", shown(other));
                     self.wrong(field, message);

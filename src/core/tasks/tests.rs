@@ -1,10 +1,13 @@
 use super::ledger::{Finding, Ledger};
 use super::order::{self, Standing};
-use super::verdict::{briefing, verdict};
+use super::verdict::{briefing, opening, verdict};
 use super::*;
 use crate::core::machine::GateVerdict;
 use proptest::prelude::*;
 use serde_json::json;
+
+mod edits;
+mod ledger;
 
 fn story(id: &str, more: &Value) -> Value {
     let mut story = json!({
@@ -217,265 +220,6 @@ fn ten_thousand_stories_in_one_chain_or_circle() {
     assert_eq!(circle.problems().len(), 1);
 }
 
-/// What a run that began with `start` and has seen `then` says to `now`.
-fn findings(start: &[Value], then: &[Value], now: &[Value]) -> Vec<String> {
-    let mut ledger = Ledger::new(&list(start));
-    ledger.review(&Ok(list(then)));
-    ledger.review(&Ok(list(now))).findings.iter().map(ToString::to_string).collect()
-}
-
-#[test]
-fn a_story_may_go_only_if_another_stands_for_it() {
-    let replacing = |id: &str, others: &[&str]| story(id, &json!({"replaces": others}));
-    let gone = |id: &str| vec![format!("{id} (Title of {id}) is gone, and no story replaces it")];
-    let (a, b) = (open("a"), open("b"));
-    let only_a = std::slice::from_ref(&a);
-    let start = [a.clone(), b.clone()];
-    type Case<'a> = (&'a str, &'a [Value], &'a [Value], Vec<String>);
-    let cases: [Case<'_>; 8] = [
-        ("reordered", &start, &[b.clone(), a.clone()], vec![]),
-        ("left out", &start, only_a, gone("b")),
-        ("replaced", &start, &[a.clone(), replacing("c", &["b"])], vec![]),
-        ("came later, and went", &[a.clone(), b.clone(), open("c")], &start, gone("c")),
-        ("went, and came back", only_a, &start, vec![]),
-        (
-            "its replacement was replaced",
-            &[a.clone(), replacing("b1", &["b"])],
-            &[a.clone(), replacing("b2", &["b1"])],
-            vec![],
-        ),
-        (
-            "its replacement went, too",
-            &[a.clone(), replacing("b1", &["b"])],
-            only_a,
-            [gone("b"), gone("b1")].concat(),
-        ),
-        (
-            "two that replace each other and are both gone",
-            &[a.clone(), replacing("b", &["c"]), replacing("c", &["b"])],
-            only_a,
-            [gone("b"), gone("c")].concat(),
-        ),
-    ];
-    for (what, then, now, expected) in cases {
-        assert_eq!(findings(&start, then, now), expected, "{what}");
-    }
-}
-
-#[test]
-fn a_list_that_cannot_be_read_is_a_finding_and_nothing_is_forgotten() {
-    let mut ledger = Ledger::new(&list(&[open("a"), open("b")]));
-    let review = ledger.review(&parse(b"{"));
-    assert!(matches!(review.findings.as_slice(), [Finding::Broken { .. }]));
-    let told = &briefing(&review, "ralph/tasks.json")[0].message;
-    for part in ["ralph/tasks.json", "not valid JSON", "\"id\": \"a\"", "\"id\": \"b\""] {
-        assert!(told.contains(part), "{told}");
-    }
-    assert!(matches!(verdict(&review, true, true, "t"), GateVerdict::Veto { .. }));
-    assert_eq!(ledger.review(&Ok(list(&[open("a")]))).findings.len(), 1);
-}
-
-#[test]
-fn the_agent_is_given_back_what_it_lost() {
-    let mut lost = open("b");
-    lost["mine"] = json!("kept");
-    let mut ledger = Ledger::new(&list(&[open("a"), lost]));
-    let review = ledger.review(&Ok(list(&[open("a")])));
-    let told = &briefing(&review, "t")[0].message;
-    assert!(told.contains("\"mine\": \"kept\""), "{told}");
-}
-
-#[test]
-fn other_verify_commands_are_reported_and_veto_nothing() {
-    let mut ledger = Ledger::new(&list(&[passing("a")]));
-    let mut changed = document(&[passing("a")]);
-    changed["verifyCommands"] = json!(["true"]);
-    let review = ledger.review(&read(&changed));
-    assert!(matches!(review.findings.as_slice(), [Finding::VerifyCommandsChanged { .. }]));
-    assert!(briefing(&review, "t")[0].message.contains("`make test`"));
-    assert_eq!(verdict(&review, false, true, "t"), GateVerdict::Complete);
-}
-
-#[test]
-fn the_work_is_complete_when_every_story_passes_and_nothing_speaks_against_it() {
-    #[derive(Debug, PartialEq)]
-    enum Is {
-        Complete,
-        Goes,
-        /// With this reason, and whether the verdict itself has something to tell the agent.
-        Vetoed(&'static str, bool),
-    }
-    let undocumented = story("a", &json!({"passes": true}));
-    let cases: [(&str, &[Value], bool, bool, Is); 9] = [
-        ("all pass, with the tag", &[passing("a")], true, true, Is::Complete),
-        ("all pass, without it", &[passing("a")], false, true, Is::Complete),
-        ("open, nothing claimed", &[open("a")], false, true, Is::Goes),
-        (
-            "open, claimed",
-            &[open("a"), passing("b")],
-            true,
-            true,
-            Is::Vetoed("1 of 2 stories does not pass yet: a", true),
-        ),
-        (
-            "two open, claimed",
-            &[open("a"), open("b")],
-            true,
-            true,
-            Is::Vetoed("2 of 2 stories do not pass yet: a, b", true),
-        ),
-        ("no stories, claimed", &[], true, true, Is::Vetoed("t has no stories", true)),
-        ("no stories", &[], false, true, Is::Goes),
-        (
-            "without notes",
-            &[undocumented],
-            true,
-            true,
-            Is::Vetoed(
-                "t: a: notes: is empty, though passes is true; say in it what was done",
-                false,
-            ),
-        ),
-        ("a check fails", &[passing("a")], true, false, Is::Vetoed("a check failed", true)),
-    ];
-    for (what, stories, claimed, checks, expected) in cases {
-        // The run began when nothing was there yet.
-        let mut ledger = Ledger::new(&list(&[]));
-        let review = ledger.review(&Ok(list(stories)));
-        let is = match verdict(&review, claimed, checks, "t") {
-            GateVerdict::Complete => Is::Complete,
-            GateVerdict::Stands => Is::Goes,
-            GateVerdict::Veto { reason, feedback } => {
-                Is::Vetoed(String::leak(reason), !feedback.is_empty())
-            }
-        };
-        assert_eq!(is, expected, "{what}");
-    }
-}
-
-#[test]
-fn a_story_is_unverified_until_the_checks_have_passed_once() {
-    let now = list(&[passing("a"), passing("b")]);
-    let mut ledger = Ledger::new(&list(&[passing("a"), open("b")]));
-    for _ in 0..2 {
-        assert_eq!(ledger.review(&Ok(now.clone())).unverified, ["b"]);
-    }
-    ledger.checks_passed(&now);
-    assert_eq!(ledger.review(&Ok(now)).unverified, [""; 0]);
-}
-
-mod edits {
-    use super::*;
-    use serde_json::Map;
-
-    const LIST: &str = r#"{
-    "project": "p", "mine": [1.50, 1e3],
-    "branchName": "b",
-    "description": "d",
-    "userStories": [
-        {
-            "id": "US-1", "passes": false,
-            "title": "One: \"quoted\" { [",
-            "extra": {"z": 1, "a": 2}
-        },
-        {"id": "US-2", "title": "Two", "passes": false}
-    ]
-}
-"#;
-
-    #[test]
-    fn a_value_changes_and_nothing_else() {
-        let set = |changes: &[edit::Change<'_>]| edit::set_in_story(LIST, "US-1", changes).unwrap();
-        assert_eq!(
-            set(&[("passes", json!(true))]),
-            LIST.replacen("\"passes\": false", "\"passes\": true", 1)
-        );
-        assert_eq!(
-            set(&[("notes", json!("n\nm")), ("passes", json!(true))]),
-            LIST.replacen("\"passes\": false", "\"passes\": true", 1)
-                .replace(r#""a": 2}"#, "\"a\": 2},\n            \"notes\": \"n\\nm\"")
-        );
-        assert_eq!(
-            edit::set_in_story(LIST, "US-2", &[("dependsOn", json!(["US-1", "x"]))]).unwrap(),
-            LIST.replacen(
-                r#""title": "Two", "passes": false"#,
-                r#""title": "Two", "passes": false, "dependsOn": ["US-1", "x"]"#,
-                1
-            )
-        );
-        assert_eq!(edit::set_in_story(LIST, "US-3", &[]), None);
-        assert_eq!(edit::set_in_story("{", "US-1", &[]), None);
-    }
-
-    #[test]
-    fn a_story_is_added_in_the_layout_of_the_others() {
-        let story = json!({"id": "US-3", "dependsOn": ["US-1"]});
-        let added = edit::add_story(LIST, story.as_object().unwrap()).unwrap();
-        let expected = LIST.replace(
-            "\"Two\", \"passes\": false}",
-            "\"Two\", \"passes\": false},\n        {\n            \"id\": \"US-3\",\n            \
-             \"dependsOn\": [\n                \"US-1\"\n            ]\n        }",
-        );
-        assert_eq!(added, expected);
-        let empty = "{\n  \"userStories\": [\n  ]\n}\n";
-        assert_eq!(
-            edit::add_story(empty, json!({"id": "a"}).as_object().unwrap()).unwrap(),
-            "{\n  \"userStories\": [\n    {\n      \"id\": \"a\"\n    }\n  ]\n}\n"
-        );
-        assert_eq!(
-            edit::add_story("{\"userStories\":[]}", json!({"id": "a"}).as_object().unwrap()),
-            Some("{\"userStories\":[{\"id\": \"a\"}]}".to_owned())
-        );
-    }
-
-    fn value() -> impl Strategy<Value = Value> {
-        let leaf = prop_oneof![
-            Just(Value::Null),
-            any::<bool>().prop_map(Value::from),
-            any::<i64>().prop_map(Value::from),
-            ".*".prop_map(Value::from),
-        ];
-        leaf.prop_recursive(3, 12, 4, |inner| {
-            prop_oneof![
-                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-                prop::collection::vec((".{0,3}", inner), 0..4)
-                    .prop_map(|fields| Value::Object(fields.into_iter().collect())),
-            ]
-        })
-    }
-
-    proptest! {
-        #[test]
-        fn an_edit_of_the_text_is_an_edit_of_the_value(
-            fields in prop::collection::vec((".{0,4}", value()), 0..5),
-            key in ".{0,4}",
-            new in value(),
-            pretty in any::<bool>(),
-        ) {
-            let mut story: Map<String, Value> = fields.into_iter().collect();
-            story.insert("id".to_owned(), json!("x"));
-            let list = json!({"userStories": [{"id": "y"}, story, {"id": "z"}]});
-            let text = if pretty { format!("{list:#}") } else { list.to_string() };
-            prop_assume!(key != "id");
-            let edited = edit::set_in_story(&text, "x", &[(&key, new.clone())]).unwrap();
-            let mut expected = list;
-            expected["userStories"][1][&key] = new;
-            prop_assert_eq!(edit::value(&edited), Some(expected.clone()));
-            let added = edit::add_story(&edited, json!({"id": "w"}).as_object().unwrap()).unwrap();
-            expected["userStories"].as_array_mut().unwrap().push(json!({"id": "w"}));
-            prop_assert_eq!(edit::value(&added), Some(expected));
-        }
-
-        #[test]
-        fn whatever_the_text_nothing_panics(text in ".*", bytes in prop::collection::vec(any::<u8>(), 0..64)) {
-            let _ = parse(&bytes);
-            let _ = parse(text.as_bytes());
-            let _ = edit::set(&text, &[("a", json!(1))]);
-            let _ = edit::set_in_story(&text, "a", &[("a", json!(1))]);
-        }
-    }
-}
-
 /// Random lists, with dependencies that may lead anywhere.
 fn any_list() -> impl Strategy<Value = TaskList> {
     let facts = (any::<bool>(), 0..3_i8, prop::collection::vec(0..8_usize, 0..3));
@@ -533,7 +277,8 @@ proptest! {
         }
     }
 
-    /// Whatever agents do to a list, one after the other: a run that is complete has lost nothing.
+    /// Whatever agents do to a list, one after the other, and whenever their run is killed: one that is complete
+    /// has lost nothing.
     #[test]
     fn complete_means_that_every_story_there_ever_was_passes_or_was_replaced(
         start in any_list(),
@@ -567,6 +312,10 @@ proptest! {
             let now = list(&stories);
             for story in &now.stories {
                 ever.insert(story.id.clone(), story.replaces.clone());
+            }
+            if kind % 7 == 0 {
+                // The run is killed here, and another one begins.
+                ledger = ledger.after(&now, checks).0;
             }
             let review = ledger.review(&Ok(now.clone()));
             if verdict(&review, claimed, checks, "t") == GateVerdict::Complete {

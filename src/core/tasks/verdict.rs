@@ -14,8 +14,23 @@ const MAX_STORY: usize = 4_000;
 /// A list that is longer than this is not repeated to whoever has to repair it.
 const MAX_LIST: usize = 16_000;
 
-/// What an agent is told before it begins, `name` being the list's file.
-pub fn briefing(review: &Review, name: &str) -> Vec<Feedback> {
+/// What an agent is told before it begins, `name` being the list's file. `doubtful` are stories that
+/// pass by the word of an iteration that nothing stands behind.
+pub fn briefing(review: &Review, doubtful: &[String], name: &str) -> Vec<Feedback> {
+    let mut told = findings(review, name);
+    if !doubtful.is_empty() {
+        let message = format!(
+            "Marked as passing in {name}, by an iteration that did not come to its end or that no check \
+             has passed on: {}. Find out whether they do pass, before anything else. Set \"passes\" of \
+             those that do not back to false.",
+            named(doubtful, 0)
+        );
+        told.push(Feedback { action: FailAction::Append, message });
+    }
+    told
+}
+
+fn findings(review: &Review, name: &str) -> Vec<Feedback> {
     if review.findings.is_empty() {
         return Vec::new();
     }
@@ -52,7 +67,15 @@ fn advice(finding: &Finding) -> String {
             )
         }
         Finding::Problem(problem) => format!("{problem}."),
-        Finding::VerifyCommandsChanged { these_are_run } => {
+        Finding::CriteriaLost { id, lost } => {
+            let lost: Vec<String> = lost.iter().map(|it| format!("{it:?}")).collect();
+            format!(
+                "The acceptance criteria of {id} were changed. They are what the story is judged by: \
+                 add to them if you must, and put back what is gone: {}",
+                text::truncate(&lost.join(", "), MAX_STORY, "…")
+            )
+        }
+        Finding::VerifyCommandsChanged { these_are_run, .. } => {
             let commands: Vec<String> =
                 these_are_run.iter().map(|command| format!("`{command}`")).collect();
             let commands =
@@ -63,6 +86,34 @@ fn advice(finding: &Finding) -> String {
             )
         }
     }
+}
+
+/// Whether there is nothing to do, asked before the first iteration of a list of which every story is
+/// marked as passing.
+pub fn opening(
+    review: &Review,
+    doubtful: &[String],
+    checks_passed: bool,
+    name: &str,
+) -> GateVerdict {
+    if !checks_passed {
+        let message = format!(
+            "Every story in {name} is marked as passing, but a check fails. Make it pass. Set \"passes\" \
+             of each story that is not finished after all back to false."
+        );
+        return GateVerdict::Veto {
+            reason: format!("every story of {name} passes, but a check failed"),
+            feedback: vec![Feedback { action: FailAction::Append, message }],
+        };
+    }
+    if !doubtful.is_empty() {
+        let reason = format!(
+            "marked as passing by an iteration that nothing stands behind: {}",
+            named(doubtful, 0)
+        );
+        return GateVerdict::Veto { reason, feedback: Vec::new() };
+    }
+    verdict(review, false, true, name)
 }
 
 /// Whether the work is complete. `claimed`: the agent says so. `checks_passed`: so do the guardrails.

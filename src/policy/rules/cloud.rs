@@ -159,37 +159,6 @@ pub(super) const RULES: &[Rule] = &[
         ])
         .because("it deletes what others may rely on", PLAN),
     warn(Cloud, &["aws"]).sub(&["s3 rm"]).because("it deletes what is in a store", PLAN),
-    warn(
-        Cloud,
-        &[
-            "fly",
-            "flyctl",
-            "vercel",
-            "netlify",
-            "railway",
-            "wrangler",
-            "firebase",
-            "gcloud",
-            "sls",
-            "serverless",
-            "sam",
-            "heroku",
-            "surge",
-        ],
-    )
-    .sub(&[
-        "deploy",
-        "app deploy",
-        "up",
-        "run deploy",
-        "functions deploy",
-        "container:release",
-        "publish",
-    ])
-    .because("it changes what runs in the cloud", PLAN),
-    warn(Cloud, &["vercel", "netlify"])
-        .with(&["--prod", "--production"])
-        .because("it changes what runs in the cloud", PLAN),
     deny(
         Cloud,
         &[

@@ -135,6 +135,19 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
+/// Whether the database is by its name one for tests, which are there to be dropped.
+pub(super) fn is_for_tests(command: &Invocation<'_>) -> bool {
+    let mut names = command.values(&["-d", "--dbname", "-D", "--database"]);
+    names.extend(command.operands().first().map(|arg| (*arg).clone()));
+    names.iter().any(|name| {
+        let name = name.text.rsplit('/').next().unwrap_or_default();
+        let mut words = name.split(|c: char| !c.is_ascii_alphanumeric());
+        name == ":memory:"
+            || (!name.contains(char::is_whitespace)
+                && words.any(|word| ["test", "tests", "testing"].contains(&word)))
+    })
+}
+
 /// What a client is told to do: by its flags, its operands, its standard input.
 fn texts(command: &Invocation<'_>, flags: &[&str]) -> Vec<Arg> {
     let mut texts = command.values(flags);

@@ -3,6 +3,7 @@
 use super::Hit;
 use crate::policy::Family::{Environment, Publishing};
 use crate::policy::Tier;
+use crate::policy::run::program_name;
 use crate::policy::value::Arg;
 
 const LEAVE: &str = "run the program as it is, or name what it needs in its own options";
@@ -20,8 +21,6 @@ const HIJACK: &[&str] = &[
     "PYTHONHOME",
     "PERL5OPT",
     "RUBYOPT",
-    "GIT_SSH",
-    "GIT_SSH_COMMAND",
     "GIT_EXTERNAL_DIFF",
     "GIT_PROXY_COMMAND",
     "GIT_CONFIG_GLOBAL",
@@ -37,6 +36,9 @@ const HIJACK: &[&str] = &[
     "SUDO_ASKPASS",
 ];
 
+/// Where everybody may put a file.
+const SHARED: &[&str] = &["/tmp", "/var/tmp", "/private/tmp", "/dev/shm"];
+
 /// What an assignment does to the programs after it.
 pub(in crate::policy) fn environment(name: &str, value: Option<&Arg>) -> Option<Hit> {
     let value = value.map(|arg| arg.text.as_str()).unwrap_or_default();
@@ -47,10 +49,8 @@ pub(in crate::policy) fn environment(name: &str, value: Option<&Arg>) -> Option<
     match name {
         "PATH" => {
             let odd = |entry: &str| {
-                entry == "."
-                    || entry.starts_with("/tmp")
-                    || entry.starts_with("/var/tmp")
-                    || entry.starts_with("/dev/shm")
+                let entry = entry.trim_end_matches('/');
+                entry == "." || SHARED.contains(&entry)
             };
             if value.split(':').any(odd) {
                 return hit(Tier::Deny, "programs are looked up where anybody may put one");
@@ -58,9 +58,21 @@ pub(in crate::policy) fn environment(name: &str, value: Option<&Arg>) -> Option<
             None
         }
         "LD_LIBRARY_PATH" | "DYLD_LIBRARY_PATH" | "DYLD_FALLBACK_LIBRARY_PATH"
-            if value.contains("/tmp") || value.contains("/dev/shm") =>
+            if value.split(':').any(|entry| SHARED.contains(&entry.trim_end_matches('/'))) =>
         {
             hit(Tier::Deny, "libraries are looked up where anybody may put one")
+        }
+        // Whoever takes the connection is given all that goes over it.
+        "GIT_SSH" | "GIT_SSH_COMMAND" => {
+            let program = program_name(value.split_whitespace().next().unwrap_or_default());
+            if ["ssh", "plink"].contains(&program.as_str()) {
+                return None;
+            }
+            hit(Tier::Deny, "the variable makes other programs load or run something")
+        }
+        "GIT_CONFIG_PARAMETERS" => hit(Tier::Deny, "the variable makes git run something"),
+        _ if name.starts_with("GIT_CONFIG_KEY_") && super::git::runs_something(value) => {
+            hit(Tier::Deny, "the setting makes git run another program")
         }
         "NODE_OPTIONS"
             if ["--require", "-r ", "--import", "--loader", "--inspect"]

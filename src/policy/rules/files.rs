@@ -53,7 +53,8 @@ pub(super) const RULES: &[Rule] = &[
 
 pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     match command.name {
-        "rm" | "grm" | "del" | "rd" | "srm" | "wipe" | "shred" | "gshred" => {
+        "rm" | "grm" | "del" | "rd" | "srm" | "wipe" | "shred" | "gshred" | "rimraf"
+        | "del-cli" => {
             remove(command, hits);
         }
         "mv" | "gmv" => moved(command, hits),
@@ -86,12 +87,13 @@ fn remove(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
             "name a path inside the project in plain words",
         ));
     }
-    let recursive = command.has(&["-r", "-R", "--recursive"]) || command.is(&["srm", "wipe", "rd"]);
+    let always = ["srm", "wipe", "rd", "rimraf", "del-cli"];
+    let recursive = command.has(&["-r", "-R", "--recursive"]) || command.is(&always);
     // `rm $flags ~`: what stands in the variable may well be -rf.
     let perhaps = command.args.iter().any(Arg::is_hole);
     for operand in command.operands() {
         if recursive || (perhaps && is_grave(command.scene.loss(operand))) {
-            hits.push(command.scene.deletes(operand));
+            hits.extend(command.scene.deletes(operand));
         } else if operand.text.ends_with(".lock") && operand.text.contains(".git/") {
             hits.push(Hit::warn(
                 Files,
@@ -117,8 +119,10 @@ fn moved(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     }
     for operand in operands {
         if is_grave(command.scene.loss(operand)) {
-            let hit = command.scene.deletes(operand);
-            hits.push(Hit { reason: hit.reason.replace("deletes", "moves away").into(), ..hit });
+            hits.extend(command.scene.deletes(operand).map(|hit| Hit {
+                reason: hit.reason.replace("deletes", "moves away").into(),
+                ..hit
+            }));
         } else {
             hits.extend(command.scene.writes(operand));
         }
@@ -151,12 +155,12 @@ fn mirrored(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         && let Some(target) = command.operands().last()
         && !target.text.contains(':')
     {
-        hits.push(command.scene.deletes(target));
+        hits.extend(command.scene.deletes(target));
     }
     if command.has(&["--remove-source-files"])
         && let Some(source) = command.operands().first()
     {
-        hits.push(command.scene.deletes(source));
+        hits.extend(command.scene.deletes(source));
     }
 }
 
@@ -187,11 +191,17 @@ fn ownership(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
             ));
         }
     }
+    let recursive = command.has(&["-R", "--recursive"]);
+    if recursive && command.name == "chmod" && locks_out(&mode.text, command) {
+        hits.push(Hit::deny(
+            Files,
+            "nobody may read or enter what is there any more, you neither",
+            "name the files, and the rights that they should have",
+        ));
+    }
     for path in paths {
         let loss = command.scene.loss(path);
-        if command.has(&["-R", "--recursive"])
-            && !matches!(loss, Loss::Inside | Loss::Project | Loss::Fresh)
-        {
+        if recursive && !matches!(loss, Loss::Inside | Loss::Project | Loss::Fresh) {
             hits.push(Hit::deny(
                 Files,
                 "it changes rights or owners recursively outside of the project, or where cannot be told",
@@ -199,6 +209,32 @@ fn ownership(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
             ));
         }
     }
+}
+
+/// Whether a mode takes the owner's right to read files, or to enter directories.
+fn locks_out(mode: &str, command: &Invocation<'_>) -> bool {
+    if mode.bytes().all(|b| b.is_ascii_digit()) {
+        let owner = mode.bytes().rev().nth(2).unwrap_or(b'0');
+        return owner < b'4' || !matches!(owner, b'5' | b'7');
+    }
+    // `-rwx` looks like an option, and `-R` is one.
+    let dashed = command.args.iter().map(|arg| arg.text.as_str()).find(|text| {
+        text.strip_prefix('-').is_some_and(|letters| {
+            !letters.is_empty() && letters.chars().all(|c| "rwx".contains(c))
+        })
+    });
+    dashed.unwrap_or(mode).split(',').any(|part| {
+        let Some(at) = part.find(['-', '=']) else { return false };
+        let (who, what) = part.split_at(at);
+        let owner = who.is_empty() || who.contains(['a', 'u']);
+        let gives = what.contains('X') || what.contains('+');
+        owner
+            && !gives
+            && match what.strip_prefix('-') {
+                Some(taken) => taken.contains(['r', 'x']),
+                None => !(what.contains('r') && what.contains('x')),
+            }
+    })
 }
 
 fn raw(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
@@ -281,8 +317,21 @@ fn written(command: &Invocation<'_>) -> Vec<Arg> {
             let script = command.has(&["-e", "--expression", "-f"]);
             operands().into_iter().skip(usize::from(!script)).collect()
         }
-        "tar" | "bsdtar" | "unzip" | "7z" => command.values(&["-C", "--directory", "-d"]),
-        "patch" => command.values(&["-d", "--directory", "-o", "--output"]),
+        // What is packed is only read.
+        "tar" | "bsdtar" if !unpacks(command) => Vec::new(),
+        "tar" | "bsdtar" => command.values(&["-C", "--directory"]),
+        "unzip" => command.values(&["-d"]),
+        "7z" | "7za" => command.values(&["-o"]),
+        "patch" => {
+            let mut paths = command.values(&["-d", "--directory", "-o", "--output"]);
+            paths.extend(operands().into_iter().take(1));
+            paths
+        }
+        "docker" | "podman" | "nerdctl" | "kubectl" | "oc"
+            if command.operands().first().is_some_and(|sub| sub.text == "cp") =>
+        {
+            operands().pop().into_iter().filter(|arg| !is_remote(&arg.text)).collect()
+        }
         "git" => {
             let mut paths = command.values(&["--output"]);
             let operands = command.operands();
@@ -296,6 +345,14 @@ fn written(command: &Invocation<'_>) -> Vec<Arg> {
         "osascript" | "ssh-keygen" => command.values(&["-f"]),
         _ => Vec::new(),
     }
+}
+
+/// `tar -xf`, `tar xf`, `tar --extract`.
+fn unpacks(command: &Invocation<'_>) -> bool {
+    let old = command.args.first().is_some_and(|arg| {
+        arg.text.contains('x') && arg.text.bytes().all(|b| b.is_ascii_alphabetic())
+    });
+    old || command.has(&["-x", "--extract", "--get"])
 }
 
 fn in_place(command: &Invocation<'_>) -> bool {

@@ -1,8 +1,10 @@
 //! Destructive git: losing commits or uncommitted work, rewriting what others have.
 
+use super::places::Loss;
 use super::table::{deny, warn};
 use super::{Hit, Invocation, Rule};
 use crate::policy::Family::{Environment, Exfiltration, Git, Persistence};
+use crate::policy::value::Arg;
 
 const COMMIT: &str =
     "commit or stash what is there, then go back with `git revert` or `git restore FILE`";
@@ -12,10 +14,10 @@ const HISTORY: &str = "leave the history; add a commit that mends it";
 pub(super) const RULES: &[Rule] = &[
     deny(Git, &["git"])
         .sub(&["reset"])
-        .with(&["--hard"])
+        .with(&["--hard", "--merge"])
         .because("uncommitted work is lost for good", COMMIT),
     deny(Git, &["git"])
-        .sub(&["push"])
+        .sub(&["push", "send-pack"])
         .with(&[
             "-f",
             "--force",
@@ -26,6 +28,19 @@ pub(super) const RULES: &[Rule] = &[
         ])
         .unless(&["--dry-run"])
         .because("commits that others may have are overwritten", PLAIN),
+    // It overwrites by itself what has moved, so that only what is deleted is told by a flag.
+    deny(Git, &["jj"])
+        .sub(&["git push"])
+        .with(&["--deleted", "--all", "--tracked"])
+        .unless(&["--dry-run"])
+        .because("commits that others may have are overwritten", PLAIN),
+    warn(Git, &["jj"]).sub(&["git push"]).unless(&["--dry-run"]).because(
+        "it overwrites what it pushes to if the history was rewritten",
+        "look with `jj git push --dry-run` first",
+    ),
+    deny(Git, &["jj"])
+        .sub(&["op abandon", "operation abandon", "util gc"])
+        .because("what could still be brought back is gone", HISTORY),
     deny(Git, &["git"])
         .sub(&["push"])
         .with(&["-d", "--delete"])
@@ -50,9 +65,21 @@ pub(super) const RULES: &[Rule] = &[
         "files that git does not know are deleted for good",
         "look with `git clean -n` first",
     ),
+    deny(Git, &["git"])
+        .sub(&["branch"])
+        .with(&["-f", "--force"])
+        .unless(&["-d", "-D", "--delete", "-m", "-M", "-c", "-C"])
+        .because(
+            "a branch is moved, and commits that were only on it are lost",
+            "make a branch of another name",
+        ),
     warn(Git, &["git"]).sub(&["branch"]).with(&["-D", "-f", "--force", "-M"]).because(
         "a branch is deleted or replaced, merged or not",
         "use `git branch -d`, which looks first",
+    ),
+    warn(Git, &["git"]).sub(&["checkout", "switch"]).with(&["-B", "-C", "--force-create"]).because(
+        "a branch is moved, and commits that were only on it are lost",
+        "make a branch of another name",
     ),
     warn(Git, &["git"])
         .sub(&["stash drop", "stash pop"])
@@ -124,7 +151,7 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
             && key.eq_ignore_ascii_case("core.hooksPath")
             && ["", "/dev/null"].contains(&value)
         {
-            hits.push(Hit::warn(
+            hits.push(Hit::deny(
                 Git,
                 "the project's own checks are passed over",
                 "let them run, and mend what they find",
@@ -170,9 +197,16 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
                 hits.push(Hit::deny(Git, "all uncommitted work is lost for good", COMMIT));
             }
         }
+        // What is not in a commit elsewhere is nobody's to throw away.
+        "clean" if !command.has(&["-n", "--dry-run"]) => {
+            let here = Arg::known(".");
+            if !matches!(command.scene.loss(&here), Loss::Inside | Loss::Project | Loss::Fresh) {
+                hits.extend(command.scene.deletes(&here));
+            }
+        }
         "rm" if command.has(&["-r"]) && !command.has(&["--cached"]) => {
             for path in rest {
-                hits.push(command.scene.deletes(path));
+                hits.extend(command.scene.deletes(path));
             }
         }
         "config" => {
@@ -205,7 +239,7 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
-fn runs_something(key: &str) -> bool {
+pub(super) fn runs_something(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
     RUNNING.contains(&key.as_str())
         || key.starts_with("alias.")

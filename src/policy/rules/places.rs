@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::protected::{self, Access};
 use super::{Hit, Scene};
+use crate::policy::links::Links;
 use crate::policy::value::{Arg, BELOW, FRESH, HOLE, glob_match};
 use crate::policy::{Context, Family};
 
@@ -16,6 +17,8 @@ pub(super) struct Located {
     pub(super) rest: Vec<String>,
     /// A part may be anything, `..` too: only `base` is of use, and even that is only a guess.
     pub(super) unsure: bool,
+    /// It is, or is below, a temporary directory that the same command line made.
+    pub(super) fresh: bool,
 }
 
 /// What a recursive delete would take.
@@ -43,6 +46,11 @@ pub(super) enum Loss {
 const WILD: [char; 5] = ['*', '?', '[', HOLE, BELOW];
 
 impl Scene<'_> {
+    /// Where a path leads, by the links that the same command line made, too.
+    fn resolve(&self, path: &Path) -> Option<PathBuf> {
+        self.links.resolve(self.context, path)
+    }
+
     /// Resolves a path; `None` if nothing of it is known.
     pub(super) fn locate(&self, arg: &Arg) -> Option<Located> {
         let text = arg.text.as_str();
@@ -66,8 +74,9 @@ impl Scene<'_> {
         }
         let full = if absolute { Path::new("/").join(known) } else { self.cwd?.join(known) };
         let unsure = text.contains(HOLE) || rest.iter().any(|component| component == "..");
-        let base = (self.context.resolve)(&full)?;
-        Some(Located { base, rest, unsure })
+        let fresh = (text.starts_with(FRESH) || full.starts_with(FRESH)) && !text.contains("..");
+        let base = self.resolve(&full)?;
+        Some(Located { base, rest, unsure, fresh })
     }
 
     /// What would be lost with a path and all that is in it.
@@ -75,7 +84,7 @@ impl Scene<'_> {
         let Some(place) = self.locate(arg).filter(|place| !place.unsure) else {
             return Loss::Unknown;
         };
-        if arg.text.starts_with(FRESH) {
+        if place.fresh {
             return Loss::Fresh;
         }
         let project = self.context.project;
@@ -111,22 +120,16 @@ impl Scene<'_> {
     }
 
     /// What there is to say of deleting a path with all that is in it.
-    pub(in crate::policy) fn deletes(&self, arg: &Arg) -> Hit {
+    pub(in crate::policy) fn deletes(&self, arg: &Arg) -> Option<Hit> {
         let reason = match self.loss(arg) {
             Loss::Inside => {
-                return Hit::warn(
+                return Some(Hit::warn(
                     Family::Files,
                     "it deletes recursively inside of the project",
                     "delete only what can be built again, or commit first",
-                );
+                ));
             }
-            Loss::Fresh => {
-                return Hit::warn(
-                    Family::Files,
-                    "it deletes a temporary directory that the same command made",
-                    "make it inside of the project, where it is seen",
-                );
-            }
+            Loss::Fresh => return None,
             Loss::Machine => "it deletes everything that it may on this machine",
             Loss::Home => "it deletes the home directory or what is in it",
             Loss::Project => "it deletes the project itself, or all that is in it",
@@ -135,7 +138,7 @@ impl Scene<'_> {
             Loss::Outside => "it deletes recursively outside of the project",
             Loss::Unknown => "it deletes recursively, and which path cannot be told",
         };
-        Hit::deny(Family::Files, reason, "name a path inside the project in plain words")
+        Some(Hit::deny(Family::Files, reason, "name a path inside the project in plain words"))
     }
 
     pub(super) fn is_temporary(&self, path: &Path) -> bool {
@@ -165,8 +168,19 @@ impl Scene<'_> {
             return Some(hit);
         }
         let project = self.context.project;
-        if place.unsure || place.base.starts_with(project) || self.is_temporary(&place.base) {
+        if place.unsure
+            || place.fresh
+            || place.base.starts_with(project)
+            || self.is_temporary(&place.base)
+        {
             return None;
+        }
+        if place.base.parent().is_none() && place.rest.is_empty() {
+            return Some(Hit::deny(
+                Family::System,
+                "it writes to the root of the file system, and so wherever it likes",
+                "keep what you write inside of the project",
+            ));
         }
         if HARMLESS.iter().any(|path| Path::new(path) == place.base)
             || self.context.allow.allows_path(Access::Write, &place.base, self.context)
@@ -215,7 +229,7 @@ pub(super) fn matches_name(component: &str, name: &str) -> bool {
         return false;
     }
     // A pattern of nearly nothing means nothing in particular.
-    let letters = component.chars().filter(|c| !WILD.contains(c)).count();
+    let letters = component.chars().filter(|c| !WILD.contains(c) && *c != '.').count();
     letters > 0 && glob_match(&component.to_ascii_lowercase(), &name.to_ascii_lowercase())
 }
 
@@ -229,7 +243,8 @@ pub(in crate::policy) fn judge_path(
         (Some(rest), Some(home)) => home.join(rest).to_string_lossy().into_owned(),
         _ => path.to_owned(),
     };
-    let scene = Scene::new(context, Some(context.cwd), None);
+    let links = Links::default();
+    let scene = Scene::new(context, Some(context.cwd), None, &links);
     let arg = Arg { glob: text.contains('*'), ..Arg::known(text) };
     match access {
         Access::Write => scene.writes(&arg),

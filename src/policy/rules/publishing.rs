@@ -1,10 +1,32 @@
 //! Publishing and supply chain.
 
-use super::table::{deny, warn};
+use super::table::{MACHINE_INSTALLERS, deny, warn};
 use super::{Hit, Invocation, Rule};
 use crate::policy::Family::Publishing;
 
 const PERSON: &str = "prepare the release and leave publishing to a person";
+/// Programs that put the project where the world sees it.
+const HOSTS: &[&str] = &[
+    "vercel",
+    "now",
+    "netlify",
+    "firebase",
+    "wrangler",
+    "fly",
+    "flyctl",
+    "railway",
+    "render",
+    "gcloud",
+    "sls",
+    "serverless",
+    "sam",
+    "heroku",
+    "amplify",
+    "eb",
+    "kamal",
+    "deployctl",
+];
+
 const LOCAL: &str = "add it to the project's own dependencies";
 
 pub(super) const RULES: &[Rule] = &[
@@ -70,6 +92,11 @@ pub(super) const RULES: &[Rule] = &[
             "deploy",
             "*:deploy",
             "publish",
+            "publishSigned",
+            "*/publish",
+            "*/publishSigned",
+            "sonatypeRelease",
+            "sonatypeBundleRelease",
             "publishToMavenCentral",
             "publishPlugins",
             "release:perform",
@@ -126,6 +153,35 @@ pub(super) const RULES: &[Rule] = &[
     )
     .unless(&["--snapshot", "--dry-run", "--no-publish", "--skip-publish", "-d"])
     .because("it publishes a release", PERSON),
+    // What the world gets to see at once.
+    deny(Publishing, HOSTS)
+        .sub(&[
+            "deploy",
+            "* deploy",
+            "up",
+            "publish",
+            "* publish",
+            "promote",
+            "rollback",
+            "launch",
+            "release",
+            "container:release",
+            "deploy:*",
+            "versions deploy",
+            "hosting:channel:deploy",
+        ])
+        .unless(&["--build-only", "--noop", "--no-deploy"])
+        .because("it changes what runs for everybody", PERSON),
+    deny(Publishing, &["vercel", "netlify", "now"])
+        .with(&["--prod", "--production"])
+        .because("it changes what runs for everybody", PERSON),
+    deny(Publishing, &["gh-pages", "surge"]).because("it changes what everybody sees", PERSON),
+    deny(Publishing, &["eas", "expo"])
+        .sub(&["submit", "update", "publish"])
+        .because("it publishes an app", PERSON),
+    deny(Publishing, &["rush", "nx", "beachball", "auto"])
+        .sub(&["publish", "release", "release publish", "shipit"])
+        .because("it publishes packages", PERSON),
     deny(Publishing, &["mix"])
         .sub(&["hex.publish", "hex.retire"])
         .because("it publishes a package", PERSON),
@@ -209,30 +265,9 @@ pub(super) const RULES: &[Rule] = &[
             "it installs outside of the project's environment",
             "use the project's virtual environment",
         ),
-    warn(
-        Publishing,
-        &[
-            "apt",
-            "apt-get",
-            "aptitude",
-            "yum",
-            "dnf",
-            "microdnf",
-            "zypper",
-            "apk",
-            "brew",
-            "port",
-            "snap",
-            "flatpak",
-            "choco",
-            "winget",
-            "scoop",
-            "xbps-install",
-            "nix-env",
-        ],
-    )
-    .sub(&["install", "add", "upgrade", "update", "reinstall", "tap", "link", "in"])
-    .because("it installs for the whole machine", LOCAL),
+    warn(Publishing, MACHINE_INSTALLERS)
+        .sub(&["install", "add", "upgrade", "update", "reinstall", "tap", "link", "in"])
+        .because("it installs for the whole machine", LOCAL),
     warn(Publishing, &["pacman", "nix-env", "xbps-install"])
         .with(&["-S", "-i", "-U", "--sync", "--install"])
         .unless(&["-s", "--search"])
@@ -265,6 +300,14 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         for rule in RULES {
             hits.extend(rule.look(&inner));
         }
+    }
+    // Without a word it puts the project, or the directory that it is given, into the cloud.
+    let harmless = ["--help", "-h", "--version", "-v"];
+    if command.is(&["vercel", "now"])
+        && command.operands().first().is_none_or(|arg| arg.text.starts_with(['.', '/']))
+        && !command.args.iter().any(|arg| harmless.contains(&arg.text.as_str()))
+    {
+        hits.push(Hit::deny(Publishing, "it changes what runs for everybody", PERSON));
     }
     // A package from a plain address is nobody's package.
     if command.is(&["pip", "npm", "pnpm", "yarn", "bun", "gem", "easy_install"])

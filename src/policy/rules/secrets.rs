@@ -72,10 +72,6 @@ pub(super) const RULES: &[Rule] = &[
         .because("it prints a token", ASK),
     deny(Secrets, &["mimikatz", "lazagne", "trufflehog", "linpeas", "pspy"])
         .because("it looks for secrets", ASK),
-    warn(Secrets, &["printenv"]).because(
-        "the environment may hold secrets, which then stand in the transcript",
-        "ask for the one variable that you need",
-    ),
     warn(Secrets, &["history", "fc"]).because("a shell's history may hold secrets", "leave it"),
 ];
 
@@ -186,6 +182,9 @@ const READERS: &[&str] = &[
     "ssh-add",
     "mapfile",
     "readarray",
+    "docker",
+    "podman",
+    "kubectl",
 ];
 
 /// Programs whose first operand is a pattern or a script, not a file.
@@ -198,8 +197,13 @@ const SCRIPTED: &[&str] = &[
 const COLLECTORS: &[&str] = &["tar", "zip", "7z", "cp", "rsync", "scp"];
 
 pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+    let named = command.name == "printenv" && !command.operands().is_empty();
+    if named && command.operands().iter().any(|arg| is_secret_name(&arg.text)) {
+        hits.push(shown());
+    }
     // Alone it prints everything; with arguments it runs a program.
-    if command.name == "env" && command.args.iter().all(|arg| arg.text.starts_with('-'))
+    if (command.name == "printenv" && !named)
+        || command.name == "env" && command.args.iter().all(|arg| arg.text.starts_with('-'))
         || (command.is(&["set", "export", "declare"]) && command.args.is_empty())
         || (command.is(&["export", "declare"]) && command.args.iter().all(|arg| arg.text == "-p"))
     {
@@ -210,6 +214,11 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         ));
     }
     if !command.is(READERS) {
+        return;
+    }
+    if command.is(&["docker", "podman", "kubectl"])
+        && command.operands().first().is_none_or(|sub| sub.text != "cp")
+    {
         return;
     }
     if command.name == "git" && !reading_git(command) {
@@ -260,6 +269,36 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     for value in command.values(&["-f", "--file", "--from-file", "--key"]) {
         hits.extend(command.scene.reads(&value));
     }
+}
+
+/// Whether a variable of this name holds a secret.
+pub(in crate::policy) fn is_secret_name(name: &str) -> bool {
+    const WORDS: &[&str] = &[
+        "TOKEN",
+        "SECRET",
+        "PASSWORD",
+        "PASSWD",
+        "PASSPHRASE",
+        "CREDENTIAL",
+        "APIKEY",
+        "API_KEY",
+        "ACCESS_KEY",
+        "PRIVATE_KEY",
+        "SECRET_KEY",
+        "SIGNING_KEY",
+        "ENCRYPTION_KEY",
+    ];
+    let name = name.to_ascii_uppercase();
+    WORDS.iter().any(|word| name.contains(word)) && !name.ends_with("_FILE")
+}
+
+/// What there is to say of printing a secret.
+pub(in crate::policy) fn shown() -> Hit {
+    Hit::deny(
+        Secrets,
+        "the secret then stands in the transcript",
+        "check that it is set, as by `test -n`, without printing it",
+    )
 }
 
 /// Where things go is not what is read.

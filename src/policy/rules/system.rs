@@ -1,11 +1,11 @@
 //! Privilege; container escape; system configuration; processes and kernel; persistence.
 
-use super::table::{deny, warn};
+use super::table::{MACHINE_INSTALLERS, deny, warn};
 use super::{Hit, Invocation, Rule};
 use crate::policy::Family::{
     Containers, Environment, Obfuscation, Persistence, Privilege, Processes, System,
 };
-use crate::policy::value::Arg;
+use crate::policy::value::{Arg, PARENT, PROCESS};
 
 const NO_ROOT: &str = "do it without more rights, or say in your answer what a person should do";
 const LEAVE: &str = "leave the machine as it is, or say in your answer what a person should do";
@@ -207,39 +207,20 @@ pub(super) const RULES: &[Rule] = &[
     deny(System, &["defaults"])
         .sub(&["write", "delete"])
         .because("it changes the settings of this machine", LEAVE),
-    deny(
-        System,
-        &[
-            "apt",
-            "apt-get",
-            "aptitude",
-            "yum",
-            "dnf",
-            "microdnf",
-            "zypper",
-            "apk",
-            "brew",
-            "port",
-            "snap",
-            "flatpak",
-            "emerge",
-            "xbps-remove",
-            "opkg",
-        ],
-    )
-    .sub(&[
-        "remove",
-        "purge",
-        "autoremove",
-        "erase",
-        "del",
-        "uninstall",
-        "rm",
-        "full-upgrade",
-        "dist-upgrade",
-        "unmerge",
-    ])
-    .because("it removes or replaces packages of this machine", LEAVE),
+    deny(System, MACHINE_INSTALLERS)
+        .sub(&[
+            "remove",
+            "purge",
+            "autoremove",
+            "erase",
+            "del",
+            "uninstall",
+            "rm",
+            "full-upgrade",
+            "dist-upgrade",
+            "unmerge",
+        ])
+        .because("it removes or replaces packages of this machine", LEAVE),
     deny(System, &["pacman"])
         .with(&["-R", "-Rs", "-Rns", "-Rdd", "--remove"])
         .because("it removes packages of this machine", LEAVE),
@@ -337,15 +318,9 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     match command.name {
         "kill" => kill(command, hits),
         "pkill" | "killall" => {
-            let ours = ["ralph", "claude", "codex", "tmux", "sshd", "systemd", "init"];
-            if command.operands().iter().any(|arg| {
-                ours.iter().any(|name| arg.text.trim_matches(['^', '$']).ends_with(name))
-            }) {
-                hits.push(Hit::deny(
-                    Processes,
-                    "it ends the loop, the agent or what they run in",
-                    "end the process that you started, by its number",
-                ));
+            let parent = command.values(&["-P", "--parent"]).iter().any(|arg| arg.text == PARENT);
+            if parent || command.operands().iter().any(|arg| is_ours(&arg.text)) {
+                hits.push(Hit::deny(Processes, OURS, BY_NUMBER));
             }
         }
         "crontab" => {
@@ -370,6 +345,19 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
+const OURS: &str = "it ends the loop, the agent or what they run in";
+const BY_NUMBER: &str = "end the process that you started, by its number";
+
+/// Whether a pattern of command lines means what runs this.
+fn is_ours(pattern: &str) -> bool {
+    let ours = ["ralph", "claude", "codex", "tmux", "sshd", "systemd", "init"];
+    let pattern = pattern.trim_matches(['^', '$']);
+    let base = |word: &str| word.rsplit('/').next().unwrap_or_default().to_owned();
+    ours.iter().any(|name| {
+        pattern.ends_with(name) || pattern.split([' ', '_']).any(|word| base(word) == *name)
+    })
+}
+
 fn kill(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     // The first dash may be a signal; a second negative number is a process group, -1 is everybody.
     let mut targets = Vec::new();
@@ -388,11 +376,13 @@ fn kill(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     }
     targets.extend(args.filter(|text| *text != "--"));
     if targets.contains(&"-1") || targets.contains(&"1") || targets.contains(&"0") {
-        hits.push(Hit::deny(
-            Processes,
-            "it ends every process that it may, and itself",
-            "end the process that you started, by its number",
-        ));
+        hits.push(Hit::deny(Processes, "it ends every process that it may, and itself", BY_NUMBER));
+    }
+    if targets.iter().any(|target| {
+        let target = target.trim_start_matches('-');
+        target == PARENT || target.strip_prefix(PROCESS).is_some_and(is_ours)
+    }) {
+        hits.push(Hit::deny(Processes, OURS, BY_NUMBER));
     }
 }
 

@@ -85,6 +85,19 @@ impl Rule {
         {
             return None;
         }
+        let says = |word: &str| {
+            let mut words = command.args.iter().map(|arg| arg.text.as_str());
+            words.by_ref().take_while(|text| *text != "--").any(|text| text == word)
+        };
+        // These run nothing that they are given, which could make use of the word itself.
+        let asks = [Family::Publishing, Family::Cloud, Family::Git].contains(&self.family);
+        if asks && says("--help") {
+            return None;
+        }
+        // yarn passes over flags that it does not know.
+        if self.family == Family::Publishing && says("--dry-run") && command.name != "yarn" {
+            return None;
+        }
         // Asking how it works, or what it is, does nothing.
         if let [only] = command.args
             && ["--help", "--version", "-h", "-V", "help", "version"].contains(&only.text.as_str())
@@ -94,6 +107,30 @@ impl Rule {
         Some(Hit::new(self.tier, self.family, self.reason, self.instead))
     }
 }
+
+/// Package managers that install for the whole machine.
+pub(super) const MACHINE_INSTALLERS: &[&str] = &[
+    "apt",
+    "apt-get",
+    "aptitude",
+    "yum",
+    "dnf",
+    "microdnf",
+    "zypper",
+    "apk",
+    "brew",
+    "port",
+    "snap",
+    "flatpak",
+    "emerge",
+    "opkg",
+    "choco",
+    "winget",
+    "scoop",
+    "xbps-install",
+    "xbps-remove",
+    "nix-env",
+];
 
 fn name_matches(program: &str, name: &str) -> bool {
     program == name || program.strip_suffix('*').is_some_and(|start| name.starts_with(start))
@@ -148,6 +185,28 @@ pub(in crate::policy) fn valued_options(program: &str) -> &'static [&'static str
             "--env-file",
             "--tag",
             "--project-name",
+            "--entrypoint",
+            "--platform",
+            "--memory",
+            "-m",
+            "--cpus",
+            "--label",
+            "-l",
+            "--hostname",
+            "--cap-add",
+            "--cap-drop",
+            "--security-opt",
+            "--device",
+            "--gpus",
+            "--shm-size",
+            "--ulimit",
+            "--add-host",
+            "--dns",
+            "--restart",
+            "--tmpfs",
+            "--volumes-from",
+            "--pull",
+            "--runtime",
         ],
         "kubectl" | "oc" | "helm" | "k" => &[
             "-n",
@@ -288,6 +347,9 @@ pub(in crate::policy) fn valued_options(program: &str) -> &'static [&'static str
         "chmod" | "chown" | "chgrp" => &["--reference"],
         "cp" | "mv" | "ln" | "install" => {
             &["-t", "--target-directory", "-S", "--suffix", "-m", "-o", "-g"]
+        }
+        "openssl" => {
+            &["-out", "-keyout", "-newkey", "-subj", "-days", "-addext", "-set_serial", "-sha256"]
         }
         "head" | "tail" => &["-n", "-c", "--lines", "--bytes"],
         "truncate" | "fallocate" => &["-s", "--size", "-l", "-o", "-r"],

@@ -82,8 +82,8 @@ pub(crate) struct Assignment {
     pub(crate) name: String,
     /// `+=`
     pub(crate) append: bool,
-    /// `name[…]=`: one element of an array, which one is not looked at.
-    pub(crate) element: bool,
+    /// `name[…]=`: one element of an array. Which one is not looked at, but what is substituted in it runs.
+    pub(crate) index: Option<Word>,
     pub(crate) value: Assigned,
 }
 
@@ -154,6 +154,8 @@ pub(crate) enum ParameterOp {
     },
     /// `${name:+word}`
     Alternative(Word),
+    /// `${name:?word}`
+    Required(Word),
     Length,
     /// `${!name}`
     Indirect,

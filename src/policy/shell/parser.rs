@@ -416,7 +416,7 @@ impl<'a> Parser<'a> {
                 simple.assignments.push(Assignment {
                     name,
                     append: false,
-                    element: false,
+                    index: None,
                     value: Assigned::Array(elements),
                 });
                 continue;
@@ -441,22 +441,22 @@ impl<'a> Parser<'a> {
             return Ok(None);
         }
         let mut after = length;
-        let mut element = false;
+        let mut inside = None;
         if rest.as_bytes().get(after) == Some(&b'[') {
             let Some(end) = find_near(rest.get(after..).unwrap_or_default(), b']') else {
                 return self.fail("an array's index is not closed");
             };
-            let index = rest.get(after..after + end).unwrap_or_default();
-            if index.replace("$((", "").contains("$(") || index.contains('`') {
-                return self.fail("an array's index has a command in it");
-            }
+            inside = rest.get(after + 1..after + end);
             after += end + 1;
-            element = true;
         }
         let tail = rest.get(after..).unwrap_or_default();
         let append = tail.starts_with("+=");
         if !append && !tail.starts_with('=') {
             return Ok(None);
+        }
+        let index = inside.map(|inside| self.heredoc_word(inside));
+        if self.error.is_some() {
+            return Err(Failed);
         }
         self.at += after + if append { 2 } else { 1 };
         let value = if self.take("(") {
@@ -466,7 +466,7 @@ impl<'a> Parser<'a> {
         } else {
             Assigned::Word(self.word()?)
         };
-        Ok(Some(Assignment { name: name.to_owned(), append, element, value }))
+        Ok(Some(Assignment { name: name.to_owned(), append, index, value }))
     }
 
     pub(super) fn redirects(&mut self) -> Result<Vec<Redirect>, Failed> {

@@ -440,6 +440,7 @@ impl Parser<'_> {
             ":-" | "-" => ParameterOp::Default { word, assign: false },
             ":=" | "=" => ParameterOp::Default { word, assign: true },
             ":+" | "+" => ParameterOp::Alternative(word),
+            ":?" | "?" => ParameterOp::Required(word),
             ":" => ParameterOp::Substring(word),
             "##" | "#" => {
                 ParameterOp::Strip { suffix: false, longest: text.len() == 2, pattern: word }

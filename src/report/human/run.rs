@@ -6,6 +6,7 @@ use super::words::{
 use super::{Human, MAX_DETAIL, MAX_PROMPT, Paragraph};
 use crate::core::event::{Class, Event, Leftover, Outcome, Purpose, Stamp, WaitReason};
 use crate::core::text;
+use crate::report::runs::{after_words, stalling_words};
 use crate::report::style::Paint;
 
 /// Processes that are named one by one.
@@ -20,6 +21,14 @@ impl Human {
         let loud = !self.style.quiet;
         match event {
             Event::RunStarted { .. } if loud => self.run_started(at, event),
+            Event::RunContinued { after, iterations, cut_off, usage, duration_ms } if loud => {
+                let mut pen = self.line(at, Paragraph::Run);
+                pen.say(marks.run).say(&format!(" Goes on after {}", after_words(*after)));
+                if let Some(iteration) = cut_off {
+                    pen.say(&format!(": iteration {iteration} is begun again"));
+                }
+                pen.say(" ").say(&figures(Some(*iterations), usage, &[], *duration_ms)).end();
+            }
             Event::IterationStarted { max_iterations } if loud => {
                 let (number, rule) = (of(at.iteration, *max_iterations), marks.rule);
                 self.line(at, Paragraph::Iteration)
@@ -111,19 +120,25 @@ impl Human {
                 pen.head(marks.denied, Paint::Bad, "Not complete");
                 pen.say(": ").quote(reason).end();
             }
+            Event::Stalling { reason, iterations, limit } => {
+                let message = stalling_words(*reason, *iterations, *limit);
+                self.warn(at, &message);
+            }
             // To the letter, so that scripts can wait for it.
             Event::StopRequested { now: false, .. } => {
                 let mut pen = self.aside(at);
                 pen.say("Received signal, shutting down...").end();
-                if !self.style.quiet {
+                if !self.style.quiet && !self.idle {
                     let mut pen = self.aside(at);
                     pen.say("What is running may finish; a second signal ends it now.").end();
                 }
             }
             Event::StopRequested { now: true, signal } => {
+                let idle = self.idle;
                 let mut pen = self.aside(at);
                 pen.say("Received ").quote(signal);
-                pen.say(", ending the agent now...").end();
+                pen.say(if idle { ", shutting down..." } else { ", ending the agent now..." })
+                    .end();
             }
             Event::PauseRequested => self.say_aside(at, "Pausing after what is running..."),
             Event::Paused => self.say_aside(at, "Paused."),
@@ -177,7 +192,7 @@ impl Human {
     /// How far the task list is: at the beginning of an iteration with the story to work on, later only
     /// what became of it.
     fn tasks(&mut self, at: Stamp, event: &Event<'_>) {
-        let Event::Tasks { done, total, story, title, problems } = event else {
+        let Event::Tasks { done, total, story, title, problems, unreadable } = event else {
             return;
         };
         if !self.style.quiet {
@@ -186,10 +201,11 @@ impl Human {
             let mut pen = self.line(at, Paragraph::Run);
             pen.say(mark).say(" ");
             match total {
+                _ if *unreadable => pen.say("Stories: not known while the list cannot be read"),
                 0 => pen.say("No stories yet"),
                 _ => pen.say(&format!("Stories: {done} of {total} pass")),
             };
-            if let Some(story) = story.as_deref().filter(|_| begins) {
+            if let Some(story) = story.as_deref().filter(|_| begins && !unreadable) {
                 pen.say(", next ").quote(story);
                 if let Some(title) = title.as_deref().filter(|title| !title.is_empty()) {
                     pen.say(": ").quote(title);
@@ -407,7 +423,9 @@ impl Human {
                 | Outcome::LimitReached
                 | Outcome::Interrupted
         );
-        if !told && !message.is_empty() {
+        // Nobody was asked to do anything: it was done before.
+        let was_done = *iterations == 0 && *outcome == Outcome::Complete;
+        if (!told || was_done) && !message.is_empty() {
             pen.say(": ").quote(message);
         }
         pen.say(" ").say(&figures).end();

@@ -234,6 +234,13 @@ fn nothing_of_the_agents_steers_the_terminal() {
         Event::Warning { message: evil.into() },
         Event::Note { message: evil.into() },
         Event::Vetoed { reason: evil.into() },
+        Event::RunContinued {
+            after: None,
+            iterations: 1,
+            cut_off: Some(2),
+            usage: Usage::default(),
+            duration_ms: 1,
+        },
         Event::SandboxReady {
             backend: evil.into(),
             network: evil.into(),
@@ -415,6 +422,7 @@ fn the_task_list_names_its_next_story_when_an_iteration_begins_and_its_problems_
         story: Some("US-1".into()),
         title: Some("A \u{1b}[31mtitle".into()),
         problems: problems.iter().map(|&it| it.to_owned()).collect(),
+        unreadable: problems.iter().any(|it| it.contains("JSON")),
     };
     let begins = || Event::IterationStarted { max_iterations: 3 };
     let events = [
@@ -425,9 +433,12 @@ fn the_task_list_names_its_next_story_when_an_iteration_begins_and_its_problems_
         tasks(0, &["t: US-2 is gone"]),
         tasks(1, &[]),
         tasks(1, &["t: US-2 is gone"]),
+        begins(),
+        tasks(1, &["t: is not valid JSON"]),
     ];
     let (out, err) = render(Style::default(), &events);
-    assert_eq!(err, "[WARN] t: US-2 is gone\n".repeat(2));
+    let gone = "[WARN] t: US-2 is gone\n".repeat(2);
+    assert_eq!(err, format!("{gone}[WARN] t: is not valid JSON\n"));
     let lines: Vec<&str> = out.lines().filter(|line| line.contains("[TODO]")).collect();
     let next = "[TODO] Stories: 0 of 2 pass, next US-1: A title";
     assert_eq!(
@@ -437,7 +448,8 @@ fn the_task_list_names_its_next_story_when_an_iteration_begins_and_its_problems_
             "[TODO] Stories: 0 of 2 pass",
             next,
             "[TODO] Stories: 1 of 2 pass",
-            "[TODO] Stories: 1 of 2 pass"
+            "[TODO] Stories: 1 of 2 pass",
+            "[TODO] Stories: not known while the list cannot be read"
         ]
     );
     let quiet = Style { quiet: true, ..Style::default() };

@@ -101,25 +101,27 @@ pub(super) fn outcome_words(outcome: Outcome) -> &'static str {
 /// What somebody who comes back in the morning can do about it.
 pub(super) fn next_step(outcome: Outcome, run: &str) -> Option<String> {
     let shows = format!("`ralph replay {run}` shows what happened");
+    let resume = format!("`ralph resume {run}`");
     Some(match outcome {
         Outcome::Complete => return None,
         Outcome::CompleteScmFailed => {
             "the work is done; carry out the failed SCM task by hand".to_owned()
         }
         Outcome::LimitReached => {
-            format!("run again, with more iterations (-n) if need be; {shows}")
+            format!("{resume} with more iterations (-n) goes on; {shows}")
         }
-        Outcome::Interrupted => {
-            format!("run again to go on from the files as they are; {shows}")
-        }
-        Outcome::Budget => "raise `budget` in the settings, then run again".to_owned(),
-        Outcome::Stalled => format!("{shows}; make the prompt clearer, then run again"),
-        Outcome::AgentFailed => format!("{shows}; then run again"),
+        Outcome::Interrupted => format!("{resume} goes on; {shows}"),
+        Outcome::Budget => format!(
+            "{resume} with a larger --max-cost, --max-tokens or --max-time goes on; \
+             `ralph report {run}` tells what was done"
+        ),
+        Outcome::Stalled => format!("{shows}; make the prompt clearer, then {resume}"),
+        Outcome::AgentFailed => format!("{shows}; then {resume}"),
         Outcome::CredentialsRefused => {
-            "sign in with the agent's own program, then run again".to_owned()
+            format!("sign in with the agent's own program, then {resume}")
         }
-        Outcome::PromptLost => "put back what is missing, then run again".to_owned(),
-        Outcome::Broken => "see the message above, then run again".to_owned(),
+        Outcome::PromptLost => format!("put back what is missing, then {resume}"),
+        Outcome::Broken => format!("see the message above, then {resume}"),
     })
 }
 

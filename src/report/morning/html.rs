@@ -46,6 +46,7 @@ pub fn draw(facts: &Facts, zone: &TimeZone) -> String {
         chart(&facts.iterations, &mut out);
         table(&facts.iterations, &mut out);
     }
+    whole_list("Went on", &plain::went_on(facts, zone), &mut out);
     whole_list("Limits waited for", &plain::limits_waited_for(facts, zone), &mut out);
     list("Denied to the agent", facts.denied.total, &facts.denied.first, &mut out);
     list("Warnings", facts.warnings.total, &facts.warnings.first, &mut out);

@@ -4,9 +4,10 @@ use std::fmt::Write;
 
 use jiff::tz::TimeZone;
 
-use super::{Facts, Iteration, Left, Wait};
+use super::{Continued, Facts, Iteration, Left, Wait};
 use crate::core::event::{Class, WaitReason};
 use crate::core::text;
+use crate::report::runs::after_words;
 use crate::report::visible;
 
 /// In which signs.
@@ -29,6 +30,7 @@ pub fn draw(facts: &Facts, zone: &TimeZone, form: Form) -> String {
     page.item("Used", &used(facts));
     page.iterations(facts);
     page.guardrails(facts);
+    page.plain_list("Went on", &went_on(facts, zone));
     page.plain_list("Limits waited for", &limits_waited_for(facts, zone));
     let denied = &facts.denied;
     page.list("Denied to the agent", denied.total, &denied.first);
@@ -66,6 +68,16 @@ pub(super) fn moment(ms: i64, zone: &TimeZone) -> String {
         |_| "-".to_owned(),
         |time| zone.to_datetime(time).strftime("%Y-%m-%d %H:%M:%S").to_string(),
     )
+}
+
+/// When the run went on after it had been left, a line each.
+pub(super) fn went_on(facts: &Facts, zone: &TimeZone) -> Vec<String> {
+    let line = |continued: &Continued| {
+        let (time, after) = (moment(continued.time_ms, zone), after_words(continued.after));
+        let again = continued.cut_off.map(|n| format!("; iteration {n} was begun again"));
+        format!("{time}, after {after}{}", again.unwrap_or_default())
+    };
+    facts.continued.iter().map(line).collect()
 }
 
 /// The limits that the run sat out, a line each.

@@ -1,8 +1,9 @@
 //! The driver's part in the user's display filter: a shell pipeline that gets the agent's output and
 //! prints what the terminal shows of it.
 //!
-//! It is only for show. If it dies, the usual display takes over; if it hangs, it is ended; if it does
-//! not keep up, it misses something. The run never waits for it but for a moment after each agent.
+//! It is only for show. If it dies, the usual display takes over, with what it may not have shown; if it
+//! hangs, it is ended; if it does not keep up, it misses something. The run never waits for it but for a
+//! moment after each agent.
 
 use std::ffi::{OsStr, OsString};
 
@@ -73,12 +74,16 @@ impl<W: World> Driver<'_, W> {
     /// A filter is gone: at its end, or before it, and then the usual display takes over.
     pub(super) fn filter_ended(&mut self, exit: Option<Exit>) {
         let Some(running) = self.filter.running.take() else { return };
-        let failed = exit.filter(|exit| !exit.success());
+        // At its end, this is how `grep` says that it found nothing worth showing.
+        let found_nothing = running.at_end && exit == Some(Exit::Code(1));
+        let failed = exit.filter(|exit| !exit.success() && !found_nothing);
         if let Some(exit) = failed {
             self.warn_once(format!("the display filter failed: {exit}"));
         }
-        // One that ends well before the end (`head`) has shown what it was to show.
-        if running.at_end || failed.is_some() {
+        if self.filter.given_up || failed.is_some() {
+            self.recorder.filter_failed();
+        } else if running.at_end {
+            // One that ends well before the end (`head`) has shown what it was to show.
             self.recorder.filtering(false);
         }
     }
@@ -97,13 +102,13 @@ impl<W: World> Driver<'_, W> {
         // What the filter prints of this agent must not stand among what comes next.
         let mut until = Some(self.world.now().mono_ms.saturating_add(REST_MS));
         let mut buf = Vec::new();
+        let mut ended = false;
         while let Some(Running { child: filter, .. }) = self.filter.running {
             match self.world.wait(until, &mut buf) {
                 Occurrence::Output(child, _) if child == filter => self.show_filtered(&buf),
                 Occurrence::Ended(child, Ended { exit, .. }) if child == filter => {
                     // After our own KILL there is nothing to say that was not said.
-                    let exit = if self.filter.given_up { None } else { exit };
-                    self.filter_ended(exit);
+                    self.filter_ended(exit.filter(|_| !ended));
                 }
                 Occurrence::Ended(child, ended) => {
                     self.notifier_ended(child, ended.exit);
@@ -113,11 +118,13 @@ impl<W: World> Driver<'_, W> {
                 Occurrence::Signal(signal) => {
                     self.signal(signal);
                     until = None;
+                    ended = true;
                     self.world.end(filter, true);
                 }
                 Occurrence::Woken => self.heed_requests(),
                 Occurrence::Deadline => {
                     until = None;
+                    ended = true;
                     self.give_up_filter("hangs, and was ended");
                     self.world.end(filter, true);
                 }

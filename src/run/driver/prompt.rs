@@ -20,8 +20,17 @@ impl<W: World> Driver<'_, W> {
             }
         }
         let base = match &spec.prompt {
-            PromptSource::Text(prompt) => Cow::Borrowed(prompt.as_str()),
+            PromptSource::Text(prompt) | PromptSource::OfTasks(prompt) => {
+                Cow::Borrowed(prompt.as_str())
+            }
             PromptSource::File(path) => Cow::Owned(self.read_prompt(path)?),
+            PromptSource::FileOr { path, otherwise } => match self.read_prompt(path) {
+                Ok(prompt) => Cow::Owned(prompt),
+                Err(message) => {
+                    self.warn_once(format!("{message}; ralph's own prompt is sent instead"));
+                    Cow::Borrowed(otherwise.as_str())
+                }
+            },
             PromptSource::BuiltIn { text, .. } => Cow::Borrowed(*text),
         };
         let (iteration, max) = (self.machine.iteration(), self.machine.max_iterations());

@@ -1,6 +1,7 @@
 //! The driver's part in an agent that has a screen of its own.
 
-use super::{Driver, Task, argv, not_started};
+use super::agent::{argv, not_started};
+use super::{Driver, Task};
 use crate::agent::PromptVia;
 use crate::core::completion::Detector;
 use crate::core::event::{Event, Purpose, Stream};

@@ -4,7 +4,7 @@ use super::Driver;
 use crate::core::event::Event;
 use crate::core::machine::Input;
 use crate::core::tasks::ledger::Review;
-use crate::core::tasks::verdict::{briefing, verdict};
+use crate::core::tasks::verdict::{briefing, opening, verdict};
 use crate::run::tasks::TaskGate;
 use crate::run::world::World;
 
@@ -12,16 +12,19 @@ impl<W: World> Driver<'_, W> {
     /// Tells the next agent what is wrong with the list as it is now.
     pub(super) fn brief(&mut self) {
         let first = self.machine.attempt() == 1;
-        let feedback = self.look_at_tasks(first, |gate, review| briefing(review, gate.name()));
+        let feedback = self
+            .look_at_tasks(first, |gate, review| briefing(review, gate.doubtful(), gate.name()));
         self.queue.push_back(Input::Briefed { feedback: feedback.unwrap_or_default() });
     }
 
     pub(super) fn check_gates(&mut self, claimed: bool, checks_passed: bool) {
-        let verdict = self.look_at_tasks(false, |gate, review| {
-            let verdict = verdict(review, claimed, checks_passed, gate.name());
-            if checks_passed {
-                gate.checks_passed();
+        let is_opening = self.machine.is_opening();
+        let verdict = self.look_at_tasks(is_opening, |gate, review| {
+            if is_opening {
+                return opening(review, gate.doubtful(), checks_passed, gate.name());
             }
+            let verdict = verdict(review, claimed, checks_passed, gate.name());
+            gate.iteration_ended(checks_passed);
             verdict
         });
         self.queue.push_back(match verdict {
@@ -29,6 +32,15 @@ impl<W: World> Driver<'_, W> {
             // A gate that cannot be asked must not let anything pass.
             None => Input::Broken { message: "there is no gate to ask".to_owned() },
         });
+    }
+
+    /// Remembers what the list is at the run's end.
+    pub(super) fn close_tasks(&mut self) {
+        if let Some(gate) = &mut self.gate
+            && let Some(message) = gate.close(self.world)
+        {
+            self.recorder.record(&Event::Warning { message: message.into() });
+        }
     }
 
     /// Looks at the list, tells of it if there is news or it is asked for, and hands it on.

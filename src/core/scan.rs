@@ -7,13 +7,13 @@
 /// As many bytes as make a mask.
 const BLOCK: usize = 64;
 /// As many as the processor compares at once.
-const LANE: usize = 16;
+pub(crate) const LANE: usize = 16;
 /// Within so many bytes most strings are over.
 const NEAR: usize = 2 * LANE;
 
 /// Where the next of `wanted` is, from `from` on.
 #[inline]
-pub(super) fn find<const N: usize>(bytes: &[u8], from: usize, wanted: [u8; N]) -> Option<usize> {
+pub(crate) fn find<const N: usize>(bytes: &[u8], from: usize, wanted: [u8; N]) -> Option<usize> {
     let (lanes, rest) = bytes.get(from..)?.as_chunks::<LANE>();
     for (nth, lane) in lanes.iter().enumerate() {
         let found = lane_mask(lane, wanted);
@@ -27,7 +27,7 @@ pub(super) fn find<const N: usize>(bytes: &[u8], from: usize, wanted: [u8; N]) -
 
 /// Where the first quote is that no backslash takes for its own, from `from` on.
 #[inline]
-pub(super) fn find_closing_quote(bytes: &[u8], from: usize) -> Option<usize> {
+pub(crate) fn find_closing_quote(bytes: &[u8], from: usize) -> Option<usize> {
     // Most strings are keys, ids and words, without an escape.
     if let Some((near, _)) = bytes.get(from..)?.split_first_chunk::<NEAR>() {
         let (lanes, _) = near.as_chunks::<LANE>();
@@ -102,6 +102,13 @@ fn mask<const N: usize>(block: &[u8; BLOCK], wanted: [u8; N]) -> u64 {
     lanes.fold(0, |mask, (nth, lane)| mask | u64::from(lane_mask(lane, wanted)) << (nth * LANE))
 }
 
+/// A bit for each byte of the lane that JSON writes as an escape: a quote, a backslash, a control
+/// character.
+#[inline]
+pub(crate) fn needs_escape(lane: &[u8; LANE]) -> u32 {
+    lane_mask(lane, [b'"', b'\\']) | lane_mask_up_to(lane, 0x1F)
+}
+
 /// The same for a lane.
 #[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code, reason = "the processor's own instruction for it has no safe name")]
@@ -120,6 +127,29 @@ fn lane_mask<const N: usize>(lane: &[u8; LANE], wanted: [u8; N]) -> u32 {
         });
         _mm_movemask_epi8(found).cast_unsigned()
     }
+}
+
+/// A bit for each byte of the lane that is at most `most`.
+#[cfg(target_arch = "x86_64")]
+#[expect(unsafe_code, reason = "the processor's own instruction for it has no safe name")]
+#[inline]
+fn lane_mask_up_to(lane: &[u8; LANE], most: u8) -> u32 {
+    use std::arch::x86_64::{
+        _mm_cmpeq_epi8, _mm_loadu_si128, _mm_min_epu8, _mm_movemask_epi8, _mm_set1_epi8,
+    };
+    // SAFETY: as above.
+    unsafe {
+        let lane = _mm_loadu_si128(lane.as_ptr().cast());
+        let least = _mm_min_epu8(lane, _mm_set1_epi8(most.cast_signed()));
+        _mm_movemask_epi8(_mm_cmpeq_epi8(least, lane)).cast_unsigned()
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+#[inline]
+fn lane_mask_up_to(lane: &[u8; LANE], most: u8) -> u32 {
+    let bits = lane.iter().enumerate();
+    bits.fold(0, |mask, (nth, byte)| mask | u32::from(*byte <= most) << nth)
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -143,6 +173,15 @@ mod tests {
         ) {
             let plain = bytes.iter().skip(from).position(|byte| wanted.contains(byte));
             prop_assert_eq!(find(&bytes, from, wanted), plain.map(|at| from + at));
+        }
+
+        #[test]
+        fn an_escape_is_for_quotes_backslashes_and_control_characters(lane in any::<[u8; LANE]>()) {
+            let needs = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..0x20);
+            let found = needs_escape(&lane);
+            for (nth, byte) in lane.iter().enumerate() {
+                prop_assert_eq!(found >> nth & 1 == 1, needs(byte));
+            }
         }
 
         #[test]

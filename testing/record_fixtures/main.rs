@@ -10,20 +10,24 @@
 //! | `args` | more arguments, after those of `testing/agents.json` |
 //! | `only_args` | all arguments, instead of those |
 //! | `env` | more variables; null takes one away |
+//! | `files` | more files of its home, or others than those of `testing/agents.json`, with their text |
 //! | `without_files` | files of `testing/agents.json` that the home lacks |
 //! | `side_file` | what the agent leaves in this file of the project is recorded as `CASE.side` |
-//! | `signal` | `number`, sent to the agent when `on` was printed `nth` times (once), and a process whose command line begins with `while_running` runs for it; if it does not end of that, it is killed after `kill_after_s` seconds |
+//! | `signal` | `number`, sent to the agent when `on` was printed `nth` times (once), a process whose command line begins with `while_running` runs for it, and it has run for `after_s` seconds; if it does not end of that, it is killed after `kill_after_s` seconds |
+//! | `longest_s` | the seconds after which it is a mistake that it still runs (300) |
+//! | `slow` | true if it takes minutes: left out, unless it is named or `--slow` was said |
 //! | `no_git` | the project is not the git repository with one commit that it is otherwise |
 //! | `outside_tmp` | the project is not in /tmp, where some sandboxes allow everything |
 //! | `hooks` | claude only: hooks `on` these events print `answer`, or do so only `once`; what they read is recorded as `CASE.hooklog.jsonl` |
 //!
 //! Each case has a project, a home and a model service of its own. Paths and ports are replaced by
 //! neutral ones; ids and times are left as they come. With `--check` nothing is written: the recording
-//! is compared with the one that is there, without ids and times.
+//! is compared with the one that is there, without what differs each time (`compare.rs`).
 
-#[path = "agents.rs"]
+#[path = "../agents.rs"]
 mod agents;
-#[path = "model_server/mod.rs"]
+mod compare;
+#[path = "../model_server/mod.rs"]
 mod model_server;
 
 use std::collections::BTreeMap;
@@ -38,14 +42,14 @@ use std::time::{Duration, Instant, SystemTime};
 
 use agents::Agent;
 use clap::Parser;
-use fancy_regex::Regex;
+use compare::Recording;
 use model_server::{Script, Server};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// The longest that a case may take; claude's retries take more than a minute.
-const LONGEST: Duration = Duration::from_secs(300);
+/// The longest that a case may take unless it says otherwise, in seconds.
+const LONGEST_S: u64 = 300;
 
 /// What `{done}` stands for.
 const DONE: &str = "All done.\n<promise>COMPLETE</promise>\n<response>DONE</response>";
@@ -64,6 +68,9 @@ struct Args {
     /// Write nothing; show where a new recording differs in more than ids and times
     #[arg(long)]
     check: bool,
+    /// Also those that take minutes, because the agent tries again and again
+    #[arg(long)]
+    slow: bool,
     /// Be a hook of claude: keep standard input in this file, print the answer
     #[arg(long, hide = true, value_name = "LOG")]
     hook: Option<PathBuf>,
@@ -87,9 +94,14 @@ struct Case {
     #[serde(default)]
     env: BTreeMap<String, Option<String>>,
     #[serde(default)]
+    files: BTreeMap<String, String>,
+    #[serde(default)]
     without_files: Vec<String>,
     side_file: Option<String>,
     signal: Option<Send>,
+    longest_s: Option<u64>,
+    #[serde(default)]
+    slow: bool,
     #[serde(default)]
     no_git: bool,
     #[serde(default)]
@@ -104,11 +116,15 @@ struct Send {
     on: Option<String>,
     nth: Option<usize>,
     while_running: Option<String>,
+    after_s: Option<u64>,
     kill_after_s: Option<u64>,
 }
 
 impl Send {
-    fn is_due(&self, stdout: &Path, mark: &str) -> Result<bool> {
+    fn is_due(&self, began: Instant, stdout: &Path, mark: &str) -> Result<bool> {
+        if began.elapsed() < Duration::from_secs(self.after_s.unwrap_or_default()) {
+            return Ok(false);
+        }
         if let Some(text) = &self.on {
             let printed = String::from_utf8_lossy(&fs::read(stdout)?).matches(text).count();
             if printed < self.nth.unwrap_or(1) {
@@ -130,9 +146,6 @@ struct Hooks {
     #[serde(default)]
     once: bool,
 }
-
-/// The files of one case, by the last part of their names. What is empty is no file.
-type Recording = BTreeMap<&'static str, String>;
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -162,34 +175,46 @@ fn record_all(args: &Args) -> Result<bool> {
     let table: BTreeMap<String, BTreeMap<String, Case>> =
         serde_json::from_str(&table).map_err(|error| format!("cases.json: {error}"))?;
     let mut matched = 0;
+    let mut left_out = 0;
     let mut fine = true;
     for (name, cases) in &table {
         let agent = Agent::named(name).ok_or_else(|| format!("agents.json has no {name}"))?;
         for (case_name, case) in cases {
             let full_name = format!("{name}/{case_name}");
-            let is_wanted = |wanted: &String| wanted == name || *wanted == full_name;
-            if !args.cases.is_empty() && !args.cases.iter().any(is_wanted) {
+            let is_named = args.cases.contains(&full_name);
+            if !(is_named || args.cases.is_empty() || args.cases.contains(name)) {
                 continue;
             }
             matched += 1;
+            if case.slow && !is_named && !args.slow {
+                left_out += 1;
+                continue;
+            }
             if !agent.program().exists() {
                 return Err(format!("{name} is not installed: scripts/install-agents").into());
             }
+            let began = Instant::now();
             let recording =
                 record(&agent, case).map_err(|error| format!("{full_name}: {error}"))?;
+            let seconds = began.elapsed().as_secs();
             let stem = args.into.join(&full_name);
-            if args.check {
-                let differs = compare(&recording, &stem)?;
-                say(&format!("{full_name}: {}", if differs { "DIFFERS" } else { "the same" }));
-                fine &= !differs;
-            } else {
+            let outcome = if !args.check {
                 write(&recording, &stem)?;
-                say(&full_name);
-            }
+                "recorded"
+            } else if compare::differs(&recording, &stem)? {
+                fine = false;
+                "DIFFERS"
+            } else {
+                "the same"
+            };
+            say(&format!("{full_name}: {outcome} ({seconds} s)"));
         }
     }
     if matched == 0 {
         return Err("there is no such case".into());
+    }
+    if left_out > 0 {
+        say(&format!("{left_out} that take minutes were left out: --slow has them too"));
     }
     Ok(fine)
 }
@@ -211,6 +236,13 @@ fn record(agent: &Agent, case: &Case) -> Result<Recording> {
 
     let url = format!("http://127.0.0.1:{port}");
     let mut env = agent.set_up(&home, &url)?;
+    for (name, text) in &case.files {
+        let path = home.join(name);
+        if let Some(directory) = path.parent() {
+            fs::create_dir_all(directory)?;
+        }
+        fs::write(path, text)?;
+    }
     for name in &case.without_files {
         fs::remove_file(home.join(name))?;
     }
@@ -239,7 +271,7 @@ fn record(agent: &Agent, case: &Case) -> Result<Recording> {
     let stdin = root.path().join("stdin");
     fs::write(&stdin, case.stdin.as_deref().unwrap_or_default())?;
     let streams = [root.path().join("stdout"), root.path().join("stderr")];
-    let status = run(command, &stdin, &streams, case.signal.as_ref(), &mark);
+    let status = run(command, &stdin, &streams, case, &mark);
     // What an agent left running.
     for (pid, _) in marked(&mark)? {
         let _ = kill_process(pid, Signal::KILL);
@@ -304,7 +336,7 @@ fn run(
     mut command: Command,
     stdin: &Path,
     [stdout, stderr]: &[PathBuf; 2],
-    signal: Option<&Send>,
+    case: &Case,
     mark: &str,
 ) -> Result<ExitStatus> {
     let mut child = command
@@ -312,8 +344,9 @@ fn run(
         .stdout(File::create(stdout)?)
         .stderr(File::create(stderr)?)
         .spawn()?;
-    let end = Instant::now() + LONGEST;
-    let mut to_send = signal;
+    let began = Instant::now();
+    let longest = Duration::from_secs(case.longest_s.unwrap_or(LONGEST_S));
+    let mut to_send = case.signal.as_ref();
     let mut kill_at = None;
     loop {
         if let Some(status) = child.try_wait()? {
@@ -323,7 +356,7 @@ fn run(
             };
         }
         if let Some(signal) = to_send
-            && signal.is_due(stdout, mark)?
+            && signal.is_due(began, stdout, mark)?
         {
             let pid = Pid::from_child(&child);
             let number = Signal::from_named_raw(signal.number).ok_or("there is no such signal")?;
@@ -335,10 +368,10 @@ fn run(
             child.kill()?;
             kill_at = None;
         }
-        if Instant::now() > end {
+        if began.elapsed() > longest {
             child.kill()?;
             child.wait()?;
-            return Err(format!("it did not end within {LONGEST:?}").into());
+            return Err(format!("it did not end within {longest:?}").into());
         }
         thread::sleep(Duration::from_millis(20));
     }
@@ -423,92 +456,4 @@ fn write(recording: &Recording, stem: &Path) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Shows how a recording differs from the one that is there; whether it does.
-fn compare(recording: &Recording, stem: &Path) -> Result<bool> {
-    let directory = tempfile::tempdir()?;
-    let mut differs = false;
-    for (extension, text) in recording {
-        let path = stem.with_added_extension(extension);
-        let old = timeless(&fs::read_to_string(&path).unwrap_or_default())?;
-        let new = timeless(text)?;
-        if old == new {
-            continue;
-        }
-        differs = true;
-        let sides = [("recorded", old), ("new", new)].map(|(name, text)| {
-            let path = directory.path().join(name);
-            fs::write(&path, text).map(|()| path)
-        });
-        let [old, new] = sides;
-        let name = path.to_string_lossy();
-        let labels = [format!("--label={name}"), format!("--label={name} (new)")];
-        Command::new("diff").arg("-u").args(labels).arg(old?).arg(new?).status()?;
-    }
-    Ok(differs)
-}
-
-/// A recording without what differs each time. Objects are put into lines, for people to compare.
-fn timeless(text: &str) -> Result<String> {
-    let volatile = Regex::new(concat!(
-        r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
-        r"|\b(msg|toolu|call|req|resp|rs|fc|ctc)_[0-9a-f]{20,}",
-        r"|\d{4}-\d\d-\d\dT\d\d[:-]\d\d[:-]\d\d[.\d-]*(Z|\+00:00)",
-        r"|cc-socks/\d+|(?<=tasks/)\w+|\b0[0-9a-z]{8}-[0-9a-f]{8}\b",
-        // Of cline, opencode and gemini; and where a program that is one file has its parts.
-        r"|\b(agent|conv)_\d{13}_\w+|\b(ses|prt|msg)_[0-9a-f]{12}\w{14}\b|\b[0-9a-f]{40}\b",
-        r"|_\d{13}_\d+\b|(?<=/\$bunfs/)(root|home/user)(?=/)",
-        // Tasks of claude, and when a limit ends, in the words of claude and of codex.
-        r"|\b[ab][0-9a-z]{8}\b|\ba[0-9a-f]{16}\b",
-        r"|(?<=resets )\d+(:\d\d)?[ap]m|(?<=try again at )[^.]*|(?<=only ~)\d+",
-    ))?;
-    let mut out = String::new();
-    // A file may be one object on many lines.
-    let is_one = serde_json::from_str::<Value>(text).is_ok();
-    let lines = if is_one { vec![text] } else { text.lines().collect() };
-    for line in lines {
-        match serde_json::from_str::<Value>(line) {
-            // What copilot tells of its progress comes now and then.
-            Ok(value) if value["ephemeral"] == true => continue,
-            Ok(mut value) => {
-                forget(&mut value);
-                out.push_str(&volatile.replace_all(&format!("{value:#}"), "*"));
-            }
-            Err(_) => out.push_str(&volatile.replace_all(line, "*")),
-        }
-        out.push('\n');
-    }
-    Ok(out)
-}
-
-/// Takes what is measured, and numbers of processes, out of a value.
-fn forget(value: &mut Value) {
-    match value {
-        Value::Object(object) => {
-            for (key, value) in object.iter_mut() {
-                let key = key.to_ascii_lowercase();
-                let times = [
-                    "_ms",
-                    "durationms",
-                    "resetsat",
-                    "end_time",
-                    "_pid",
-                    "bodybytes",
-                    "wirebytes",
-                    "current_tokens",
-                ];
-                if times.iter().any(|end| key.ends_with(end)) {
-                    *value = json!("*");
-                } else {
-                    forget(value);
-                }
-            }
-            object.sort_keys();
-        }
-        Value::Array(list) => list.iter_mut().for_each(forget),
-        // Milliseconds since 1970.
-        Value::Number(number) if number.as_u64() > Some(1_600_000_000_000) => *value = json!("*"),
-        _ => {}
-    }
 }

@@ -1,0 +1,332 @@
+//! What finds an agent's words in its output: a jq expression, for agents that are not known, and for
+//! whoever knows better.
+//!
+//! An expression is a program: it may run for ever, use up the stack (which no process survives) or all
+//! memory. So it is evaluated by a [`helper`], this same program as a child, which is asked line by line and
+//! can be ended. What its answers mean for the agent is decided by [`Judge`].
+
+mod expression;
+pub mod helper;
+
+use serde::{Deserialize, Serialize};
+use unicode_width::UnicodeWidthStr;
+
+use super::json::utf8;
+use super::text::output;
+use super::{Emit, failure};
+use crate::core::event::{Event, FailureKind, Stream};
+use crate::core::lines::Line;
+use crate::core::text;
+
+/// The longest line that is looked at.
+const MAX_LINE: usize = 64 * 1024 * 1024;
+/// So many lines of one agent that the helper gives no answer to, and nobody hears that agent any more.
+const MAX_UNANSWERED: u32 = 3;
+
+/// An expression that was understood; see [`helper::check`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResponseFilter {
+    expression: String,
+}
+
+impl ResponseFilter {
+    pub fn expression(&self) -> &str {
+        &self.expression
+    }
+}
+
+/// What is wrong with an expression, and which part of it is: a range of bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BadExpression {
+    pub message: String,
+    pub place: std::ops::Range<usize>,
+}
+
+impl BadExpression {
+    /// The line of the expression that is wrong, with the place marked beneath it.
+    pub fn marked(&self, expression: &str) -> String {
+        let start = expression[..self.place.start].rfind('\n').map_or(0, |at| at + 1);
+        let number = expression[..start].matches('\n').count() + 1;
+        let line = expression[start..].lines().next().unwrap_or_default();
+        // A terminal must neither act upon it nor move the mark.
+        let clean = |text: &str| text.replace(char::is_control, " ");
+        let (before, after) = line.split_at((self.place.start - start).min(line.len()));
+        let wrong = &after[..self.place.len().min(after.len())];
+        let gap = " ".repeat(clean(before).width());
+        let carets = "^".repeat(clean(wrong).width().max(1));
+        let gutter = " ".repeat(number.to_string().len());
+        let line = clean(line);
+        format!("  {number} | {line}\n  {gutter} | {gap}{carets}")
+    }
+}
+
+/// What an expression finds in one line.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answer {
+    /// The line is one of a stream at all.
+    is_json: bool,
+    said: Vec<String>,
+    /// What sort of value it found that is no string, if it did.
+    unsaid: Option<String>,
+    /// What went wrong after that.
+    failure: Option<String>,
+}
+
+impl Answer {
+    /// That of a line which nobody wants to know about any more.
+    pub fn none() -> Answer {
+        Answer { is_json: true, ..Answer::default() }
+    }
+}
+
+/// Takes for the words of one agent process only what the expression finds.
+#[derive(Debug)]
+pub struct Judge {
+    /// What else reads the agent takes anything for an answer, so that what is no stream must be told here.
+    stands_alone: bool,
+    warned_of_failure: bool,
+    warned_of_value: bool,
+    unanswered: u32,
+    /// Nobody hears the agent any more, and why.
+    deaf: Option<String>,
+    /// Lines that are JSON, and lines that are not.
+    streamed: bool,
+    printed: bool,
+}
+
+impl Judge {
+    pub fn new(stands_alone: bool) -> Self {
+        Judge {
+            stands_alone,
+            warned_of_failure: false,
+            warned_of_value: false,
+            unanswered: 0,
+            deaf: None,
+            streamed: false,
+            printed: false,
+        }
+    }
+
+    /// The longest line to be held in memory.
+    pub fn max_line(&self) -> usize {
+        MAX_LINE
+    }
+
+    /// Whether the helper is to be asked about a line.
+    pub fn wants_to_know(&mut self, line: Line<'_>) -> bool {
+        self.printed |= !line.bytes.trim_ascii().is_empty();
+        self.deaf.is_none()
+            && line.is_whole()
+            && matches!(line.bytes.first(), Some(b'{' | b'['))
+            // Answers and questions are a line each.
+            && !line.bytes.contains(&b'\n')
+    }
+
+    /// What the agent said in a line, by the answer to it; an error is why there is none.
+    pub fn words(
+        &mut self,
+        line: Line<'_>,
+        answer: Result<Answer, String>,
+        emit: &mut Emit<'_>,
+    ) -> Vec<String> {
+        let line = || text::truncate(&utf8(line.bytes), 100, "…").into_owned();
+        match answer {
+            Ok(Answer { is_json, said, unsaid, failure }) => {
+                self.streamed |= is_json;
+                if let Some(message) = failure
+                    && !std::mem::replace(&mut self.warned_of_failure, true)
+                {
+                    let message = text::truncate(&message, 200, "…");
+                    let line = line();
+                    warn(
+                        emit,
+                        format!("the response filter fails: {message}, for the line {line}"),
+                    );
+                }
+                if let Some(kind) = unsaid
+                    && !std::mem::replace(&mut self.warned_of_value, true)
+                {
+                    let line = line();
+                    warn(
+                        emit,
+                        format!(
+                            "the response filter finds {kind}, which says nothing: only strings do; \
+                             for the line {line}"
+                        ),
+                    );
+                }
+                said
+            }
+            Err(why) => {
+                self.streamed = true;
+                self.unanswered += 1;
+                if self.unanswered < MAX_UNANSWERED {
+                    let line = line();
+                    warn(emit, format!("the response filter {why}, for the line {line}"));
+                } else {
+                    let why = format!(
+                        "the response filter {why}, {MAX_UNANSWERED} times, so that nobody can tell what \
+                         the agent says: correct agent.responseFilter (AGENT_RESPONSE_FILTER)"
+                    );
+                    self.deaf = Some(why);
+                    self.finish(emit);
+                }
+                Vec::new()
+            }
+        }
+    }
+
+    /// Hands on what another reader made of a line in which these words were found.
+    pub fn pass(&self, event: Event<'_>, words: &[String], emit: &mut Emit<'_>) {
+        match event {
+            // What the expression does not find is kept, but nobody said it.
+            Event::Text { text, joined, .. } => {
+                if words.is_empty() {
+                    emit(output(Stream::Stdout, text, joined));
+                }
+            }
+            other => emit(other),
+        }
+    }
+
+    /// The last word on an agent that could not be heard.
+    pub fn finish(&self, emit: &mut Emit<'_>) {
+        let message = match &self.deaf {
+            Some(why) => why.as_str(),
+            None if self.stands_alone && self.printed && !self.streamed => {
+                "it printed no JSON, though it was to"
+            }
+            None => return,
+        };
+        let failure = Some(failure(FailureKind::Other, message));
+        emit(Event::Result { failure, usage: None, turns: None });
+    }
+}
+
+fn warn(emit: &mut Emit<'_>, message: String) {
+    emit(Event::Warning { message: message.into() });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::expression::Expression;
+    use super::*;
+    use crate::agent::by_name;
+    use crate::core::lines::LineSplitter;
+
+    #[derive(Debug, Default, PartialEq)]
+    struct Read {
+        said: Vec<String>,
+        kept: Vec<String>,
+        warned: Vec<String>,
+        failed: Vec<String>,
+    }
+
+    /// What is made of the lines of an agent, if lines are answered in this way.
+    fn read_with(
+        adapter: &str,
+        mut answer: impl FnMut(&[u8]) -> Result<Answer, String>,
+        lines: &str,
+    ) -> Read {
+        let mut reader = by_name(adapter).unwrap().reader(adapter != "text");
+        let mut judge = Judge::new(true);
+        let mut read = Read::default();
+        let mut emit = |event: Event<'_>| match event {
+            Event::Text { text, .. } => read.said.push(text.into_owned()),
+            Event::Output { text, .. } => read.kept.push(text.into_owned()),
+            Event::Warning { message } => read.warned.push(message.into_owned()),
+            Event::Result { failure: Some(failure), .. } => read.failed.push(failure.message),
+            _ => {}
+        };
+        let mut take = |line: Line<'_>| {
+            let words = if judge.wants_to_know(line) {
+                judge.words(line, answer(line.bytes), &mut emit)
+            } else {
+                Vec::new()
+            };
+            reader.stdout(line, &mut |event| judge.pass(event, &words, &mut emit));
+            for text in words {
+                emit(Event::Text { text: text.into(), joined: false, subagent: false });
+            }
+        };
+        let mut splitter = LineSplitter::new(judge_max());
+        splitter.push(lines.as_bytes(), &mut take);
+        splitter.finish(&mut take);
+        judge.finish(&mut emit);
+        read
+    }
+
+    fn judge_max() -> usize {
+        Judge::new(true).max_line()
+    }
+
+    fn read(adapter: &str, expression: &str, lines: &str) -> Read {
+        let expression = Expression::new(expression).unwrap();
+        read_with(adapter, |line| Ok(expression.answer(line)), lines)
+    }
+
+    const ASSISTANT: &str =
+        r#"select(.type == "assistant") | .message.content[]? | select(.type == "text") | .text"#;
+
+    #[test]
+    fn only_what_the_expression_finds_is_said() {
+        let lines = concat!(
+            r#"{"type":"user","message":{"content":[{"type":"text","text":"the prompt"}]}}"#,
+            "\n",
+            r#"{"type":"assistant","message":{"content":[{"type":"text","text":"a\nb"},{"type":"tool_use"},{"type":"text","text":"c"}]}}"#,
+            "\nnot JSON\n{\"broken\": \n",
+        );
+        let Read { said, kept, warned, failed } = read("text", ASSISTANT, lines);
+        assert_eq!(said, ["a\nb", "c"]);
+        assert_eq!(kept.len(), 3, "{kept:?}");
+        assert!(kept[0].contains("the prompt"));
+        assert_eq!(kept[1..], ["not JSON", "{\"broken\": "]);
+        assert_eq!((warned, failed), (vec![], vec![]));
+    }
+
+    #[test]
+    fn a_known_agents_own_words_are_judged_by_the_expression_too() {
+        let lines = concat!(
+            r#"{"type":"assistant","message":{"id":"1","content":[{"type":"text","text":"yes"}]},"who":"a"}"#,
+            "\n",
+            r#"{"type":"assistant","message":{"id":"2","content":[{"type":"text","text":"no"}]},"who":"b"}"#,
+            "\n",
+        );
+        let read = read("claude", r#"select(.who == "a") | .message.content[].text"#, lines);
+        assert_eq!(read.said, ["yes"]);
+        assert!(read.kept.contains(&"no".to_owned()), "{read:?}");
+    }
+
+    #[test]
+    fn each_sort_of_trouble_is_told_once() {
+        let lines = "{\"a\": \"x\"}\n{\"a\": \"y\"}\n";
+        let read = read("text", ".a, ., .a[]", lines);
+        assert_eq!(read.said, ["x", "y"]);
+        assert_eq!(read.warned.len(), 2, "{read:?}");
+        assert!(read.warned[0].contains("fails") && read.warned[0].contains("{\"a\": \"x\"}"));
+        assert!(read.warned[1].contains("finds an object, which says nothing"), "{read:?}");
+    }
+
+    #[test]
+    fn an_agent_that_nobody_can_hear_has_failed() {
+        let mut asked = 0;
+        let never = |_: &[u8]| {
+            asked += 1;
+            Err("took longer than 3 s".to_owned())
+        };
+        let read = read_with("text", never, &"{\"a\": 1}\n".repeat(5));
+        assert_eq!(asked, 3, "it is not asked again");
+        assert_eq!(read.warned.len(), 2, "{read:?}");
+        assert_eq!(read.kept.len(), 5, "and nothing is lost");
+        // At once, so that the agent can be ended, and as the last word.
+        assert_eq!(read.failed.len(), 2);
+        assert!(read.failed[0].contains("took longer than 3 s, 3 times"), "{read:?}");
+    }
+
+    #[test]
+    fn what_is_no_stream_is_a_failure_where_nobody_else_reads_it() {
+        assert_eq!(read("text", ".a", "plain\n").failed.len(), 1);
+        assert_eq!(read("text", ".a", "").failed.len(), 0);
+        assert_eq!(read("text", ".a", "plain\n{\"a\": 1}\n").failed.len(), 0);
+    }
+}

@@ -1,0 +1,118 @@
+//! Which project a command is about, and whether that can be meant.
+
+use std::path::Path;
+
+use crate::config;
+use crate::config::loop_file;
+use crate::error::Error;
+use crate::state::home;
+use crate::state::project::Project;
+
+use super::Place;
+use super::modes::PROMPTS_DIR;
+
+/// The project that a command is about, by its whole path.
+pub(super) fn project(place: &Place) -> Result<Project, Error> {
+    let path = match &place.project_dir {
+        Some(path) => path.clone(),
+        None => std::env::current_dir().map_err(|err| {
+            Error::input(format!("the current directory is gone or cannot be read: {err}"))
+        })?,
+    };
+    let root = path
+        .canonicalize()
+        .map_err(|err| Error::input(format!("cannot work in {}: {err}", path.display())))?;
+    if root.is_dir() {
+        Ok(Project::new(root))
+    } else {
+        Err(Error::input(format!("not a directory: {}", path.display())))
+    }
+}
+
+/// The same for a command that works with what a project has: its settings, runs or documents. With
+/// `alone`, somebody said that those of no other directory are meant.
+///
+/// # Errors
+/// It is a part of another project, or there is no place for what is ralph's.
+pub(super) fn own_project(place: &Place, alone: bool) -> Result<Project, Error> {
+    let project = project(place)?;
+    refuse_file_in_our_place(&project)?;
+    if !alone {
+        refuse_part_of_another(&project)?;
+    }
+    Ok(project)
+}
+
+/// The place for everything that is ralph's must not be taken by a file.
+fn refuse_file_in_our_place(project: &Project) -> Result<(), Error> {
+    let ralph_dir = project.ralph_dir();
+    match ralph_dir.symlink_metadata() {
+        Ok(_) if ralph_dir.is_dir() => Ok(()),
+        Err(_) => Ok(()),
+        Ok(_) => Err(Error::input(format!("not a directory: {}", ralph_dir.display())).hint(
+            "ralph keeps its settings, journal and logs in a directory of that name; move what is \
+             there away, or rename it",
+        )),
+    }
+}
+
+/// What a directory is to ralph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Standing {
+    Nothing,
+    /// There were runs in it.
+    Used,
+    /// Somebody has settled there how ralph is to work.
+    SetUp,
+}
+
+impl Standing {
+    fn of(dir: &Path) -> Standing {
+        let ralph_dir = dir.join(config::DIRECTORY);
+        let files =
+            [config::FILE, config::LOCAL_FILE, loop_file::FILE].map(|it| ralph_dir.join(it));
+        let others = [dir.join(PROMPTS_DIR), dir.join(Project::PLAN)];
+        if files.iter().chain(&others).any(|path| path.exists()) {
+            Standing::SetUp
+        } else if Project::new(dir.to_owned()).runs_dir().is_dir() && !is_home(&ralph_dir) {
+            Standing::Used
+        } else {
+            Standing::Nothing
+        }
+    }
+}
+
+/// Whether this is where ralph keeps what belongs to no project. Somebody may have tried it out there
+/// once, and everything of a person's is below that.
+fn is_home(ralph_dir: &Path) -> bool {
+    home::ralph_home(|name| std::env::var_os(name)).is_some_and(|home| home == ralph_dir)
+}
+
+/// In a subdirectory the settings of the project, and with them its guardrails, would silently not
+/// apply, and a second run could work on the same files.
+fn refuse_part_of_another(project: &Project) -> Result<(), Error> {
+    let root = project.root();
+    let here = Standing::of(root);
+    if here == Standing::SetUp || root.join(".git").exists() {
+        return Ok(());
+    }
+    // Runs above say something of this directory only if it is the same repository: somebody may have tried
+    // ralph out in `/tmp`.
+    let in_repository = root.ancestors().any(|dir| dir.join(".git").exists());
+    for above in root.ancestors().skip(1) {
+        let standing = Standing::of(above);
+        if standing > here && (standing == Standing::SetUp || in_repository) {
+            let above = above.display();
+            return Err(Error::input(format!(
+                "{} is a part of the project in {above}",
+                root.display()
+            ))
+            .hint(format!("run ralph there, or with -C {above}"))
+            .hint("for a project of its own in this directory: ralph init"));
+        }
+        if above.join(".git").exists() {
+            break;
+        }
+    }
+    Ok(())
+}

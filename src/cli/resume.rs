@@ -1,0 +1,377 @@
+//! `ralph resume`: goes on with a run that was left, or with a worker.
+
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use clap::{Args, Parser};
+
+use crate::config::{self, loop_file};
+use crate::core::event::Outcome;
+use crate::core::exit;
+use crate::core::progress::{Progress, Tracker};
+use crate::error::Error;
+use crate::report::runs::RunSummary;
+use crate::state::journal;
+use crate::state::project::Project;
+use crate::state::runs::RunDir;
+use crate::state::start::StartNote;
+use crate::worker::store::{Known, Workers};
+
+use super::runs::{all, find};
+use super::worker::{self, NameArgs};
+use super::{BudgetArgs, Cli, Command, LoopArgs, OutputForm, Place, PromptArgs};
+use super::{modes, print, run, work};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  Go on with the last run of this project that did not complete:
+    ralph resume
+
+  Give a run that reached its limit ten more iterations than its first ten:
+    ralph resume 20261115-2027 -n 20
+
+  Give a run that used its budget up more of it:
+    ralph resume --max-cost 25
+
+  Have a paused worker go on, or one whose process is gone:
+    ralph resume agent
+
+A run goes on with its settings, its count of iterations, what it has cost and what its agent was to be
+told next. The iteration that was cut off is begun again. A worker whose process is gone (a crash, a
+reboot, the end of tmux) is started again at the next iteration; `max_iterations` in its state.json may
+be changed while it is paused.";
+
+#[derive(Debug, Args)]
+pub struct ResumeArgs {
+    /// The run, or the beginning of its name, or a worker; the last run that did not complete if none
+    /// is given.
+    #[arg(value_name = "RUN")]
+    pub run: Option<String>,
+
+    /// Stop after this many iterations, those before included.
+    #[arg(
+        short = 'n',
+        long,
+        value_name = "N",
+        short_alias = 'm',
+        visible_alias = "maximum-iterations",
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
+    pub max_iterations: Option<u32>,
+
+    #[command(flatten)]
+    pub budget: BudgetArgs,
+
+    /// Tell what ralph itself does, in lines that begin with `[ralph]`.
+    #[arg(short = 'V', long)]
+    pub verbose: bool,
+
+    /// Print only warnings, errors and the outcome.
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub quiet: bool,
+
+    /// How to show what happens.
+    #[arg(long, value_name = "FORM", value_enum)]
+    pub output: Option<OutputForm>,
+
+    /// Show what would be run, and run nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+impl ResumeArgs {
+    /// Something was said that only runs understand.
+    fn is_about_a_run(&self) -> bool {
+        self.max_iterations.is_some() || self.budget.is_some() || self.dry_run
+    }
+}
+
+/// A run to go on with.
+#[derive(Debug, Clone)]
+pub struct Resumption {
+    pub run: String,
+    pub progress: Progress,
+    /// What there is to say of its settings.
+    pub warnings: Vec<String>,
+}
+
+/// # Errors
+/// There is no such run, it cannot go on, or whatever else keeps it from starting.
+pub(super) fn resume(place: &Place, args: ResumeArgs) -> Result<u8, Error> {
+    if let Some(name) = args.run.as_deref().filter(|name| is_worker(name)) {
+        return resume_worker(name, &args);
+    }
+    let project = super::project(place)?;
+    let Some(left) = choose(&project, args.run.as_deref())? else {
+        return print("nothing to resume: every run of this project is complete\n");
+    };
+    let id = &left.dir.id;
+    if left.dir.is_running() {
+        let pid = left.summary.pid;
+        return Err(Error::input(format!("run {id} is still going on (process {pid})"))
+            .hint("wait for it to end, or stop it first"));
+    }
+    if left.is_complete() {
+        print(&format!("run {id} is done: {}\n", left.summary.message))?;
+        return Ok(left.summary.exit_code.unwrap_or(exit::DONE));
+    }
+    if left.summary.command == "spawn" {
+        return match worker_of(id) {
+            Some(name) => resume_worker(&name, &args),
+            None => Err(Error::input(format!("run {id} is that of a worker that is gone"))
+                .hint("ralph spawn starts a new one")),
+        };
+    }
+    let note = left.note()?;
+    go_on(&project, left, &note, args)
+}
+
+fn is_worker(name: &str) -> bool {
+    Workers::of_user().is_ok_and(|workers| workers.find(name).is_ok())
+}
+
+fn resume_worker(name: &str, args: &ResumeArgs) -> Result<u8, Error> {
+    if args.is_about_a_run() {
+        return Err(Error::usage(format!(
+            "{name} is a worker, whose limits are in its state.json"
+        ))
+        .hint(format!("change max_iterations there, then: ralph resume {name}")));
+    }
+    worker::resume(&NameArgs { name: name.to_owned() })
+}
+
+/// The worker that has this run.
+fn worker_of(run: &str) -> Option<String> {
+    let workers = Workers::of_user().ok()?.all().ok()?;
+    let has = |worker: &crate::worker::store::Worker| matches!(worker.known(), Known::State(state) if state.run_id.as_deref() == Some(run));
+    workers.into_iter().find(has).map(|worker| worker.name)
+}
+
+/// A run as it was left.
+struct Left {
+    dir: RunDir,
+    summary: RunSummary,
+    progress: Progress,
+}
+
+impl Left {
+    fn read(dir: RunDir) -> Left {
+        let (mut summary, mut tracker) = (RunSummary::default(), Tracker::default());
+        // Without a journal it had not begun yet.
+        for entry in journal::read(&dir.journal()).into_iter().flatten() {
+            summary.fold(&entry);
+            tracker.fold(&entry);
+        }
+        Left { dir, summary, progress: tracker.end() }
+    }
+
+    fn is_complete(&self) -> bool {
+        matches!(self.summary.outcome, Some(Outcome::Complete | Outcome::CompleteScmFailed))
+    }
+
+    /// How it was started.
+    fn note(&self) -> Result<StartNote, Error> {
+        let id = &self.dir.id;
+        let again = "start it again with the command that started it";
+        match self.dir.start() {
+            Ok(Some(note)) => Ok(note),
+            Ok(None) => {
+                let message = format!("run {id} cannot go on: nothing tells how it was started");
+                Err(Error::input(message).hint(again))
+            }
+            Err(err) => {
+                let path = self.dir.path.display();
+                let message = format!("run {id} cannot go on: cannot read start.json in {path}");
+                Err(Error::input(format!("{message}: {err}")).hint(again))
+            }
+        }
+    }
+}
+
+/// The run that was named, or the last one that did not complete, if there is one.
+fn choose(project: &Project, wanted: Option<&str>) -> Result<Option<Left>, Error> {
+    let runs = all(project)?;
+    if let Some(wanted) = wanted {
+        let could_be_a_run = wanted.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
+        if !could_be_a_run && !runs.iter().any(|run| run.id.starts_with(wanted)) {
+            // Says that there is no such worker.
+            return Workers::of_user()?.find(wanted).map(|_| None);
+        }
+        return find(runs, Some(wanted)).map(|dir| Some(Left::read(dir)));
+    }
+    if runs.is_empty() {
+        // Says that there are none.
+        return find(runs, None).map(|dir| Some(Left::read(dir)));
+    }
+    // What was cut off before anything of it was noted is no run.
+    let began = |dir: &RunDir| dir.journal().exists() || matches!(dir.start(), Ok(Some(_)));
+    let mut lefts = runs.into_iter().rev().filter(began).map(Left::read);
+    Ok(lefts.find(|left| !left.is_complete() && left.summary.command != "spawn"))
+}
+
+/// Starts the run again, as it was started, with all that it had come to.
+fn go_on(project: &Project, left: Left, note: &StartNote, args: ResumeArgs) -> Result<u8, Error> {
+    let Left { dir, progress, .. } = left;
+    let id = dir.id.clone();
+    let parsed = Cli::try_parse_from(note.args()).map_err(|err| {
+        let said = err.to_string();
+        let said = said.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        Error::input(format!("run {id} cannot go on: its command line is not understood: {said}"))
+            .hint("was it started by another version of ralph? start it again")
+    })?;
+    let mut command = parsed.command;
+    let Some(mut said) = Said::of(&mut command) else {
+        let word = note.args().get(1).map(|word| word.to_string_lossy().into_owned());
+        let word = word.unwrap_or_default();
+        return Err(Error::input(format!(
+            "run {id} is that of `ralph {word}`, which cannot go on"
+        ))
+        .hint(format!("start it again: ralph {word}")));
+    };
+    said.take_piped_prompt(note);
+    // Numbers before this have gone into the settings that were kept.
+    said.forget_limits();
+    let warnings = changed_since(project, &dir, said.common, said.config.as_ref());
+    let common = said.common;
+    common.settings = Some(dir.settings_path());
+    common.max_iterations = args.max_iterations;
+    common.budget = args.budget;
+    common.dry_run = args.dry_run;
+    if args.verbose || args.quiet {
+        (common.verbose, common.quiet) = (args.verbose, args.quiet);
+    }
+    common.output = args.output.unwrap_or(common.output);
+    common.resume = Some(Resumption { run: id, progress, warnings });
+    // Paths are relative to where it was started; if that is gone, whoever needs it says so.
+    let _ = std::env::set_current_dir(&note.directory);
+    match command {
+        Command::Run(args) => run::run(project, &args, Vec::new()),
+        Command::Plan(args) => modes::plan(project, *args),
+        Command::Build(args) => modes::build(project, *args),
+        Command::Prompt(args) => modes::prompt(project, *args),
+        Command::Work(args) => work::work(project, &args),
+        _ => Ok(exit::INPUT),
+    }
+}
+
+/// What was said to a command that loops.
+struct Said<'a> {
+    common: &'a mut LoopArgs,
+    prompt: &'a mut PromptArgs,
+    config: Option<PathBuf>,
+    file: Option<&'a mut Option<PathBuf>>,
+    limit: Option<&'a mut Option<u32>>,
+}
+
+impl<'a> Said<'a> {
+    fn of(command: &'a mut Command) -> Option<Said<'a>> {
+        Some(match command {
+            Command::Run(args) => Said {
+                common: &mut args.common,
+                prompt: &mut args.prompt,
+                config: None,
+                file: None,
+                limit: None,
+            },
+            Command::Plan(args) | Command::Build(args) => Said {
+                config: args.mode.config.clone(),
+                common: &mut args.mode.common,
+                prompt: &mut args.mode.prompt,
+                file: None,
+                limit: Some(&mut args.limit),
+            },
+            Command::Prompt(args) => Said {
+                config: args.mode.config.clone(),
+                common: &mut args.mode.common,
+                prompt: &mut args.mode.prompt,
+                file: Some(&mut args.file),
+                limit: Some(&mut args.limit),
+            },
+            Command::Work(args) => Said {
+                common: &mut args.common,
+                prompt: &mut args.prompt,
+                config: None,
+                file: None,
+                limit: None,
+            },
+            _ => return None,
+        })
+    }
+
+    /// What came by a pipe when the run began comes from the note now.
+    fn take_piped_prompt(&mut self, note: &StartNote) {
+        let Some(text) = &note.prompt else { return };
+        let file = self.prompt.prompt_file.take();
+        let file = file.or_else(|| self.file.as_mut().and_then(|file| file.take()));
+        if file.is_some() {
+            self.prompt.prompt = Some(text.clone());
+        }
+    }
+
+    fn forget_limits(&mut self) {
+        if let Some(limit) = &mut self.limit {
+            **limit = None;
+        }
+    }
+}
+
+/// Says which settings do not apply because they were changed after the run had begun.
+fn changed_since(
+    project: &Project,
+    dir: &RunDir,
+    common: &LoopArgs,
+    config: Option<&PathBuf>,
+) -> Vec<String> {
+    let time = |path: &PathBuf| -> Option<SystemTime> { path.metadata().ok()?.modified().ok() };
+    let Some(kept) = time(&dir.settings_path()) else { return Vec::new() };
+    let ours = project.ralph_dir();
+    let settings = common.settings.clone().unwrap_or_else(|| ours.join(config::FILE));
+    let local = settings.with_file_name(config::LOCAL_FILE);
+    let config = config.cloned().unwrap_or_else(|| ours.join(loop_file::FILE));
+    let changed = |path: &PathBuf| time(path).is_some_and(|changed| changed > kept);
+    let changed = [settings, local, config].into_iter().filter(changed);
+    let names: Vec<String> = changed.map(|path| config::display_name(&path)).collect();
+    if names.is_empty() {
+        return Vec::new();
+    }
+    vec![format!(
+        "{} changed after this run had begun, which goes on with the settings that it began with; \
+         a new run takes the new ones",
+        names.join(" and ")
+    )]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use super::*;
+
+    fn parsed(words: &[&str]) -> Command {
+        let words = words.iter().map(OsString::from);
+        Cli::try_parse_from(words).unwrap().command
+    }
+
+    #[test]
+    fn a_prompt_that_came_by_a_pipe_is_taken_from_the_note() {
+        let note = StartNote::new([], "/".into(), Some("text".to_owned()));
+        for words in [
+            &["ralph", "run", "-f", "/dev/fd/63"][..],
+            &["ralph", "prompt", "/dev/fd/63", "3"],
+            &["ralph", "work", "-f", "/dev/stdin"],
+            &["ralph", "plan", "-f", "/dev/stdin"],
+        ] {
+            let mut command = parsed(words);
+            let mut said = Said::of(&mut command).unwrap();
+            said.take_piped_prompt(&note);
+            assert_eq!(said.prompt.prompt.as_deref(), Some("text"), "{words:?}");
+            assert_eq!(said.prompt.prompt_file, None);
+            assert!(said.file.is_none_or(|file| file.is_none()));
+        }
+        let mut command = parsed(&["ralph", "work"]);
+        let mut said = Said::of(&mut command).unwrap();
+        said.take_piped_prompt(&note);
+        assert_eq!(said.prompt.prompt, None, "work has a prompt of its own");
+        assert!(Said::of(&mut parsed(&["ralph", "demo"])).is_none());
+    }
+}

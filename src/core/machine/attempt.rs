@@ -1,0 +1,248 @@
+//! One attempt at an iteration: the agent, how it ended, and whether to try again.
+
+use super::super::event::{Class, EndCause, Event, Feedback, Outcome, Purpose, WaitReason};
+use super::super::exit;
+use super::super::rules::RetryScope;
+use super::super::text;
+use super::time::WALL_CHECK_MS;
+use super::{Action, LoopMachine, Now, Phase, Report};
+
+/// A limit that ends at a full second has ended for everybody a moment later.
+const RESET_SLACK_MS: i64 = 1_000;
+
+impl LoopMachine {
+    pub(super) fn agent_purpose(&self) -> Option<Purpose> {
+        match self.phase {
+            Phase::Agent { purpose, .. } => Some(purpose),
+            _ => None,
+        }
+    }
+
+    pub(super) fn try_again(&mut self, now: Now, out: &mut Vec<Action>) {
+        if self.stop.is_some() {
+            return self.stop_here(now, out);
+        }
+        if let Some(used_up) = self.run_budget_exceeded(now) {
+            return self.finish_by_budget(now, &used_up, out);
+        }
+        if self.iteration_budget_exceeded(self.worked_ms) {
+            // What was done so far stands and is checked; the next iteration has a budget of its own.
+            self.class = Class::Limited;
+            return self.check_work(now, out);
+        }
+        if self.pause {
+            return self.pause_here(now, true, out);
+        }
+        self.attempt += 1;
+        if self.rules.gates {
+            self.phase = Phase::Briefing;
+            out.push(Action::Brief);
+        } else {
+            self.start_agent(now, Purpose::Work, out);
+        }
+    }
+
+    /// The gates have said what the agent has to know.
+    pub(super) fn briefed(&mut self, now: Now, feedback: Vec<Feedback>, out: &mut Vec<Action>) {
+        if self.phase != Phase::Briefing {
+            return;
+        }
+        if self.stop.is_some() {
+            return self.stop_here(now, out);
+        }
+        if self.pause {
+            // It has not begun.
+            self.attempt -= 1;
+            return self.pause_here(now, true, out);
+        }
+        self.feedback.truncate(self.lasting_feedback);
+        self.feedback.extend(feedback);
+        self.start_agent(now, Purpose::Work, out);
+    }
+
+    pub(super) fn start_agent(&mut self, now: Now, purpose: Purpose, out: &mut Vec<Action>) {
+        self.spending.attempt_starts();
+        self.background = 0;
+        self.refused = false;
+        let at = now.mono_ms;
+        self.phase =
+            Phase::Agent { purpose, started: at, last_output: at, result_at: None, ending: false };
+        out.push(Action::StartAgent(purpose));
+    }
+
+    pub(super) fn agent_not_started(&mut self, now: Now, message: String, out: &mut Vec<Action>) {
+        self.spending.attempt_starts();
+        match self.agent_purpose() {
+            Some(Purpose::Work) => {
+                self.class = Class::NotStarted;
+                if self.stop.is_some() {
+                    self.stop_here(now, out);
+                } else {
+                    self.failed(now, message, out);
+                }
+            }
+            Some(Purpose::CommitMessage) => self.no_commit_message(now, out),
+            None => {}
+        }
+    }
+
+    pub(super) fn agent_ended(&mut self, now: Now, report: Report, out: &mut Vec<Action>) {
+        let Phase::Agent { purpose, started, .. } = self.phase else {
+            return;
+        };
+        self.spending.attempt_ends(&report.usage);
+        self.tools = self.tools.saturating_add(report.tools);
+        self.tool_errors = self.tool_errors.saturating_add(report.tool_errors);
+        if purpose == Purpose::CommitMessage {
+            if self.stop.is_some() {
+                self.stop_here(now, out);
+            } else if report.has_message && report.class == Class::Answered {
+                self.scm_task(now, 0, out);
+            } else {
+                self.no_commit_message(now, out);
+            }
+            return;
+        }
+        self.worked_ms = self.worked_ms.saturating_add(now.mono_ms.saturating_sub(started));
+        self.class = report.class;
+        // Whatever it said: one that failed, was ended or said nothing has not completed anything.
+        self.complete = report.complete && report.class == Class::Answered;
+        self.found = report.found;
+        if self.stop.is_some() {
+            return self.stop_here(now, out);
+        }
+        if report.class != Class::RateLimited && report.class != Class::Overloaded {
+            self.limits = 0;
+            self.limit_waited_ms = 0;
+        }
+        let told = report.failure.as_ref().map(|failure| failure.message.clone());
+        match report.class {
+            Class::Answered => self.answered(now, out),
+            Class::Empty if !self.rules.retry_empty => self.answered(now, out),
+            Class::Limited => {
+                if let Some(used_up) = self.run_budget_exceeded(now) {
+                    return self.finish_by_budget(now, &used_up, out);
+                }
+                self.answered(now, out);
+            }
+            Class::TimedOut if !self.rules.inactivity_fails => self.answered(now, out),
+            Class::Credentials => {
+                let message =
+                    told.unwrap_or_else(|| "the agent's credentials were refused".to_owned());
+                self.finish(now, Outcome::CredentialsRefused, exit::AGENT, message, out);
+            }
+            Class::RateLimited | Class::Overloaded => {
+                let resets_at = report.failure.as_ref().and_then(|failure| failure.resets_at);
+                let message = told.unwrap_or_else(|| "the agent is at its limit".to_owned());
+                self.limited(now, resets_at, &message, out);
+            }
+            Class::Empty => self.failed(now, "the agent said nothing".to_owned(), out),
+            Class::Failed
+            | Class::ContextExhausted
+            | Class::TimedOut
+            | Class::Interrupted
+            | Class::NotStarted => {
+                let message = told.unwrap_or(report.exit);
+                self.failed(now, message, out);
+            }
+        }
+    }
+
+    fn answered(&mut self, now: Now, out: &mut Vec<Action>) {
+        self.failures = 0;
+        self.check_work(now, out);
+    }
+
+    /// An attempt failed, and the retry policy decides.
+    fn failed(&mut self, now: Now, message: String, out: &mut Vec<Action>) {
+        self.failures += 1;
+        let fatal = self.rules.retry.fatal();
+        if self.failures >= fatal {
+            let message = match self.failures {
+                1 => format!("the agent failed: {message}"),
+                n => format!("the agent failed {n} times in a row, the last time: {message}"),
+            };
+            return self.finish(
+                now,
+                Outcome::AgentFailed,
+                self.rules.retry.exit_code,
+                message,
+                out,
+            );
+        }
+        let delay_ms = self.rules.retry.backoff(self.failures);
+        out.push(Action::Emit(Event::Retrying {
+            class: self.class,
+            message: message.into(),
+            delay_ms,
+            failures: self.failures,
+            max_failures: fatal,
+        }));
+        if let RetryScope::NextIteration { .. } = self.rules.retry.scope {
+            self.end_iteration(now, out);
+            if self.iteration >= self.rules.max_iterations {
+                // There is nothing left to wait for.
+                return self.next_iteration(now, out);
+            }
+        }
+        self.wait(now, WaitReason::Backoff, delay_ms, None, out);
+    }
+
+    /// The agent's account or service has had enough for now. The iteration is tried again, and the
+    /// wait counts as no failure.
+    fn limited(&mut self, now: Now, resets_at: Option<i64>, message: &str, out: &mut Vec<Action>) {
+        let limit = self.rules.rate_limit;
+        self.limits += 1;
+        let until_wall = resets_at
+            .map(|seconds| seconds.saturating_mul(1000).saturating_add(RESET_SLACK_MS))
+            .filter(|until| *until > now.wall_ms);
+        let delay_ms = match until_wall {
+            Some(until) => until.abs_diff(now.wall_ms),
+            None => self.rules.retry.backoff(self.limits),
+        };
+        let waited = self.limit_waited_ms.saturating_add(delay_ms);
+        if !limit.wait || waited > limit.max_wait_ms {
+            let why = if limit.wait {
+                format!("waiting longer than {}", text::duration(limit.max_wait_ms))
+            } else {
+                "waiting for limits".to_owned()
+            };
+            let message =
+                format!("{message} ({why} is not allowed: see rateLimit in the settings)");
+            return self.finish(now, Outcome::AgentFailed, exit::AGENT, message, out);
+        }
+        self.limit_waited_ms = waited;
+        self.wait(now, WaitReason::RateLimit, delay_ms, until_wall, out);
+    }
+
+    fn wait(
+        &mut self,
+        now: Now,
+        reason: WaitReason,
+        delay_ms: u64,
+        until_wall: Option<i64>,
+        out: &mut Vec<Action>,
+    ) {
+        // There is no use in waiting for what may not be done any more.
+        if let Some(used_up) = self.run_budget_exceeded(now) {
+            return self.finish_by_budget(now, &used_up, out);
+        }
+        let until_ms = now.wall_ms.saturating_add_unsigned(delay_ms);
+        out.push(Action::Emit(Event::Waiting { reason, until_ms }));
+        let first = if until_wall.is_some() { delay_ms.min(WALL_CHECK_MS) } else { delay_ms };
+        self.phase = Phase::Waiting {
+            reason,
+            until_mono: now.mono_ms.saturating_add(first),
+            until_wall,
+            latest_mono: now.mono_ms.saturating_add(delay_ms),
+        };
+    }
+
+    pub(super) fn end_agent(&mut self, cause: EndCause, out: &mut Vec<Action>) {
+        if let Phase::Agent { ending, .. } = &mut self.phase
+            && !std::mem::replace(ending, true)
+        {
+            out.push(Action::EndAgent(cause));
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! What is held against an agent's work once it has answered: guardrails, version control, the
+//! completion rule, gates.
+
+use super::super::event::{Event, Feedback, Outcome, Purpose, StallReason};
+use super::super::exit;
+use super::super::rules::ScmTask;
+use super::super::stall::Verdict;
+use super::{Action, GateVerdict, LoopMachine, Now, Phase, ScmLook};
+
+impl LoopMachine {
+    pub(super) fn check_work(&mut self, now: Now, out: &mut Vec<Action>) {
+        self.new_feedback.clear();
+        self.guardrail(now, 0, out);
+    }
+
+    fn guardrail(&mut self, now: Now, index: usize, out: &mut Vec<Action>) {
+        if index < self.rules.guardrails.len() {
+            self.phase = Phase::Guardrail { index, started: now.mono_ms, ending: false };
+            out.push(Action::RunGuardrail(index));
+            return;
+        }
+        self.guardrails_passed = self.new_feedback.is_empty();
+        if !self.opening {
+            self.watch.checked(&self.new_feedback);
+        }
+        if self.opening || (!self.guardrails_passed && self.rules.gates) {
+            // They may have something to add to what failed. There is nothing yet to be committed.
+            self.complete = false;
+            return self.ask_gates(out);
+        }
+        let feedback = std::mem::take(&mut self.new_feedback);
+        self.set_feedback(feedback, out);
+        if !self.guardrails_passed {
+            self.complete = false;
+            self.iteration_done(now, out);
+        } else if self.rules.scm.is_empty() {
+            self.check_completion(now, out);
+        } else if !self.rules.scm.contains(&ScmTask::Commit) {
+            self.scm_task(now, 0, out);
+        } else {
+            self.phase = Phase::LookingAtScm { ending: false };
+            out.push(Action::LookAtScm);
+        }
+    }
+
+    pub(super) fn guardrail_ended(
+        &mut self,
+        now: Now,
+        failed: Option<Feedback>,
+        out: &mut Vec<Action>,
+    ) {
+        let Phase::Guardrail { index, ending, .. } = self.phase else {
+            return;
+        };
+        self.new_feedback.extend(failed);
+        if self.stop.is_some() {
+            return self.stop_here(now, out);
+        }
+        if ending && let Some(used_up) = self.run_budget_exceeded(now) {
+            return self.finish_by_budget(now, &used_up, out);
+        }
+        self.guardrail(now, index + 1, out);
+    }
+
+    fn set_feedback(&mut self, feedback: Vec<Feedback>, out: &mut Vec<Action>) {
+        if !feedback.is_empty() || !self.feedback.is_empty() {
+            out.push(Action::Emit(Event::FeedbackSet { parts: feedback.clone() }));
+        }
+        self.lasting_feedback = feedback.len();
+        self.feedback = feedback;
+    }
+
+    pub(super) fn scm_looked(&mut self, now: Now, look: ScmLook, out: &mut Vec<Action>) {
+        let Phase::LookingAtScm { ending } = self.phase else { return };
+        self.dirty = look == ScmLook::Dirty;
+        if self.stop.is_some() {
+            self.stop_here(now, out);
+        } else if ending && let Some(used_up) = self.run_budget_exceeded(now) {
+            self.finish_by_budget(now, &used_up, out);
+        } else if look == ScmLook::Failed {
+            self.scm_failed = true;
+            self.check_completion(now, out);
+        } else {
+            self.commit_message(now, out);
+        }
+    }
+
+    /// Asks the agent for a commit message if one is needed and can still be paid for.
+    pub(super) fn commit_message(&mut self, now: Now, out: &mut Vec<Action>) {
+        if !self.dirty {
+            return self.scm_task(now, 0, out);
+        }
+        if self.run_budget_exceeded(now).is_none() {
+            return self.start_agent(now, Purpose::CommitMessage, out);
+        }
+        let message = "the budget is used up, so the commit gets a message of ralph's own";
+        out.push(Action::Emit(Event::Warning { message: message.into() }));
+        self.scm_task(now, 0, out);
+    }
+
+    pub(super) fn scm_task(&mut self, now: Now, index: usize, out: &mut Vec<Action>) {
+        match self.rules.scm.get(index) {
+            None => self.check_completion(now, out),
+            Some(ScmTask::Commit) if !self.dirty => {
+                out.push(Action::SkipScmTask(index, "nothing to commit"));
+                self.scm_failed = false;
+                self.scm_task(now, index + 1, out);
+            }
+            Some(_) => {
+                self.phase = Phase::Scm { index, ending: false };
+                out.push(Action::RunScmTask(index));
+            }
+        }
+    }
+
+    pub(super) fn scm_task_ended(&mut self, now: Now, ok: bool, out: &mut Vec<Action>) {
+        let Phase::Scm { index, ending } = self.phase else { return };
+        self.scm_failed = !ok;
+        if self.stop.is_some() {
+            self.stop_here(now, out);
+        } else if ending && let Some(used_up) = self.run_budget_exceeded(now) {
+            self.finish_by_budget(now, &used_up, out);
+        } else if ok {
+            self.scm_task(now, index + 1, out);
+        } else {
+            self.check_completion(now, out);
+        }
+    }
+
+    pub(super) fn no_commit_message(&mut self, now: Now, out: &mut Vec<Action>) {
+        self.scm_failed = true;
+        let message = "the agent gave no commit message, so nothing was committed; \
+                       this is tried again after the next passing iteration";
+        out.push(Action::Emit(Event::Warning { message: message.into() }));
+        self.check_completion(now, out);
+    }
+
+    pub(super) fn end_scm(&mut self, out: &mut Vec<Action>) {
+        if let Phase::LookingAtScm { ending }
+        | Phase::Scm { ending, .. }
+        | Phase::Looking { ending, .. } = &mut self.phase
+            && !std::mem::replace(ending, true)
+        {
+            out.push(Action::EndScmTask);
+        }
+    }
+
+    pub(super) fn check_completion(&mut self, now: Now, out: &mut Vec<Action>) {
+        let found = self.found.clone().map(Into::into);
+        out.push(Action::Emit(Event::CompletionChecked { complete: self.complete, found }));
+        if self.rules.gates {
+            self.ask_gates(out);
+        } else {
+            self.iteration_done(now, out);
+        }
+    }
+
+    fn ask_gates(&mut self, out: &mut Vec<Action>) {
+        self.phase = Phase::Gates;
+        out.push(Action::CheckGates {
+            claimed: self.complete,
+            checks_passed: self.guardrails_passed,
+        });
+    }
+
+    pub(super) fn gates_checked(&mut self, now: Now, verdict: GateVerdict, out: &mut Vec<Action>) {
+        if self.phase != Phase::Gates {
+            return;
+        }
+        let mut told = std::mem::take(&mut self.new_feedback);
+        match verdict {
+            GateVerdict::Stands => {}
+            GateVerdict::Complete => self.complete = self.guardrails_passed,
+            GateVerdict::Veto { reason, feedback } => {
+                if std::mem::take(&mut self.complete) || self.opening {
+                    out.push(Action::Emit(Event::Vetoed { reason: reason.into() }));
+                }
+                told.extend(feedback);
+            }
+        }
+        self.set_feedback(told, out);
+        self.iteration_done(now, out);
+    }
+
+    fn iteration_done(&mut self, now: Now, out: &mut Vec<Action>) {
+        if self.stop.is_some() {
+            return self.stop_here(now, out);
+        }
+        let opening = std::mem::take(&mut self.opening);
+        if !self.complete {
+            self.end_iteration(now, out);
+            return self.next_iteration(now, out);
+        }
+        if opening {
+            let message = "nothing to do, every check passes".to_owned();
+            return self.finish(now, Outcome::Complete, exit::DONE, message, out);
+        }
+        let n = self.iteration;
+        let after = format!("after {n} iteration{}", if n == 1 { "" } else { "s" });
+        if self.scm_failed {
+            let message = format!("complete {after}, but an SCM task failed");
+            self.finish(now, Outcome::CompleteScmFailed, exit::SCM, message, out);
+        } else {
+            self.finish(now, Outcome::Complete, exit::DONE, format!("complete {after}"), out);
+        }
+    }
+
+    pub(super) fn end_iteration(&mut self, now: Now, out: &mut Vec<Action>) {
+        if !std::mem::replace(&mut self.iteration_open, false) {
+            return;
+        }
+        self.last_took_ms = now.mono_ms.saturating_sub(self.iteration_started);
+        out.push(Action::Emit(Event::IterationEnded {
+            class: self.class,
+            guardrails_passed: self.guardrails_passed,
+            complete: self.complete && self.guardrails_passed,
+            duration_ms: self.last_took_ms,
+            usage: self.spending.iteration(),
+        }));
+        out.push(Action::Save);
+    }
+
+    /// Before the next iteration: did the last one get anywhere?
+    pub(super) fn repository_looked(
+        &mut self,
+        now: Now,
+        fingerprint: Option<u64>,
+        out: &mut Vec<Action>,
+    ) {
+        let Phase::Looking { .. } = self.phase else { return };
+        let verdict = self.watch.looked(fingerprint);
+        if self.stop.is_some() {
+            return self.stop_here(now, out);
+        }
+        if let Some(used_up) = self.run_budget_exceeded(now) {
+            return self.finish_by_budget(now, &used_up, out);
+        }
+        match verdict {
+            Verdict::Fine => {}
+            Verdict::Warn { reason, iterations } => {
+                let limit = self.watch.stops_after();
+                out.push(Action::Emit(Event::Stalling { reason, iterations, limit }));
+            }
+            Verdict::Stop { reason, iterations } => {
+                let message = stalled(reason, iterations);
+                return self.finish(now, Outcome::Stalled, exit::BUDGET, message, out);
+            }
+        }
+        if self.pause {
+            return self.pause_here(now, false, out);
+        }
+        self.begin_iteration(now, out);
+    }
+}
+
+fn stalled(reason: StallReason, iterations: u32) -> String {
+    match (reason, iterations) {
+        (StallReason::Unchanged, 1) => "an iteration changed nothing in the repository".to_owned(),
+        (StallReason::Unchanged, n) => {
+            format!("{n} iterations in a row changed nothing in the repository")
+        }
+        (StallReason::SameFailure, n) => {
+            format!("guardrails failed in the same way in {n} iterations in a row")
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Pausing, stopping, and the end of a run.
+
+use super::super::event::{Class, EndCause, Event, Outcome, WaitReason};
+use super::super::exit;
+use super::super::rules::RetryScope;
+use super::{Action, LoopMachine, Now, Phase, Stop};
+
+impl LoopMachine {
+    pub(super) fn pause_asked(&mut self, now: Now, out: &mut Vec<Action>) {
+        if self.phase != Phase::Finished && !std::mem::replace(&mut self.pause, true) {
+            out.push(Action::Emit(Event::PauseRequested));
+            // There is no use in waiting for what is not to be done.
+            if let Phase::Waiting { reason, .. } = self.phase {
+                self.pause_here(now, self.waits_for_attempt(reason), out);
+            }
+        }
+    }
+
+    /// What follows such a wait is another attempt at the same iteration.
+    pub(super) fn waits_for_attempt(&self, reason: WaitReason) -> bool {
+        reason != WaitReason::Backoff
+            || !matches!(self.rules.retry.scope, RetryScope::NextIteration { .. })
+    }
+
+    pub(super) fn pause_here(&mut self, now: Now, again: bool, out: &mut Vec<Action>) {
+        self.phase = Phase::Paused { since: now.mono_ms, again };
+        out.push(Action::Emit(Event::Paused));
+        out.push(Action::Save);
+    }
+
+    pub(super) fn go_on(&mut self, now: Now, out: &mut Vec<Action>) {
+        let max_iterations = self.rules.max_iterations;
+        out.push(Action::Emit(Event::Resumed { max_iterations }));
+        if let Phase::Paused { since, again } = self.phase {
+            // A pause is on nobody's time.
+            let paused_ms = now.mono_ms.saturating_sub(since);
+            self.run_started = self.run_started.saturating_add(paused_ms);
+            self.iteration_started = self.iteration_started.saturating_add(paused_ms);
+            if again { self.try_again(now, out) } else { self.next_iteration(now, out) }
+        }
+    }
+
+    pub(super) fn stop_asked(
+        &mut self,
+        now: Now,
+        signal: &'static str,
+        at_once: bool,
+        out: &mut Vec<Action>,
+    ) {
+        if self.phase == Phase::Finished {
+            return;
+        }
+        out.push(Action::Emit(Event::StopRequested { signal: signal.into(), now: at_once }));
+        if matches!(self.stop, None | Some(Stop::Graceful)) {
+            self.stop = Some(if at_once { Stop::Now } else { Stop::Graceful });
+        }
+        self.heed_stop(out);
+        self.stop_if_idle(now, out);
+    }
+
+    /// Ends what is running, if it may not finish. The end of it is still to be heard of.
+    pub(super) fn heed_stop(&mut self, out: &mut Vec<Action>) {
+        let cause = match self.stop {
+            None | Some(Stop::Graceful) => return,
+            Some(Stop::Now) => EndCause::Interrupt,
+            Some(Stop::Broken(_)) => EndCause::Broken,
+        };
+        match &mut self.phase {
+            Phase::Agent { .. } => self.end_agent(cause, out),
+            Phase::Guardrail { ending: ending @ false, .. } => {
+                *ending = true;
+                out.push(Action::EndGuardrail { timed_out: false });
+            }
+            Phase::LookingAtScm { .. } | Phase::Scm { .. } | Phase::Looking { .. } => {
+                self.end_scm(out);
+            }
+            _ => {}
+        }
+    }
+
+    /// A stop that finds nothing running takes effect at once.
+    pub(super) fn stop_if_idle(&mut self, now: Now, out: &mut Vec<Action>) {
+        if matches!(self.phase, Phase::Waiting { .. } | Phase::Paused { .. } | Phase::New) {
+            // What was to be tried again never was.
+            self.class = Class::Interrupted;
+            self.stop_here(now, out);
+        }
+    }
+
+    pub(super) fn stop_here(&mut self, now: Now, out: &mut Vec<Action>) {
+        match self.stop.take() {
+            Some(Stop::Broken(message)) => {
+                self.finish(now, Outcome::Broken, exit::INPUT, message, out)
+            }
+            _ => self.finish(
+                now,
+                Outcome::Interrupted,
+                exit::INTERRUPTED,
+                "interrupted".to_owned(),
+                out,
+            ),
+        }
+    }
+
+    pub(super) fn finish_by_budget(&mut self, now: Now, used_up: &str, out: &mut Vec<Action>) {
+        self.finish(
+            now,
+            Outcome::Budget,
+            exit::BUDGET,
+            format!("the budget is used up: {used_up}"),
+            out,
+        );
+    }
+
+    pub(super) fn finish(
+        &mut self,
+        now: Now,
+        outcome: Outcome,
+        exit_code: u8,
+        message: String,
+        out: &mut Vec<Action>,
+    ) {
+        if self.phase == Phase::Finished {
+            return;
+        }
+        if !matches!(outcome, Outcome::Complete | Outcome::CompleteScmFailed) {
+            self.complete = false;
+        }
+        self.end_iteration(now, out);
+        self.phase = Phase::Finished;
+        out.push(Action::Emit(Event::RunEnded {
+            outcome,
+            exit_code,
+            message: message.into(),
+            iterations: self.iteration,
+            duration_ms: self.active_ms(now),
+            usage: self.spending.total(),
+            tools: self.tools,
+            tool_errors: self.tool_errors,
+        }));
+        out.push(Action::Finish { outcome, exit_code });
+    }
+}

@@ -1,0 +1,194 @@
+//! What the loop waits for, and what it does when a time or a budget is up.
+
+use super::super::event::{EndCause, Purpose};
+use super::{Action, LoopMachine, Now, Phase};
+
+/// While a limit is waited for, the wall clock is looked at this often: it moves on while the
+/// machine sleeps, and the clock that deadlines are measured by does not.
+pub(super) const WALL_CHECK_MS: u64 = 60_000;
+/// How long an agent may stay that is refused its credentials. It may be about to leave, or to have
+/// others; some go on trying for minutes.
+const REFUSED_GRACE_MS: u64 = 3_000;
+/// How long looking at the repository may take. One that cannot be looked at in this time is one of
+/// which nobody can tell.
+const LOOK_MS: u64 = 30_000;
+
+impl LoopMachine {
+    /// The moment at which [`Input::Deadline`] is due, by the monotonic clock.
+    pub fn deadline(&self) -> Option<u64> {
+        let rules = &self.rules;
+        match self.phase {
+            Phase::Agent { ending: false, purpose, started, last_output, result_at } => [
+                after(last_output, rules.inactivity_ms),
+                after(started, rules.iteration_timeout_ms),
+                self.result_deadline(result_at),
+                self.run_deadline(),
+                self.iteration_deadline(purpose, started),
+            ]
+            .into_iter()
+            .flatten()
+            .min(),
+            Phase::Waiting { until_mono, .. } => {
+                [Some(until_mono), self.run_deadline()].into_iter().flatten().min()
+            }
+            Phase::Guardrail { index, started, ending: false } => {
+                let own = after(started, rules.guardrails.get(index).copied().flatten());
+                [own, self.run_deadline()].into_iter().flatten().min()
+            }
+            Phase::Looking { ending: false, started } => {
+                [after(started, Some(LOOK_MS)), self.run_deadline()].into_iter().flatten().min()
+            }
+            Phase::LookingAtScm { ending: false } | Phase::Scm { ending: false, .. } => {
+                self.run_deadline()
+            }
+            _ => None,
+        }
+    }
+
+    /// When the run's time is up, whatever it is doing.
+    fn run_deadline(&self) -> Option<u64> {
+        let limit = self.rules.budget.duration_ms?;
+        Some(self.run_started.saturating_add(limit.saturating_sub(self.active_before_ms)))
+    }
+
+    /// When agents have worked at this iteration for as long as they may. Waiting is no work, and
+    /// neither is a commit message: what was done within the budget is to be kept.
+    fn iteration_deadline(&self, purpose: Purpose, started: u64) -> Option<u64> {
+        let limit = self.rules.iteration_budget.duration_ms?;
+        (purpose == Purpose::Work)
+            .then(|| started.saturating_add(limit.saturating_sub(self.worked_ms)))
+    }
+
+    /// How long the run has been at work in all.
+    pub(super) fn active_ms(&self, now: Now) -> u64 {
+        self.active_before_ms.saturating_add(now.mono_ms.saturating_sub(self.run_started))
+    }
+
+    fn time_is_up(&self, now: Now) -> bool {
+        self.run_deadline().is_some_and(|at| now.mono_ms >= at)
+    }
+
+    fn result_deadline(&self, result_at: Option<u64>) -> Option<u64> {
+        if self.refused {
+            return after(result_at?, Some(REFUSED_GRACE_MS));
+        }
+        if self.background > 0 { None } else { after(result_at?, self.rules.result_grace_ms) }
+    }
+
+    pub(super) fn deadline_passed(&mut self, now: Now, out: &mut Vec<Action>) {
+        match self.phase {
+            Phase::Agent { ending: false, started, last_output, result_at, .. } => {
+                let due = |deadline: Option<u64>| deadline.is_some_and(|at| now.mono_ms >= at);
+                let rules = &self.rules;
+                let cause = if due(self.result_deadline(result_at)) {
+                    Some(self.after_result())
+                } else if due(after(started, rules.iteration_timeout_ms)) {
+                    Some(EndCause::IterationTimeout)
+                } else if due(after(last_output, rules.inactivity_ms)) {
+                    Some(EndCause::Inactivity)
+                } else {
+                    None
+                };
+                match cause {
+                    // Whatever its time ran out by: it has answered, and the answer counts.
+                    Some(_) if self.has_answered() => self.end_agent(self.after_result(), out),
+                    Some(cause) => self.end_agent(cause, out),
+                    None => self.check_budgets(now, out),
+                }
+            }
+            Phase::Waiting { reason, until_mono, until_wall, latest_mono } => {
+                if let Some(used_up) = self.run_budget_exceeded(now) {
+                    return self.finish_by_budget(now, &used_up, out);
+                }
+                if now.mono_ms < until_mono {
+                    return;
+                }
+                // A clock that was set back must not make the wait longer than it was to be.
+                if let Some(left) = until_wall.map(|until| until.saturating_sub(now.wall_ms))
+                    && left > 0
+                    && now.mono_ms < latest_mono
+                {
+                    let next = left.unsigned_abs().min(WALL_CHECK_MS);
+                    let until_mono = now.mono_ms.saturating_add(next).min(latest_mono);
+                    self.phase = Phase::Waiting { reason, until_mono, until_wall, latest_mono };
+                    return;
+                }
+                if self.waits_for_attempt(reason) {
+                    self.try_again(now, out);
+                } else {
+                    self.next_iteration(now, out);
+                }
+            }
+            Phase::Guardrail { index, started, ending: false } => {
+                let limit = self.rules.guardrails.get(index).copied().flatten();
+                let timed_out = after(started, limit).is_some_and(|at| now.mono_ms >= at);
+                if timed_out || self.time_is_up(now) {
+                    self.phase = Phase::Guardrail { index, started, ending: true };
+                    out.push(Action::EndGuardrail { timed_out });
+                }
+            }
+            Phase::Looking { started, .. }
+                if self.time_is_up(now)
+                    || after(started, Some(LOOK_MS)).is_some_and(|at| now.mono_ms >= at) =>
+            {
+                self.end_scm(out);
+            }
+            Phase::LookingAtScm { .. } | Phase::Scm { .. } if self.time_is_up(now) => {
+                self.end_scm(out);
+            }
+            _ => {}
+        }
+    }
+
+    /// The agent has given its result and announced nothing that goes on.
+    fn has_answered(&self) -> bool {
+        matches!(self.phase, Phase::Agent { result_at: Some(_), .. }) && self.background == 0
+    }
+
+    /// Why an agent is ended that has given its result.
+    fn after_result(&self) -> EndCause {
+        if self.refused { EndCause::Refused } else { EndCause::ResultGrace }
+    }
+
+    pub(super) fn check_budgets(&mut self, now: Now, out: &mut Vec<Action>) {
+        if self.has_answered() {
+            return self.check_time_after_result(now, out);
+        }
+        if self.run_budget_exceeded(now).is_some() {
+            return self.end_agent(EndCause::Budget, out);
+        }
+        if let Phase::Agent { purpose: Purpose::Work, started, .. } = self.phase {
+            let worked = self.worked_ms.saturating_add(now.mono_ms.saturating_sub(started));
+            if self.iteration_budget_exceeded(worked) {
+                self.end_agent(EndCause::IterationBudget, out);
+            }
+        }
+    }
+
+    pub(super) fn iteration_budget_exceeded(&self, worked_ms: u64) -> bool {
+        let budget = &self.rules.iteration_budget;
+        budget.exceeded(&self.spending.of_iteration(), worked_ms).is_some()
+    }
+
+    /// An agent that has given its result has used up what it used up: ending it for that would save
+    /// nothing and throw its answer away. The next control point heeds the budget. Only time still
+    /// passes, and an agent that has answered need not stay for it.
+    fn check_time_after_result(&mut self, now: Now, out: &mut Vec<Action>) {
+        let Phase::Agent { purpose, started, .. } = self.phase else {
+            return;
+        };
+        let over = self.iteration_deadline(purpose, started).is_some_and(|at| now.mono_ms >= at);
+        if over || self.time_is_up(now) {
+            self.end_agent(self.after_result(), out);
+        }
+    }
+
+    pub(super) fn run_budget_exceeded(&self, now: Now) -> Option<String> {
+        let elapsed = self.active_ms(now);
+        self.rules.budget.exceeded(&self.spending.of_run(), elapsed)
+    }
+}
+
+fn after(start: u64, limit_ms: Option<u64>) -> Option<u64> {
+    Some(start.saturating_add(limit_ms?))
+}

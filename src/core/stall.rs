@@ -1,0 +1,227 @@
+//! Whether a loop still gets anywhere: does the repository change, does a guardrail fail as before?
+//!
+//! Any change in the repository is progress, whatever the agent says and whatever guardrails say. Only
+//! where nobody can tell whether it changed does a guardrail that fails in the same way count by itself.
+
+use super::event::{Feedback, StallReason};
+
+/// When a loop that gets nowhere is warned of, and when it is stopped. By default neither.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StallRule {
+    /// Warn after so many iterations in a row, and again each time that they have doubled.
+    pub warn_after: Option<u32>,
+    /// Stop after so many.
+    pub stop_after: Option<u32>,
+}
+
+impl StallRule {
+    /// How long a loop may get nowhere before anybody is told, if nothing stops it.
+    const PATIENCE: u32 = 3;
+
+    /// Stops after so many iterations and warns before that; with 0 it only warns.
+    pub fn stopping_after(iterations: u32) -> StallRule {
+        match iterations {
+            0 => StallRule { warn_after: Some(Self::PATIENCE), stop_after: None },
+            n => StallRule {
+                warn_after: Some((n - 1).clamp(1, Self::PATIENCE)),
+                stop_after: Some(n),
+            },
+        }
+    }
+
+    fn is_off(self) -> bool {
+        self.warn_after.is_none() && self.stop_after.is_none()
+    }
+}
+
+/// What is to be done about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    Fine,
+    Warn { reason: StallReason, iterations: u32 },
+    Stop { reason: StallReason, iterations: u32 },
+}
+
+/// An iteration that is over sooner than this is not worth a look, unless the loop is to be stopped by
+/// what is seen: no agent does anything in that time, and looking takes time, too.
+const WORTH_A_LOOK_MS: u64 = 1_000;
+
+/// Watches over a loop.
+#[derive(Debug, Clone)]
+pub struct Watch {
+    rule: StallRule,
+    /// The repository as it was last seen.
+    seen: Option<u64>,
+    unchanged: u32,
+    /// What guardrails said last, and how often in a row.
+    failure: Option<String>,
+    failures: u32,
+    /// Nothing has been done since the last look.
+    is_idle: bool,
+}
+
+impl Watch {
+    pub fn new(rule: StallRule) -> Watch {
+        Watch { rule, seen: None, unchanged: 0, failure: None, failures: 0, is_idle: false }
+    }
+
+    /// Whether to look at the repository before the next iteration, after one that took so long (0 if
+    /// this is the first).
+    pub fn wants_look(&self, took_ms: u64) -> bool {
+        let worth_it = self.rule.stop_after.is_some() || took_ms >= WORTH_A_LOOK_MS;
+        worth_it && !self.rule.is_off() && !self.is_idle
+    }
+
+    /// An iteration begins.
+    pub fn begins(&mut self) {
+        self.is_idle = false;
+    }
+
+    /// All guardrails have said what they have to say of an iteration.
+    pub fn checked(&mut self, failed: &[Feedback]) {
+        let failure = (!failed.is_empty()).then(|| essence(failed));
+        self.failures = match (&failure, &self.failure) {
+            (Some(now), Some(before)) if now == before => self.failures.saturating_add(1),
+            (Some(_), _) => 1,
+            (None, _) => 0,
+        };
+        self.failure = failure;
+    }
+
+    /// The repository was looked at. It looks different if `fingerprint` is another one; without one
+    /// nobody could tell.
+    pub fn looked(&mut self, fingerprint: Option<u64>) -> Verdict {
+        self.is_idle = true;
+        let first = self.seen.is_none();
+        let before = self.seen;
+        self.seen = fingerprint.or(before);
+        let (reason, count) = match fingerprint {
+            None => (StallReason::SameFailure, self.failures),
+            Some(_) if first => return Verdict::Fine,
+            now if now == before => {
+                self.unchanged = self.unchanged.saturating_add(1);
+                (StallReason::Unchanged, self.unchanged)
+            }
+            Some(_) => {
+                self.unchanged = 0;
+                self.failures = self.failures.min(1);
+                return Verdict::Fine;
+            }
+        };
+        self.judge(reason, count)
+    }
+
+    fn judge(&self, reason: StallReason, iterations: u32) -> Verdict {
+        let StallRule { warn_after, stop_after } = self.rule;
+        if stop_after.is_some_and(|most| iterations >= most) {
+            return Verdict::Stop { reason, iterations };
+        }
+        match warn_after.filter(|first| *first > 0) {
+            Some(first)
+                if iterations.is_multiple_of(first) && (iterations / first).is_power_of_two() =>
+            {
+                Verdict::Warn { reason, iterations }
+            }
+            _ => Verdict::Fine,
+        }
+    }
+
+    pub fn stops_after(&self) -> Option<u32> {
+        self.rule.stop_after
+    }
+}
+
+/// What guardrails said, without what is different each time: the names of their logs.
+fn essence(failed: &[Feedback]) -> String {
+    let lines = failed.iter().flat_map(|part| part.message.lines());
+    let lines: Vec<&str> = lines.filter(|line| !line.starts_with("Output file: ")).collect();
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::event::FailAction;
+
+    fn watch(stop_after: u32) -> Watch {
+        Watch::new(StallRule::stopping_after(stop_after))
+    }
+
+    fn look(watch: &mut Watch, fingerprint: Option<u64>) -> Verdict {
+        watch.begins();
+        watch.looked(fingerprint)
+    }
+
+    const UNCHANGED: StallReason = StallReason::Unchanged;
+
+    fn fail(message: &str) -> [Feedback; 1] {
+        [Feedback { action: FailAction::Append, message: message.to_owned() }]
+    }
+
+    #[test]
+    fn it_warns_first_and_then_stops() {
+        let mut watch = watch(3);
+        let verdicts: Vec<Verdict> = (0..4).map(|_| look(&mut watch, Some(7))).collect();
+        assert_eq!(
+            verdicts,
+            [
+                Verdict::Fine,
+                Verdict::Fine,
+                Verdict::Warn { reason: UNCHANGED, iterations: 2 },
+                Verdict::Stop { reason: UNCHANGED, iterations: 3 },
+            ]
+        );
+    }
+
+    #[test]
+    fn without_a_limit_it_only_warns_and_not_each_time() {
+        let mut watch = watch(0);
+        let warned = |watch: &mut Watch| matches!(look(watch, Some(7)), Verdict::Warn { .. });
+        let warned: Vec<u32> = (0..30).filter(|_| warned(&mut watch)).collect();
+        assert_eq!(warned, [3, 6, 12, 24]);
+    }
+
+    #[test]
+    fn any_change_is_progress_even_if_a_guardrail_fails_as_before() {
+        let mut watch = watch(2);
+        for change in 0..20 {
+            watch.checked(&fail("red"));
+            assert_eq!(look(&mut watch, Some(change)), Verdict::Fine);
+        }
+        // Back to what it was is a change, too.
+        assert_eq!(look(&mut watch, Some(1)), Verdict::Fine);
+        assert_eq!(look(&mut watch, Some(2)), Verdict::Fine);
+    }
+
+    #[test]
+    fn where_nobody_can_tell_the_same_failure_counts() {
+        let reason = StallReason::SameFailure;
+        let mut watch = watch(2);
+        watch.checked(&fail("red\nOutput file: log_001"));
+        assert_eq!(look(&mut watch, None), Verdict::Warn { reason, iterations: 1 });
+        watch.checked(&fail("other"));
+        assert_eq!(look(&mut watch, None), Verdict::Warn { reason, iterations: 1 });
+        watch.checked(&[]);
+        assert_eq!(look(&mut watch, None), Verdict::Fine);
+        watch.checked(&fail("red\nOutput file: log_004"));
+        look(&mut watch, None);
+        watch.checked(&fail("red\nOutput file: log_005"));
+        assert_eq!(look(&mut watch, None), Verdict::Stop { reason, iterations: 2 });
+    }
+
+    #[test]
+    fn looking_twice_is_not_another_iteration() {
+        let mut watch = watch(2);
+        assert!(watch.wants_look(0));
+        watch.looked(Some(1));
+        assert!(!watch.wants_look(9_999), "a pause lies between");
+        watch.begins();
+        assert!(watch.wants_look(0));
+        let quiet = Watch::new(StallRule::stopping_after(0));
+        assert!(
+            !quiet.wants_look(999) && quiet.wants_look(1_000),
+            "a warning costs no instant loop"
+        );
+        assert!(!Watch::new(StallRule::default()).wants_look(9_999));
+    }
+}

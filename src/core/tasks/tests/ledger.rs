@@ -1,0 +1,296 @@
+//! What a run remembers, and what it says to a list by that.
+
+use super::*;
+
+/// What a run that began with `start` and has seen `then` says to `now`.
+fn findings(start: &[Value], then: &[Value], now: &[Value]) -> Vec<String> {
+    let mut ledger = Ledger::new(&list(start));
+    ledger.review(&Ok(list(then)));
+    ledger.review(&Ok(list(now))).findings.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_story_may_go_only_if_another_stands_for_it() {
+    let replacing = |id: &str, others: &[&str]| story(id, &json!({"replaces": others}));
+    let gone = |id: &str| vec![format!("{id} (Title of {id}) is gone, and no story replaces it")];
+    let (a, b) = (open("a"), open("b"));
+    let only_a = std::slice::from_ref(&a);
+    let start = [a.clone(), b.clone()];
+    type Case<'a> = (&'a str, &'a [Value], &'a [Value], Vec<String>);
+    let cases: [Case<'_>; 8] = [
+        ("reordered", &start, &[b.clone(), a.clone()], vec![]),
+        ("left out", &start, only_a, gone("b")),
+        ("replaced", &start, &[a.clone(), replacing("c", &["b"])], vec![]),
+        ("came later, and went", &[a.clone(), b.clone(), open("c")], &start, gone("c")),
+        ("went, and came back", only_a, &start, vec![]),
+        (
+            "its replacement was replaced",
+            &[a.clone(), replacing("b1", &["b"])],
+            &[a.clone(), replacing("b2", &["b1"])],
+            vec![],
+        ),
+        (
+            "its replacement went, too",
+            &[a.clone(), replacing("b1", &["b"])],
+            only_a,
+            [gone("b"), gone("b1")].concat(),
+        ),
+        (
+            "two that replace each other and are both gone",
+            &[a.clone(), replacing("b", &["c"]), replacing("c", &["b"])],
+            only_a,
+            [gone("b"), gone("c")].concat(),
+        ),
+    ];
+    for (what, then, now, expected) in cases {
+        assert_eq!(findings(&start, then, now), expected, "{what}");
+    }
+}
+
+#[test]
+fn a_list_that_cannot_be_read_is_a_finding_and_nothing_is_forgotten() {
+    let mut ledger = Ledger::new(&list(&[open("a"), open("b")]));
+    let review = ledger.review(&parse(b"{"));
+    assert!(matches!(review.findings.as_slice(), [Finding::Broken { .. }]));
+    let told = &briefing(&review, &[], "ralph/tasks.json")[0].message;
+    for part in ["ralph/tasks.json", "not valid JSON", "\"id\": \"a\"", "\"id\": \"b\""] {
+        assert!(told.contains(part), "{told}");
+    }
+    assert!(matches!(verdict(&review, true, true, "t"), GateVerdict::Veto { .. }));
+    assert_eq!(ledger.review(&Ok(list(&[open("a")]))).findings.len(), 1);
+}
+
+#[test]
+fn the_agent_is_given_back_what_it_lost() {
+    let mut lost = open("b");
+    lost["mine"] = json!("kept");
+    let mut ledger = Ledger::new(&list(&[open("a"), lost]));
+    let review = ledger.review(&Ok(list(&[open("a")])));
+    let told = &briefing(&review, &[], "t")[0].message;
+    assert!(told.contains("\"mine\": \"kept\""), "{told}");
+}
+
+#[test]
+fn other_verify_commands_are_reported_and_veto_if_one_is_gone() {
+    for (commands, vetoes) in [
+        (json!(["true"]), true),
+        (json!([]), true),
+        (json!(["make test || true"]), true),
+        (json!(["make lint", "make test"]), false),
+    ] {
+        let mut ledger = Ledger::new(&list(&[passing("a")]));
+        let mut changed = document(&[passing("a")]);
+        changed["verifyCommands"] = commands.clone();
+        let review = ledger.review(&read(&changed));
+        assert!(matches!(review.findings.as_slice(), [Finding::VerifyCommandsChanged { .. }]));
+        assert!(briefing(&review, &[], "t")[0].message.contains("`make test`"));
+        let complete = verdict(&review, false, true, "t") == GateVerdict::Complete;
+        assert_eq!(complete, !vetoes, "{commands}");
+    }
+}
+
+#[test]
+fn criteria_of_the_start_may_be_added_to_and_not_be_lost() {
+    let with = |criteria: &[&str]| {
+        list(&[story("a", &json!({"acceptanceCriteria": criteria, "passes": true, "notes": "n"}))])
+    };
+    for (now, lost) in [
+        (&["one", "two"][..], &[][..]),
+        (&["new", "two", "one"], &[]),
+        (&["one"], &["two"]),
+        (&["one", "two, more or less"], &["two"]),
+    ] {
+        let mut ledger = Ledger::new(&with(&["one", "two"]));
+        let review = ledger.review(&Ok(with(now)));
+        let found: Vec<&String> = review
+            .findings
+            .iter()
+            .flat_map(|finding| match finding {
+                Finding::CriteriaLost { lost, .. } => lost.as_slice(),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(found, lost);
+        let complete = verdict(&review, true, true, "t") == GateVerdict::Complete;
+        assert_eq!(complete, lost.is_empty(), "{now:?}");
+    }
+    // What an agent added itself it may think over.
+    let mut ledger = Ledger::new(&list(&[open("b")]));
+    let both =
+        |criteria: &str| list(&[open("b"), story("a", &json!({"acceptanceCriteria": [criteria]}))]);
+    ledger.review(&Ok(both("one")));
+    assert_eq!(ledger.review(&Ok(both("two"))).findings, []);
+}
+
+#[test]
+fn the_work_is_complete_when_every_story_passes_and_nothing_speaks_against_it() {
+    #[derive(Debug, PartialEq)]
+    enum Is {
+        Complete,
+        Goes,
+        /// With this reason, and whether the verdict itself has something to tell the agent.
+        Vetoed(&'static str, bool),
+    }
+    let undocumented = story("a", &json!({"passes": true}));
+    let cases: [(&str, &[Value], bool, bool, Is); 9] = [
+        ("all pass, with the tag", &[passing("a")], true, true, Is::Complete),
+        ("all pass, without it", &[passing("a")], false, true, Is::Complete),
+        ("open, nothing claimed", &[open("a")], false, true, Is::Goes),
+        (
+            "open, claimed",
+            &[open("a"), passing("b")],
+            true,
+            true,
+            Is::Vetoed("1 of 2 stories does not pass yet: a", true),
+        ),
+        (
+            "two open, claimed",
+            &[open("a"), open("b")],
+            true,
+            true,
+            Is::Vetoed("2 of 2 stories do not pass yet: a, b", true),
+        ),
+        ("no stories, claimed", &[], true, true, Is::Vetoed("t has no stories", true)),
+        ("no stories", &[], false, true, Is::Goes),
+        (
+            "without notes",
+            &[undocumented],
+            true,
+            true,
+            Is::Vetoed(
+                "t: a: notes: is empty, though passes is true; say in it what was done",
+                false,
+            ),
+        ),
+        ("a check fails", &[passing("a")], true, false, Is::Vetoed("a check failed", true)),
+    ];
+    for (what, stories, claimed, checks, expected) in cases {
+        // The run began when nothing was there yet.
+        let mut ledger = Ledger::new(&list(&[]));
+        let review = ledger.review(&Ok(list(stories)));
+        let is = match verdict(&review, claimed, checks, "t") {
+            GateVerdict::Complete => Is::Complete,
+            GateVerdict::Stands => Is::Goes,
+            GateVerdict::Veto { reason, feedback } => {
+                Is::Vetoed(String::leak(reason), !feedback.is_empty())
+            }
+        };
+        assert_eq!(is, expected, "{what}");
+    }
+}
+
+#[test]
+fn a_story_is_unverified_until_the_checks_have_passed_once() {
+    let now = list(&[passing("a"), passing("b")]);
+    let mut ledger = Ledger::new(&list(&[passing("a"), open("b")]));
+    for _ in 0..2 {
+        assert_eq!(ledger.review(&Ok(now.clone())).unverified, ["b"]);
+    }
+    ledger.checks_passed(&now);
+    assert_eq!(ledger.review(&Ok(now)).unverified, [""; 0]);
+}
+
+/// What a run knows that begins with `now`, after one that began with `start`, saw `seen` last, and came to
+/// its end if `closed`: what its owner is told, what is found, what is in doubt.
+fn again(
+    start: &Value,
+    seen: &Value,
+    closed: bool,
+    now: &Value,
+    has_checks: bool,
+) -> (Vec<String>, Vec<String>, Vec<String>) {
+    let mut ledger = Ledger::new(&read(start).unwrap());
+    ledger.review(&read(seen));
+    if closed {
+        ledger.close(&read(seen));
+    }
+    let kept = serde_json::to_vec(&ledger).unwrap();
+    let ledger: Ledger = serde_json::from_slice(&kept).unwrap();
+    let now = read(now).unwrap();
+    let (mut ledger, since) = ledger.after(&now, has_checks);
+    let found = ledger.review(&Ok(now)).findings.iter().map(ToString::to_string).collect();
+    (since.told(), found, since.doubtful)
+}
+
+#[test]
+fn what_was_done_between_runs_is_its_owners_doing_and_what_was_done_in_one_is_not() {
+    let start = document(&[open("a"), open("b")]);
+    let weak = |stories: &[Value]| {
+        let mut list = document(stories);
+        list["verifyCommands"] = json!(["true"]);
+        list
+    };
+    let easy = story("b", &json!({"acceptanceCriteria": ["easy"]}));
+    let only_a = document(&[open("a")]);
+    let gone = "b (Title of b) is gone, and no story replaces it";
+    let changed = "verifyCommands: was changed; this run goes on with `make test`";
+    let lost = "b: acceptanceCriteria: was changed; gone is \"it works\"";
+    let told_of_commands =
+        ["verifyCommands has lost `make test`", "verifyCommands has gained `true`"];
+    let same = [open("a"), open("b")];
+    type Case<'a> = (&'a str, &'a Value, bool, &'a Value, &'a [&'a str], &'a [&'a str]);
+    let (weak_same, eased) = (weak(&same), document(&[open("a"), easy]));
+    let cases: [Case<'_>; 11] = [
+        ("nothing", &start, true, &start, &[], &[]),
+        ("the agent dropped it", &only_a, true, &only_a, &[], &[gone]),
+        ("its owner dropped it", &start, true, &only_a, &["the story b (Title of b) is gone"], &[]),
+        ("somebody dropped it", &start, false, &only_a, &[], &[gone]),
+        ("the agent dropped it and its owner put it back", &only_a, true, &start, &[], &[]),
+        ("commands, the agent", &weak_same, true, &weak_same, &[], &[changed]),
+        ("commands, the owner", &start, true, &weak_same, &told_of_commands, &[]),
+        ("commands, somebody", &start, false, &weak_same, &[], &[changed]),
+        ("criteria, the agent", &eased, true, &eased, &[], &[lost]),
+        (
+            "criteria, the owner",
+            &start,
+            true,
+            &eased,
+            &["acceptance criteria were changed: b"],
+            &[],
+        ),
+        ("criteria, somebody", &start, false, &eased, &[], &[lost]),
+    ];
+    for (what, seen, closed, now, told, found) in cases {
+        let (is_told, is_found, doubtful) = again(&start, seen, closed, now, true);
+        assert_eq!((is_told, is_found), (owned(told), owned(found)), "{what}");
+        assert_eq!(doubtful, [""; 0], "{what}");
+    }
+}
+
+fn owned(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|text| (*text).to_owned()).collect()
+}
+
+#[test]
+fn what_passes_by_the_word_of_an_unfinished_iteration_is_in_doubt() {
+    let start = document(&[open("a")]);
+    let done = document(&[passing("a")]);
+    for (what, seen, closed, has_checks, doubtful) in [
+        ("the run was killed", &start, false, true, true),
+        ("it was killed after a look", &done, false, true, true),
+        ("it was interrupted, and there are checks", &done, true, true, false),
+        ("it was interrupted, and there is none", &done, true, false, true),
+        ("its owner marked it", &start, true, false, false),
+    ] {
+        let (_, found, in_doubt) = again(&start, seen, closed, &done, has_checks);
+        assert_eq!(!in_doubt.is_empty(), doubtful, "{what}");
+        assert_eq!(found, [""; 0]);
+    }
+}
+
+#[test]
+fn there_is_nothing_to_do_only_if_nothing_speaks_against_it() {
+    let review = |now: &[Value]| Ledger::new(&list(&[open("a")])).review(&Ok(list(now)));
+    let doubt = ["a".to_owned()];
+    assert_eq!(opening(&review(&[passing("a")]), &[], true, "t"), GateVerdict::Complete);
+    for (review, doubtful, checks) in [
+        (review(&[passing("a")]), &[][..], false),
+        (review(&[passing("a")]), &doubt, true),
+        (review(&[passing("b")]), &[], true),
+    ] {
+        let verdict = opening(&review, doubtful, checks, "t");
+        assert!(matches!(verdict, GateVerdict::Veto { .. }), "{verdict:?}");
+    }
+    // It was taken back meanwhile.
+    assert_eq!(opening(&review(&[open("a")]), &[], true, "t"), GateVerdict::Stands);
+}

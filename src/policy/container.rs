@@ -1,0 +1,163 @@
+//! Commands in containers. A container's files are not those of this machine, but for those that are
+//! mounted into it.
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use super::message::subject;
+use super::rules::{self, Hit, Invocation, flag_values, valued_options};
+use super::run::program_name;
+use super::value::{Arg, Output};
+use super::walk::Walk;
+use super::wrappers::skip_options;
+use super::{Family, Tier, lexical};
+
+/// The container that a command runs in.
+#[derive(Debug)]
+pub(super) struct Container {
+    /// It was there before, with whatever is mounted into it.
+    lasting: bool,
+    /// Directories of this machine, and where they are inside.
+    mounts: Vec<(PathBuf, PathBuf)>,
+}
+
+/// What harms beyond the container that it runs in.
+const REACHES_OUT: &[Family] = &[
+    Family::Databases,
+    Family::Cloud,
+    Family::Publishing,
+    Family::Exfiltration,
+    Family::Remote,
+    Family::Resources,
+];
+
+/// Whether a path in a container is one where nobody mounts what should stay.
+fn is_scratch(path: &Arg) -> bool {
+    ["/tmp/", "/var/tmp/", "/var/cache/"].iter().any(|place| path.text.starts_with(place))
+        && !path.text.contains("..")
+}
+
+impl Walk<'_> {
+    /// `docker exec NAME COMMAND`, `docker run IMAGE COMMAND`, `kubectl exec NAME -- COMMAND`.
+    pub(super) fn container(&mut self, name: &str, args: &[Arg], stdin: Option<&Output>) {
+        let rest = skip_options(args, valued_options(name));
+        let Some(at) = rest.iter().position(|arg| ["exec", "run"].contains(&arg.text.as_str()))
+        else {
+            return;
+        };
+        let cluster = name == "kubectl" || name == "oc";
+        let lasting = rest.get(at).is_some_and(|sub| sub.text == "exec");
+        let rest = rest.get(at + 1..).unwrap_or_default();
+        let inner = skip_options(rest, valued_options(name));
+        let options = rest.get(..rest.len() - inner.len()).unwrap_or_default();
+        let mut command = match rest.iter().position(|arg| arg.text == "--") {
+            Some(at) if cluster => rest.get(at + 1..).unwrap_or_default(),
+            _ => inner.get(1..).unwrap_or_default(),
+        }
+        .to_vec();
+        if let Some(program) = flag_values(options, &["--entrypoint"]).pop() {
+            command.insert(0, program);
+        }
+        if command.is_empty() {
+            return;
+        }
+        let container = Container { lasting, mounts: self.mounts(options) };
+        let outer = self.contained.clone();
+        self.contained = (!cluster).then(|| Rc::new(container));
+        let inside = flag_values(options, &["-w", "--workdir"]).pop();
+        self.copied(|walk| {
+            let inside = inside.map(|arg| PathBuf::from(arg.text));
+            walk.state.cwd = inside.filter(|path| path.is_absolute());
+            walk.run(&command, stdin)
+        });
+        self.contained = outer;
+    }
+
+    fn mounts(&self, options: &[Arg]) -> Vec<(PathBuf, PathBuf)> {
+        let mut mounts = Vec::new();
+        for volume in flag_values(options, &["-v", "--volume"]) {
+            let mut parts = volume.text.split(':');
+            if let (Some(host), Some(inside), mode) = (parts.next(), parts.next(), parts.next())
+                && mode.is_none_or(|mode| !mode.split(',').any(|word| word == "ro"))
+                && host.contains(['/', '.'])
+            {
+                mounts.push((host.to_owned(), inside.to_owned()));
+            }
+        }
+        for mount in flag_values(options, &["--mount"]) {
+            let value = |keys: &[&str]| {
+                let mut parts = mount.text.split(',').filter_map(|part| part.split_once('='));
+                parts.find(|(key, _)| keys.contains(key)).map(|(_, value)| value.to_owned())
+            };
+            let host = value(&["source", "src"]).filter(|host| host.contains(['/', '.']));
+            let writable = !mount.text.contains("readonly") && !mount.text.contains(",ro");
+            if writable && let Some(inside) = value(&["target", "destination", "dst"]) {
+                mounts.extend(host.map(|host| (host, inside)));
+            }
+        }
+        let here = self.state.cwd.clone().unwrap_or_default();
+        mounts
+            .into_iter()
+            .filter_map(|(host, inside)| {
+                Some((lexical(&here.join(host))?, lexical(Path::new(&inside))?))
+            })
+            .collect()
+    }
+
+    /// Notes what was found of a command in a container, as far as it matters outside of it.
+    pub(super) fn report_contained(&mut self, argv: &[Arg], hit: Hit, container: &Container) {
+        if REACHES_OUT.contains(&hit.family) {
+            self.note(subject(argv), hit);
+            return;
+        }
+        let [program, args @ ..] = argv else { return };
+        if hit.family != Family::Files {
+            return;
+        }
+        let here = self.state.cwd.clone();
+        let inside = |arg: &Arg| lexical(&here.as_deref()?.join(&arg.text));
+        let outside = |arg: &Arg| {
+            let path = match arg.text.starts_with('/') {
+                true => lexical(Path::new(&arg.text))?,
+                false => inside(arg)?,
+            };
+            container.mounts.iter().find_map(|(host, inside)| {
+                match (path.strip_prefix(inside), inside.starts_with(&path)) {
+                    (Ok(rest), _) => Some(host.join(rest)),
+                    (_, true) => Some(host.clone()),
+                    _ => None,
+                }
+            })
+        };
+        let is_flag = |arg: &Arg| arg.text.starts_with('-');
+        let translated: Vec<Arg> = args
+            .iter()
+            .filter_map(|arg| match is_flag(arg) {
+                true => Some(arg.clone()),
+                false => outside(arg)
+                    .map(|path| Arg { text: path.to_string_lossy().into_owned(), ..arg.clone() }),
+            })
+            .collect();
+        if translated.iter().any(|arg| !is_flag(arg)) {
+            let name = program_name(&program.text);
+            let scene = self.scene(None);
+            let hits = rules::look(&Invocation { name: &name, args: &translated, scene: &scene });
+            for hit in hits {
+                self.note(subject(argv), hit);
+            }
+        } else if container.lasting
+            && hit.tier == Tier::Deny
+            && !args.iter().filter(|arg| !is_flag(arg)).all(is_scratch)
+        {
+            let whole = args.iter().any(|arg| ["/", "/*"].contains(&arg.text.as_str()));
+            let tier = if whole { Tier::Deny } else { Tier::Warn };
+            let hit = Hit::new(
+                tier,
+                Family::Files,
+                "what is mounted into the container is deleted for good, too",
+                "delete what the container made itself, by name",
+            );
+            self.note(subject(argv), hit);
+        }
+    }
+}

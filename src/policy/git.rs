@@ -1,0 +1,98 @@
+//! What git runs: where it works, the commands that it is given, and names for its own.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use super::rules::{flag_values, valued_options};
+use super::value::{Arg, Origin, Output};
+use super::walk::Walk;
+use super::wrappers::skip_options;
+
+impl Walk<'_> {
+    /// Where git works: `-C DIRECTORY`, each counting from the one before.
+    pub(super) fn git_directory(&self, args: &[Arg]) -> Option<PathBuf> {
+        let command = skip_options(args, valued_options("git"));
+        let options = args.get(..args.len() - command.len()).unwrap_or_default();
+        let mut cwd = self.state.cwd.clone();
+        for (at, option) in options.iter().enumerate() {
+            let text = option.text.as_str();
+            let place = match text.strip_prefix("--work-tree=") {
+                Some(place) => Arg::known(place),
+                None if text == "-C" || text == "--work-tree" => options.get(at + 1)?.clone(),
+                None => continue,
+            };
+            cwd = cwd.filter(|_| place.is_known()).map(|cwd| cwd.join(&place.text));
+        }
+        cwd
+    }
+
+    /// The few subcommands of git that run what they are given.
+    pub(super) fn git(&mut self, argv: &[Arg], stdin: Option<&Output>) {
+        let args = argv.get(1..).unwrap_or_default();
+        let outer: Option<PathBuf> = self.state.cwd.clone();
+        let rest = skip_options(args, valued_options("git"));
+        let words: Vec<&str> = rest.iter().map(|arg| arg.text.as_str()).collect();
+        match words.as_slice() {
+            ["bisect", "run", ..] => {
+                self.run(rest.get(2..).unwrap_or_default(), stdin);
+            }
+            ["submodule", "foreach", ..] => {
+                let command = skip_options(rest.get(2..).unwrap_or_default(), &[]);
+                self.state.cwd = None;
+                self.run_joined(argv, command);
+            }
+            ["rebase" | "difftool", ..] => {
+                for script in flag_values(rest, &["-x", "--exec", "--extcmd"]) {
+                    self.copied(|walk| walk.run_text(argv, &script.text, script.origin));
+                }
+            }
+            _ => {}
+        }
+        self.state.cwd = outer;
+        self.git_aliases(argv, rest);
+    }
+
+    /// Names for commands of git's: judged where they are made, and where they are used with more words.
+    fn git_aliases(&mut self, argv: &[Arg], rest: &[Arg]) {
+        let options = argv.get(1..argv.len() - rest.len()).unwrap_or_default();
+        let mut made: Vec<(String, String)> = flag_values(options, &["-c"])
+            .iter()
+            .filter_map(|arg| arg.text.split_once('='))
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .collect();
+        let lasting = made.len();
+        if let [config, words @ ..] = rest
+            && config.text == "config"
+        {
+            let words: Vec<&Arg> = words.iter().filter(|arg| !arg.text.starts_with('-')).collect();
+            made.extend(words.windows(2).filter_map(|pair| match pair {
+                [key, value] => Some((key.text.clone(), value.text.clone())),
+                _ => None,
+            }));
+        }
+        let outer = Rc::clone(&self.state.aliases);
+        for (number, (key, value)) in made.into_iter().enumerate() {
+            let Some(alias) = key.to_ascii_lowercase().strip_prefix("alias.").map(str::to_owned)
+            else {
+                continue;
+            };
+            let text = match value.strip_prefix('!') {
+                Some(script) => script.to_owned(),
+                None => format!("git {value}"),
+            };
+            if number >= lasting {
+                self.copied(|walk| walk.run_text(argv, &text, Origin::Written));
+            }
+            Rc::make_mut(&mut self.state.aliases).insert(format!("git {alias}"), text);
+        }
+        if let [name, args @ ..] = rest
+            && let Some(arg) = Some(Arg::known(format!("git {}", name.text.to_ascii_lowercase())))
+            && self.state.aliases.contains_key(&arg.text)
+        {
+            self.defined(&arg, args, None);
+        }
+        if lasting > 0 {
+            self.state.aliases = outer;
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Commands that other programs are given to run: in flags, in variables, in makefiles.
+
+use super::rules::{self, flag_values};
+use super::shell::parse;
+use super::value::{Arg, HOLE, Output};
+use super::walk::Walk;
+
+/// Flags whose value is run as a command, by program.
+const FLAGS: &[(&[&str], &[&str])] = &[
+    (
+        &["tar", "bsdtar"],
+        &[
+            "--to-command",
+            "--use-compress-program",
+            "-I",
+            "--info-script",
+            "--new-volume-script",
+            "--rsh-command",
+            "--checkpoint-action",
+        ],
+    ),
+    (&["rsync"], &["-e", "--rsh"]),
+    (&["split"], &["--filter"]),
+    (&["zip"], &["--unzip-command", "-TT"]),
+    (&["rg"], &["--pre"]),
+    (&["sort"], &["--compress-program"]),
+    (&["man"], &["-P", "--pager"]),
+    (&["git"], &["--upload-pack", "--receive-pack", "--open-files-in-pager"]),
+    (&["ssh", "scp", "sftp", "autossh"], &["-o"]),
+    (&["fzf", "sk"], &["--preview"]),
+    (&["hyperfine"], &["-p", "--prepare", "-s", "--setup", "-c", "--cleanup"]),
+    (&["nodemon"], &["-x", "--exec"]),
+    (&["cargo"], &["-s", "--shell"]),
+];
+
+/// What stands before the command in such a value.
+const BEFORE: &[&str] = &["exec=", "proxycommand", "localcommand", "knownhostscommand"];
+
+/// Variables whose value programs run as a command.
+const VARIABLES: &[&str] = &[
+    "PAGER",
+    "*_PAGER",
+    "MANPAGER",
+    "EDITOR",
+    "*_EDITOR",
+    "VISUAL",
+    "FCEDIT",
+    "HGEDITOR",
+    "BROWSER",
+    "RSYNC_RSH",
+    "GIT_SSH_COMMAND",
+    "GIT_SSH",
+    "FZF_DEFAULT_COMMAND",
+    "RUSTC_WRAPPER",
+    "RUSTC_WORKSPACE_WRAPPER",
+];
+
+pub(super) fn is_command_variable(name: &str) -> bool {
+    VARIABLES.iter().any(|known| super::value::glob_match(known, name))
+}
+
+impl Walk<'_> {
+    /// Judges the commands that a program is given in its flags.
+    pub(super) fn given(&mut self, name: &str, argv: &[Arg]) {
+        let args = argv.get(1..).unwrap_or_default();
+        let Some((_, flags)) = FLAGS.iter().find(|(programs, _)| programs.contains(&name)) else {
+            return;
+        };
+        for value in flag_values(args, flags) {
+            let lower = value.text.to_ascii_lowercase();
+            let before = BEFORE.iter().find(|before| lower.starts_with(**before));
+            let text = match (before, name) {
+                (Some(before), _) => value.text.get(before.len()..).unwrap_or_default(),
+                (None, "ssh" | "scp" | "sftp" | "autossh") => continue,
+                (None, _) => &value.text,
+            };
+            let text = text.trim_start_matches(['=', ' ']).to_owned();
+            self.copied(|walk| walk.run_text(argv, &text, value.origin));
+        }
+    }
+
+    /// A variable is set for programs, or taken from them.
+    pub(super) fn sets(&mut self, argv: &[Arg], name: &str, value: Option<&Arg>) {
+        if let Some(hit) = rules::environment(name, value) {
+            self.report(argv, hit);
+        }
+        if let Some(value) = value
+            && is_command_variable(name)
+            && !value.text.trim().is_empty()
+        {
+            let value = value.clone();
+            self.copied(|walk| walk.run_text(argv, &value.text, value.origin));
+        }
+    }
+
+    /// What a makefile runs, if the same command line wrote it.
+    pub(super) fn make(&mut self, argv: &[Arg], stdin: Option<&Output>) {
+        let args = argv.get(1..).unwrap_or_default();
+        for text in flag_values(args, &["--eval", "-E"]) {
+            self.recipes(argv, &Output { text: text.text, origin: text.origin });
+        }
+        let mut files = flag_values(args, &["-f", "--file", "--makefile"]);
+        if files.is_empty() {
+            files.extend(["GNUmakefile", "makefile", "Makefile"].map(Arg::known));
+        }
+        for file in files {
+            let read = match file.text.as_str() {
+                "-" | "/dev/stdin" => stdin.cloned(),
+                _ => file.process.as_deref().cloned().or_else(|| self.written(&file)),
+            };
+            if let Some(text) = read.filter(|text| *text != Output::file()) {
+                self.recipes(argv, &text);
+            }
+        }
+    }
+
+    fn recipes(&mut self, argv: &[Arg], makefile: &Output) {
+        let unknown = makefile.text.contains(HOLE);
+        if unknown || makefile.origin > super::value::Origin::Computed {
+            self.copied(|walk| walk.run_text(argv, &HOLE.to_string(), makefile.origin));
+        }
+        let text = makefile.text.replace("\\\n", " ");
+        for line in text.lines() {
+            // Behind a tab, or behind the `;` of a rule: a command.
+            let recipe = line.strip_prefix('\t').or_else(|| {
+                let (rule, recipe) = line.split_once(';')?;
+                rule.contains(':').then_some(recipe)
+            });
+            let computed = line.split("$(shell ").skip(1).map(|rest| {
+                // To the bracket that closes it.
+                let mut open = 1_usize;
+                let end = rest.find(|c| {
+                    open = match c {
+                        '(' => open + 1,
+                        ')' => open - 1,
+                        _ => open,
+                    };
+                    open == 0
+                });
+                rest.get(..end.unwrap_or(rest.len())).unwrap_or_default()
+            });
+            for command in recipe.into_iter().chain(computed) {
+                let command = shell_of(command.trim_start_matches(['@', '-', '+', ' ']));
+                // What make does with it first may be what makes it shell.
+                let readable = parse(&command).error.is_none();
+                let command = if readable { command } else { HOLE.to_string() };
+                self.copied(|walk| walk.run_text(argv, &command, makefile.origin));
+            }
+        }
+    }
+}
+
+/// A recipe as the shell gets it: variables of make's, which are not known, and `$$`.
+fn shell_of(recipe: &str) -> String {
+    let mut out = String::new();
+    let mut rest = recipe;
+    while let Some(at) = rest.find('$') {
+        out.push_str(rest.get(..at).unwrap_or_default());
+        let tail = rest.get(at + 1..).unwrap_or_default();
+        rest = match tail.chars().next() {
+            Some('$') => {
+                out.push('$');
+                tail.get(1..).unwrap_or_default()
+            }
+            Some(open @ ('(' | '{')) => {
+                out.push(HOLE);
+                let close = if open == '(' { ')' } else { '}' };
+                let end = tail.find(close).map_or(tail.len(), |end| end + 1);
+                tail.get(end..).unwrap_or_default()
+            }
+            Some(c) => {
+                out.push(HOLE);
+                tail.get(c.len_utf8()..).unwrap_or_default()
+            }
+            None => "",
+        };
+    }
+    out + rest
+}

@@ -1,0 +1,51 @@
+//! The driver's part in a guardrail: its log, and starting it.
+
+use std::ffi::{OsStr, OsString};
+
+use super::{Driver, Task, plain_launch};
+use crate::core::event::Event;
+use crate::core::machine::Input;
+use crate::core::prompt::{self as prompts, GuardrailFailure};
+use crate::run::guardrail::{self, GuardrailTask};
+use crate::run::world::{Part, World};
+
+impl<W: World> Driver<'_, W> {
+    pub(super) fn run_guardrail(&mut self, index: usize) {
+        let spec = &self.spec.guardrails[index];
+        let name = prompts::log_name(self.machine.iteration(), &self.log_slugs[index]);
+        let log = format!(".ralph/{name}");
+        let command = spec.command.as_str().into();
+        self.recorder.record(&Event::GuardrailStarted { index: index as u32, command });
+        self.commit();
+        if let Err(err) = self.world.open_log(&self.spec.ralph_dir.join(name)) {
+            self.broke(&log, &err);
+        }
+        let env = self.run_variables();
+        let args = [OsString::from("-c"), OsString::from(&spec.command)];
+        let launch = plain_launch(&self.spec.directory, OsStr::new("sh"), &args, &env);
+        let max_chars = self.spec.output_truncate_chars;
+        match self.world.start_inside(Part::Check, &launch) {
+            Ok((child, _)) => {
+                let started = self.world.now().mono_ms;
+                let task = GuardrailTask::new(child, index, started, log, max_chars);
+                self.task = Task::Guardrail(task);
+            }
+            Err(err) => {
+                let failure = GuardrailFailure::Exit(None);
+                let output = format!("sh: {err}");
+                let feedback = guardrail::feedback(spec, failure, &log, &output, max_chars);
+                self.recorder.record(&Event::GuardrailEnded {
+                    index: index as u32,
+                    command: spec.command.as_str().into(),
+                    exit: None,
+                    timed_out: false,
+                    passed: false,
+                    fail_action: spec.fail_action,
+                    log: log.into(),
+                    duration_ms: 0,
+                });
+                self.queue.push_back(Input::GuardrailEnded { failed: Some(feedback) });
+            }
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! The driver's part in the record of a run: journal first, and what happens when that cannot be.
+
+use std::io;
+
+use super::Driver;
+use crate::core::event::Event;
+use crate::core::machine::{Input, Now};
+use crate::run::world::World;
+
+impl<W: World> Driver<'_, W> {
+    /// Takes the time, for the machine and for what is recorded from now on.
+    pub(super) fn stamp(&mut self) -> Now {
+        let now = self.world.now();
+        self.recorder.at.time_ms = now.wall_ms;
+        now
+    }
+
+    /// Journal first, then everybody else.
+    pub(super) fn commit(&mut self) {
+        if let Err(err) = self.recorder.commit(self.world) {
+            self.broke("the journal", &err);
+        }
+        if let Some(message) = self.recorder.trouble() {
+            self.recorder.record(&Event::Warning { message: message.into() });
+        }
+    }
+
+    /// What agents and guardrails do to the work tree must not lose the record of it.
+    pub(super) fn restore(&mut self) {
+        match self.world.restore() {
+            Ok(restored) => {
+                self.raw_broken &= restored.is_empty();
+                for message in restored {
+                    self.recorder.record(&Event::Warning { message: message.into() });
+                }
+            }
+            Err(err) => self.broke("the journal", &err),
+        }
+    }
+
+    pub(super) fn broke(&mut self, what: &str, err: &io::Error) {
+        if !std::mem::replace(&mut self.broken, true) {
+            let message = format!(
+                "cannot write {what} in {}: {err}; free space or permissions are needed to go on",
+                self.spec.ralph_dir.display()
+            );
+            self.queue.push_back(Input::Broken { message });
+        }
+    }
+}

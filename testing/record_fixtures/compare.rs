@@ -1,0 +1,167 @@
+//! Whether two recordings tell the same. What differs each time that an agent runs is taken out of both
+//! here, and only here; what is left are differences of the programs.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use fancy_regex::Regex;
+use serde_json::{Value, json};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// The files of one case, by the last part of their names. What is empty is no file.
+pub(crate) type Recording = BTreeMap<&'static str, String>;
+
+/// Whether a recording differs from the one that is there; how is shown.
+pub(crate) fn differs(recording: &Recording, stem: &Path) -> Result<bool> {
+    let directory = tempfile::tempdir()?;
+    let mut differs = false;
+    for (extension, text) in recording {
+        let path = stem.with_added_extension(extension);
+        let old = timeless(&fs::read_to_string(&path).unwrap_or_default())?;
+        let new = timeless(text)?;
+        if old == new {
+            continue;
+        }
+        differs = true;
+        let sides = [("recorded", old), ("new", new)].map(|(name, text)| {
+            let path = directory.path().join(name);
+            fs::write(&path, text).map(|()| path)
+        });
+        let [old, new] = sides;
+        let name = path.to_string_lossy();
+        let labels = [format!("--label={name}"), format!("--label={name} (new)")];
+        Command::new("diff").arg("-u").args(labels).arg(old?).arg(new?).status()?;
+    }
+    Ok(differs)
+}
+
+/// A recording without what differs each time. Objects are put into lines, for people to compare.
+fn timeless(text: &str) -> Result<String> {
+    let volatile = Regex::new(concat!(
+        r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
+        r"|\b(msg|toolu|call|req|resp|rs|fc|ctc)_[0-9a-f]{20,}",
+        r"|\d{4}-\d\d-\d\dT\d\d[:-]\d\d[:-]\d\d[.\d-]*(Z|\+00:00)",
+        r"|cc-socks/\d+|(?<=tasks/)\w+|\b0[0-9a-z]{8}-[0-9a-f]{8}\b",
+        // Of cline, opencode and gemini; and where a program that is one file has its parts.
+        r"|\b(agent|conv)_\d{13}_\w+|\b(ses|prt|msg)_[0-9a-f]{12}\w{14}\b|\b[0-9a-f]{40}\b",
+        r"|_\d{13}_\d+\b|(?<=/\$bunfs/)(root|home/user)(?=/)",
+        // Tasks of claude, and when a limit ends, in the words of claude and of codex.
+        r"|(?<=background with ID: )\w+|\ba[0-9a-f]{16}\b",
+        r"|(?<=resets )\d+(:\d\d)?[ap]m|(?<=try again at )[^.]*|(?<=only ~)\d+",
+        // How long gemini and copilot wait before they try again is a matter of luck.
+        r"|(?<=Retrying after )\d+ms|(?<=retry wait time: )[\d.]+",
+        // Sockets and processes, as node tells of them.
+        r"|\b(local|remote)(Address|Port|Family): \S+|\bbytes(Read|Written): \d+|(?<=\(node:)\d+",
+    ))?;
+    let mut out = String::new();
+    let mut beside = Vec::new();
+    // A file may be one object on many lines.
+    let is_one = serde_json::from_str::<Value>(text).is_ok();
+    let lines = if is_one { vec![text] } else { text.lines().collect() };
+    for line in lines {
+        match serde_json::from_str::<Value>(line) {
+            // What copilot tells of its progress comes now and then.
+            Ok(value) if value["ephemeral"] == true => continue,
+            Ok(mut value) => {
+                forget(&mut value);
+                let text = format!("{value:#}");
+                let text = volatile.replace_all(&text, "*");
+                // What copilot tells of its subagents, it tells beside the conversation: sooner or later.
+                if value["type"].as_str().is_some_and(|kind| kind.starts_with("subagent.")) {
+                    beside.push(format!("{text}\n"));
+                    continue;
+                }
+                out.push_str(&text);
+            }
+            // Copilot unpacks itself into a new home, and tells of it where that takes seconds.
+            Err(_) if line.starts_with("Package extraction took ") => continue,
+            Err(_) => out.push_str(&volatile.replace_all(line, "*")),
+        }
+        out.push('\n');
+    }
+    beside.sort_unstable();
+    out.extend(beside);
+    Ok(out)
+}
+
+/// How the names of members end that are measured, or made up anew each time.
+const VOLATILE: [&str; 12] = [
+    "_ms",
+    "durationms",
+    "resetsat",
+    "end_time",
+    "_pid",
+    "bodybytes",
+    "wirebytes",
+    "current_tokens",
+    "task_id",
+    "taskid",
+    "agent_id",
+    "agentid",
+];
+
+/// Takes those out of a value, and puts its members in order.
+fn forget(value: &mut Value) {
+    match value {
+        Value::Object(object) => {
+            for (key, value) in object.iter_mut() {
+                let key = key.to_ascii_lowercase();
+                if !value.is_null() && VOLATILE.iter().any(|end| key.ends_with(end)) {
+                    *value = json!("*");
+                } else {
+                    forget(value);
+                }
+            }
+            object.sort_keys();
+        }
+        Value::Array(list) => list.iter_mut().for_each(forget),
+        // Milliseconds since 1970.
+        Value::Number(number) if number.as_u64() > Some(1_600_000_000_000) => *value = json!("*"),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_runs_of_the_same_program_are_the_same() {
+        let beside =
+            json!({"type": "subagent.configured", "timestamp": "2026-11-16T03:00:58.783Z"});
+        let runs = ["67c521b5-512b-4209-9daa-96d7f8a4a7ad", "baef59f6-ef57-418e-b748-3da4c437a2e9"]
+            .map(|id| {
+                let took = id.len() * usize::from(id.as_bytes()[0]);
+                let said = json!({"type": "assistant", "id": id, "duration_ms": took});
+                let ran = json!({"durationMs": took, "type": "tool", "task_id": &id[..8]});
+                (said.to_string(), ran.to_string())
+            });
+        let [(a_said, a_ran), (b_said, b_ran)] = runs;
+        let a = format!("{a_said}\n{beside}\n{a_ran}\nRetrying after 5348ms...\n");
+        let b = format!(
+            "{b_said}\n{{\"type\":\"x\",\"ephemeral\":true}}\n{b_ran}\nPackage extraction took 5216ms\n\
+             Retrying after 731ms...\n{beside}\n"
+        );
+        assert_eq!(timeless(&a).unwrap(), timeless(&b).unwrap());
+    }
+
+    #[test]
+    fn what_a_new_version_does_differently_is_seen() {
+        let old = r#"{"type":"assistant","task_id":null,"text":"Attempt 1 of 10"}"#;
+        for new in [
+            r#"{"type":"assistants","task_id":null,"text":"Attempt 1 of 10"}"#,
+            r#"{"type":"user","task_id":null,"text":"Attempt 1 of 10"}"#,
+            r#"{"type":"assistant","text":"Attempt 1 of 10"}"#,
+            r#"{"type":"assistant","task_id":"1","text":"Attempt 1 of 10"}"#,
+            r#"{"type":"assistant","task_id":null,"text":"Attempt 2 of 10"}"#,
+            "Attempt 1 of 10",
+            "",
+        ] {
+            assert_ne!(timeless(old).unwrap(), timeless(new).unwrap(), "{new}");
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! `ralph resume`.
+
+use std::os::unix::fs::PermissionsExt;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::support::{LONG, Output, Project, Ralph, wait_until};
+use crate::{DONE, prompts, run_id};
+
+/// `ralph run ARGS -- robot`, where the robot's starts differ and each is recorded.
+fn run(project: &Project, args: &[&str], sessions: &[Value]) -> Ralph {
+    script(project, "robot", sessions);
+    project.ralph(["run", "-p", "do it"]).args(args).args(["--", "robot"])
+}
+
+fn script(project: &Project, agent: &str, sessions: &[Value]) {
+    let recorded: Vec<Value> = sessions
+        .iter()
+        .map(|steps| {
+            let steps = steps.as_array().expect("steps").iter().cloned();
+            std::iter::once(project.record()).chain(steps).collect()
+        })
+        .collect();
+    project.agent_named(agent, &json!({"sessions": recorded}));
+}
+
+/// Kills the run as soon as the agent has started so many times and written `at`.
+fn kill_at(project: &Project, run: Ralph, marker: &str) {
+    let run = run.start();
+    project.wait_for_file(marker);
+    run.signal(Signal::KILL);
+    run.wait().ended_by(Signal::KILL);
+}
+
+fn resume(project: &Project, args: &[&str]) -> Output {
+    project.ralph(["resume"]).args(args).run()
+}
+
+fn reach(marker: &str) -> Value {
+    json!({"write": {"path": marker, "text": ""}})
+}
+
+/// The iterations that were begun, in order.
+fn iterations(project: &Project) -> Vec<u64> {
+    let events = project.events();
+    let number = |event: &&Value| event["iteration"].as_u64().expect("a number");
+    events.all("iteration_started").iter().map(number).collect()
+}
+
+#[test]
+fn a_killed_run_goes_on_with_the_iteration_that_was_cut_off() {
+    let project = Project::new();
+    project.settings(&json!({"guardrails": [{"command": "test -e made", "hint": "make it"}]}));
+    let sessions = [
+        json!([{"print": "one"}]),
+        json!([{"print": "two"}, reach("at"), "hang"]),
+        json!([{"shell": "touch made"}, {"print": DONE}]),
+    ];
+    kill_at(&project, run(&project, &["-n", "5"], &sessions), "at");
+    let id = run_id(&project);
+    resume(&project, &[])
+        .code(0)
+        .stdout_has(&format!("Run {id}"))
+        .stdout_has("Goes on after it was cut off: iteration 2 is begun again (iterations: 1")
+        .stdout_has("Iteration 2/5");
+    assert_eq!(run_id(&project), id, "one journal");
+    assert_eq!(iterations(&project), [1, 2, 2]);
+    let events = project.events();
+    let continued = events.find("run_continued");
+    assert_eq!((&continued["after"], &continued["cut_off"]), (&json!(null), &json!(2)));
+    assert_eq!(events.last("run_ended")["iterations"], 2);
+    // What guardrails said of the first iteration is told twice, because the second was begun twice.
+    let told: Vec<bool> = prompts(&project).iter().map(|it| it.contains("make it")).collect();
+    assert_eq!(told, [false, true, true]);
+    assert_eq!(project.processes(), []);
+    resume(&project, &[&id]).code(0).stdout_has("is done: complete after 2 iterations");
+    resume(&project, &[]).code(0).stdout_has("nothing to resume");
+    project
+        .ralph(["report"])
+        .run()
+        .code(0)
+        .stdout_has("after it was cut off; iteration 2 was begun");
+}
+
+#[test]
+fn costs_and_failures_are_counted_on() {
+    let project = Project::new();
+    project
+        .settings(&json!({"budget": {"costUsd": 1.0}, "retry": {"max": 3, "backoffSeconds": 0}}));
+    let used = |cost: f64| json!([{"claude": {"text": "hm"}}, {"claude": {"result": {"total_cost_usd": cost}}}]);
+    let sessions = [
+        used(0.6),
+        json!([{"exit": 7}]),
+        json!([{"exit": 7}]),
+        json!([reach("at"), "hang"]),
+        json!([{"exit": 7}]),
+        used(0.5),
+        used(100.0),
+    ];
+    script(&project, "claude", &sessions);
+    let run = project.ralph(["run", "-p", "do it", "--", "claude"]);
+    kill_at(&project, run, "at");
+    let output = resume(&project, &[]);
+    output.code(3).stdout_has("failure 3 of 4").stdout_has("cost $1.10 of $1.00");
+    output.stdout_has("`ralph resume").stdout_has("--max-cost");
+    assert_eq!(project.recorded().len(), 6);
+    assert_eq!(project.events().last("run_ended")["usage"]["cost_usd"], 1.1);
+    // It has to be given more to go on.
+    resume(&project, &[]).code(2).stderr_has("cost $1.10 of $1.00").stderr_has("--max-cost");
+    resume(&project, &["--max-cost", "1"]).code(2);
+    resume(&project, &["--max-cost", "5"]).code(3).stdout_has("cost $101.10 of $5.00");
+    assert_eq!(project.events().all("run_started").len(), 3, "what is refused leaves no trace");
+}
+
+#[test]
+fn a_limit_can_be_raised_and_stays_raised() {
+    let project = Project::new();
+    let no = json!([{"print": "no"}]);
+    let sessions = [no.clone(), no.clone(), no.clone(), json!([reach("at"), "hang"]), no];
+    run(&project, &["-n", "2"], &sessions).run().code(1).stdout_has("ralph resume");
+    let id = run_id(&project);
+    resume(&project, &[]).code(2).stderr_has("2 are its limit").stderr_has("-n 12");
+    resume(&project, &["-n", "2"]).code(2).stderr_has("2 are its limit");
+    kill_at(&project, project.ralph(["resume", &id, "-n", "5"]), "at");
+    resume(&project, &[]).code(1).stdout_has("after it was cut off").stdout_has("Iteration 5/5");
+    assert_eq!(iterations(&project), [1, 2, 3, 4, 4, 5]);
+    let events = project.events();
+    let after: Vec<&Value> =
+        events.all("run_continued").iter().map(|event| &event["after"]).collect();
+    assert_eq!(after, [&json!("limit_reached"), &json!(null)]);
+}
+
+#[test]
+fn an_interrupted_run_goes_on() {
+    let project = Project::new();
+    let sessions = [json!([reach("at"), {"wait_for": "go"}]), json!([{"print": DONE}])];
+    let running = run(&project, &[], &sessions).start();
+    project.wait_for_file("at");
+    running.signal(Signal::INT);
+    wait_until(LONG, || running.stderr().contains("Received signal"));
+    project.write("go", "");
+    running.wait().code(130).stdout_has("`ralph resume");
+    resume(&project, &[]).code(0).stdout_has("Goes on after it was interrupted");
+}
+
+#[test]
+fn it_goes_on_with_the_settings_that_it_began_with() {
+    let project = Project::new();
+    project.settings(&json!({"agent": {"env": {"TOKEN": "secret"}}, "maximumIterations": 7}));
+    let sessions = [json!([reach("at"), "hang"]), json!([{"print": "<response>FIN</response>"}])];
+    let run = run(&project, &["-c", "FIN"], &sessions).env("RALPH_AGENT__MODEL", "m");
+    kill_at(&project, run, "at");
+    let dir = project.newest_run();
+    for file in ["start.json", "settings.json"] {
+        let mode = dir.join(file).metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{file} may hold keys");
+    }
+    project.settings(&json!({"agent": {"env": {"TOKEN": "other"}}, "maximumIterations": 3}));
+    resume(&project, &["--quiet"])
+        .code(0)
+        .stderr_has(".ralph/settings.json changed after this run had begun");
+    let events = project.events();
+    assert_eq!(events.last("run_started")["max_iterations"], 7);
+    let records = project.recorded();
+    assert_eq!(records[1]["env"]["TOKEN"], "secret");
+}
+
+#[test]
+fn a_prompt_by_a_pipe_and_one_that_is_relative_are_found_again() {
+    let project = Project::new();
+    let sessions = [json!([reach("at"), "hang"]), json!([{"print": DONE}])];
+    script(&project, "robot", &sessions);
+    let run = project.ralph(["run", "-f", "/dev/stdin", "--", "robot"]).stdin("by a pipe");
+    kill_at(&project, run, "at");
+    resume(&project, &[]).code(0);
+    assert_eq!(prompts(&project), ["by a pipe", "by a pipe"]);
+
+    let project = Project::new();
+    script(&project, "robot", &sessions);
+    project.write("sub/PROMPT.md", "by a file");
+    let here = project.path().join("sub");
+    let run = project.ralph(["run", "-C", "..", "-f", "PROMPT.md", "--", "robot"]);
+    kill_at(&project, run.current_dir(&here), "at");
+    project.write("sub/PROMPT.md", "edited since");
+    resume(&project, &[]).code(0);
+    assert_eq!(prompts(&project), ["by a file", "edited since"]);
+}
+
+#[test]
+fn every_command_that_loops_can_go_on() {
+    let promise = json!([{"print": "<promise>COMPLETE</promise>"}]);
+    for command in
+        [&["plan", "3"][..], &["build", "3", "--config", "my.config"], &["prompt", "ask.md", "3"]]
+    {
+        let project = Project::git();
+        project.write("specs/a.md", "x").write(".ralph/implementation_plan.md", "- [ ] x");
+        project.write("my.config", "AGENT_CLI=robot\n");
+        project.write(".ralph/config", "AGENT_CLI=robot\n");
+        project.write("ask.md", "Say <promise>COMPLETE</promise>.");
+        script(
+            &project,
+            "robot",
+            &[json!([{"print": "a"}]), json!([reach("at"), "hang"]), promise.clone()],
+        );
+        kill_at(&project, project.ralph(command), "at");
+        resume(&project, &[]).code(0).stdout_has("Iteration 2/3");
+        assert_eq!(iterations(&project), [1, 2, 2], "{command:?}");
+        assert_eq!(project.events().last("run_started")["command"], command[0]);
+    }
+}
+
+#[test]
+fn a_torn_last_line_is_said_and_hides_nothing() {
+    let project = Project::new();
+    let sessions =
+        [json!([{"print": "one"}]), json!([reach("at"), "hang"]), json!([{"print": DONE}])];
+    kill_at(&project, run(&project, &[], &sessions), "at");
+    let journal = project.newest_run().join("events.jsonl");
+    let mut text = std::fs::read(&journal).unwrap();
+    text.extend_from_slice(br#"{"time":"2026-11-15T20:27"#);
+    std::fs::write(&journal, text).unwrap();
+    resume(&project, &[]).code(0).stderr_has("half written (25 bytes)");
+    assert_eq!(iterations(&project), [1, 2, 2], "every line is whole");
+}
+
+#[test]
+fn what_cannot_go_on_is_said() {
+    let project = Project::new();
+    resume(&project, &[]).code(2).stderr_has("no runs");
+    resume(&project, &["20260101"]).code(2).stderr_has("there is no run \"20260101\"");
+    resume(&project, &["nobody"]).code(1).stderr_has("worker 'nobody' not found");
+    resume(&project, &["--max-cost", "nan"]).code(2).stderr_has("--max-cost");
+    resume(&project, &["--max-time", "soon"]).code(2).stderr_has("--max-time");
+
+    let sessions = [json!([reach("at"), {"wait_for": "go"}]), json!([{"print": "no"}])];
+    let running = run(&project, &["-n", "2"], &sessions).start();
+    project.wait_for_file("at");
+    let id = run_id(&project);
+    resume(&project, &[&id])
+        .code(2)
+        .stderr_has("still going on")
+        .stderr_has(&running.pid().to_string());
+    project.write("go", "");
+    running.wait().code(1);
+
+    let dir = project.newest_run();
+    let note = std::fs::read(dir.join("start.json")).unwrap();
+    std::fs::write(dir.join("start.json"), r#"{"args":["ralph","run","--odd"],"directory":"/"}"#)
+        .unwrap();
+    resume(&project, &["-n", "3"]).code(2).stderr_has("--odd").stderr_has("another version");
+    std::fs::write(dir.join("start.json"), "{").unwrap();
+    resume(&project, &["-n", "3"]).code(2).stderr_has("start.json");
+    std::fs::remove_file(dir.join("start.json")).unwrap();
+    resume(&project, &["-n", "3"]).code(2).stderr_has("nothing tells how it was started");
+    // With neither a note nor a journal there never was a run.
+    std::fs::write(dir.join("start.json"), note).unwrap();
+    std::fs::create_dir(project.path().join(".ralph/runs/29991231-235959-ffff")).unwrap();
+    resume(&project, &["-n", "3"]).code(1).stdout_has("Iteration 3/3");
+}
+
+#[test]
+fn a_run_that_was_cut_off_before_its_first_word_goes_on() {
+    let project = Project::new();
+    run(&project, &[], &[json!([{"print": DONE}])]).run().code(0);
+    std::fs::remove_file(project.newest_run().join("events.jsonl")).unwrap();
+    resume(&project, &[]).code(0).stdout_has("Iteration 1/10");
+}
+
+#[test]
+fn a_new_run_says_how_to_go_on_with_one_that_was_cut_off() {
+    let project = Project::new();
+    let sessions = [json!([reach("at"), "hang"]), json!([{"print": DONE}])];
+    kill_at(&project, run(&project, &[], &sessions), "at");
+    let id = run_id(&project);
+    project
+        .ralph(["run", "-p", "x", "--", "robot"])
+        .run()
+        .code(0)
+        .stderr_has(&format!("`ralph resume {id}` goes on with it"));
+    // The newer one is complete, so that this is the last that is not.
+    resume(&project, &[]).code(0).stdout_has(&id);
+}
+
+/// A task list with these stories, by their ids.
+fn task_list(stories: &[(&str, bool)], verify: &[&str]) -> String {
+    let story = |(id, passes): &(&str, bool)| {
+        json!({
+            "id": id, "title": format!("Title of {id}"), "description": "",
+            "acceptanceCriteria": ["it works"], "priority": 1, "passes": passes,
+            "notes": if *passes { "done" } else { "" }, "dependsOn": [],
+        })
+    };
+    let stories: Vec<Value> = stories.iter().map(story).collect();
+    json!({
+        "project": "Shop", "branchName": "ralph/shop", "description": "Prices.",
+        "verifyCommands": verify, "userStories": stories,
+    })
+    .to_string()
+}
+
+#[test]
+fn work_remembers_its_list_across_a_kill() {
+    let project = Project::new();
+    let leave = |stories: &[(&str, bool)], verify: &[&str]| json!({"write": {"path": "ralph/tasks.json", "text": task_list(stories, verify)}});
+    let check = "test ! -e red";
+    project.write("ralph/prompt.md", "Work.").write("red", "");
+    project.write("ralph/tasks.json", task_list(&[("a", false), ("b", false)], &[check]));
+    let sessions = [
+        json!([{"print": "looked"}]),
+        // It gets rid of a story and of the checks, says that all is done, and is killed.
+        json!([leave(&[("a", true)], &[]), reach("at"), "hang"]),
+        json!([{"print": "<promise>COMPLETE</promise>"}]),
+        json!([
+            {"shell": "rm red"}, leave(&[("a", true), ("b", true)], &[check]),
+            {"print": "<promise>COMPLETE</promise>"},
+        ]),
+    ];
+    script(&project, "robot", &sessions);
+    let run = project.ralph(["work", "--no-sandbox", "-n", "5", "--", "robot"]);
+    kill_at(&project, run, "at");
+    resume(&project, &[]).code(0);
+    let asked = prompts(&project);
+    assert!(asked[2].contains("Title of b"), "the story that is gone is missed: {}", asked[2]);
+    let events = project.events();
+    let checks: Vec<&Value> =
+        events.all("guardrail_ended").iter().map(|event| &event["command"]).collect();
+    assert_eq!(checks, [check; 3], "those of the start");
+    // A list that cannot be read is no reason not to go on either.
+    project.write("ralph/tasks.json", task_list(&[("a", false)], &[]));
+    let sessions = [
+        json!([{"write": {"path": "ralph/tasks.json", "text": "{\"userSt"}}, reach("at2"), "hang"]),
+        json!([leave(&[("a", true)], &[]), {"print": "ok"}]),
+    ];
+    script(&project, "robot", &sessions);
+    kill_at(&project, project.ralph(["work", "--no-sandbox", "--", "robot"]), "at2");
+    resume(&project, &[]).code(0);
+}

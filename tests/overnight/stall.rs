@@ -1,0 +1,106 @@
+//! Loops that get nowhere.
+
+use serde_json::{Value, json};
+
+use crate::DONE;
+use crate::support::{Output, Project};
+
+/// Runs an agent that does this in every iteration.
+fn run(project: &Project, stop_after: u32, script: &str) -> Output {
+    let mut settings = json!({"stall": {"iterations": stop_after}});
+    if project.has(".git") {
+        settings["guardrails"] = json!([{"command": "echo red; test -e green"}]);
+    }
+    project.settings(&settings);
+    let agent = project.fake_agent(&json!([{"shell": script}, {"print": DONE}]));
+    project.ralph(["run", "-n", "6", "-p", "x", "--"]).args(agent).run()
+}
+
+fn iterations(project: &Project) -> Value {
+    project.events().find("run_ended")["iterations"].clone()
+}
+
+#[test]
+fn nothing_changes_so_that_it_is_warned_of_and_stopped() {
+    let project = Project::git();
+    let output = run(&project, 3, "true");
+    output.code(3).stderr_has("changed nothing in the repository; 3 in a row stop the run");
+    output.stdout_has("3 iterations in a row changed nothing").stdout_has("ralph resume");
+    assert_eq!(iterations(&project), 3);
+    let events = project.events();
+    assert_eq!(events.find("stalling")["iterations"], 2);
+    assert_eq!(events.find("run_ended")["outcome"], "stalled");
+    project.ralph(["report"]).run().code(0).stdout_has("changed nothing in the repository");
+    // Whoever goes on has done something about it.
+    project
+        .ralph(["resume", "-n", "9"])
+        .run()
+        .code(3)
+        .stdout_has("Goes on after nothing had changed");
+    assert_eq!(project.events().last("run_ended")["iterations"], 6);
+}
+
+#[test]
+fn any_change_is_progress() {
+    // A new file, one that is changed and no longer, a commit of nothing, a branch, a name.
+    for script in [
+        "echo $RALPH_ITERATION >file",
+        "date +%s%N >a; git add a",
+        "git commit -q --allow-empty -m x",
+        "git checkout -q -b b$RALPH_ITERATION",
+        "mkdir -p d/e; echo $RALPH_ITERATION >'d/e/a file'",
+        "ln -sfn $RALPH_ITERATION link",
+        "mv f* f$RALPH_ITERATION 2>/dev/null || touch f0",
+    ] {
+        let project = Project::git();
+        run(&project, 2, script).code(1).stderr_lacks("changed nothing");
+        assert_eq!(iterations(&project), 6, "{script}");
+    }
+}
+
+#[test]
+fn what_git_ignores_and_what_is_ours_is_no_progress() {
+    for script in [
+        "echo ignored >.gitignore; date +%s%N >ignored",
+        "date +%s%N >.ralph/settings.local.json.x; rm .ralph/settings.local.json.x",
+        "touch file; touch -d 2020-01-0$RALPH_ITERATION file",
+        "date +%s%N >.ralph/prompt_999.txt",
+    ] {
+        let project = Project::git();
+        run(&project, 2, script).code(3);
+    }
+}
+
+#[test]
+fn the_repository_may_begin_above_and_need_not_be_git() {
+    let project = Project::git();
+    project.write("sub/x", "").settings(&json!({}));
+    let agent = project.fake_agent(&json!([{"shell": "echo $RALPH_ITERATION >y"}]));
+    let here = project.path().join("sub");
+    let run_there = |stop: &str| {
+        let run = project.ralph(["run", "-n", "4", "-p", "x", "--settings"]).arg(stop);
+        run.arg("--").args(agent.clone()).current_dir(&here).run()
+    };
+    project.write("stop.json", r#"{"stall": {"iterations": 2}}"#);
+    let settings = project.path().join("stop.json").to_string_lossy().into_owned();
+    run_there(&settings).code(1);
+
+    let project = Project::new();
+    run(&project, 2, "echo $RALPH_ITERATION >file").code(0);
+    let project = Project::new();
+    project.settings(&json!({"stall": {"iterations": 2}}));
+    let agent = project.fake_agent(&json!([{"print": "hm"}]));
+    project.ralph(["run", "-n", "6", "-p", "x", "--"]).args(agent).run().code(3);
+    assert_eq!(iterations(&project), 2);
+}
+
+#[test]
+fn a_completion_is_a_completion_and_instant_loops_are_not_looked_at() {
+    let project = Project::git();
+    project.settings(&json!({"stall": {"iterations": 1}}));
+    let agent = project.fake_agent(&json!([{"print": DONE}]));
+    project.ralph(["run", "-p", "x", "--"]).args(agent).run().code(0);
+    let project = Project::git();
+    run(&project, 0, "true").code(1).stderr_lacks("changed nothing");
+    assert!(!project.events().has("stalling"));
+}

@@ -1,0 +1,225 @@
+//! `ralph work`, started again: what the run before remembers, and what it left behind.
+
+use rustix::process::Signal;
+
+use super::support::wait_until;
+use super::work::*;
+use super::*;
+
+/// The list with other commands that verify.
+fn verified_by(commands: &Value, stories: &[Value]) -> Value {
+    let mut list = list(stories);
+    list["verifyCommands"] = commands.clone();
+    list
+}
+
+fn leave_list(list: &Value) -> Value {
+    leave_text(&format!("{list:#}\n"))
+}
+
+#[test]
+fn a_list_that_is_done_is_verified_and_no_agent_is_asked() {
+    let project = project_with(&[]);
+    write_list(&project, &verified_by(&json!(["touch verified"]), &[passing("a")]));
+    let output = work(&project, &[], &[json!([say("me?")])]).run();
+    output.success().stdout_has("Stories: 1 of 1 pass").stdout_has("nothing to do");
+    assert!(project.has("verified"));
+    assert_eq!(prompts(&project), [""; 0]);
+    assert_eq!(project.events().find("run_ended")["iterations"], 0);
+    assert!(!project.has(".ralph-active"));
+}
+
+#[test]
+fn without_commands_that_verify_nothing_to_do_is_said_at_once() {
+    let project = project_with(&[passing("a")]);
+    project.ralph(["work"]).run().success().stdout_has("nothing to do");
+    assert!(!project.has(".ralph/runs"), "no agent is needed for that, and no run");
+}
+
+#[test]
+fn a_list_that_is_done_by_its_own_word_only_is_worked_on() {
+    let project = project_with(&[]);
+    write_list(&project, &verified_by(&json!(["test -e made"]), &[passing("a")]));
+    let sessions = [json!([{"shell": "touch made"}, say("made it")])];
+    work(&project, &[], &sessions)
+        .run()
+        .success()
+        .stdout_has("Not complete: every story of ralph/tasks.json passes, but a check failed");
+    let prompt = &prompts(&project)[0];
+    assert!(prompt.contains("Guardrail \"test -e made\" failed with exit code 1."), "{prompt}");
+    assert!(prompt.contains("is marked as passing, but a check fails"), "{prompt}");
+}
+
+#[test]
+fn a_story_that_an_agent_dropped_in_the_last_run_is_still_missed() {
+    let project = project_with(&[open("a", &json!({})), open("b", &json!({}))]);
+    let sessions = [json!([leave(&[passing("a")]), say(PROMISE)])];
+    work(&project, &["-n", "1"], &sessions).run().code(1);
+    let sessions = [json!([leave(&[passing("a"), passing("b")]), say("there it is")])];
+    let output = work(&project, &[], &sessions).run();
+    output
+        .success()
+        .stdout_has("b (Title of b) is gone, and no story replaces it")
+        .stderr_has("has lost some of that; `ralph work --accept-list` takes it as it is");
+    let prompts = prompts(&project);
+    assert!(prompts[1].contains("The story b (Title of b) is gone"), "{prompts:?}");
+}
+
+#[test]
+fn commands_that_an_agent_changed_in_the_last_run_have_no_effect_in_the_next() {
+    let project = project_with(&[]);
+    write_list(&project, &verified_by(&json!(["test -e made"]), &[open("a", &json!({}))]));
+    let cheated = verified_by(&json!(["true"]), &[passing("a")]);
+    let honest = verified_by(&json!(["test -e made"]), &[passing("a")]);
+    let sessions = [json!([leave_list(&cheated), say(PROMISE)])];
+    work(&project, &["-n", "1"], &sessions).run().code(1);
+    let sessions = [
+        json!([say("is it not done?")]),
+        json!([{"shell": "touch made"}, leave_list(&honest), say("now it is")]),
+    ];
+    work(&project, &[], &sessions).run().success();
+    let prompts = prompts(&project);
+    assert_eq!(prompts.len(), 3);
+    for prompt in &prompts[1..] {
+        assert!(prompt.contains("Guardrail \"test -e made\" failed"), "{prompts:?}");
+    }
+    assert!(prompts[1].contains("\"verifyCommands\" was changed"), "{prompts:?}");
+}
+
+#[test]
+fn what_you_take_out_between_runs_is_told_and_never_makes_it_done() {
+    let project = project_with(&[]);
+    let check = json!(["true"]);
+    let both = [passing("a"), passing("b")];
+    let begin = verified_by(&check, &[open("a", &json!({})), open("b", &json!({}))]);
+    write_list(&project, &begin);
+    let done = verified_by(&check, &both);
+    work(&project, &[], &[json!([leave_list(&done), say(PROMISE)])]).run().success();
+    for (less, told) in [
+        (verified_by(&check, &both[..1]), "the story b (Title of b) is gone"),
+        (verified_by(&json!([]), &both), "verifyCommands has lost `true`"),
+    ] {
+        write_list(&project, &less);
+        let output = work(&project, &[], &[json!([say("me?")])]).run();
+        output.code(2).stderr_has(told).stderr_has("ralph work --accept-list");
+    }
+    // Still there after being told once; and back as it was there is nothing to say.
+    write_list(&project, &done);
+    work(&project, &[], &[json!([])]).run().success().stdout_has("nothing to do");
+    write_list(&project, &verified_by(&check, &both[..1]));
+    work(&project, &["--accept-list"], &[json!([])]).run().success().stdout_has("nothing to do");
+    work(&project, &[], &[json!([])]).run().success().stdout_has("nothing to do");
+    assert_eq!(prompts(&project).len(), 1);
+}
+
+#[test]
+fn what_you_take_out_while_there_is_work_left_is_told_and_taken_for_your_will() {
+    let project = project_with(&[]);
+    let (a, b) = (open("a", &json!({})), open("b", &json!({})));
+    write_list(&project, &verified_by(&json!(["false"]), &[a.clone(), b]));
+    work(&project, &["-n", "1"], &[json!([say("hm")])]).run().code(1);
+    write_list(&project, &verified_by(&json!(["true"]), &[a]));
+    let done = verified_by(&json!(["true"]), &[passing("a")]);
+    let output = work(&project, &[], &[json!([leave_list(&done), say("done")])]).run();
+    output
+        .success()
+        .stderr_has("the story b (Title of b) is gone")
+        .stderr_has("verifyCommands has lost `false`; verifyCommands has gained `true`");
+    let prompt = &prompts(&project)[1];
+    assert!(!prompt.contains("is gone"), "{prompt}");
+}
+
+#[test]
+fn new_work_is_not_judged_by_the_old() {
+    let project = project_with(&[open("a", &json!({}))]);
+    work(&project, &[], &[json!([leave(&[passing("a")]), say("ok")])]).run().success();
+    project.ralph(["archive"]).run().success();
+    write_list(&project, &list(&[passing("x")]));
+    work(&project, &[], &[json!([])]).run().success().stdout_has("nothing to do");
+    write_list(&project, &list(&[open("x", &json!({}))]));
+    work(&project, &[], &[json!([leave(&[passing("x")]), say("ok")])]).run().success();
+    project.ralph(["new", "--force"]).run().success();
+    write_list(&project, &list(&[passing("y")]));
+    work(&project, &[], &[json!([])]).run().success().stdout_has("nothing to do");
+}
+
+#[test]
+fn a_list_that_is_gone_at_the_start_is_told_where_its_stories_are() {
+    let project = project_with(&[open("a", &json!({}))]);
+    let sessions = [json!([{"shell": "rm ralph/tasks.json"}, say(PROMISE)])];
+    work(&project, &["-n", "1"], &sessions).run().code(1);
+    let kept = memory(&project);
+    let output = work(&project, &[], &[json!([])]).run();
+    output.code(2).stderr_has("there is no task list").stderr_has(&kept.to_string_lossy());
+}
+
+#[test]
+fn what_cannot_be_remembered_is_told_and_looked_at_again() {
+    let project = project_with(&[open("a", &json!({}))]);
+    let done = [json!([leave(&[passing("a")]), say("ok")])];
+    work(&project, &[], &done).run().success();
+    std::fs::write(memory(&project), "{").expect("the memory");
+    let output = work(&project, &[], &done).run();
+    output.success().stderr_has("what the last run remembered of ralph/tasks.json cannot be read");
+    assert!(prompts(&project)[1].contains("Find out whether they do pass"));
+}
+
+/// Starts a run whose agent does this and stays, and kills it in the middle.
+fn kill_in_the_middle(project: &Project, steps: &[Value]) {
+    let mut session = steps.to_vec();
+    session.extend([json!({"shell": "touch there"})]);
+    session.extend(staying(project).as_array().expect("steps").iter().cloned());
+    let running = work(project, &[], &[json!(session)]).start();
+    wait_until(super::support::LONG, || project.has("there"));
+    running.signal(Signal::KILL);
+    running.wait().ended_by(Signal::KILL);
+    assert!(project.has(".ralph-active"));
+}
+
+#[test]
+fn what_was_marked_by_an_agent_whose_run_was_killed_is_looked_at_again() {
+    for commands in [json!([]), json!(["true"])] {
+        let project = project_with(&[]);
+        write_list(&project, &verified_by(&commands, &[open("a", &json!({}))]));
+        let done = verified_by(&commands, &[passing("a")]);
+        kill_in_the_middle(&project, &[leave_list(&done)]);
+        let output = work(&project, &[], &[json!([say("it does pass")])]).run();
+        output
+            .success()
+            .stderr_has("was cut off in iteration 1")
+            .stderr_has("asked to look again: a");
+        let prompts = prompts(&project);
+        assert_eq!(prompts.len(), 2);
+        assert!(prompts[1].contains("did not come to its end"), "{prompts:?}");
+        assert_eq!(project.processes(), []);
+    }
+}
+
+#[test]
+fn what_was_dropped_by_an_agent_whose_run_was_killed_is_missed() {
+    let project = project_with(&[open("a", &json!({})), open("b", &json!({}))]);
+    kill_in_the_middle(&project, &[leave(&[passing("a")])]);
+    let sessions = [json!([leave(&[passing("a"), passing("b")]), say("back")])];
+    work(&project, &[], &sessions).run().success();
+    assert!(prompts(&project)[1].contains("The story b (Title of b) is gone"));
+}
+
+#[test]
+fn whatever_keeps_a_start_from_running_a_killed_run_is_cleaned_up_after() {
+    let usage = json!({"maximumIterations": "many"}).to_string();
+    for (what, path, text) in [
+        ("a broken list", "ralph/tasks.json", "{"),
+        ("nothing to do", "ralph/tasks.json", &list(&[passing("a")]).to_string()),
+        ("wrong settings", ".ralph/settings.json", &usage),
+    ] {
+        let project = project_with(&[open("a", &json!({}))]);
+        let pid_file = project.beside("stray.pid");
+        kill_in_the_middle(&project, &[json!({"stray": {"pid_file": pid_file}})]);
+        assert_ne!(project.processes(), [], "{what}");
+        project.write(path, text);
+        let output = work(&project, &["--accept-list"], &[json!([])]).run();
+        output.stderr_has("had left running: ");
+        assert!(!project.has(".ralph-active"), "{what}");
+        assert_eq!(project.processes(), [], "{what}");
+    }
+}
