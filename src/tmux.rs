@@ -16,6 +16,9 @@ pub const SOCKET: &str = "RALPH_TMUX_SOCKET";
 /// How long tmux may take for an answer: it may have to start its server first.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Between a text that is typed and Enter.
+const BEFORE_ENTER: Duration = Duration::from_millis(300);
+
 /// A tmux server, whether or not it runs.
 #[derive(Debug, Clone)]
 pub struct Tmux {
@@ -126,6 +129,8 @@ impl Tmux {
     /// What tmux said.
     pub fn type_line(&self, window: &Window, text: &str) -> Result<(), Error> {
         self.ask(&["send-keys", "-t", &window.id, "-l", "--", text])?;
+        // What comes at once would be taken for a part of it by programs that are made for pasting.
+        std::thread::sleep(BEFORE_ENTER);
         self.ask(&["send-keys", "-t", &window.id, "Enter"]).map(|_| ())
     }
 

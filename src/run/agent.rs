@@ -190,7 +190,7 @@ impl AgentTask {
             let (shown, found) = screen.end();
             let lines: Vec<&str> = shown.lines().collect();
             for line in lines.iter().skip(lines.len().saturating_sub(MAX_SCREEN_LINES)) {
-                let (stream, text) = (Stream::Stdout, (*line).into());
+                let (stream, text) = (Stream::Stdout, line.trim_end().into());
                 recorder.record(&Event::Output { stream, text, joined: false });
             }
             let complete = found.is_some();

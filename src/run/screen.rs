@@ -20,8 +20,16 @@ const SETTLED_MS: u64 = 1_000;
 const BLANK_MS: u64 = 3_000;
 /// And one that never stands still.
 const RESTLESS_MS: u64 = 15_000;
-/// Between the prompt and Enter: what follows at once would be taken for a part of it.
+/// Between the prompt, once it is there, and Enter: what follows at once would be taken for a part of it.
 const ENTER_MS: u64 = 500;
+/// Enter is pressed even if the prompt is not seen to arrive.
+const UNSEEN_MS: u64 = 5_000;
+/// Whether Enter was heeded is looked at after this long.
+const HEEDED_MS: u64 = 3_000;
+/// So often it is pressed again.
+const MORE_ENTERS: u32 = 4;
+/// A screen on which so few lines differ is still the one that Enter was pressed on.
+const SAME_LINES: usize = 2;
 /// How much of what left the screen at its top is kept.
 const SCROLLBACK: usize = 1_000;
 
@@ -39,7 +47,13 @@ pub(super) enum Step {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Typing {
     Waits,
-    Typed { enter_at: u64 },
+    /// It was typed at this moment.
+    Typed(u64),
+    /// Enter was pressed, and whether that was heeded is to be looked at.
+    Entered {
+        look_at: u64,
+        more: u32,
+    },
     Sent,
 }
 
@@ -54,6 +68,11 @@ pub(super) struct Screen {
     look_at: Option<u64>,
     seen: String,
     found: Option<String>,
+    /// All that was there when Enter was pressed.
+    entered_on: String,
+    /// All that was there at the last look, if it was on the other screen of the terminal, which is gone
+    /// when its program is.
+    other_screen: Option<String>,
 }
 
 impl Screen {
@@ -69,6 +88,8 @@ impl Screen {
             look_at: None,
             seen: String::new(),
             found: None,
+            entered_on: String::new(),
+            other_screen: None,
         }
     }
 
@@ -88,7 +109,8 @@ impl Screen {
     pub(super) fn next_ms(&self) -> Option<u64> {
         let typing = match self.typing {
             Typing::Waits => Some(self.ready_at()),
-            Typing::Typed { enter_at } => Some(enter_at),
+            Typing::Typed(at) => Some(self.enter_at(at)),
+            Typing::Entered { look_at, .. } => Some(look_at),
             Typing::Sent => None,
         };
         typing.into_iter().chain(self.look_at).min()
@@ -104,17 +126,46 @@ impl Screen {
         }
     }
 
+    /// When to press Enter for what was typed at `typed`: once it is there, and the screen rests.
+    fn enter_at(&self, typed: u64) -> u64 {
+        let latest = typed.saturating_add(UNSEEN_MS);
+        match self.last_output_ms {
+            Some(last) if last >= typed => last.saturating_add(ENTER_MS).min(latest),
+            _ => latest,
+        }
+    }
+
+    /// Presses Enter. Where pasting is told from typing, a program may take it for the end of what was
+    /// pasted, so that it is looked at whether anything came of it.
+    fn enter(&mut self, now_ms: u64, more: u32) -> Step {
+        let screen = self.parser.screen();
+        self.typing = if screen.bracketed_paste() && more > 0 {
+            self.entered_on = screen.contents();
+            Typing::Entered { look_at: now_ms.saturating_add(HEEDED_MS), more: more - 1 }
+        } else {
+            Typing::Sent
+        };
+        Step::Type(b"\r".to_vec())
+    }
+
     /// What is to be done now.
     pub(super) fn step(&mut self, now_ms: u64) -> Vec<Step> {
         let mut steps = Vec::new();
         match self.typing {
             Typing::Waits if now_ms >= self.ready_at() => {
                 steps.push(Step::Type(self.paste()));
-                self.typing = Typing::Typed { enter_at: now_ms.saturating_add(ENTER_MS) };
+                self.typing = Typing::Typed(now_ms);
             }
-            Typing::Typed { enter_at } if now_ms >= enter_at => {
-                steps.push(Step::Type(b"\r".to_vec()));
-                self.typing = Typing::Sent;
+            Typing::Typed(at) if now_ms >= self.enter_at(at) => {
+                steps.push(self.enter(now_ms, MORE_ENTERS));
+            }
+            Typing::Entered { look_at, more } if now_ms >= look_at => {
+                let now = self.parser.screen().contents();
+                if differing_lines(&self.entered_on, &now) <= SAME_LINES {
+                    steps.push(self.enter(now_ms, more));
+                } else {
+                    self.typing = Typing::Sent;
+                }
             }
             _ => {}
         }
@@ -148,18 +199,24 @@ impl Screen {
         }
         self.seen = lines;
         self.search(&text);
+        self.other_screen = self.parser.screen().alternate_screen().then_some(text);
         Some(if self.found.is_some() { Step::Done } else { Step::Changed })
     }
 
     /// Before it has the prompt, nothing that is there is an answer.
     fn search(&mut self, text: &str) {
-        if let (Some(pattern), Typing::Sent, None) = (&self.pattern, self.typing, &self.found) {
+        let has_prompt = matches!(self.typing, Typing::Entered { .. } | Typing::Sent);
+        if let (Some(pattern), true, None) = (&self.pattern, has_prompt, &self.found) {
             self.found = said(pattern, text, &self.prompt).map(str::to_owned);
         }
     }
 
     /// The agent is gone. Gives what it showed last, and what completes the run, if that was there.
     pub(super) fn end(mut self) -> (String, Option<String>) {
+        if let Some(text) = self.other_screen.take() {
+            self.search(&text);
+            return (text.trim_end().to_owned(), self.found);
+        }
         self.parser.screen_mut().set_scrollback(SCROLLBACK);
         let mut above = self.parser.screen().scrollback();
         let mut text = String::new();
@@ -188,6 +245,24 @@ impl Screen {
     pub(super) fn shows_anything(&self) -> bool {
         self.last_output_ms.is_some()
     }
+}
+
+/// How many lines there are on one screen and not on the other.
+fn differing_lines(one: &str, other: &str) -> usize {
+    let lines = |text: &str| -> Vec<String> {
+        text.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect()
+    };
+    let (one, mut other) = (lines(one), lines(other));
+    let mut differing = 0;
+    for line in one {
+        match other.iter().position(|there| *there == line) {
+            Some(at) => {
+                other.swap_remove(at);
+            }
+            None => differing += 1,
+        }
+    }
+    differing + other.len()
 }
 
 fn dimensions(size: Size) -> (NonZeroU16, NonZeroU16) {
@@ -223,8 +298,29 @@ mod tests {
         assert_eq!(until(&mut it, 1_999), []);
         assert_eq!(until(&mut it, 2_000), [Step::Type(b"\x1b[200~Do it.[201~\x1b[201~".to_vec())]);
         assert_eq!(until(&mut it, 2_400), [Step::Changed]);
-        assert_eq!(until(&mut it, 2_500), [Step::Type(b"\r".to_vec())]);
+        // It takes its time to show what was typed.
+        it.output(b"\r\n> Do it.", 4_000);
+        it.output(b" ", 4_300);
+        assert_eq!(until(&mut it, 4_799), []);
+        let enter = Step::Type(b"\r".to_vec());
+        assert_eq!(until(&mut it, 4_800), [enter.clone()]);
+        // It took that for a part of what was typed, and only some hint has changed.
+        it.output(b"\x1b[9;1Hctrl+g", 5_000);
+        assert_eq!(until(&mut it, 7_800), [Step::Changed, enter]);
+        it.output(b"\x1b[2J\x1b[HDo it.\r\n\r\nThinking\r\n> ", 8_000);
+        assert_eq!(until(&mut it, 30_000), [Step::Changed]);
         assert_eq!(it.next_ms(), None, "a silent screen needs no looks");
+    }
+
+    #[test]
+    fn what_was_on_the_other_screen_is_not_lost_with_it() {
+        let mut it = screen("x", "complete");
+        it.typing = Typing::Sent;
+        it.output(b"\x1b[?1049hAll is complete", 0);
+        assert_eq!(until(&mut it, 2_000), [Step::Done]);
+        it.output(b"\x1b[?1049lBye", 2_100);
+        let (shown, found) = it.end();
+        assert_eq!((shown.as_str(), found.as_deref()), ("All is complete", Some("complete")));
     }
 
     #[test]

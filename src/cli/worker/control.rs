@@ -252,7 +252,7 @@ fn remove(worker: &Worker, args: &RmArgs) -> Result<(), Error> {
                 crate::cli::print(&format!("the branch {branch} is kept\n"))?;
             }
         } else if worktree.path.exists() {
-            warn(&format!("its worktree is kept: {path} (git worktree remove {path})"));
+            warn(&format!("its worktree is kept: {path}"));
         }
     }
     worker.remove().map_err(|err| unusable(worker, &err))
