@@ -1,7 +1,7 @@
 //! `ralph resume`: goes on with a run that was left, or with a worker.
 
 use std::path::PathBuf;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use clap::{Args, Parser};
 
@@ -11,6 +11,7 @@ use crate::core::exit;
 use crate::core::progress::{Progress, Tracker};
 use crate::error::Error;
 use crate::report::runs::RunSummary;
+use crate::run::session;
 use crate::state::journal;
 use crate::state::project::Project;
 use crate::state::runs::RunDir;
@@ -106,7 +107,7 @@ pub(super) fn resume(place: &Place, args: ResumeArgs) -> Result<u8, Error> {
         return print("nothing to resume: every run of this project is complete\n");
     };
     let id = &left.dir.id;
-    if left.dir.is_running() {
+    if is_going_on(&left.dir) {
         let pid = left.summary.pid;
         return Err(Error::input(format!("run {id} is still going on (process {pid})"))
             .hint("wait for it to end, or stop it first"));
@@ -124,6 +125,19 @@ pub(super) fn resume(place: &Place, args: ResumeArgs) -> Result<u8, Error> {
     }
     let note = left.note()?;
     go_on(&project, left, &note, args)
+}
+
+/// Whether a process is at work on a run. One that was killed a moment ago may have left a child that is
+/// about to notice.
+fn is_going_on(dir: &RunDir) -> bool {
+    let until = Instant::now() + session::MOMENT;
+    while dir.is_running() {
+        if Instant::now() >= until {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    false
 }
 
 fn is_worker(name: &str) -> bool {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use crate::core::event::Event;
 use crate::core::text;
@@ -19,6 +20,10 @@ use super::world::RealWorld;
 
 /// How long what an earlier run left behind has to leave.
 const GRACE_MS: u64 = 2_000;
+
+/// How long whoever goes on with a run waits for what holds it: a process that was killed may have left a
+/// child that has not yet become another program.
+pub const MOMENT: Duration = Duration::from_secs(1);
 
 /// A project that is ours until this is closed.
 #[expect(missing_debug_implementations, reason = "the world has trait objects in it")]
@@ -74,12 +79,20 @@ impl Session {
         let me =
             Holder { pid: std::process::id(), run: run_id.clone(), command: command.to_owned() };
         let lock_path = project.lock_path();
-        let taken = if shared {
-            Lock::share(project.root(), &lock_path)
-        } else {
-            Lock::take(project.root(), &lock_path, &me)
+        let take = || {
+            let taken = if shared {
+                Lock::share(project.root(), &lock_path)
+            } else {
+                Lock::take(project.root(), &lock_path, &me)
+            };
+            taken.map_err(|err| unwritable(&lock_path, &err))
         };
-        let taken = taken.map_err(|err| unwritable(&lock_path, &err))?;
+        let until = Instant::now() + MOMENT;
+        let mut taken = take()?;
+        while resume.is_some() && matches!(taken, Taken::Held(_)) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(10));
+            taken = take()?;
+        }
         let (lock, cut_off) = match taken {
             Taken::Free { lock, cut_off } => (lock, cut_off),
             Taken::Held(holder) => return Err(held(project, holder)),

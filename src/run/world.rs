@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, sync_channel};
 
+use crate::core::event::Entry;
 use crate::core::machine::Now;
 use crate::process::{ChildId, Launch, Occurrence, Size, System};
 use crate::sandbox::proxy::Refusal;
@@ -14,7 +15,7 @@ use crate::state::lock::{Holder, Lock};
 use crate::state::project::Project;
 use crate::state::runs::{RunDir, RunFiles};
 use crate::state::save::save_atomically;
-use crate::state::{documents, given};
+use crate::state::{documents, given, journal};
 
 use super::fingerprint;
 
@@ -124,6 +125,8 @@ pub trait World {
     /// # Errors
     /// The journal is lost for good.
     fn restore(&mut self) -> io::Result<Vec<String>>;
+    /// All that the journal holds, from its beginning.
+    fn recall(&mut self, _take: &mut dyn FnMut(&Entry<'static>)) {}
     /// What others have asked of this run since it was last looked at.
     fn requests(&mut self) -> Vec<Request>;
     /// Sees to it that the journal is safe from a power cut, soon.
@@ -403,6 +406,12 @@ impl World for RealWorld {
         self.project.prepare()?;
         self.lock.restore(&self.project.lock_path(), &self.me)?;
         Ok(restored)
+    }
+
+    fn recall(&mut self, take: &mut dyn FnMut(&Entry<'static>)) {
+        if let Ok(entries) = journal::read(&self.files.dir.journal()) {
+            entries.for_each(|entry| take(&entry));
+        }
     }
 
     fn requests(&mut self) -> Vec<Request> {

@@ -330,8 +330,13 @@ fn a_command_of_the_users_own_is_told_of_the_end() {
         "cat > told.json; echo $RALPH_RUN_ID > run; tail -n 1 .ralph/runs/*/events.jsonl > last";
     project.settings(&json!({"notify": {"command": command}}));
     run(&project, &["-p", "do it"], &json!([{"print": DONE}])).run().code(0);
-    assert_eq!(project.read("last").trim(), project.read("told.json"), "the journal knows already");
-    let told: serde_json::Value = serde_json::from_str(&project.read("told.json")).unwrap();
+    let mut told: serde_json::Value = serde_json::from_str(&project.read("told.json")).unwrap();
+    // What it came to, as the report has it.
+    let report = told.as_object_mut().and_then(|told| told.remove("report")).unwrap();
+    assert_eq!((&report["outcome"], &report["asked"]), (&json!("complete"), &json!("do it")));
+    assert_eq!(report["iterations"].as_array().map(Vec::len), Some(1));
+    let last: serde_json::Value = serde_json::from_str(&project.read("last")).unwrap();
+    assert_eq!(last, told, "the journal knows already");
     assert_eq!((&told["event"], &told["outcome"]), (&json!("run_ended"), &json!("complete")));
     let run = project.newest_run();
     assert_eq!(project.read("run").trim(), run.file_name().unwrap().to_str().unwrap());

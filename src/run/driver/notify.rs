@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::{Driver, plain_launch};
 use crate::core::event::{Event, Exit, WaitReason};
 use crate::process::{ChildId, Launch, Occurrence, Signal};
+use crate::report::morning::Reading;
 use crate::run::world::World;
 use crate::state::journal::Lines;
 
@@ -24,22 +25,41 @@ impl<W: World> Driver<'_, W> {
         let Some(command) = &self.spec.notify else { return };
         let worth_it = matches!(
             event,
-            Event::RunEnded { .. } | Event::Waiting { reason: WaitReason::RateLimit, .. }
+            Event::RunEnded { .. }
+                | Event::Paused
+                | Event::Waiting { reason: WaitReason::RateLimit, .. }
         );
         if !worth_it {
             return;
         }
         // Whoever is told may look the journal up at once.
         self.commit();
-        let mut lines = Lines::default();
-        let line = lines.push(self.recorder.at, event);
+        let message = self.message(event);
         let env = self.run_variables();
         let args = [OsString::from("-c"), OsString::from(command)];
         let launch = plain_launch(&self.spec.directory, OsStr::new("sh"), &args, &env);
-        match self.world.start(&Launch { stdin: line, ..launch }) {
+        match self.world.start(&Launch { stdin: &message, ..launch }) {
             Ok((child, _)) => self.notifiers.push(child),
             Err(err) => self.notifier_failed(&err.to_string()),
         }
+    }
+
+    /// The event as it is in the journal, with what `ralph report` would tell of the run by now.
+    fn message(&mut self, event: &Event<'_>) -> Vec<u8> {
+        let mut lines = Lines::default();
+        let mut message = lines.push(self.recorder.at, event).to_vec();
+        let mut reading = Reading::default();
+        self.world.recall(&mut |entry| reading.fold(entry));
+        let is_over = matches!(event, Event::RunEnded { .. });
+        let now_ms = (!is_over).then_some(self.recorder.at.time_ms);
+        if let Ok(report) = serde_json::to_vec(&reading.facts(now_ms))
+            && message.pop() == Some(b'}')
+        {
+            message.extend_from_slice(b",\"report\":");
+            message.extend_from_slice(&report);
+            message.push(b'}');
+        }
+        message
     }
 
     fn notifier_failed(&mut self, how: &str) {
