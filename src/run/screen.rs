@@ -303,7 +303,7 @@ mod tests {
         it.output(b" ", 4_300);
         assert_eq!(until(&mut it, 4_799), []);
         let enter = Step::Type(b"\r".to_vec());
-        assert_eq!(until(&mut it, 4_800), [enter.clone()]);
+        assert_eq!(until(&mut it, 4_800), std::slice::from_ref(&enter));
         // It took that for a part of what was typed, and only some hint has changed.
         it.output(b"\x1b[9;1Hctrl+g", 5_000);
         assert_eq!(until(&mut it, 7_800), [Step::Changed, enter]);
