@@ -302,11 +302,11 @@ mod tests {
         it.output(b"\r\n> Do it.", 4_000);
         it.output(b" ", 4_300);
         assert_eq!(until(&mut it, 4_799), []);
-        let enter = Step::Type(b"\r".to_vec());
-        assert_eq!(until(&mut it, 4_800), std::slice::from_ref(&enter));
+        let enter = || Step::Type(b"\r".to_vec());
+        assert_eq!(until(&mut it, 4_800), [enter()]);
         // It took that for a part of what was typed, and only some hint has changed.
         it.output(b"\x1b[9;1Hctrl+g", 5_000);
-        assert_eq!(until(&mut it, 7_800), [Step::Changed, enter]);
+        assert_eq!(until(&mut it, 7_800), [Step::Changed, enter()]);
         it.output(b"\x1b[2J\x1b[HDo it.\r\n\r\nThinking\r\n> ", 8_000);
         assert_eq!(until(&mut it, 30_000), [Step::Changed]);
         assert_eq!(it.next_ms(), None, "a silent screen needs no looks");
@@ -358,7 +358,7 @@ mod tests {
         it.output(b"> ", 0);
         until(&mut it, 1_500);
         it.output(b"Say done when done.\r\n", 1_600);
-        assert_eq!(until(&mut it, 4_000), [Step::Changed]);
+        assert_eq!(until(&mut it, 4_000), [Step::Changed, Step::Type(b"\r".to_vec())]);
         it.output(b"* All is done now\r\n", 4_000);
         assert_eq!(until(&mut it, 6_000), [Step::Done]);
         assert_eq!(it.end().1.as_deref(), Some("done"));
