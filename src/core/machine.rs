@@ -42,7 +42,7 @@ enum Phase {
     Guardrail {
         index: usize,
         started: u64,
-        ending: bool,
+        ending: Option<GuardrailEnd>,
     },
     LookingAtScm {
         ending: bool,
@@ -64,6 +64,15 @@ enum Phase {
         again: bool,
     },
     Finished,
+}
+
+/// Why a guardrail is being ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum GuardrailEnd {
+    /// Its own time is up, which is a failure.
+    TimedOut,
+    /// The run is to end, which says nothing of the work.
+    CutOff,
 }
 
 /// How somebody asked to stop.

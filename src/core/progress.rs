@@ -78,6 +78,11 @@ impl Tracker {
             Event::Retrying { failures, .. } => progress.failures = *failures,
             Event::FeedbackSet { parts } => progress.feedback.clone_from(parts),
             Event::ScmEnded { ok, .. } => progress.scm_failed = !ok,
+            // Its agent was ended in the middle of its work, or never began.
+            Event::IterationEnded { class: Class::Interrupted | Class::NotStarted, .. } => {
+                let open = Open { iteration: entry.at.iteration, attempts: entry.at.attempt };
+                progress.open = Some(open);
+            }
             Event::IterationEnded { .. } => {
                 progress.iterations = entry.at.iteration;
                 progress.open = None;
@@ -221,6 +226,19 @@ mod tests {
         events.push((8, 1, 3, agent_started()));
         events.push((9, 1, 3, agent_ended(Class::Answered, 0)));
         assert_eq!(fold(events).failures, 0);
+    }
+
+    #[test]
+    fn an_iteration_whose_agent_was_interrupted_is_begun_again() {
+        let progress = fold(vec![
+            (0, 0, 0, run_started()),
+            (1, 1, 0, Event::IterationStarted { max_iterations: 5 }),
+            (2, 1, 1, agent_started()),
+            (3, 1, 1, agent_ended(Class::Interrupted, 0)),
+            (4, 1, 1, iteration_ended(Class::Interrupted)),
+        ]);
+        assert_eq!(progress.iterations, 0);
+        assert_eq!(progress.open, Some(Open { iteration: 1, attempts: 1 }));
     }
 
     #[test]

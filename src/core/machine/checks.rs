@@ -5,7 +5,7 @@ use super::super::event::{Event, Feedback, Outcome, Purpose, StallReason};
 use super::super::exit;
 use super::super::rules::ScmTask;
 use super::super::stall::Verdict;
-use super::{Action, GateVerdict, LoopMachine, Now, Phase, ScmLook};
+use super::{Action, GateVerdict, GuardrailEnd, LoopMachine, Now, Phase, ScmLook};
 
 impl LoopMachine {
     pub(super) fn check_work(&mut self, now: Now, out: &mut Vec<Action>) {
@@ -15,7 +15,7 @@ impl LoopMachine {
 
     fn guardrail(&mut self, now: Now, index: usize, out: &mut Vec<Action>) {
         if index < self.rules.guardrails.len() {
-            self.phase = Phase::Guardrail { index, started: now.mono_ms, ending: false };
+            self.phase = Phase::Guardrail { index, started: now.mono_ms, ending: None };
             out.push(Action::RunGuardrail(index));
             return;
         }
@@ -52,17 +52,21 @@ impl LoopMachine {
         let Phase::Guardrail { index, ending, .. } = self.phase else {
             return;
         };
-        self.new_feedback.extend(failed);
+        if ending != Some(GuardrailEnd::CutOff) {
+            self.new_feedback.extend(failed);
+        }
         if self.stop.is_some() {
             return self.stop_here(now, out);
         }
-        if ending && let Some(used_up) = self.run_budget_exceeded(now) {
+        if ending.is_some()
+            && let Some(used_up) = self.run_budget_exceeded(now)
+        {
             return self.finish_by_budget(now, &used_up, out);
         }
         self.guardrail(now, index + 1, out);
     }
 
-    fn set_feedback(&mut self, feedback: Vec<Feedback>, out: &mut Vec<Action>) {
+    pub(super) fn set_feedback(&mut self, feedback: Vec<Feedback>, out: &mut Vec<Action>) {
         if !feedback.is_empty() || !self.feedback.is_empty() {
             out.push(Action::Emit(Event::FeedbackSet { parts: feedback.clone() }));
         }

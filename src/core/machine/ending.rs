@@ -3,7 +3,7 @@
 use super::super::event::{Class, EndCause, Event, Outcome, WaitReason};
 use super::super::exit;
 use super::super::rules::RetryScope;
-use super::{Action, LoopMachine, Now, Phase, Stop};
+use super::{Action, GuardrailEnd, LoopMachine, Now, Phase, Stop};
 
 impl LoopMachine {
     pub(super) fn pause_asked(&mut self, now: Now, out: &mut Vec<Action>) {
@@ -67,8 +67,8 @@ impl LoopMachine {
         };
         match &mut self.phase {
             Phase::Agent { .. } => self.end_agent(cause, out),
-            Phase::Guardrail { ending: ending @ false, .. } => {
-                *ending = true;
+            Phase::Guardrail { ending: ending @ None, .. } => {
+                *ending = Some(GuardrailEnd::CutOff);
                 out.push(Action::EndGuardrail { timed_out: false });
             }
             Phase::LookingAtScm { .. } | Phase::Scm { .. } | Phase::Looking { .. } => {
@@ -125,6 +125,11 @@ impl LoopMachine {
         }
         if !matches!(outcome, Outcome::Complete | Outcome::CompleteScmFailed) {
             self.complete = false;
+        }
+        // What guardrails have said so far is for whoever goes on.
+        let said = std::mem::take(&mut self.new_feedback);
+        if !said.is_empty() {
+            self.set_feedback(said, out);
         }
         self.end_iteration(now, out);
         self.phase = Phase::Finished;

@@ -1267,3 +1267,26 @@ fn a_look_that_takes_too_long_is_ended_and_a_stop_ends_it() {
     run.give(Input::RepositoryLooked { fingerprint: None });
     assert_eq!(run.outcome(), Some((Outcome::Interrupted, 130)));
 }
+
+#[test]
+fn what_guardrails_have_said_is_kept_for_whoever_goes_on() {
+    let guardrails = vec![None; 3];
+    let told = |run: &Loop| {
+        run.actions.iter().find_map(|action| match action {
+            Action::Emit(Event::FeedbackSet { parts }) => Some(parts.clone()),
+            _ => None,
+        })
+    };
+    // The first has failed, and the second is ended with the run: that says nothing of the work.
+    let mut run = Loop::start(Rules { guardrails: guardrails.clone(), ..rules() });
+    run.agent(done()).give(Input::GuardrailEnded { failed: Some(feedback("red")) });
+    run.give(Input::Stop { signal: "SIGHUP", now: true });
+    run.give(Input::GuardrailEnded { failed: Some(feedback("signal 15")) });
+    assert_eq!(run.outcome(), Some((Outcome::Interrupted, 130)));
+    assert_eq!(told(&run), Some(vec![feedback("red")]));
+    // Nothing had failed: what was said before still holds.
+    let mut run = Loop::start(Rules { guardrails, ..rules() });
+    run.agent(done()).give(Input::Stop { signal: "SIGHUP", now: true });
+    run.give(Input::GuardrailEnded { failed: Some(feedback("signal 15")) });
+    assert_eq!(told(&run), None);
+}

@@ -1,7 +1,7 @@
 //! What the loop waits for, and what it does when a time or a budget is up.
 
 use super::super::event::{EndCause, Purpose};
-use super::{Action, LoopMachine, Now, Phase};
+use super::{Action, GuardrailEnd, LoopMachine, Now, Phase};
 
 /// While a limit is waited for, the wall clock is looked at this often: it moves on while the
 /// machine sleeps, and the clock that deadlines are measured by does not.
@@ -31,7 +31,7 @@ impl LoopMachine {
             Phase::Waiting { until_mono, .. } => {
                 [Some(until_mono), self.run_deadline()].into_iter().flatten().min()
             }
-            Phase::Guardrail { index, started, ending: false } => {
+            Phase::Guardrail { index, started, ending: None } => {
                 let own = after(started, rules.guardrails.get(index).copied().flatten());
                 [own, self.run_deadline()].into_iter().flatten().min()
             }
@@ -119,11 +119,12 @@ impl LoopMachine {
                     self.next_iteration(now, out);
                 }
             }
-            Phase::Guardrail { index, started, ending: false } => {
+            Phase::Guardrail { index, started, ending: None } => {
                 let limit = self.rules.guardrails.get(index).copied().flatten();
                 let timed_out = after(started, limit).is_some_and(|at| now.mono_ms >= at);
                 if timed_out || self.time_is_up(now) {
-                    self.phase = Phase::Guardrail { index, started, ending: true };
+                    let end = if timed_out { GuardrailEnd::TimedOut } else { GuardrailEnd::CutOff };
+                    self.phase = Phase::Guardrail { index, started, ending: Some(end) };
                     out.push(Action::EndGuardrail { timed_out });
                 }
             }

@@ -1,0 +1,102 @@
+//! The real engine in a world that is made up: everything that can go wrong does, in an order that a seed
+//! decides, and after every life of a run what must hold is held against what really happened.
+//!
+//! `RALPH_SIMULATION_SEED=42 cargo test --test simulation` lives through one history alone;
+//! `RALPH_SIMULATION_HISTORIES=1000000` through so many. `scripts/simulate` does either, optimised.
+
+mod broken;
+mod history;
+mod rng;
+mod truth;
+mod world;
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use broken::Fault;
+use history::{Told, live, tell};
+
+/// As many as take a moment where nothing is optimised. `scripts/test` asks for more.
+const HISTORIES: u64 = 2_000;
+
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable} is no number: {text}")))
+}
+
+/// Lives through all seeds below `count`, on all processors, until one fails: the smallest that did so far.
+fn search(count: u64, fault: Option<Fault>, told: impl Fn(&Told) + Sync) -> Option<(u64, String)> {
+    let next = AtomicU64::new(0);
+    let failed: Mutex<BTreeMap<u64, String>> = Mutex::new(BTreeMap::new());
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= count {
+                        return;
+                    }
+                    match live(seed, fault) {
+                        Ok(history) => told(&history),
+                        Err(why) => {
+                            failed.lock().expect("nobody panics").insert(seed, why);
+                            next.store(count, Ordering::Relaxed);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    failed.into_inner().expect("nobody panics").pop_first()
+}
+
+#[test]
+fn whatever_happens_the_promises_are_kept() {
+    if let Some(seed) = number("RALPH_SIMULATION_SEED") {
+        let (told, journal) = tell(seed);
+        eprintln!("{journal}\nseed {seed}: {told:?}");
+        assert!(told.is_ok());
+        return;
+    }
+    let count = number("RALPH_SIMULATION_HISTORIES").unwrap_or(HISTORIES);
+    let totals = Mutex::new((Told::default(), BTreeMap::<String, u64>::new()));
+    let failed = search(count, None, |told| {
+        let mut totals = totals.lock().expect("nobody panics");
+        totals.0.lives += told.lives;
+        totals.0.crashes += told.crashes;
+        totals.0.agents += told.agents;
+        *totals.1.entry(format!("{:?}", told.outcome)).or_default() += 1;
+    });
+    let (sum, outcomes) = totals.into_inner().expect("nobody panics");
+    eprintln!(
+        "{count} histories, {} lives, {} crashes, {} agents; {outcomes:?}",
+        sum.lives, sum.crashes, sum.agents
+    );
+    if let Some((seed, why)) = failed {
+        panic!(
+            "seed {seed}: {why}\nalone: RALPH_SIMULATION_SEED={seed} cargo test --test simulation \
+             -- --nocapture promises"
+        );
+    }
+    // A simulation in which nothing happens proves nothing.
+    assert!(sum.crashes > count / 4 && sum.agents > count, "{sum:?}");
+    assert!(outcomes.len() >= 4, "{outcomes:?}");
+}
+
+#[test]
+fn the_same_seed_is_the_same_history() {
+    for seed in 0..20 {
+        let [one, two] = [live(seed, None), live(seed, None)].map(|told| format!("{told:?}"));
+        assert_eq!(one, two);
+    }
+}
+
+#[test]
+fn engines_that_are_broken_on_purpose_are_caught() {
+    for fault in Fault::ALL {
+        let caught = search(20_000, Some(fault), |_| ());
+        assert!(caught.is_some(), "nobody notices {fault:?}");
+    }
+}

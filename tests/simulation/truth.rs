@@ -1,0 +1,114 @@
+//! What really happened in the simulated world, whatever the engine makes of it, and what of it was
+//! recorded and shown.
+
+use ralph::core::event::{Class, Entry, Event, Exit, Outcome, Purpose};
+
+/// One agent that was started to work.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Start {
+    /// What it was told of earlier failures, by their numbers, in order.
+    pub(crate) told: Vec<u64>,
+    /// How much of the journal there was at that moment.
+    pub(crate) journal: usize,
+}
+
+/// What the engine cannot see directly, or could get wrong.
+#[derive(Debug, Default)]
+pub(crate) struct Truth {
+    /// The last agent that worked said in its own words that it is done, and came to its end.
+    pub(crate) claimed: bool,
+    /// How each guardrail ended since an agent worked last: its place, and whether it passed.
+    pub(crate) checks: Vec<(usize, bool)>,
+    /// The numbers of guardrail failures so far.
+    pub(crate) failures: u64,
+    pub(crate) starts: Vec<Start>,
+    /// Changes of the repository so far, and how many there were whenever it was looked at.
+    pub(crate) changes: u64,
+    pub(crate) looks: Vec<u64>,
+    /// Stories that pass, if there are any.
+    pub(crate) stories: Vec<bool>,
+    /// The journal as it is on the disk.
+    pub(crate) journal: Vec<u8>,
+    /// Something could not be written, so that more may have been shown than is there.
+    pub(crate) refused: bool,
+    /// That happened in this life or before it.
+    pub(crate) has_holes: bool,
+    /// The first thing that must never happen and did.
+    pub(crate) violation: Option<String>,
+}
+
+impl Truth {
+    pub(crate) fn violated(&mut self, what: impl Into<String>) {
+        self.violation.get_or_insert(what.into());
+    }
+}
+
+/// What is looked at of an event once a history is over.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Fact {
+    RunStarted,
+    IterationStarted { number: u32, most: u32 },
+    AgentStarted { purpose: Purpose },
+    Used { cost: f64, tokens: u64 },
+    AgentEnded { purpose: Purpose, class: Class, cost: f64, tokens: u64 },
+    GuardrailEnded { passed: bool },
+    Feedback { parts: usize, failures: Vec<u64> },
+    IterationEnded { interrupted: bool },
+    RunEnded { outcome: Outcome, iterations: u32 },
+}
+
+/// The facts of a journal, with where each line ends.
+pub(crate) fn facts(journal: &[u8]) -> Vec<(usize, Fact)> {
+    let mut facts = Vec::new();
+    let mut end = 0;
+    for line in journal.split_inclusive(|byte| *byte == b'\n') {
+        end += line.len();
+        let entry: Entry<'_> = serde_json::from_slice(line).expect("every whole line is an event");
+        if let Some(fact) = fact(&entry) {
+            facts.push((end, fact));
+        }
+    }
+    facts
+}
+
+fn fact(entry: &Entry<'_>) -> Option<Fact> {
+    Some(match &entry.event {
+        Event::RunStarted { .. } => Fact::RunStarted,
+        Event::IterationStarted { max_iterations } => {
+            Fact::IterationStarted { number: entry.at.iteration, most: *max_iterations }
+        }
+        Event::AgentStarted { purpose, .. } => Fact::AgentStarted { purpose: *purpose },
+        Event::Usage(usage) => {
+            Fact::Used { cost: usage.cost_usd.unwrap_or(0.0), tokens: usage.total_tokens() }
+        }
+        Event::AgentEnded { purpose, class, usage, .. } => Fact::AgentEnded {
+            purpose: *purpose,
+            class: *class,
+            cost: usage.cost_usd.unwrap_or(0.0),
+            tokens: usage.total_tokens(),
+        },
+        // One that ralph ended for its own reasons has not failed.
+        Event::GuardrailEnded { exit: Some(Exit::Signal(_)), timed_out: false, .. } => return None,
+        Event::GuardrailEnded { passed, .. } => Fact::GuardrailEnded { passed: *passed },
+        Event::FeedbackSet { parts } => {
+            let failures = parts.iter().flat_map(|part| numbers(&part.message)).collect();
+            Fact::Feedback { parts: parts.len(), failures }
+        }
+        Event::IterationEnded { class, .. } => {
+            let interrupted = matches!(class, Class::Interrupted | Class::NotStarted);
+            Fact::IterationEnded { interrupted }
+        }
+        Event::RunEnded { outcome, iterations, .. } => {
+            Fact::RunEnded { outcome: *outcome, iterations: *iterations }
+        }
+        _ => return None,
+    })
+}
+
+/// The numbers of the guardrail failures that a text tells of.
+pub(crate) fn numbers(text: &str) -> Vec<u64> {
+    let parts = text.split("failure#").skip(1);
+    parts
+        .filter_map(|part| part.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok())
+        .collect()
+}
