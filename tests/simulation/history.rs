@@ -196,12 +196,17 @@ fn spec(rng: &mut Rng) -> RunSpec {
         hint: None,
         timeout_ms: rng.maybe(70, |_| 5_000),
     };
-    let tasks = gates.then(|| TasksSpec {
-        path: "/p/ralph/tasks.json".into(),
-        name: "tasks.json".to_owned(),
-        list: tasks::parse(&task_list(&[false])).expect("a list"),
-        ledger: None::<Ledger>,
-        snapshots: None,
+    let tasks = gates.then(|| {
+        let list = tasks::parse(&task_list(&[false])).expect("a list");
+        TasksSpec {
+            path: "/p/ralph/tasks.json".into(),
+            name: "tasks.json".to_owned(),
+            ledger: Ledger::new(&list),
+            list,
+            doubtful: Vec::new(),
+            check_first: false,
+            snapshots: None,
+        }
     });
     RunSpec {
         command: "run",
@@ -224,6 +229,7 @@ fn spec(rng: &mut Rng) -> RunSpec {
             args: None,
             response_filter: None,
             stderr_is_said: false,
+            interactive: false,
         },
         prompt: PromptSource::Text("Do it.".to_owned()),
         empty_prompt: false,
