@@ -134,9 +134,9 @@ pub enum Command {
     #[command(after_help = worker::ATTACH_EXAMPLES)]
     Attach(worker::NameArgs),
 
-    /// Wait for the end of a worker, and exit with its code.
+    /// Wait for the end of workers, and exit with their code.
     #[command(after_help = worker::WAIT_EXAMPLES)]
-    Wait(worker::NameArgs),
+    Wait(worker::WaitArgs),
 
     /// Type a line into the window of a worker.
     #[command(after_help = worker::SEND_EXAMPLES)]

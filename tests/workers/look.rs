@@ -83,6 +83,27 @@ fn a_watched_status_stays_on_the_screen() {
 }
 
 #[test]
+fn several_are_waited_for_and_a_failure_among_them_is_told() {
+    let shop = Workshop::new();
+    shop.settings(&json!({"retry": {"max": 0}}));
+    let spawn = |name: &str, step: Value| {
+        let agent = shop.fake_agent(&json!([{"wait_for": shop.beside("go")}, step]));
+        let args = ["spawn", "--name", name, "-f", "PROMPT.md", "-n", "1", "--"];
+        shop.ralph(args).args(&agent).run().code(0);
+    };
+    spawn("good", json!({"print": "x"}));
+    spawn("bad", json!({"exit": 3}));
+    let all = shop.ralph(["wait", "--all"]).start();
+    let both = shop.ralph(["wait", "good", "bad"]).start();
+    let one = shop.ralph(["wait", "good"]).start();
+    std::fs::write(shop.beside("go"), "").unwrap();
+    all.wait();
+    both.wait().code(1);
+    one.wait().code(0);
+    shop.ralph(["wait"]).run().code(2);
+}
+
+#[test]
 fn what_a_worker_does_can_be_followed() {
     let shop = Workshop::new();
     let agent = shop.fake_agent(&json!([

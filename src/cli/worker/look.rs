@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::time::Duration;
 
-use super::{LogsArgs, NameArgs, SendArgs};
+use super::{LogsArgs, NameArgs, SendArgs, WaitArgs};
 use crate::core::event::{Entry, Event};
 use crate::error::{Error, Kind};
 use crate::process::{self, Interrupts};
@@ -109,10 +109,21 @@ pub(in crate::cli) fn send(args: &SendArgs) -> Result<u8, Error> {
     Ok(0)
 }
 
+/// Waits for all of them; the exit code is the first that is not 0.
+///
 /// # Errors
 /// There is no such worker, or its loop is gone without having come to its end.
-pub(in crate::cli) fn wait(args: &NameArgs) -> Result<u8, Error> {
-    wait_for(&Workers::of_user()?.find(&args.name)?, None)
+pub(in crate::cli) fn wait(args: &WaitArgs) -> Result<u8, Error> {
+    let workers = Workers::of_user()?;
+    let chosen = if args.all {
+        workers.all()?.into_iter().filter(Worker::is_alive).collect()
+    } else {
+        args.names.iter().map(|name| workers.find(name)).collect::<Result<Vec<_>, _>>()?
+    };
+    // One that is gone does not keep the others from being waited for.
+    let ends: Vec<_> = chosen.iter().map(|worker| wait_for(worker, None)).collect();
+    let codes = ends.into_iter().collect::<Result<Vec<u8>, _>>()?;
+    Ok(codes.into_iter().find(|code| *code != 0).unwrap_or(0))
 }
 
 /// Waits for the end of a worker, and tells its exit code. `interrupts` end the wait, not the worker.

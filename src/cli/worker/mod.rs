@@ -70,8 +70,7 @@ Examples:
   ralph attach agent
 
 Leave it with Ctrl-B D (or your tmux prefix and D).";
-pub(super) const WAIT_EXAMPLES: &str =
-    "Examples:\n  ralph wait agent && notify-send \"done\" || notify-send \"failed\"";
+pub(super) const WAIT_EXAMPLES: &str = "Examples:\n  ralph wait agent && notify-send \"done\" || notify-send \"failed\"\n  ralph wait docs tests\n  ralph wait --all";
 pub(super) const SEND_EXAMPLES: &str = "Examples:\n  ralph send agent \"yes, go on\"";
 pub(super) const TEMPLATE_EXAMPLES: &str = "\
 Examples:
@@ -143,6 +142,17 @@ pub struct SpawnArgs {
 pub struct NameArgs {
     /// The worker.
     pub name: String,
+}
+
+#[derive(Debug, Args)]
+pub struct WaitArgs {
+    /// The workers.
+    #[arg(value_name = "NAME", required_unless_present = "all")]
+    pub names: Vec<String>,
+
+    /// All workers whose loop is alive.
+    #[arg(long, conflicts_with = "names")]
+    pub all: bool,
 }
 
 #[derive(Debug, Args)]
