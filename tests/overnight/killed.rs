@@ -63,7 +63,7 @@ fn start(project: &Project) -> Running {
 fn kill(project: &Project, moment: u64) {
     let before = lines(project);
     let run = start(project);
-    let until = Instant::now() + Duration::from_millis(400);
+    let until = Instant::now() + Duration::from_millis(300);
     let more = (moment % 41) as usize;
     while lines(project) < before + more && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(1));
