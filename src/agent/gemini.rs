@@ -30,6 +30,10 @@ impl Adapter for Gemini {
         "npm install -g @google/gemini-cli"
     }
 
+    fn speaks_in_pieces(&self) -> bool {
+        true
+    }
+
     fn recorded(&self) -> Option<&'static str> {
         Some("0.61.0")
     }

@@ -21,6 +21,7 @@ use super::status::Status;
 use super::style::{Marks, Paint, Style};
 use super::visible::{self, Cleaner};
 use super::{Pace, Reporter};
+use crate::agent::{Adapter, by_name};
 use crate::core::event::{Event, Purpose, Stamp, Stream};
 use crate::core::lines::LineSplitter;
 use crate::core::text;
@@ -81,12 +82,19 @@ struct Block {
     /// The line has not been ended, and something has been written to it.
     open: bool,
     begun: bool,
+    /// What was said last was so long that it may be a piece of a line.
+    cut: bool,
 }
+
+/// A line that is handed on in pieces has pieces of at least this many bytes.
+const PIECE: usize = 32 * 1024;
 
 /// The terminal face.
 #[derive(Debug)]
 pub struct Human {
     style: Style,
+    /// The agent's texts may go on with the next one.
+    in_pieces: bool,
     marks: &'static Marks,
     /// Asked only when a time is to be shown: to find out, the whole time zone database is walked
     /// over, which takes longer than everything else before the first agent starts.
@@ -183,6 +191,7 @@ impl Human {
         let status = screen.has_status().then(|| Status::new(marks, zone));
         Human {
             style,
+            in_pieces: false,
             marks,
             zone,
             screen,
@@ -284,11 +293,13 @@ impl Human {
                 // An empty text is an empty line.
                 open: true,
                 begun: false,
+                cut: false,
             });
         }
         let Some(mut block) = self.block.take() else {
             return;
         };
+        block.cut = words.len() >= PIECE;
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut words = block.cleaner.clean(words, &mut scratch);
         if block.left == 0 {
@@ -445,7 +456,11 @@ impl Reporter for Human {
             return;
         }
         match event {
-            Event::RunStarted { run, .. } => self.run = run.as_ref().to_owned(),
+            Event::RunStarted { run, agent, .. } => {
+                self.run = run.as_ref().to_owned();
+                let adapter = by_name(agent);
+                self.in_pieces = adapter.is_some_and(Adapter::speaks_in_pieces);
+            }
             Event::IterationStarted { max_iterations } => self.max_iterations = *max_iterations,
             Event::AgentStarted { purpose, .. } => self.purpose = *purpose,
             _ => {}
@@ -497,6 +512,10 @@ impl Reporter for Human {
     }
 
     fn flush(&mut self) {
+        // Nobody should have to wait for the end of a line until something follows it.
+        if !self.in_pieces && self.block.as_ref().is_some_and(|block| !block.cut) {
+            self.end_block();
+        }
         let room = self.screen.room();
         let status = self.status.as_mut().map_or("", |it| it.render(room));
         self.screen.flush(status);

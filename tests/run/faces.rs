@@ -148,7 +148,7 @@ fn output_is_shown_as_it_arrives() {
     let go = project.beside("go");
     let script = json!([{"print": "first"}, {"wait_for": go}, {"print": DONE}]);
     let running = run(&project, &["-p", "do it"], &script).start();
-    crate::support::wait_until(crate::support::LONG, || running.stdout().contains("first"));
+    crate::support::wait_until(crate::support::LONG, || running.stdout().contains("first\n"));
     std::fs::write(go, "").unwrap();
     running.wait().code(0);
 }

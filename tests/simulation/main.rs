@@ -2,7 +2,7 @@
 //! decides, and after every life of a run what must hold is held against what really happened.
 //!
 //! `RALPH_SIMULATION_SEED=42 cargo test --test simulation` lives through one history alone;
-//! `RALPH_SIMULATION_HISTORIES=1000000` through so many. `scripts/simulate` does either, optimised.
+//! `RALPH_SIMULATION_HISTORIES=1000000` through so many. `scripts/simulate` does either.
 
 mod broken;
 mod history;

@@ -351,6 +351,8 @@ fn the_status_line_stays_beneath_the_text_and_leaves_nothing_behind() {
     let sink = Sink::default();
     let screen = Screen::fake(sink.output(), Sink::default().output(), true, Some(60));
     let mut human = Human::new(Style::default(), || TimeZone::UTC, screen);
+    // Of an agent whose texts come in pieces.
+    human.in_pieces = true;
     assert_eq!(human.next_tick(), None);
     human.event(at(START), &Event::IterationStarted { max_iterations: 3 });
     human.flush();
