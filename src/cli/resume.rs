@@ -208,8 +208,8 @@ fn choose(project: &Project, wanted: Option<&str>) -> Result<Option<Left>, Error
     if let Some(wanted) = wanted {
         let could_be_a_run = wanted.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
         if !could_be_a_run && !runs.iter().any(|run| run.id.starts_with(wanted)) {
-            // Says that there is no such worker.
-            return Workers::of_user()?.find(wanted).map(|_| None);
+            let message = format!("there is no run and no worker {wanted:?}");
+            return Err(Error::input(message).hint("`ralph runs` and `ralph ls` list them"));
         }
         return find(runs, Some(wanted)).map(|dir| Some(Left::read(dir)));
     }

@@ -519,8 +519,13 @@ pub enum Event<'a> {
     },
     IterationEnded {
         class: Class,
-        guardrails_passed: bool,
+        /// Nothing if they did not come to their end.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        guardrails_passed: Option<bool>,
         complete: bool,
+        /// The run ended before the work was checked to the end: whoever goes on begins it again.
+        #[serde(default, skip_serializing_if = "is_false")]
+        cut_off: bool,
         duration_ms: u64,
         usage: Usage,
     },

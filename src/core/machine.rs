@@ -109,7 +109,8 @@ pub struct LoopMachine {
     /// How much of it is of the iteration before; the rest is the gates' briefing.
     lasting_feedback: usize,
     new_feedback: Vec<Feedback>,
-    guardrails_passed: bool,
+    /// Nothing until they have come to their end.
+    guardrails_passed: Option<bool>,
     class: Class,
     complete: bool,
     found: Option<String>,
@@ -151,7 +152,7 @@ impl LoopMachine {
             feedback: Vec::new(),
             lasting_feedback: 0,
             new_feedback: Vec::new(),
-            guardrails_passed: false,
+            guardrails_passed: None,
             class: Class::NotStarted,
             complete: false,
             found: None,
@@ -356,7 +357,7 @@ impl LoopMachine {
         self.iteration_open = true;
         self.complete = false;
         self.found = None;
-        self.guardrails_passed = false;
+        self.guardrails_passed = None;
         self.class = Class::NotStarted;
         out.push(Action::Emit(Event::IterationStarted {
             max_iterations: self.rules.max_iterations,

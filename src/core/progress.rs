@@ -78,8 +78,7 @@ impl Tracker {
             Event::Retrying { failures, .. } => progress.failures = *failures,
             Event::FeedbackSet { parts } => progress.feedback.clone_from(parts),
             Event::ScmEnded { ok, .. } => progress.scm_failed = !ok,
-            // Its agent was ended in the middle of its work, or never began.
-            Event::IterationEnded { class: Class::Interrupted | Class::NotStarted, .. } => {
+            Event::IterationEnded { cut_off: true, .. } => {
                 let open = Open { iteration: entry.at.iteration, attempts: entry.at.attempt };
                 progress.open = Some(open);
             }
@@ -172,11 +171,12 @@ mod tests {
         }
     }
 
-    fn iteration_ended(class: Class) -> Event<'static> {
+    fn iteration_ended(class: Class, cut_off: bool) -> Event<'static> {
         Event::IterationEnded {
             class,
-            guardrails_passed: true,
+            guardrails_passed: None,
             complete: false,
+            cut_off,
             duration_ms: 1,
             usage: Usage::default(),
         }
@@ -197,7 +197,7 @@ mod tests {
             (20, 1, 1, agent_started()),
             (30, 1, 1, agent_ended(Class::Answered, 100)),
             (35, 1, 1, Event::FeedbackSet { parts: parts.clone() }),
-            (40, 1, 1, iteration_ended(Class::Answered)),
+            (40, 1, 1, iteration_ended(Class::Answered, false)),
             (50, 2, 0, Event::IterationStarted { max_iterations: 5 }),
             (60, 2, 1, agent_started()),
             (70, 2, 1, Event::Usage(usage(7))),
@@ -229,16 +229,23 @@ mod tests {
     }
 
     #[test]
-    fn an_iteration_whose_agent_was_interrupted_is_begun_again() {
-        let progress = fold(vec![
-            (0, 0, 0, run_started()),
-            (1, 1, 0, Event::IterationStarted { max_iterations: 5 }),
-            (2, 1, 1, agent_started()),
-            (3, 1, 1, agent_ended(Class::Interrupted, 0)),
-            (4, 1, 1, iteration_ended(Class::Interrupted)),
-        ]);
-        assert_eq!(progress.iterations, 0);
-        assert_eq!(progress.open, Some(Open { iteration: 1, attempts: 1 }));
+    fn an_iteration_that_was_not_checked_to_its_end_is_begun_again() {
+        for class in [Class::Interrupted, Class::Answered, Class::Failed, Class::Credentials] {
+            let ends = |cut_off| {
+                fold(vec![
+                    (0, 0, 0, run_started()),
+                    (1, 1, 0, Event::IterationStarted { max_iterations: 5 }),
+                    (2, 1, 1, agent_started()),
+                    (3, 1, 1, agent_ended(class, 0)),
+                    (4, 1, 1, iteration_ended(class, cut_off)),
+                ])
+            };
+            let (cut, whole) = (ends(true), ends(false));
+            assert_eq!(cut.iterations, 0, "{class:?}");
+            assert_eq!(cut.open, Some(Open { iteration: 1, attempts: 1 }));
+            // One that failed is used up where the next iteration is the next attempt.
+            assert_eq!((whole.iterations, whole.open), (1, None), "{class:?}");
+        }
     }
 
     #[test]
@@ -246,7 +253,7 @@ mod tests {
         let progress = fold(vec![
             (1_000, 0, 0, run_started()),
             (2_000, 1, 0, Event::IterationStarted { max_iterations: 5 }),
-            (3_000, 1, 1, iteration_ended(Class::Answered)),
+            (3_000, 1, 1, iteration_ended(Class::Answered, false)),
             (3_000, 1, 1, Event::Paused),
             (9_000, 1, 1, Event::Resumed { max_iterations: 5 }),
             (10_000, 2, 0, Event::IterationStarted { max_iterations: 5 }),

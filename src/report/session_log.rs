@@ -45,6 +45,7 @@ pub struct SessionLog<S> {
     facts: Facts,
     successful: u32,
     failed: u32,
+    interrupted: u32,
     /// The first thing that went wrong with the file, until somebody asks.
     trouble: Option<String>,
     broken: bool,
@@ -68,7 +69,6 @@ struct Facts {
     /// What the agent said, piece by piece; only a stream has pieces that count.
     messages: u32,
     streams: bool,
-    guardrail_failed: bool,
 }
 
 impl<S: Sink> SessionLog<S> {
@@ -82,6 +82,7 @@ impl<S: Sink> SessionLog<S> {
             facts: Facts::default(),
             successful: 0,
             failed: 0,
+            interrupted: 0,
             trouble: None,
             broken: false,
         }
@@ -129,10 +130,10 @@ impl<S: Sink> SessionLog<S> {
         if facts.header.is_some() {
             return;
         }
-        if matches!(status, "success" | "complete") {
-            self.successful += 1;
-        } else {
-            self.failed += 1;
+        match status {
+            "success" | "complete" => self.successful += 1,
+            "interrupted" => self.interrupted += 1,
+            _ => self.failed += 1,
         }
         let failure = match &facts.failure {
             None if !facts.begun => Some("the agent could not be started"),
@@ -177,10 +178,14 @@ impl<S: Sink> SessionLog<S> {
             return;
         };
         self.end_output();
+        let interrupted = match self.interrupted {
+            0 => String::new(),
+            n => format!("Interrupted: {n}\n"),
+        };
         let summary = format!(
             "{DOUBLE}\nSESSION SUMMARY\n{DOUBLE}\nTotal Iterations: {}\nSuccessful: {}\n\
-             Failed: {}\nTotal Duration: {}\nExit Reason: {}\nExit Code: {exit_code}\n{DOUBLE}\n",
-            self.successful + self.failed,
+             Failed: {}\n{interrupted}Total Duration: {}\nExit Reason: {}\nExit Code: {exit_code}\n{DOUBLE}\n",
+            self.successful + self.failed + self.interrupted,
             self.successful,
             self.failed,
             text::duration(*duration_ms),
@@ -250,7 +255,6 @@ impl<S: Sink> Reporter for SessionLog<S> {
             }
             Event::Warning { message } => self.note(&format!("warning: {message}")),
             Event::GuardrailEnded { command, passed, log, .. } => {
-                self.facts.guardrail_failed |= !passed;
                 let how = if *passed { "passed" } else { "failed" };
                 self.note(&format!("guardrail {command:?} {how}; its output is in {log}"));
             }
@@ -260,11 +264,18 @@ impl<S: Sink> Reporter for SessionLog<S> {
             }
             Event::Vetoed { reason } => self.note(&format!("not complete: {reason}")),
             Event::StopRequested { signal, .. } => self.note(&format!("received {signal}")),
-            Event::IterationEnded { class, guardrails_passed, complete, duration_ms, usage } => {
-                let status = match status(*class, *guardrails_passed, *complete) {
-                    // A signal came before they had their turn.
-                    "guardrails failed" if !self.facts.guardrail_failed => "interrupted",
-                    status => status,
+            Event::IterationEnded {
+                class,
+                guardrails_passed,
+                complete,
+                cut_off,
+                duration_ms,
+                usage,
+            } => {
+                let status = match (status(*class, *guardrails_passed, *complete), cut_off) {
+                    // The run ended before everything had its turn.
+                    ("success", true) => "interrupted",
+                    (status, _) => status,
                 };
                 self.iteration_ended(at, status, *duration_ms, usage);
                 let restored = self.sink.restore();
@@ -309,11 +320,14 @@ fn has_failed(class: Class) -> bool {
 }
 
 /// What became of an iteration, in a word.
-fn status(class: Class, guardrails_passed: bool, complete: bool) -> &'static str {
+fn status(class: Class, guardrails_passed: Option<bool>, complete: bool) -> &'static str {
     match class {
         _ if complete => "complete",
-        Class::Answered | Class::Empty | Class::Limited if guardrails_passed => "success",
-        Class::Answered | Class::Empty | Class::Limited => "guardrails failed",
+        Class::Answered | Class::Empty | Class::Limited => match guardrails_passed {
+            Some(true) => "success",
+            Some(false) => "guardrails failed",
+            None => "interrupted",
+        },
         Class::Interrupted => "interrupted",
         Class::TimedOut => "timed out",
         Class::NotStarted => "not started",

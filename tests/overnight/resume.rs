@@ -144,6 +144,101 @@ fn an_interrupted_run_goes_on() {
     resume(&project, &[]).code(0).stdout_has("Goes on after it was interrupted");
 }
 
+/// What was recommended goes on with the only iteration that there may be, and completes.
+fn begins_the_only_one_again(project: &Project, args: &[&str]) {
+    let ended = project.events();
+    assert_eq!(ended.last("iteration_ended")["cut_off"], true);
+    resume(project, args).code(0).stdout_has("iteration 1 is begun again");
+    let events = project.events();
+    assert_eq!(iterations(project), [1, 1]);
+    assert_eq!(events.last("run_continued")["cut_off"], 1);
+    assert_eq!(events.last("iteration_ended").get("cut_off"), None);
+}
+
+#[test]
+fn an_iteration_that_was_not_checked_is_begun_again_whoever_stopped_it() {
+    let done = json!([{"print": DONE}]);
+    for twice in [false, true] {
+        let project = Project::new();
+        project.settings(&json!({"guardrails": [{"command": "touch checked"}]}));
+        let sessions = [json!([reach("at"), {"wait_for": "go"}, {"print": DONE}]), done.clone()];
+        let running = run(&project, &["-n", "1"], &sessions).start();
+        project.wait_for_file("at");
+        running.signal(Signal::INT);
+        wait_until(LONG, || running.stderr().contains("Received signal"));
+        if twice {
+            running.signal(Signal::INT);
+        } else {
+            project.write("go", "");
+        }
+        running.wait().code(130).stdout_has("`ralph resume");
+        assert!(!project.has("checked"));
+        let events = project.events();
+        let ended = events.last("iteration_ended");
+        assert_eq!(ended.get("guardrails_passed"), None, "nobody can tell");
+        begins_the_only_one_again(&project, &[]);
+    }
+    // Between two attempts.
+    let project = Project::new();
+    project.settings(&json!({"retry": {"backoffSeconds": 3600, "backoffCapSeconds": 3600}}));
+    let running = run(&project, &["-n", "1"], &[json!([{"exit": 3}]), done]).start();
+    project.wait_for_event("waiting");
+    running.signal(Signal::INT);
+    running.wait().code(130);
+    begins_the_only_one_again(&project, &[]);
+}
+
+#[test]
+fn an_iteration_that_came_to_nothing_is_begun_again_when_that_is_put_right() {
+    let done = json!([{"print": DONE}]);
+    let project = Project::new();
+    project.settings(&json!({"retry": {"max": 0}}));
+    run(&project, &["-n", "1"], &[json!([{"exit": 3}]), done.clone()])
+        .run()
+        .code(4)
+        .stdout_has("keeps the settings of this run");
+    begins_the_only_one_again(&project, &[]);
+
+    let project = Project::new();
+    let hangs = json!([reach("at"), "hang"]);
+    run(&project, &["-n", "1", "--max-time", "1s"], &[hangs, done.clone()]).run().code(3);
+    begins_the_only_one_again(&project, &["--max-time", "1h"]);
+
+    let project = Project::new();
+    let refused = json!({"is_error": true, "result": "Invalid API key · Please run /login"});
+    let says = json!([{"claude": {"text": DONE}}, {"claude": {"result": {}}}]);
+    script(&project, "claude", &[json!([{"claude": {"result": refused}}]), says]);
+    project.ralph(["run", "-p", "do it", "-n", "1", "--", "claude"]).run().code(4);
+    begins_the_only_one_again(&project, &[]);
+
+    let project = Project::new();
+    script(&project, "robot", &[json!([{"shell": "rm PROMPT.md"}]), done]);
+    project.write("PROMPT.md", "do it");
+    project.ralph(["run", "-f", "PROMPT.md", "-n", "2", "--", "robot"]).run().code(2);
+    project.write("PROMPT.md", "do it");
+    resume(&project, &[]).code(0).stdout_has("iteration 2 is begun again");
+    assert_eq!(iterations(&project), [1, 2, 2]);
+    resume(&project, &["-n", "1"]).code(0);
+}
+
+#[test]
+fn what_a_guardrail_said_after_a_stop_is_told_to_whoever_goes_on() {
+    let project = Project::new();
+    let wait = "touch at; while ! test -e go; do sleep 0.01; done; test -e made";
+    project.settings(&json!({"guardrails": [{"command": wait, "hint": "make it"}]}));
+    let made = json!([{"shell": "touch made"}, {"print": DONE}]);
+    let running = run(&project, &["-n", "1"], &[json!([{"print": DONE}]), made]).start();
+    project.wait_for_file("at");
+    running.signal(Signal::INT);
+    wait_until(LONG, || running.stderr().contains("Received signal"));
+    project.write("go", "");
+    running.wait().code(130);
+    assert_eq!(project.events().last("iteration_ended")["guardrails_passed"], false);
+    begins_the_only_one_again(&project, &[]);
+    let told: Vec<bool> = prompts(&project).iter().map(|it| it.contains("make it")).collect();
+    assert_eq!(told, [false, true]);
+}
+
 #[test]
 fn it_goes_on_with_the_settings_that_it_began_with() {
     let project = Project::new();
@@ -229,7 +324,7 @@ fn what_cannot_go_on_is_said() {
     let project = Project::new();
     resume(&project, &[]).code(2).stderr_has("no runs");
     resume(&project, &["20260101"]).code(2).stderr_has("there is no run \"20260101\"");
-    resume(&project, &["nobody"]).code(1).stderr_has("worker 'nobody' not found");
+    resume(&project, &["nobody"]).code(2).stderr_has("no run and no worker \"nobody\"");
     resume(&project, &["--max-cost", "nan"]).code(2).stderr_has("--max-cost");
     resume(&project, &["--max-time", "soon"]).code(2).stderr_has("--max-time");
 

@@ -353,6 +353,7 @@ fn order(spec: &RunSpec, facts: &[(usize, Fact)], has_holes: bool) -> Result<(),
     let (mut iteration, mut next, mut ended, mut open) = (0, 1, 0, false);
     let (mut cost, mut tokens) = (0.0, 0_u64);
     let mut running: Option<(f64, u64)> = None;
+    let mut cut = false;
     let budget = &spec.rules.budget;
     for (_, fact) in facts {
         match fact {
@@ -361,7 +362,7 @@ fn order(spec: &RunSpec, facts: &[(usize, Fact)], has_holes: bool) -> Result<(),
                     (cost, tokens) = (cost + more, tokens + used);
                 }
                 // What was cut off is begun again.
-                (open, next) = (false, ended + 1);
+                (open, cut, next) = (false, false, ended + 1);
             }
             Fact::IterationStarted { number, most } => {
                 if *number != next || (open && !has_holes) {
@@ -370,6 +371,9 @@ fn order(spec: &RunSpec, facts: &[(usize, Fact)], has_holes: bool) -> Result<(),
                 next += 1;
                 if number > most || *most != spec.rules.max_iterations {
                     return Err(format!("iteration {number} of {most}"));
+                }
+                if std::mem::take(&mut cut) {
+                    return Err(format!("iteration {iteration} was cut off, and the run went on"));
                 }
                 (iteration, open) = (*number, true);
             }
@@ -389,9 +393,9 @@ fn order(spec: &RunSpec, facts: &[(usize, Fact)], has_holes: bool) -> Result<(),
                 (cost, tokens) = (cost + more, tokens + used);
                 running = None;
             }
-            Fact::IterationEnded { interrupted } => {
-                open = false;
-                if !interrupted {
+            Fact::IterationEnded { cut_off } => {
+                (open, cut) = (false, *cut_off);
+                if !cut_off {
                     ended = iteration;
                 }
             }

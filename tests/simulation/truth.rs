@@ -53,7 +53,7 @@ pub(crate) enum Fact {
     AgentEnded { purpose: Purpose, class: Class, cost: f64, tokens: u64 },
     GuardrailEnded { passed: bool },
     Feedback { parts: usize, failures: Vec<u64> },
-    IterationEnded { interrupted: bool },
+    IterationEnded { cut_off: bool },
     RunEnded { outcome: Outcome, iterations: u32 },
 }
 
@@ -94,10 +94,7 @@ fn fact(entry: &Entry<'_>) -> Option<Fact> {
             let failures = parts.iter().flat_map(|part| numbers(&part.message)).collect();
             Fact::Feedback { parts: parts.len(), failures }
         }
-        Event::IterationEnded { class, .. } => {
-            let interrupted = matches!(class, Class::Interrupted | Class::NotStarted);
-            Fact::IterationEnded { interrupted }
-        }
+        Event::IterationEnded { cut_off, .. } => Fact::IterationEnded { cut_off: *cut_off },
         Event::RunEnded { outcome, iterations, .. } => {
             Fact::RunEnded { outcome: *outcome, iterations: *iterations }
         }

@@ -120,10 +120,12 @@ fn sigterm_pauses_and_a_second_one_ends_it_resumably() {
 #[test]
 fn a_worker_that_is_not_there_is_said() {
     let shop = Workshop::new();
-    for command in ["pause", "resume", "kill", "rm", "status", "logs", "attach", "wait"] {
+    for command in ["pause", "kill", "rm", "status", "logs", "attach", "wait"] {
         let told = shop.ralph([command, "nobody"]).run();
         told.code(1).stderr_has("ralph: error: worker 'nobody' not found");
     }
+    // This could be a run as well.
+    shop.ralph(["resume", "nobody"]).run().code(2).stderr_has("no run and no worker \"nobody\"");
     shop.ralph(["status", "../x"]).run().code(1).stderr_has("cannot be called");
 }
 

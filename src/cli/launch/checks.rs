@@ -41,7 +41,8 @@ pub(super) fn refuse_used_up(spec: &RunSpec, resume: &Resumption) -> Result<(), 
     let (done, most) = (progress.iterations, spec.rules.max_iterations);
     if done >= most {
         let s = if done == 1 { "" } else { "s" };
-        let message = format!("run {run} has done {done} iteration{s}, and {most} are its limit");
+        let limit = if most == 1 { "1 is".to_owned() } else { format!("{most} are") };
+        let message = format!("run {run} has done {done} iteration{s}, and {limit} its limit");
         let more = done.saturating_add(10);
         return Err(Error::input(message)
             .hint(format!("give it more, those before included: ralph resume {run} -n {more}")));

@@ -179,7 +179,7 @@ impl LoopMachine {
             max_failures: fatal,
         }));
         if let RetryScope::NextIteration { .. } = self.rules.retry.scope {
-            self.end_iteration(now, out);
+            self.end_iteration(now, false, out);
             if self.iteration >= self.rules.max_iterations {
                 // There is nothing left to wait for.
                 return self.next_iteration(now, out);

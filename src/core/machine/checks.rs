@@ -19,18 +19,19 @@ impl LoopMachine {
             out.push(Action::RunGuardrail(index));
             return;
         }
-        self.guardrails_passed = self.new_feedback.is_empty();
+        let passed = self.new_feedback.is_empty();
+        self.guardrails_passed = Some(passed);
         if !self.opening {
             self.watch.checked(&self.new_feedback);
         }
-        if self.opening || (!self.guardrails_passed && self.rules.gates) {
+        if self.opening || (!passed && self.rules.gates) {
             // They may have something to add to what failed. There is nothing yet to be committed.
             self.complete = false;
             return self.ask_gates(out);
         }
         let feedback = std::mem::take(&mut self.new_feedback);
         self.set_feedback(feedback, out);
-        if !self.guardrails_passed {
+        if !passed {
             self.complete = false;
             self.iteration_done(now, out);
         } else if self.rules.scm.is_empty() {
@@ -163,7 +164,7 @@ impl LoopMachine {
         self.phase = Phase::Gates;
         out.push(Action::CheckGates {
             claimed: self.complete,
-            checks_passed: self.guardrails_passed,
+            checks_passed: self.guardrails_passed == Some(true),
         });
     }
 
@@ -174,7 +175,7 @@ impl LoopMachine {
         let mut told = std::mem::take(&mut self.new_feedback);
         match verdict {
             GateVerdict::Stands => {}
-            GateVerdict::Complete => self.complete = self.guardrails_passed,
+            GateVerdict::Complete => self.complete = self.guardrails_passed == Some(true),
             GateVerdict::Veto { reason, feedback } => {
                 if std::mem::take(&mut self.complete) || self.opening {
                     out.push(Action::Emit(Event::Vetoed { reason: reason.into() }));
@@ -192,7 +193,7 @@ impl LoopMachine {
         }
         let opening = std::mem::take(&mut self.opening);
         if !self.complete {
-            self.end_iteration(now, out);
+            self.end_iteration(now, false, out);
             return self.next_iteration(now, out);
         }
         if opening {
@@ -209,7 +210,7 @@ impl LoopMachine {
         }
     }
 
-    pub(super) fn end_iteration(&mut self, now: Now, out: &mut Vec<Action>) {
+    pub(super) fn end_iteration(&mut self, now: Now, cut_off: bool, out: &mut Vec<Action>) {
         if !std::mem::replace(&mut self.iteration_open, false) {
             return;
         }
@@ -217,7 +218,8 @@ impl LoopMachine {
         out.push(Action::Emit(Event::IterationEnded {
             class: self.class,
             guardrails_passed: self.guardrails_passed,
-            complete: self.complete && self.guardrails_passed,
+            complete: self.complete && self.guardrails_passed == Some(true),
+            cut_off,
             duration_ms: self.last_took_ms,
             usage: self.spending.iteration(),
         }));

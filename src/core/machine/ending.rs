@@ -123,15 +123,18 @@ impl LoopMachine {
         if self.phase == Phase::Finished {
             return;
         }
-        if !matches!(outcome, Outcome::Complete | Outcome::CompleteScmFailed) {
+        let complete = matches!(outcome, Outcome::Complete | Outcome::CompleteScmFailed);
+        if !complete {
             self.complete = false;
         }
         // What guardrails have said so far is for whoever goes on.
         let said = std::mem::take(&mut self.new_feedback);
         if !said.is_empty() {
+            self.guardrails_passed = Some(false);
             self.set_feedback(said, out);
         }
-        self.end_iteration(now, out);
+        // Only one that completes the run is checked to its end and still open.
+        self.end_iteration(now, !complete, out);
         self.phase = Phase::Finished;
         out.push(Action::Emit(Event::RunEnded {
             outcome,

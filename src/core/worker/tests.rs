@@ -33,7 +33,8 @@ fn agent_ended(exit: Exit, ended_by: Option<EndCause>, class: Class) -> Event<'s
 fn iteration_ended(class: Class, duration_ms: u64) -> Event<'static> {
     Event::IterationEnded {
         class,
-        guardrails_passed: true,
+        guardrails_passed: Some(true),
+        cut_off: false,
         complete: false,
         duration_ms,
         usage: Usage::default(),

@@ -116,7 +116,10 @@ pub(super) fn next_step(outcome: Outcome, run: &str) -> Option<String> {
              `ralph report {run}` tells what was done"
         ),
         Outcome::Stalled => format!("{shows}; make the prompt clearer, then {resume}"),
-        Outcome::AgentFailed => format!("{shows}; then {resume}"),
+        Outcome::AgentFailed => format!(
+            "{shows}; then {resume}, which keeps the settings of this run (to change them, \
+             start a new one)"
+        ),
         Outcome::CredentialsRefused => {
             format!("sign in with the agent's own program, then {resume}")
         }

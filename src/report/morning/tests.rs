@@ -33,8 +33,9 @@ fn night() -> Facts {
     };
     let iteration_ended = |passed| Event::IterationEnded {
         class: Class::Answered,
-        guardrails_passed: passed,
+        guardrails_passed: Some(passed),
         complete: false,
+        cut_off: false,
         duration_ms: 60_000,
         usage: Usage::default(),
     };
