@@ -182,12 +182,15 @@ fn recall_own(
              missed",
             documents.shown(TASKS)
         );
-        let memory = Memory { lost: Some(lost), ..Memory::fresh(&list) };
+        let passing = list.stories.iter().filter(|story| story.passes);
+        let doubtful = passing.map(|story| story.id.clone()).collect();
+        let since = Since { doubtful, ..Since::default() };
+        let memory = Memory { since, lost: Some(lost), ..Memory::fresh(&list) };
         return Ok((list, memory));
     };
     Ok(match tasks::read(documents) {
         Ok(list) => {
-            let memory = Memory::of(run.to_owned(), ledger, &list, has_guardrails);
+            let memory = Memory::of(run.to_owned(), ledger.reopened(), &list, has_guardrails);
             (list, memory)
         }
         Err(_) => {
@@ -230,8 +233,8 @@ impl Memory {
         let doubtful = &self.since.doubtful;
         let doubtful = (!doubtful.is_empty()).then(|| {
             format!(
-                "{name}: marked as passing by an iteration that did not come to its end, so that the \
-                 agent is asked to look again: {}",
+                "{name}: marked as passing by an iteration that nothing stands behind, so that the agent \
+                 is asked to look again: {}",
                 since::few(doubtful)
             )
         });
