@@ -133,12 +133,13 @@ pub(super) fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
 /// What runs remember of a list is not for one that takes its place.
 pub(super) fn forget(project: &Project, documents: &Documents) {
     let Some(home) = home::ralph_home(|name| std::env::var_os(name)) else { return };
-    let directory = snapshots::directory(&home, project.root(), &documents.path(TASKS));
-    if let Err(err) = snapshots::begin_anew(&directory) {
-        super::warn(&format!(
-            "what earlier runs remember of {} could not be set aside, in {}: {err}",
-            documents.shown(TASKS),
-            directory.display()
-        ));
+    for directory in snapshots::directories(&home, project.root(), &documents.path(TASKS)) {
+        if let Err(err) = snapshots::begin_anew(&directory) {
+            super::warn(&format!(
+                "what earlier runs remember of {} could not be set aside, in {}: {err}",
+                documents.shown(TASKS),
+                directory.display()
+            ));
+        }
     }
 }

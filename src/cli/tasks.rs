@@ -191,7 +191,9 @@ pub(super) fn read_whole(documents: &Documents) -> Result<TaskList, Error> {
             documents.shown(TASKS)
         ))
         .hint(format!("write them there, or one by one: {add} \"TITLE\" --criterion \"TEXT\""))
-        .hint("with ralph's plugin for Claude Code, /ralph-plan writes them together with you"));
+        .hint(
+            "with ralph's plugin for Claude Code, /ralph:ralph-plan writes them together with you",
+        ));
     }
     let list = tasks::parse(&bytes).map_err(|broken| wrong(documents, &broken.problems))?;
     match list.problems().as_slice() {

@@ -1,6 +1,6 @@
 //! `ralph work`: works a task list off.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
@@ -75,17 +75,19 @@ pub(super) fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
     }
     let name = documents.shown(TASKS);
     let home = home::ralph_home(|name| std::env::var_os(name));
-    let snapshots =
-        home.map(|home| snapshots::directory(&home, project.root(), &documents.path(TASKS)));
+    let places = home.map_or_else(Vec::new, |home| {
+        snapshots::directories(&home, project.root(), &documents.path(TASKS))
+    });
+    let snapshots = places.first().cloned();
     let resume = args.common.resume.as_ref();
     // What was accepted when the run began is part of what it remembers.
-    let known = snapshots.as_deref().filter(|_| !args.accept_list || resume.is_some());
+    let known = if args.accept_list && resume.is_none() { &[][..] } else { &places[..] };
     let has_guardrails = !loaded.settings.guardrails.is_empty();
     let (list, memory) = match resume {
         Some(resume) => recall_own(&documents, known, &resume.run, has_guardrails),
         None => recall(&documents, known, has_guardrails),
     }
-    .map_err(|err| match snapshots.as_deref().and_then(snapshots::newest) {
+    .map_err(|err| match snapshots::newest(&places) {
         Some(path) => err.hint(format!(
             "what its stories were when the last run saw them is in {}",
             path.display()
@@ -139,23 +141,22 @@ struct Memory {
     lost: Option<String>,
 }
 
-/// Reads the list, and finds what the last run of it remembers, in `directory`. `has_guardrails`: those of
+/// Reads the list, and finds what the last run of it remembers, in `directories`. `has_guardrails`: those of
 /// the settings prove something, too.
 fn recall(
     documents: &Documents,
-    directory: Option<&Path>,
+    directories: &[PathBuf],
     has_guardrails: bool,
 ) -> Result<(TaskList, Memory), Error> {
     let list = tasks::read_whole(documents)?;
-    let last = directory.map_or(Ok(None), snapshots::last);
-    let memory = match last {
+    let memory = match snapshots::last(directories) {
         Ok(None) => Memory::fresh(&list),
         Ok(Some((run, ledger))) => Memory::of(run, ledger, &list, has_guardrails),
         Err(err) => {
             let lost = format!(
                 "what the last run remembered of {} cannot be read, in {}: {err}",
                 documents.shown(TASKS),
-                directory.unwrap_or(Path::new("")).display()
+                directories.first().map_or(Path::new(""), PathBuf::as_path).display()
             );
             let passing = list.stories.iter().filter(|story| story.passes);
             let doubtful = passing.map(|story| story.id.clone()).collect();
@@ -170,24 +171,26 @@ fn recall(
 /// a run is told to its agent.
 fn recall_own(
     documents: &Documents,
-    directory: Option<&Path>,
+    directories: &[PathBuf],
     run: &str,
     has_guardrails: bool,
 ) -> Result<(TaskList, Memory), Error> {
-    let ledger = directory.and_then(|directory| snapshots::read(directory, run).ok());
-    let Some(ledger) = ledger else {
+    let Ok(ledger) = snapshots::read(directories, run) else {
         let list = tasks::read_whole(documents)?;
         let lost = format!(
             "what this run remembered of {} is gone, so that a story that its agent has dropped is not \
              missed",
             documents.shown(TASKS)
         );
-        let memory = Memory { lost: Some(lost), ..Memory::fresh(&list) };
+        let passing = list.stories.iter().filter(|story| story.passes);
+        let doubtful = passing.map(|story| story.id.clone()).collect();
+        let since = Since { doubtful, ..Since::default() };
+        let memory = Memory { since, lost: Some(lost), ..Memory::fresh(&list) };
         return Ok((list, memory));
     };
     Ok(match tasks::read(documents) {
         Ok(list) => {
-            let memory = Memory::of(run.to_owned(), ledger, &list, has_guardrails);
+            let memory = Memory::of(run.to_owned(), ledger.reopened(), &list, has_guardrails);
             (list, memory)
         }
         Err(_) => {
@@ -230,8 +233,8 @@ impl Memory {
         let doubtful = &self.since.doubtful;
         let doubtful = (!doubtful.is_empty()).then(|| {
             format!(
-                "{name}: marked as passing by an iteration that did not come to its end, so that the \
-                 agent is asked to look again: {}",
+                "{name}: marked as passing by an iteration that nothing stands behind, so that the agent \
+                 is asked to look again: {}",
                 since::few(doubtful)
             )
         });

@@ -49,8 +49,8 @@ fn ledger(
     surroundings: &Surroundings<'_>,
 ) -> Option<Ledger> {
     let home = ralph_home(surroundings.variable).filter(|_| runs::is_id(run))?;
-    let directory = snapshots::directory(&home, project, &documents.path(TASKS));
-    snapshots::read(&directory, run).ok()
+    let places = snapshots::directories(&home, project, &documents.path(TASKS));
+    snapshots::read(&places, run).ok()
 }
 
 /// What is wrong with the task list, if a loop works it off.

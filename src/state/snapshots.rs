@@ -23,8 +23,33 @@ pub struct File<'a> {
 }
 
 /// Where what is remembered of a list is kept: in `home`, by the project's name and by the list's path,
-/// since many projects have the same name.
+/// since many projects have the same name. A list that is reached by symbolic links is the one that they
+/// lead to.
 pub fn directory(home: &Path, root: &Path, list: &Path) -> PathBuf {
+    let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
+    named(home, &root, &list.canonicalize().unwrap_or_else(|_| in_real_directory(list)))
+}
+
+/// Where something may be remembered of a list, the place for what is new first: a name may have become
+/// a link since, and what was known under it holds still.
+pub fn directories(home: &Path, root: &Path, list: &Path) -> Vec<PathBuf> {
+    let real_root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
+    let mut places = vec![directory(home, root, list)];
+    for place in [named(home, &real_root, &in_real_directory(list)), named(home, root, list)] {
+        if !places.contains(&place) {
+            places.push(place);
+        }
+    }
+    places
+}
+
+/// The path without links in all but its last name.
+fn in_real_directory(path: &Path) -> PathBuf {
+    let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
+    parent.zip(path.file_name()).map_or_else(|| path.to_owned(), |(parent, name)| parent.join(name))
+}
+
+fn named(home: &Path, root: &Path, list: &Path) -> PathBuf {
     let name = root.file_name().map_or_else(String::new, |name| name.to_string_lossy().into());
     let path = list.as_os_str().as_encoded_bytes();
     home.join("tasks").join(format!("{}-{:016x}", naming::label(&name), fnv(path)))
@@ -41,29 +66,37 @@ pub fn path(directory: &Path, run: &str) -> PathBuf {
     directory.join(format!("{run}.json"))
 }
 
-/// What a run remembers.
+/// What a run remembers, in one of these places.
 ///
 /// # Errors
 /// It is not there, or cannot be understood.
-pub fn read(directory: &Path, run: &str) -> io::Result<Ledger> {
-    Ok(serde_json::from_slice(&std::fs::read(path(directory, run))?)?)
+pub fn read(directories: &[PathBuf], run: &str) -> io::Result<Ledger> {
+    let paths = directories.iter().map(|directory| path(directory, run));
+    let path = paths.into_iter().find(|path| path.exists()).ok_or(io::ErrorKind::NotFound)?;
+    Ok(serde_json::from_slice(&std::fs::read(path)?)?)
 }
 
 /// What the last run remembered, and which run that was. Nothing if the list has begun anew since.
 ///
 /// # Errors
 /// It is there and cannot be read.
-pub fn last(directory: &Path) -> io::Result<Option<(String, Ledger)>> {
-    let Some(path) = files(directory).pop() else { return Ok(None) };
+pub fn last(directories: &[PathBuf]) -> io::Result<Option<(String, Ledger)>> {
+    let Some(path) = newest_file(directories) else { return Ok(None) };
     let run = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let ledger: Option<Ledger> = serde_json::from_slice(&std::fs::read(&path)?)?;
     Ok(ledger.map(|ledger| (run, ledger)))
 }
 
 /// The file of the last run that there is anything in.
-pub fn newest(directory: &Path) -> Option<PathBuf> {
-    last(directory).ok()??;
-    files(directory).pop()
+pub fn newest(directories: &[PathBuf]) -> Option<PathBuf> {
+    last(directories).ok()??;
+    newest_file(directories)
+}
+
+/// The file that was begun last, by its name.
+fn newest_file(directories: &[PathBuf]) -> Option<PathBuf> {
+    let newest = directories.iter().filter_map(|directory| files(directory).pop());
+    newest.max_by(|a, b| a.file_name().cmp(&b.file_name()))
 }
 
 /// The list begins anew: what comes now is not judged by what was. The files of old runs stay.
@@ -138,7 +171,7 @@ mod tests {
         let dir = directory(home.path(), Path::new("/p/it's mine"), list);
         assert!(dir.starts_with(home.path().join("tasks")));
         assert_ne!(dir, directory(home.path(), Path::new("/q/it's mine"), Path::new("/q/x")));
-        assert!(last(&dir).unwrap().is_none());
+        assert!(last(std::slice::from_ref(&dir)).unwrap().is_none());
         begin_anew(&dir).unwrap();
         assert!(!dir.exists(), "there was nothing to forget");
         let ledger = Ledger::new(
@@ -151,10 +184,10 @@ mod tests {
             serde_json::to_vec(&File { list: list.to_string_lossy(), ledger: &ledger }).unwrap();
         std::fs::write(dir.join(format!("{run}.json")), &file).unwrap();
         assert!(String::from_utf8(file).unwrap().contains("/p/it's mine/ralph/tasks.json"));
-        assert_eq!(last(&dir).unwrap().unwrap().0, run);
+        assert_eq!(last(std::slice::from_ref(&dir)).unwrap().unwrap().0, run);
         begin_anew(&dir).unwrap();
-        assert!(last(&dir).unwrap().is_none());
+        assert!(last(std::slice::from_ref(&dir)).unwrap().is_none());
         std::fs::write(dir.join("20991113-202752-0a1b.json"), "{").unwrap();
-        assert!(last(&dir).is_err());
+        assert!(last(std::slice::from_ref(&dir)).is_err());
     }
 }

@@ -395,6 +395,33 @@ fn task_list(stories: &[(&str, bool)], verify: &[&str]) -> String {
 }
 
 #[test]
+fn work_that_goes_on_is_judged_by_what_its_list_was_when_it_began() {
+    let check = "test -e made";
+    let (both, one) = ([("a", true), ("b", true)], [("a", true)]);
+    for (less, told) in [
+        (task_list(&both, &["true"]), "\"verifyCommands\" was changed"),
+        (task_list(&both, &[]), "\"verifyCommands\" was changed"),
+        (task_list(&one, &[check]), "The story b (Title of b) is gone"),
+    ] {
+        let project = Project::new();
+        project.write("ralph/prompt.md", "Work.");
+        project.write("ralph/tasks.json", task_list(&[("a", false), ("b", false)], &[check]));
+        let promise = json!([{"print": "<promise>COMPLETE</promise>"}]);
+        script(&project, "robot", &vec![promise; 2]);
+        project.ralph(["work", "--no-sandbox", "-n", "1", "--", "robot"]).run().code(1);
+        // Somebody makes it less while it stands still.
+        project.write("ralph/tasks.json", &less);
+        resume(&project, &["-n", "2"]).code(1).stderr_has("has lost some of that");
+        assert!(prompts(&project)[1].contains(told), "{less}: {}", prompts(&project)[1]);
+        // Nor does another one complete, unless all is there again and the check passes.
+        let honest = task_list(&both, &[check]);
+        let mend = json!({"write": {"path": "ralph/tasks.json", "text": honest}});
+        script(&project, "robot", &[json!([mend, {"shell": "touch made"}, {"print": "ok"}])]);
+        resume(&project, &["-n", "3"]).code(0);
+    }
+}
+
+#[test]
 fn work_remembers_its_list_across_a_kill() {
     let project = Project::new();
     let leave = |stories: &[(&str, bool)], verify: &[&str]| json!({"write": {"path": "ralph/tasks.json", "text": task_list(stories, verify)}});

@@ -66,6 +66,29 @@ fn a_story_that_an_agent_dropped_in_the_last_run_is_still_missed() {
 }
 
 #[test]
+fn a_list_is_remembered_by_whatever_links_it_is_named() {
+    // How somebody comes to name it otherwise, and what they say then.
+    for (by, args) in [
+        ("ln -s ralph r2", &["--ralph-dir", "r2"][..]),
+        ("mv ralph r2 && ln -s r2 ralph", &[]),
+        ("mv ralph/tasks.json it.json && ln -s ../it.json ralph/tasks.json", &[]),
+        ("mkdir r2 && ln -s ../ralph/tasks.json r2/tasks.json", &["--ralph-dir", "r2"]),
+    ] {
+        let project = project_with(&[open("a", &json!({})), open("b", &json!({}))]);
+        let sessions = [json!([leave(&[passing("a")]), say(PROMISE)])];
+        work(&project, &["-n", "1"], &sessions).run().code(1);
+        let mut shell = std::process::Command::new("sh");
+        let done = shell.args(["-c", by]).current_dir(project.path()).status().expect("a shell");
+        assert!(done.success());
+        let args = [&["-n", "1"], args].concat();
+        work(&project, &args, &[json!([say(PROMISE)])])
+            .run()
+            .code(1)
+            .stdout_has("b (Title of b) is gone, and no story replaces it");
+    }
+}
+
+#[test]
 fn commands_that_an_agent_changed_in_the_last_run_have_no_effect_in_the_next() {
     let project = project_with(&[]);
     write_list(&project, &verified_by(&json!(["test -e made"]), &[open("a", &json!({}))]));
