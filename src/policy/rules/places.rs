@@ -138,7 +138,15 @@ impl Scene<'_> {
             Loss::Outside => "it deletes recursively outside of the project",
             Loss::Unknown => "it deletes recursively, and which path cannot be told",
         };
-        Some(Hit::deny(Family::Files, reason, "name a path inside the project in plain words"))
+        let temporary = |place: Located| {
+            self.is_temporary(&place.base)
+                || place.base == Path::new("/tmp") && !place.rest.is_empty()
+        };
+        let instead = match self.locate(arg).is_some_and(temporary) {
+            true => "work in a directory of `mktemp -d`, which the same command may delete again",
+            false => "name a path inside the project in plain words",
+        };
+        Some(Hit::deny(Family::Files, reason, instead))
     }
 
     pub(super) fn is_temporary(&self, path: &Path) -> bool {
