@@ -113,6 +113,8 @@ fn remove(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
                 "a lock of git's is taken away",
                 "make sure that no git is running",
             ));
+        } else if let Some(hit) = command.scene.sweeps(operand) {
+            hits.push(hit);
         } else if let Some(hit) = command.scene.writes(operand) {
             hits.push(hit);
         }
