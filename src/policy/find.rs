@@ -6,19 +6,21 @@ use super::walk::Walk;
 use super::wrappers::skip_options;
 
 /// The places where a search finds something, as paths of which a part is not known.
-fn found(starts: &[Arg], names: &[String]) -> Vec<Arg> {
+fn found(starts: &[Arg], names: &[String], narrowed: bool) -> Vec<Arg> {
     let mut all = Vec::new();
+    // One of these is everything that is there, two are some of it.
+    let below = if narrowed { format!("{BELOW}{BELOW}") } else { BELOW.to_string() };
     for start in starts {
         let start_text = start.text.trim_end_matches('/');
         let root = if start_text.is_empty() { "" } else { start_text };
         if names.is_empty() {
-            all.push(Arg { text: format!("{root}/{BELOW}"), ..start.clone() });
+            all.push(Arg { text: format!("{root}/{below}"), ..start.clone() });
         }
         for name in names {
             let text = match name.contains('/') {
                 // What the whole path must look like: `./build/*`.
                 true if name.starts_with(&format!("{root}/")) => name.clone(),
-                true => format!("{root}/{BELOW}"),
+                true => format!("{root}/{BELOW}{BELOW}"),
                 false => format!("{root}/{BELOW}/{name}"),
             };
             all.push(Arg { text, glob: true, ..start.clone() });
@@ -50,6 +52,7 @@ pub(super) fn find(walk: &mut Walk<'_>, argv: &[Arg]) -> Output {
     let mut acting: Vec<String> = Vec::new();
     let mut rest = tests.iter();
     let mut negated = false;
+    let mut narrowed = false;
     while let Some(test) = rest.next() {
         match test.text.as_str() {
             "!" | "-not" => {
@@ -57,7 +60,9 @@ pub(super) fn find(walk: &mut Walk<'_>, argv: &[Arg]) -> Output {
                 continue;
             }
             "-name" | "-iname" | "-path" | "-ipath" | "-wholename" => {
-                if let Some(name) = rest.next()
+                let name = rest.next();
+                narrowed |= negated;
+                if let Some(name) = name
                     && !negated
                 {
                     // A name is that of the last component, a path is the whole of it.
@@ -82,12 +87,15 @@ pub(super) fn find(walk: &mut Walk<'_>, argv: &[Arg]) -> Output {
                     .take_while(|arg| arg.text != ";" && arg.text != "+")
                     .cloned()
                     .collect();
-                let paths = found(&starts, &names);
+                let paths = found(&starts, &names, narrowed);
                 for path in paths.into_iter().take(8) {
                     actions.push(
                         command
                             .iter()
                             .map(|arg| match arg.text.contains("{}") {
+                                true if arg.text == "{}" => {
+                                    Arg { origin: Origin::Computed, ..path.clone() }
+                                }
                                 true => Arg {
                                     text: arg.text.replace("{}", &path.text),
                                     glob: path.glob,
@@ -108,23 +116,28 @@ pub(super) fn find(walk: &mut Walk<'_>, argv: &[Arg]) -> Output {
                     }
                 }
             }
-            "-type" | "-mtime" | "-size" | "-newer" | "-maxdepth" | "-mindepth" | "-user"
-            | "-perm" | "-mmin" | "-regex" | "-group" | "-printf" | "-atime" | "-ctime" => {
+            "-type" | "-maxdepth" | "-mindepth" | "-printf" => {
                 rest.next();
             }
+            "-mtime" | "-size" | "-newer" | "-user" | "-perm" | "-mmin" | "-regex" | "-iregex"
+            | "-group" | "-atime" | "-ctime" | "-amin" | "-cmin" | "-inum" | "-samefile" => {
+                narrowed = true;
+                rest.next();
+            }
+            "-empty" | "-prune" | "-executable" => narrowed = true,
             _ => {}
         }
         negated = false;
     }
     if delete {
-        let paths = found(&starts, if unnamed { &[] } else { &acting });
+        let paths = found(&starts, if unnamed { &[] } else { &acting }, narrowed);
         report_deletes(walk, argv, &paths);
     }
     for action in actions {
         walk.run(&action, None);
     }
     all_names.append(&mut names);
-    let printed = found(&starts, &all_names);
+    let printed = found(&starts, &all_names, narrowed);
     let lines: Vec<String> = printed.iter().map(|arg| arg.text.clone()).collect();
     Output::new(lines.join("\n") + "\n", Origin::Computed)
 }
@@ -161,7 +174,7 @@ pub(super) fn fd(walk: &mut Walk<'_>, argv: &[Arg]) -> Output {
         .filter(|pattern| pattern.chars().count() > 3)
         .into_iter()
         .collect();
-    let paths = found(&starts, &names);
+    let paths = found(&starts, &names, search.len() < args.len());
     if let Some(command) = command.get(1..).filter(|command| !command.is_empty()) {
         for path in paths.iter().take(8) {
             let mut words: Vec<Arg> = command

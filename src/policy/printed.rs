@@ -155,6 +155,11 @@ impl Walk<'_> {
             "date" | "whoami" | "id" | "hostname" | "uname" | "nproc" | "wc" | "seq"
             | "uuidgen" | "arch" | "expr" | "logname" | "getconf" => Output::name(),
             "mktemp" => Output::known(FRESH),
+            // Names themselves, not what is in them.
+            "ls" if has(&["-d", "-1d", "-d1", "--directory"]) && !operands.is_empty() => {
+                let names: Vec<String> = operands.iter().map(|arg| arg.matched().text).collect();
+                Output::new(names.join("\n") + "\n", Origin::Computed)
+            }
             "ls" => Output::new(BELOW, Origin::Computed),
             "mkdir" | "touch" | "cp" | "mv" | "rm" | "chmod" | "ln" | "sleep" | "kill" => {
                 Output::default()

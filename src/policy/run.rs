@@ -5,6 +5,7 @@ use super::rules::{self, Hit, Invocation};
 use super::shell::{Octal, decode};
 use super::state::Value;
 use super::value::{Arg, BELOW, FRESH, HOLE, Origin, Output, glob_match, is_known};
+use super::variables::values_read;
 use super::walk::Walk;
 use std::path::Path;
 use std::rc::Rc;
@@ -271,16 +272,15 @@ impl Walk<'_> {
                 self.state.positional = self.state.positional.iter().skip(by).cloned().collect();
             }
             "read" | "mapfile" | "readarray" | "getopts" => {
-                let text = stdin.filter(|output| is_known(&output.text));
-                let line = text.and_then(|output| output.text.lines().next()).map(str::to_owned);
+                let text = stdin.filter(|output| is_known(&output.text) && name != "getopts");
                 let names: Vec<_> = operands().map(|arg| arg.text.clone()).collect();
                 let origin = stdin.map(|output| output.origin).unwrap_or_default();
-                for (index, variable) in names.iter().enumerate() {
-                    match &line {
-                        Some(line) if name == "read" && names.len() == 1 && index == 0 => {
-                            self.set(variable, vec![line.trim().to_owned()]);
-                        }
-                        _ => self.set_unknown(variable, origin),
+                for variable in &names {
+                    self.set_unknown(variable, origin);
+                }
+                if let Some(text) = text {
+                    for (variable, values) in values_read(name, args, &text.text) {
+                        self.set(&variable, values);
                     }
                 }
                 if names.is_empty() {

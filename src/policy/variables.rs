@@ -36,7 +36,11 @@ impl Walk<'_> {
         }
         let mut fields = match value {
             Assigned::Word(word) => vec![self.text(word)],
-            Assigned::Array(words) => self.arguments(words),
+            Assigned::Array(words) => {
+                let mut elements = self.arguments(words);
+                elements.iter_mut().for_each(without_index);
+                elements
+            }
         };
         // An entry of the allow list must name the assignment to allow it.
         let text = fields.first().map(|arg| arg.text.as_str()).unwrap_or_default();
@@ -99,4 +103,52 @@ impl Walk<'_> {
             self.too_complicated();
         }
     }
+}
+
+/// `[0]=rm` in an array: the element is what follows.
+fn without_index(element: &mut Arg) {
+    if let Some((_, value)) =
+        element.text.split_once("]=").filter(|(index, _)| index.starts_with('['))
+    {
+        element.text = value.to_owned();
+    }
+}
+
+/// The values that `read`, `mapfile` and `readarray` give to variables, of a text that is known.
+pub(super) fn values_read(name: &str, args: &[Arg], text: &str) -> Vec<(String, Vec<String>)> {
+    let mut names = Vec::new();
+    let mut array = name != "read";
+    let mut rest = args.iter().map(|arg| arg.text.as_str());
+    while let Some(arg) = rest.next() {
+        let Some(letters) = arg.strip_prefix('-') else {
+            names.push(arg.to_owned());
+            continue;
+        };
+        array |= name == "read" && letters.contains('a');
+        // The value of the last letter is the next word; that of `-a` is the name.
+        let valued = if name == "read" { "pdnNtui" } else { "dnOsuCc" };
+        if letters.chars().next_back().is_some_and(|letter| valued.contains(letter)) {
+            rest.next();
+        }
+    }
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let line = text.lines().next().unwrap_or_default();
+    if array {
+        let fields =
+            if name == "read" { words(line) } else { text.lines().map(str::to_owned).collect() };
+        return names.into_iter().take(1).map(|name| (name, fields.clone())).collect();
+    }
+    // The last variable takes what is left.
+    let count = names.len();
+    let mut left = line.trim();
+    let mut values = Vec::new();
+    for (at, name) in names.into_iter().enumerate() {
+        let (field, tail) = match left.split_once(char::is_whitespace) {
+            Some((field, tail)) if at + 1 < count => (field, tail.trim_start()),
+            _ => (left, ""),
+        };
+        values.push((name, vec![field.to_owned()]));
+        left = tail;
+    }
+    values
 }

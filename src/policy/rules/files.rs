@@ -4,7 +4,7 @@
 use super::places::Loss;
 use super::table::{deny, warn};
 use super::{Hit, Invocation, Rule};
-use crate::policy::Family::{Disks, Files, Obfuscation, Privilege, Resources};
+use crate::policy::Family::{Disks, Files, Obfuscation, Privilege, Resources, Secrets};
 use crate::policy::value::Arg;
 
 const LEAVE: &str = "leave the disks of this machine alone; work on files in the project";
@@ -75,8 +75,21 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         renamed(command, hits);
     }
     for written in written(command) {
-        hits.extend(command.scene.writes(&written));
+        hits.extend(command.scene.writes(&written).filter(|hit| {
+            // To lock a secret away is what should be done with it.
+            hit.family != Secrets || !closes(command)
+        }));
     }
+}
+
+/// `chmod 600`: nobody but the owner has any right to it.
+fn closes(command: &Invocation<'_>) -> bool {
+    command.name == "chmod"
+        && command.operands().first().is_some_and(|mode| {
+            let mode = mode.text.trim_start_matches('0');
+            (mode.len() == 3 && mode.ends_with("00") && mode.bytes().all(|b| b.is_ascii_digit()))
+                || ["go-rwx", "og-rwx", "go=", "og=", "u=rw,go=", "u=r,go="].contains(&mode)
+        })
 }
 
 fn remove(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
@@ -100,6 +113,8 @@ fn remove(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
                 "a lock of git's is taken away",
                 "make sure that no git is running",
             ));
+        } else if let Some(hit) = command.scene.sweeps(operand) {
+            hits.push(hit);
         } else if let Some(hit) = command.scene.writes(operand) {
             hits.push(hit);
         }

@@ -169,8 +169,10 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         }
         "scp" | "rsync" | "sftp" => {
             let target = command.operands().last().map(|arg| arg.text.clone()).unwrap_or_default();
-            if is_remote(&target) || target.starts_with("rsync://") || target.starts_with("scp://")
-            {
+            let elsewhere = is_remote(&target)
+                || target.starts_with("rsync://")
+                || target.starts_with("scp://");
+            if elsewhere && !is_here(&target) {
                 hits.push(Hit::deny(Exfiltration, "it copies files to another machine", KEEP));
             }
         }
@@ -255,20 +257,30 @@ fn serve(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
-fn to_this_machine(command: &Invocation<'_>) -> bool {
+/// The host in an address, or in a target of scp.
+fn host(text: &str) -> String {
+    let host = text.split_once("://").map_or(text, |(_, rest)| rest);
+    // What is before an @ is a user, not a host.
+    let host = host.split(['/', '?']).next().unwrap_or_default();
+    let host = host.rsplit('@').next().unwrap_or_default();
+    host.strip_prefix('[').map_or_else(
+        || host.split(':').next().unwrap_or_default().to_owned(),
+        |rest| format!("[{}]", rest.split(']').next().unwrap_or_default()),
+    )
+}
+
+fn is_here(text: &str) -> bool {
     const HERE: &[&str] =
         &["localhost", "127.0.0.1", "[::1]", "::1", "0.0.0.0", "host.docker.internal"];
+    let host = host(text);
+    HERE.contains(&host.as_str()) || host.ends_with(".localhost")
+}
+
+fn to_this_machine(command: &Invocation<'_>) -> bool {
     let mut any = false;
     for arg in command.operands() {
-        let host = arg.text.split_once("://").map_or(arg.text.as_str(), |(_, rest)| rest);
-        // What is before an @ is a user, not a host.
-        let host = host.split(['/', '?']).next().unwrap_or_default();
-        let host = host.rsplit('@').next().unwrap_or_default();
-        let bare = host.strip_prefix('[').map_or_else(
-            || host.split(':').next().unwrap_or_default().to_owned(),
-            |rest| format!("[{}]", rest.split(']').next().unwrap_or_default()),
-        );
-        if HERE.contains(&bare.as_str()) || bare.ends_with(".localhost") {
+        let bare = host(&arg.text);
+        if is_here(&arg.text) {
             any = true;
         } else if arg.text.contains("://") || bare.contains('.') {
             return false;

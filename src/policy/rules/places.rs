@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::protected::{self, Access};
 use super::{Hit, Scene};
 use crate::policy::links::Links;
-use crate::policy::value::{Arg, BELOW, FRESH, HOLE, glob_match};
+use crate::policy::value::{Arg, BELOW, FRESH, HOLE, Origin, glob_match};
 use crate::policy::{Context, Family};
 
 /// A path as far as it is known.
@@ -138,7 +138,49 @@ impl Scene<'_> {
             Loss::Outside => "it deletes recursively outside of the project",
             Loss::Unknown => "it deletes recursively, and which path cannot be told",
         };
-        Some(Hit::deny(Family::Files, reason, "name a path inside the project in plain words"))
+        let temporary = |place: Located| {
+            self.is_temporary(&place.base)
+                || place.base == Path::new("/tmp") && !place.rest.is_empty()
+        };
+        let instead = match self.locate(arg).is_some_and(temporary) {
+            true => "work in a directory of `mktemp -d`, which the same command may delete again",
+            false => "name a path inside the project in plain words",
+        };
+        Some(Hit::deny(Family::Files, reason, instead))
+    }
+
+    /// What there is to say of deleting one by one all files that a pattern or a search finds.
+    pub(super) fn sweeps(&self, arg: &Arg) -> Option<Hit> {
+        const NAMES: &str = "name the files, or what their names have in common";
+        if arg.is_hole() && arg.origin == Origin::Computed {
+            let reason = "it deletes what another command prints, and what that is cannot be told";
+            return Some(Hit::warn(Family::Files, reason, NAMES));
+        }
+        let place = self.locate(arg).filter(|place| !place.unsure && !place.fresh)?;
+        let all =
+            |name: &String| is_everything(name) && (name.starts_with('.') || !name.contains('.'));
+        if place.rest.is_empty() || !place.rest.iter().all(all) {
+            return None;
+        }
+        let project = self.context.project;
+        let above = project.starts_with(&place.base) && place.base != project;
+        if above || self.context.home == Some(&place.base) {
+            let reason = "it deletes all files of the home, or of what the project is in";
+            return Some(Hit::deny(Family::Files, reason, NAMES));
+        }
+        if place.base != project {
+            return None;
+        }
+        // A search enters `.git`, a pattern does not.
+        let searched = arg.origin == Origin::Computed
+            && arg.text.contains('/')
+            && place.rest.iter().all(|name| name.chars().eq([BELOW]));
+        Some(match searched {
+            true => {
+                Hit::deny(Family::Files, "it deletes all files of the project, .git too", NAMES)
+            }
+            false => Hit::warn(Family::Files, "it deletes all files of the project", NAMES),
+        })
     }
 
     pub(super) fn is_temporary(&self, path: &Path) -> bool {

@@ -117,6 +117,7 @@ const PROTECTED: &[Protected] = &[
             "/var/run/secrets",
             "/run/secrets",
         ],
+        but: &["*.pub", "known_hosts", "known_hosts.old"],
         ..SECRET
     },
     Protected {
@@ -163,7 +164,14 @@ const PROTECTED: &[Protected] = &[
             "*.dist",
             "*.defaults",
             "*.schema",
-            "*.d.ts",
+            "*.ts",
+            "*.js",
+            "*.mjs",
+            "*.cjs",
+            "*.py",
+            "*.rb",
+            "*.go",
+            "*.rs",
             "*.md",
         ],
         ..SECRET
@@ -378,6 +386,7 @@ pub(super) fn find(
             entry.paths.iter().any(|pattern| {
                 !is_ones_own(context, pattern, &place.base) && fits(context, pattern, place)
             }) && !exempt(entry, place)
+                && !(entry.paths.contains(&"**/*.key") && is_for_tests(context, place))
         })
         .map(|entry| {
             let env = entry.paths.contains(&"**/.env");
@@ -391,6 +400,18 @@ const ENV_WRITTEN: Protected = Protected {
     instead: "put no secret into it that was not there before, and do not commit it",
     ..SECRET
 };
+
+/// Keys and certificates that stand among a project's tests are made up.
+fn is_for_tests(context: &Context<'_>, place: &Located) -> bool {
+    const TESTS: &[&str] =
+        &["test", "tests", "testing", "testdata", "fixtures", "__tests__", "spec"];
+    let Ok(inside) = place.base.strip_prefix(context.project) else { return false };
+    let known = inside.parent().into_iter().flat_map(Path::components);
+    !place.unsure
+        && known
+            .map(|component| component.as_os_str().to_string_lossy().to_ascii_lowercase())
+            .any(|name| TESTS.contains(&name.as_str()))
+}
 
 fn exempt(entry: &Protected, place: &Located) -> bool {
     let last = match place.rest.last() {

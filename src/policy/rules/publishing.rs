@@ -202,19 +202,6 @@ pub(super) const RULES: &[Rule] = &[
         "it changes where every later pip gets packages from",
         "give the option to the one command that needs it",
     ),
-    deny(Publishing, &["pip", "uv"])
-        .with(&["--index-url", "--extra-index-url", "--trusted-host", "--find-links", "-i"])
-        .because(
-            "packages come from another registry",
-            "use the registry that the project is set up for",
-        ),
-    deny(Publishing, &["npm", "pnpm", "yarn", "bun"])
-        .sub(&["install", "i", "add", "ci"])
-        .with(&["--registry"])
-        .because(
-            "packages come from another registry",
-            "use the registry that the project is set up for",
-        ),
     // Downloads and runs what the project does not name.
     warn(Publishing, &["npx", "bunx", "pnpx", "uvx"])
         .unless(&["--no-install", "--no"])
@@ -285,7 +272,43 @@ pub(super) const RULES: &[Rule] = &[
         .because("it changes a tool for the whole user", "use the version that the project names"),
 ];
 
+/// Packages that come from elsewhere than from the registry that everybody uses.
+fn registry(command: &Invocation<'_>) -> Option<Hit> {
+    const USUAL: &[&str] = &["https://pypi.org/", "https://registry.npmjs.org/"];
+    const SETS: &[&str] = &["install", "i", "add", "ci"];
+    let elsewhere = match command.name {
+        "pip" | "uv" => {
+            let flags =
+                ["--index-url", "--extra-index-url", "--trusted-host", "--find-links", "-i"];
+            let given = command.values(&flags);
+            let strange = given.iter().any(|url| !is_usual(USUAL, &url.text));
+            strange || (given.is_empty() && command.has(&flags))
+        }
+        "npm" | "pnpm" | "yarn" | "bun"
+            if command.operands().first().is_some_and(|sub| SETS.contains(&sub.text.as_str())) =>
+        {
+            let given = command.values(&["--registry"]);
+            let strange = given.iter().any(|url| !is_usual(USUAL, &url.text));
+            strange || (given.is_empty() && command.has(&["--registry"]))
+        }
+        _ => false,
+    };
+    elsewhere.then(|| {
+        Hit::deny(
+            Publishing,
+            "packages come from another registry",
+            "use the registry that the project is set up for",
+        )
+    })
+}
+
+fn is_usual(usual: &[&str], url: &str) -> bool {
+    let url = format!("{}/", url.trim_end_matches('/'));
+    usual.iter().any(|registry| url.starts_with(registry))
+}
+
 pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+    hits.extend(registry(command));
     let text = |word: &str| command.args.iter().any(|arg| arg.text == word);
     if command.is(&["python"]) && text("setup.py") && (text("upload") || text("register")) {
         hits.push(Hit::deny(Publishing, "it publishes a package", PERSON));
@@ -297,6 +320,7 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         && ["pip", "twine", "flit", "poetry", "pipx"].contains(&module.text.as_str())
     {
         let inner = Invocation { name: &module.text, args, scene: command.scene };
+        hits.extend(registry(&inner));
         for rule in RULES {
             hits.extend(rule.look(&inner));
         }
