@@ -7,6 +7,8 @@ use std::collections::VecDeque;
 
 use fancy_regex::Regex;
 
+use super::quoted::{Quoted, without_escapes};
+
 /// What completes a run.
 #[derive(Debug, Clone)]
 pub enum Rule {
@@ -103,10 +105,15 @@ impl Detector {
     }
 
     /// For an agent that prints plain text: lines that only repeat the prompt, from its first line to
-    /// its last, were not said by the agent.
+    /// its last, were not said by the agent, and neither was a tag that stands among words of the prompt.
     #[must_use]
     pub fn ignoring_echo_of(mut self, prompt: &str) -> Self {
-        self.echo = EchoFilter::new(prompt);
+        let quoted = match &self.watch {
+            Watch::Response { .. } => Quoted::new(prompt, "response"),
+            Watch::Promise { .. } => Quoted::new(prompt, "promise"),
+            Watch::Pattern { .. } | Watch::Nothing => None,
+        };
+        self.echo = EchoFilter::new(prompt).map(|echo| EchoFilter { quoted, ..echo });
         self
     }
 
@@ -311,6 +318,8 @@ struct EchoFilter {
     longest: usize,
     /// The whole prompt was repeated.
     found: bool,
+    /// Judges the tags of lines that are let go.
+    quoted: Option<Quoted>,
 }
 
 /// Room for quoting marks around a line of the prompt.
@@ -331,7 +340,8 @@ impl EchoFilter {
             }
             borders.push(border + usize::from(lines[border] == *line));
         }
-        let longest = lines.iter().map(String::len).max().unwrap_or(0) + ECHO_SLACK;
+        // All of it may come on one line, with escapes.
+        let longest = prompt.len() + prompt.len() / 8 + ECHO_SLACK;
         Some(EchoFilter {
             lines,
             borders,
@@ -339,6 +349,7 @@ impl EchoFilter {
             open: None,
             longest,
             found: false,
+            quoted: None,
         })
     }
 
@@ -349,7 +360,10 @@ impl EchoFilter {
             return;
         }
         match &mut self.open {
-            None => pass(text, true),
+            None => {
+                self.let_go_all(pass);
+                pass(text, true);
+            }
             Some(line) => {
                 line.push_str(text);
                 if line.len() > self.longest {
@@ -363,6 +377,24 @@ impl EchoFilter {
     fn finish(&mut self, pass: &mut dyn FnMut(&str, bool)) {
         self.end_line(pass);
         self.release(0, pass);
+        self.let_go_all(pass);
+    }
+
+    /// A line is no part of an echo of the whole prompt.
+    fn let_go(&mut self, line: &str, pass: &mut dyn FnMut(&str, bool)) {
+        match &mut self.quoted {
+            Some(quoted) if line.len() <= self.longest => quoted.line(line, pass),
+            _ => {
+                self.let_go_all(pass);
+                pass(line, false);
+            }
+        }
+    }
+
+    fn let_go_all(&mut self, pass: &mut dyn FnMut(&str, bool)) {
+        if let Some(quoted) = &mut self.quoted {
+            quoted.end(pass);
+        }
     }
 
     /// The latest line is all there, or long enough to be judged.
@@ -373,23 +405,26 @@ impl EchoFilter {
     }
 
     fn judge(&mut self, text: &str, pass: &mut dyn FnMut(&str, bool)) {
-        let line = bare(text);
+        let line = without_escapes(text);
+        let line = bare(&line);
         loop {
             let matched = self.held.len();
             let is_last = matched + 1 == self.lines.len();
             match line.strip_prefix(self.lines[matched].as_str()) {
                 Some("") if is_last => {
                     self.found = true;
-                    return self.held.clear();
+                    self.held.clear();
+                    return self.let_go_all(pass);
                 }
                 Some("") => return self.held.push_back(text.to_owned()),
                 // A prompt need not end with a line break: what follows is the agent's.
                 Some(rest) if is_last => {
                     self.found = true;
                     self.held.clear();
-                    return pass(rest, false);
+                    self.let_go_all(pass);
+                    return self.let_go(rest, pass);
                 }
-                _ if matched == 0 => return pass(text, false),
+                _ if matched == 0 => return self.let_go(text, pass),
                 _ => self.release(self.borders[matched], pass),
             }
         }
@@ -397,14 +432,16 @@ impl EchoFilter {
 
     /// What looked like the beginning of an echo was none, but for its last `keep` lines.
     fn release(&mut self, keep: usize, pass: &mut dyn FnMut(&str, bool)) {
-        for line in self.held.drain(..self.held.len() - keep) {
-            pass(&line, false);
+        while self.held.len() > keep
+            && let Some(line) = self.held.pop_front()
+        {
+            self.let_go(&line, pass);
         }
     }
 }
 
 /// A line without what may be put before it to quote it, and without the space around it.
-fn bare(line: &str) -> &str {
+pub(super) fn bare(line: &str) -> &str {
     let is_mark = |c: char| c.is_whitespace() || matches!(c, '>' | '|' | '│' | '┃' | '▌');
     line.trim_start_matches(is_mark).trim_end()
 }

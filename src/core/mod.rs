@@ -13,6 +13,7 @@ pub mod merge;
 pub mod on_screen;
 pub mod progress;
 pub mod prompt;
+mod quoted;
 pub mod rules;
 pub(crate) mod scan;
 pub mod spending;

@@ -92,6 +92,32 @@ fn a_prompt_that_comes_back_completes_nothing() {
 }
 
 #[test]
+fn a_prompt_that_comes_back_changed_completes_nothing() {
+    let project = Project::new();
+    project.write(
+        "PROMPT.md",
+        format!("Work.\n\n  One thing at a time.\nWhen all is done:\n\n{DONE}\n"),
+    );
+    for (agent, code) in [
+        ("printf '\\033[1m'; cat; printf '\\033[0m'", 1),
+        ("sed 's/.*/\\x1b[1m&\\x1b[0m/'", 1),
+        ("printf 'user: '; cat", 1),
+        ("printf 'Running with prompt \"'; cat; echo '\"'", 1),
+        ("sed 's/^ *//' | grep .", 1),
+        ("sed 's/^/2026-11-16 04:00:00 INFO /'", 1),
+        ("cat -n", 1),
+        ("cut -c1-60", 1),
+        ("tail -n +2", 1),
+        ("p=$(cat); set -x; : \"$p\" 2>&1", 1),
+        ("cat -n; echo Done.; echo '<response>DONE</response>'", 0),
+    ] {
+        let run =
+            project.ralph(["run", "-n", "1", "-f", "PROMPT.md", "--", "sh", "-c", agent]).run();
+        assert_eq!(run.status.code(), Some(code), "{agent}");
+    }
+}
+
+#[test]
 fn standard_error_is_not_what_the_agent_says() {
     assert!(!completes(&[], "robot", &json!([{"stderr": DONE}, {"print": "working"}])));
 }
