@@ -13,8 +13,8 @@ use crate::state::documents::{self, Documents, Fresh, PRD, PROGRESS, PROMPT, TAS
 use crate::state::project::Project;
 use crate::state::save::{Saving, save_all};
 
-use super::launch;
 use super::new::{DocumentsArgs, UNNAMED_BRANCH, forget, name_of, today};
+use super::{launch, work};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -71,7 +71,11 @@ pub(super) fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error
     let list = documents::without_placeholder(&list).map_or(list, Into::into);
     let list = tasks::parse(list.as_bytes());
     let progress = String::from_utf8_lossy(content(PROGRESS).map_or(&[], Vec::as_slice));
-    let page = summary::page(&list, summary::started(&progress), &today);
+    let mut page = summary::page(&list, summary::started(&progress), &today);
+    let doubts = list.as_ref().ok().and_then(|list| work::doubts(project, &documents, list));
+    if let Some(doubts) = &doubts {
+        page.push_str(&format!("\nThis is the list's own account; {doubts}.\n"));
+    }
     if let Ok(list) = &list
         && is_untouched(&documents, &files, list, summary::started(&progress))
     {
@@ -109,7 +113,12 @@ pub(super) fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error
     let mut text = match &list {
         Ok(list) => {
             let (done, total) = (list.done(), list.stories.len());
-            format!("Archived to {shown}: {done} of {total} stories complete.\n")
+            match &doubts {
+                None => format!("Archived to {shown}: {done} of {total} stories complete.\n"),
+                Some(doubts) => format!(
+                    "Archived to {shown}: {done} of {total} stories are marked as complete; {doubts}.\n"
+                ),
+            }
         }
         Err(_) => format!("Archived to {shown}; its task list could not be read.\n"),
     };

@@ -77,6 +77,13 @@ pub(super) fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
     // Not while somebody works by them, nor while one is still writing whose run was cut off.
     launch::settle(project);
     let _idle = if args.force { session::keep_idle(project)? } else { None };
+    if documents.dir().metadata().is_ok_and(|it| !it.is_dir()) {
+        let dir = documents.shown_dir();
+        return Err(Error::input(format!(
+            "{dir} is a file, and the documents go into a directory of that name"
+        ))
+        .hint(format!("move {dir} away, or name another directory: ralph new --ralph-dir PATH")));
+    }
     let fresh = documents.fresh(Fresh { name: &name, branch: &branch, date: &today() });
     let is_there = |name: &str| documents.path(name).symlink_metadata().is_ok();
     let there: Vec<String> = fresh

@@ -14,6 +14,7 @@ use crate::state::documents::{self, Documents, TASKS};
 use crate::state::project::Project;
 
 use super::new::DocumentsArgs;
+use super::work;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -161,8 +162,8 @@ fn finite(text: &str) -> Result<f64, String> {
 pub(super) fn tasks(project: &Project, args: &TasksArgs) -> Result<u8, Error> {
     let documents = args.place.of(project);
     match &args.command {
-        None | Some(TasksCommand::List) => list(&documents, args.format),
-        Some(TasksCommand::Next) => next(&documents, args.format),
+        None | Some(TasksCommand::List) => list(project, &documents, args.format),
+        Some(TasksCommand::Next) => next(project, &documents, args.format),
         Some(TasksCommand::Show { id }) => show(&documents, id, args.format),
         Some(TasksCommand::Add(new)) => add(&documents, new, args.format),
         Some(TasksCommand::Set(changes)) => set(&documents, changes, args.format),
@@ -223,7 +224,7 @@ pub(super) fn wrong(documents: &Documents, problems: &[Problem]) -> Error {
     Error::input(lines.join("\n"))
 }
 
-fn list(documents: &Documents, format: Format) -> Result<u8, Error> {
+fn list(project: &Project, documents: &Documents, format: Format) -> Result<u8, Error> {
     let bytes = documents.read_tasks().map_err(|err| unreadable(documents, &err))?;
     let text = String::from_utf8_lossy(&bytes);
     let text = documents::without_placeholder(&text).unwrap_or_else(|| text.into_owned());
@@ -239,6 +240,12 @@ fn list(documents: &Documents, format: Format) -> Result<u8, Error> {
         }
     };
     super::print(&text)?;
+    // What an agent has marked is its word; a run may know better.
+    if list.is_complete()
+        && let Some(doubts) = work::doubts(project, documents, &list)
+    {
+        super::warn(&doubts);
+    }
     match list.problems().as_slice() {
         [] => Ok(0),
         problems => Err(wrong(documents, problems)),
@@ -264,7 +271,7 @@ fn row(list: &TaskList, story: &Story, standing: &Standing, next: Option<&str>) 
     format!("{value}\n")
 }
 
-fn next(documents: &Documents, format: Format) -> Result<u8, Error> {
+fn next(project: &Project, documents: &Documents, format: Format) -> Result<u8, Error> {
     let list = read(documents)?;
     let problems = order::problems(&list);
     if !problems.is_empty() {
@@ -277,7 +284,10 @@ fn next(documents: &Documents, format: Format) -> Result<u8, Error> {
         (None, Format::Text) if list.stories.is_empty() => {
             super::print(&format!("{} has no stories yet\n", documents.shown(TASKS)))
         }
-        (None, Format::Text) => super::print("every story passes\n"),
+        (None, Format::Text) => match work::doubts(project, documents, &list) {
+            None => super::print("every story passes\n"),
+            Some(doubts) => super::print(&format!("every story is marked as passing; {doubts}\n")),
+        },
     }
 }
 

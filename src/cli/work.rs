@@ -109,6 +109,12 @@ pub(super) fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
             "nothing to do: all stories of {name} pass ({n} of {n}), and there is no command that verifies it\n"
         ));
     }
+    if guardrails.is_empty() {
+        loaded.warnings.push(format!(
+            "no command verifies the work: {name} has no verifyCommands and the settings have no \
+             guardrails, so that the agent's word is all there is"
+        ));
+    }
     let usual = || Ok(Rule::Promise(PROMISE.to_owned()));
     let completion = rules::completion(&args.completion, usual)?;
     let start = Start { project, args: &args.common, defaults: &DEFAULTS, loaded: &loaded };
@@ -129,6 +135,23 @@ pub(super) fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
     };
     let variables = Some(Variables::Figures);
     start.carry_out(RunSpec { guardrails, tasks: Some(tasks), variables, ..spec })
+}
+
+/// What the last run knows that speaks against a list of which every story is marked as passing.
+pub(super) fn doubts(project: &Project, documents: &Documents, list: &TaskList) -> Option<String> {
+    let home = home::ralph_home(|name| std::env::var_os(name))?;
+    let places = snapshots::directories(&home, project.root(), &documents.path(TASKS));
+    let (run, ledger) = snapshots::last(&places).ok()??;
+    let (mut ledger, since) = ledger.after(list, true);
+    let mut against = since.losses();
+    let review = ledger.review(&Ok(list.clone()));
+    let vetoes = review.findings.iter().filter(|it| it.vetoes()).map(ToString::to_string);
+    against.extend(vetoes);
+    if !review.unverified.is_empty() {
+        against.push(format!("no check has passed on {}", since::few(&review.unverified)));
+    }
+    let few = against.iter().take(4).cloned().collect::<Vec<_>>().join("; ");
+    (!few.is_empty()).then(|| format!("by what run {run} knows, the work is not complete: {few}"))
 }
 
 /// What is known of a list when a run begins.

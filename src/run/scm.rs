@@ -95,7 +95,13 @@ fn git_once(
     if output.exit.success() {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     } else {
-        Err(failed(String::from_utf8_lossy(&output.stderr).trim()))
+        Err(failed(&match String::from_utf8_lossy(&output.stderr).trim() {
+            "" if words.iter().any(|word| word == "commit") => {
+                format!("{}, without a word: a hook of the repository has refused it", output.exit)
+            }
+            "" => format!("{}, without a word", output.exit),
+            said => said.to_owned(),
+        }))
     }
 }
 

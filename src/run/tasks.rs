@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::core::event::Event;
 use crate::core::tasks::ledger::{Ledger, Progress, Review};
-use crate::core::tasks::{self, Broken, Problem, TaskList};
+use crate::core::tasks::{self, Broken, Problem, TaskList, since};
 
 use crate::state::snapshots;
 
@@ -26,6 +26,8 @@ pub(super) struct TaskGate {
     doubtful: Vec<String>,
     progress: Progress,
     problems: Vec<String>,
+    /// Which stories stand for others, by the last look.
+    replacements: Vec<String>,
     snapshot: Option<Snapshot>,
 }
 
@@ -43,7 +45,7 @@ pub(super) struct Look {
     pub(super) review: Review,
     /// Something is other than at the last look.
     pub(super) is_news: bool,
-    pub(super) warning: Option<String>,
+    pub(super) warnings: Vec<String>,
 }
 
 impl TaskGate {
@@ -60,6 +62,7 @@ impl TaskGate {
             doubtful: spec.doubtful.clone(),
             progress: Progress::of(&spec.list),
             problems: Vec::new(),
+            replacements: spec.ledger.replacements(&spec.list),
             snapshot,
         }
     }
@@ -71,6 +74,7 @@ impl TaskGate {
     pub(super) fn look(&mut self, world: &mut impl World) -> Look {
         let list = read(world, &self.path);
         let review = self.ledger.review(&list);
+        let replaced = list.as_ref().ok().and_then(|list| self.newly_replaced(list));
         self.list = list.ok();
         let problems: Vec<String> = review
             .findings
@@ -82,7 +86,16 @@ impl TaskGate {
         let is_news = progress != self.progress || problems != self.problems;
         self.progress = progress;
         self.problems = problems;
-        Look { review, is_news, warning: self.save(world) }
+        Look { review, is_news, warnings: replaced.into_iter().chain(self.save(world)).collect() }
+    }
+
+    /// What an agent has put in the place of what, for whoever reads about it in the morning.
+    fn newly_replaced(&mut self, list: &TaskList) -> Option<String> {
+        let now = self.ledger.replacements(list);
+        let new = now.iter().filter(|it| !self.replacements.contains(it)).cloned();
+        let new: Vec<String> = new.collect();
+        self.replacements = now;
+        (!new.is_empty()).then(|| format!("{}: {}", self.name, since::few(&new)))
     }
 
     /// Stories that pass by the word of an iteration that nothing stands behind.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::core::tasks::{self, edit};
 
 use super::lock;
-use super::save::{followed, save_atomically};
+use super::save::{clean_up, followed, save_atomically};
 
 /// Where they are unless somebody says otherwise.
 pub const DIRECTORY: &str = "ralph";
@@ -106,7 +106,9 @@ impl Documents {
         match change(&text) {
             Ok(changed) if changed != text => {
                 // A list that is kept elsewhere stays there.
-                save_atomically(&followed(&self.path(TASKS))?, changed.as_bytes()).map(Ok)
+                let path = followed(&self.path(TASKS))?;
+                clean_up(path.parent().unwrap_or(&self.dir));
+                save_atomically(&path, changed.as_bytes()).map(Ok)
             }
             Ok(_) => Ok(Ok(())),
             Err(error) => Ok(Err(error)),

@@ -63,6 +63,22 @@ pub fn followed(path: &Path) -> io::Result<PathBuf> {
     Err(io::Error::other("too many symbolic links"))
 }
 
+/// Removes what savings that were killed have left in a directory. One that is under way takes moments.
+pub fn clean_up(directory: &Path) {
+    const STALE: std::time::Duration = std::time::Duration::from_secs(60);
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let is_ours = entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes());
+        let age = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
+        if is_ours && age().is_some_and(|age| age > STALE) {
+            // What cannot be removed takes up room and does no other harm.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// What the names of contents begin with that have not got their own yet.
+const PREFIX: &str = ".ralph-save-";
+
 /// A file that is to be saved together with others.
 #[derive(Debug, Clone)]
 pub struct Saving {
@@ -143,7 +159,7 @@ fn directory_of(path: &Path) -> &Path {
 /// The content of a file beside it, on the disk, without its name.
 fn staged(path: &Path, bytes: &[u8], readers: Readers) -> io::Result<tempfile::NamedTempFile> {
     let mut builder = tempfile::Builder::new();
-    builder.prefix(".ralph-save-");
+    builder.prefix(PREFIX);
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt as _;

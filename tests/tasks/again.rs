@@ -246,3 +246,39 @@ fn whatever_keeps_a_start_from_running_a_killed_run_is_cleaned_up_after() {
         assert_eq!(project.processes(), [], "{what}");
     }
 }
+
+#[test]
+fn what_a_run_knows_better_is_told_by_whoever_tells_of_the_list() {
+    let project = project_with(&[]);
+    let begin = verified_by(&json!(["false"]), &[open("a", &json!({})), open("b", &json!({}))]);
+    write_list(&project, &begin);
+    let less = verified_by(&json!(["false"]), &[passing("a")]);
+    work(&project, &["-n", "1"], &[json!([leave_list(&less), say(PROMISE)])]).run().code(1);
+    let told = ["b (Title of b) is gone", "no check has passed on a"];
+    let next = project.ralph(["tasks", "next"]).run();
+    let list = project.ralph(["tasks"]).run();
+    let archive = project.ralph(["archive"]).run();
+    for words in told {
+        next.success().stdout_has(words);
+        list.success().stderr_has(words);
+        archive.success().stdout_has(words);
+    }
+    assert!(!next.stdout.contains("every story passes"), "{}", next.stdout);
+}
+
+#[test]
+fn work_that_no_command_verifies_is_told_to_be_that() {
+    let project = project_with(&[open("a", &json!({}))]);
+    let done = [json!([leave(&[passing("a")]), say("ok")])];
+    let output = work(&project, &[], &done).run();
+    output.success();
+    assert_eq!(output.stderr.matches("no command verifies the work").count(), 1);
+    // What is done by itself is no doubt of anybody's.
+    project.ralph(["tasks", "next"]).run().success().stdout_has("every story passes");
+    let project = project_with(&[]);
+    write_list(&project, &verified_by(&json!(["true"]), &[open("a", &json!({}))]));
+    let done = verified_by(&json!(["true"]), &[passing("a")]);
+    let output = work(&project, &[], &[json!([leave_list(&done), say("ok")])]).run();
+    output.success();
+    assert!(!output.stderr.contains("no command verifies"), "{}", output.stderr);
+}

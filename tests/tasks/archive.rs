@@ -188,3 +188,17 @@ fn nothing_to_archive_is_said() {
     project.ralph(["archive"]).run().code(2).stderr_has("there is nothing to archive in ralph/");
     assert!(!project.has("ralph-archive"));
 }
+
+#[test]
+fn a_commit_that_a_silent_hook_refuses_is_told_as_that() {
+    let project = project();
+    let hook = project.path().join(".git/hooks/pre-commit");
+    project.write(".git/hooks/pre-commit", "#!/bin/sh\nexit 1\n");
+    std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).expect("the hook");
+    project
+        .ralph(["archive"])
+        .run()
+        .code(5)
+        .stderr_has("git commit: exit code 1")
+        .stderr_has("a hook");
+}

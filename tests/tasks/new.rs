@@ -100,9 +100,6 @@ fn a_write_that_fails_leaves_nothing() {
     project.write(".gitignore/full", "");
     project.ralph(["new"]).run().code(2).stderr_has(".gitignore");
     assert!(!project.has("ralph"));
-    let project = Project::new();
-    project.write("ralph", "a file");
-    project.ralph(["new"]).run().code(2).stderr_has("nothing was written");
 }
 
 #[test]
@@ -155,4 +152,14 @@ fn links_of_yours_are_followed_and_stay() {
     project.ralph(["tasks", "add", "First", "--criterion", "c"]).run().success();
     assert!(is_link("ralph/tasks.json"));
     assert!(project.read("shared/tasks.json").contains("First"));
+}
+
+#[test]
+fn a_file_in_the_place_of_the_directory_is_told_as_that() {
+    let project = Project::new();
+    project.write("ralph", "mine");
+    let output = project.ralph(["new"]).run();
+    output.code(2).stderr_has("ralph is a file").stderr_has("--ralph-dir");
+    assert!(!output.stderr.contains(".ralph-save-"), "{}", output.stderr);
+    assert_eq!(project.read("ralph"), "mine");
 }

@@ -237,3 +237,28 @@ fn ten_thousand_stories_are_no_trouble() {
     // A few hundred milliseconds even unoptimized; anything quadratic takes minutes.
     assert!(start.elapsed().as_secs() < 30, "{:?}", start.elapsed());
 }
+
+#[test]
+fn what_a_killed_change_left_behind_goes_with_the_next() {
+    let project = Project::new();
+    write_list(&project, &list(&[open("a", &json!({}))]));
+    project.write("ralph/.ralph-save-old", "{").write("ralph/.ralph-save-new", "{");
+    let old =
+        std::fs::File::options().write(true).open(project.path().join("ralph/.ralph-save-old"));
+    let hour_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+    old.expect("the file").set_modified(hour_ago).expect("its time");
+    project.ralph(["tasks", "set", "a", "--title", "Other"]).run().success();
+    assert!(!project.has("ralph/.ralph-save-old"));
+    assert!(project.has("ralph/.ralph-save-new"), "somebody may be saving it at this moment");
+}
+
+#[test]
+fn a_long_circle_is_told_in_short() {
+    let project = Project::new();
+    let id = |n: usize| format!("s{n}");
+    let story = |n: usize| open(&id(n), &json!({"dependsOn": [id((n + 1) % 1_000)]}));
+    write_list(&project, &list(&(0..1_000).map(story).collect::<Vec<_>>()));
+    let output = project.ralph(["tasks", "next"]).run();
+    output.code(2).stderr_has("s0 -> s1 -> ").stderr_has(" -> 990 more -> s0");
+    assert!(output.stderr.len() < 1_000, "{}", output.stderr);
+}

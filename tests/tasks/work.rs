@@ -156,11 +156,23 @@ fn a_home_that_cannot_be_written_is_worth_a_warning_once() {
 #[test]
 fn a_story_that_is_split_may_go() {
     let project = project_with(&[open("a", &json!({}))]);
-    let mut parts = [passing("a1"), passing("a2")];
-    for part in &mut parts {
-        part["replaces"] = json!(["a"]);
-    }
-    work(&project, &["-n", "2"], &[json!([leave(&parts), say(PROMISE)])]).run().success();
+    let part = |id: &str, passes: bool| {
+        open(id, &json!({"passes": passes, "notes": "done", "replaces": ["a"]}))
+    };
+    let sessions = [
+        json!([leave(&[part("a1", true), part("a2", false)]), say(PROMISE)]),
+        json!([leave(&[part("a1", false), part("a2", false)]), say("as you like")]),
+        json!([leave(&[part("a1", true), part("a2", true)]), say(PROMISE)]),
+    ];
+    work(&project, &["-n", "3"], &sessions)
+        .run()
+        .success()
+        .stderr_has("ralph/tasks.json: a1 replaces a (Title of a), a2 replaces a (Title of a)");
+    // What took its place passed at once, and nobody has seen it open.
+    let told = "The story a1 took the place of a (Title of a) and was marked as passing";
+    assert!(prompts(&project)[1].contains(told), "{:?}", prompts(&project));
+    project.ralph(["report"]).run().success().stdout_has("a1 replaces a (Title of a)");
+    project.ralph(["archive"]).run().success();
 }
 
 #[test]

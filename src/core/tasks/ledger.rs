@@ -32,6 +32,9 @@ pub struct Ledger {
     last: Vec<String>,
     /// The stories that passed when all checks last did.
     verified: BTreeSet<String>,
+    /// Stories that took the place of open ones, passed at once, and have not been seen open since.
+    #[serde(default)]
+    never_open: BTreeSet<String>,
     /// The run came to its end, and this is what the list was then: whatever is different later was
     /// not done by its agents.
     #[serde(default)]
@@ -48,6 +51,8 @@ pub enum Finding {
     Broken { problems: Vec<Problem>, stories: Vec<Value> },
     /// A story is gone; here it is as it was.
     Vanished { id: String, title: String, story: Value },
+    /// A story took the place of open ones and passed at once.
+    NeverOpen { id: String, replaced: Vec<String> },
     /// A story that passes without notes, or dependencies that make no sense.
     Problem(Problem),
     /// A story has lost acceptance criteria that it had when the run began.
@@ -74,6 +79,13 @@ impl std::fmt::Display for Finding {
             Finding::Broken { problems, .. } => f.write_str(&few(problems).join("; ")),
             Finding::Vanished { id, title, .. } => {
                 write!(f, "{id} ({title}) is gone, and no story replaces it")
+            }
+            Finding::NeverOpen { id, replaced } => {
+                let replaced = since::few(replaced);
+                write!(
+                    f,
+                    "{id} took the place of {replaced} and was never open, so that it does not count yet"
+                )
             }
             Finding::Problem(problem) => problem.fmt(f),
             Finding::CriteriaLost { id, lost } => {
@@ -141,6 +153,7 @@ impl Ledger {
             stories: Map::new(),
             last: Vec::new(),
             verified: BTreeSet::new(),
+            never_open: BTreeSet::new(),
             closed: false,
             revision: 0,
         };
@@ -161,8 +174,10 @@ impl Ledger {
         let seen: HashMap<String, Seen> =
             list.stories.iter().filter_map(|story| self.seen(&story.id)).collect();
         let commands = std::mem::take(&mut self.last_commands);
+        let never_open = self.never_open.clone();
         self.remember(list);
         if !since.cut_off {
+            self.never_open.retain(|id| never_open.contains(id));
             for finding in self.vanished(list) {
                 if let Finding::Vanished { id, title, .. } = finding
                     && !gone.contains(&id)
@@ -264,6 +279,11 @@ impl Ledger {
         };
         self.remember(list);
         let mut findings = self.vanished(list);
+        let never_open = |story: &&Story| story.passes && self.never_open.contains(&story.id);
+        findings.extend(list.stories.iter().filter(never_open).map(|story| Finding::NeverOpen {
+            id: story.id.clone(),
+            replaced: self.titled(&story.replaces),
+        }));
         findings.extend(list.problems().into_iter().map(Finding::Problem));
         findings.extend(list.stories.iter().filter_map(|story| {
             let lost = missing(self.criteria.get(&story.id)?, &story.acceptance_criteria);
@@ -298,7 +318,53 @@ impl Ledger {
         self.revision
     }
 
+    /// Which stories of the list stand for others that are gone from it, a line each.
+    pub fn replacements(&self, list: &TaskList) -> Vec<String> {
+        let there: HashSet<&str> = list.stories.iter().map(|story| story.id.as_str()).collect();
+        let line = |story: &Story| {
+            let gone = story.replaces.iter().filter(|id| !there.contains(id.as_str()));
+            let gone: Vec<String> =
+                gone.filter(|id| self.stories.contains_key(*id)).cloned().collect();
+            (!gone.is_empty())
+                .then(|| format!("{} replaces {}", story.id, since::few(&self.titled(&gone))))
+        };
+        list.stories.iter().filter_map(line).collect()
+    }
+
+    /// Stories by id and title, as far as they are known.
+    fn titled(&self, ids: &[String]) -> Vec<String> {
+        let title = |id: &String| self.stories.get(id)?.get("title")?.as_str().map(str::to_owned);
+        ids.iter()
+            .map(|id| title(id).map_or(id.clone(), |title| format!("{id} ({title})")))
+            .collect()
+    }
+
+    /// Notes who takes the place of open stories without ever having been open.
+    fn remember_replacements(&mut self, list: &TaskList) {
+        for story in &list.stories {
+            let changed = if story.passes {
+                self.takes_an_open_place(story) && self.never_open.insert(story.id.clone())
+            } else {
+                self.never_open.remove(&story.id)
+            };
+            self.revision += u64::from(changed);
+        }
+    }
+
+    /// Whether a story names one that is open, by what was last seen, and did not before.
+    fn takes_an_open_place(&self, story: &Story) -> bool {
+        let before = self.stories.get(&story.id).and_then(|it| it.get("replaces")?.as_array());
+        let is_news = |id: &str| !before.is_some_and(|ids| ids.iter().any(|it| it == id));
+        let is_open = |id: &str| {
+            let passes = |story: &Value| story.get("passes").and_then(Value::as_bool);
+            let story = self.stories.get(id);
+            story.is_some_and(|it| passes(it) != Some(true)) || self.never_open.contains(id)
+        };
+        story.replaces.iter().any(|id| *id != story.id && is_news(id) && is_open(id))
+    }
+
     fn remember(&mut self, list: &TaskList) {
+        self.remember_replacements(list);
         for story in &list.stories {
             if self.stories.get(&story.id) != Some(&story.source) {
                 self.stories.insert(story.id.clone(), story.source.clone());

@@ -6,6 +6,8 @@ use super::{Problem, Story, TaskList};
 
 /// How many circles are told of. Where there is one there may be thousands.
 const MAX_CIRCLES: usize = 10;
+/// How many stories of a circle are named.
+const MAX_SHOWN: usize = 10;
 
 /// How one story stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +50,14 @@ pub fn problems(list: &TaskList) -> Vec<Problem> {
         let Some(first) = ids.first() else { continue };
         let message = match ids.len() {
             1 => "names the story itself, so that it could never begin".to_owned(),
-            _ => format!("goes in a circle: {} -> {first}", ids.join(" -> ")),
+            many => {
+                let shown = ids.iter().take(MAX_SHOWN).copied().collect::<Vec<_>>().join(" -> ");
+                let more = match many.saturating_sub(MAX_SHOWN) {
+                    0 => String::new(),
+                    more => format!(" -> {more} more"),
+                };
+                format!("goes in a circle: {shown}{more} -> {first}")
+            }
         };
         problems.push(Problem::of_story(*first, "dependsOn", message));
     }

@@ -44,6 +44,15 @@ pub fn page(list: &Result<TaskList, Broken>, started: Option<&str>, today: &str)
             let _ = writeln!(page, "| {id} | {title} | {complete} | {notes} |");
         }
     }
+    let replacing: Vec<_> =
+        list.stories.iter().filter(|story| !story.replaces.is_empty()).collect();
+    if !replacing.is_empty() {
+        page.push_str("\nStories that stand for others:\n\n");
+        for story in replacing {
+            let replaced = super::since::few(&story.replaces);
+            let _ = writeln!(page, "- {} replaces {}", cell(&story.id), cell(&replaced));
+        }
+    }
     page
 }
 

@@ -2,6 +2,7 @@
 
 use super::few;
 use super::ledger::{Finding, Review};
+use super::since;
 use crate::core::event::{FailAction, Feedback};
 use crate::core::machine::GateVerdict;
 use crate::core::text;
@@ -66,6 +67,12 @@ fn advice(finding: &Finding) -> String {
                 text::truncate(&story, MAX_STORY, "\n…")
             )
         }
+        Finding::NeverOpen { id, replaced } => format!(
+            "The story {id} took the place of {} and was marked as passing in the same iteration. A story \
+             that replaces others counts only after it was in the list and open: set \"passes\" of it back \
+             to false, and end; the next iteration finds out whether it does pass.",
+            since::few(replaced)
+        ),
         Finding::Problem(problem) => format!("{problem}."),
         Finding::CriteriaLost { id, lost } => {
             let lost: Vec<String> = lost.iter().map(|it| format!("{it:?}")).collect();

@@ -54,7 +54,7 @@ impl<W: World> Driver<'_, W> {
         if tell || looked.is_news {
             self.recorder.record(&gate.progress());
         }
-        if let Some(message) = looked.warning {
+        for message in looked.warnings {
             self.recorder.record(&Event::Warning { message: message.into() });
         }
         Some(judge(gate, &looked.review))

@@ -48,6 +48,46 @@ fn a_story_may_go_only_if_another_stands_for_it() {
 }
 
 #[test]
+fn a_story_that_takes_the_place_of_open_ones_has_to_be_open_first() {
+    let replacing = |id: &str, passes: bool, others: &[&str]| {
+        story(id, &json!({"passes": passes, "notes": "done", "replaces": others}))
+    };
+    let done = |id: &str| story(id, &json!({"passes": true, "notes": "done"}));
+    let start = [open("a"), open("b")];
+    let told = |id: &str, others: &str| {
+        vec![format!(
+            "{id} took the place of {others} and was never open, so that it does not count yet"
+        )]
+    };
+    let both = "a (Title of a), b (Title of b)";
+    let at_once = [replacing("x", true, &["a", "b"])];
+    type Case<'a> = (&'a str, &'a [Value], &'a [Value], Vec<String>);
+    let cases: [Case<'_>; 7] = [
+        ("at once", &start, &at_once, told("x", both)),
+        ("and left so", &at_once, &at_once, told("x", both)),
+        ("was open", &[replacing("x", false, &["a", "b"])], &at_once, vec![]),
+        ("those passed", &[done("a"), done("b")], &at_once, vec![]),
+        ("an old one", &start, &[replacing("a", true, &["b"])], told("a", "b (Title of b)")),
+        (
+            "one after the other",
+            &at_once,
+            &[replacing("y", true, &["x"])],
+            told("y", "x (Title of x)"),
+        ),
+        (
+            "dropped first",
+            &[done("a")],
+            &[done("a"), replacing("x", true, &["b"])],
+            told("x", "b (Title of b)"),
+        ),
+    ];
+    for (what, then, now, expected) in cases {
+        assert_eq!(findings(&start, then, now), expected, "{what}");
+    }
+    assert_eq!(findings(&at_once, &at_once, &at_once), [""; 0], "its owner wrote it so");
+}
+
+#[test]
 fn a_list_that_cannot_be_read_is_a_finding_and_nothing_is_forgotten() {
     let mut ledger = Ledger::new(&list(&[open("a"), open("b")]));
     let review = ledger.review(&parse(b"{"));
