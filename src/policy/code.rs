@@ -338,7 +338,41 @@ fn scan(walk: &mut Walk<'_>, argv: &[Arg], code: &str) {
             }
         }
         run_row(walk, &mut row, listed);
+        for (mark, body) in bracketed(code) {
+            match mark {
+                "qw" => {
+                    let mut words: Vec<Arg> = body.split_whitespace().map(Arg::known).collect();
+                    run_row(walk, &mut words, true);
+                }
+                _ if parse(body).error.is_none() => {
+                    walk.copied(|walk| walk.script(body));
+                }
+                _ => {}
+            }
+        }
     }
+}
+
+/// Texts in brackets, as Perl and Ruby have them: `qw(…)`, `qx{…}`, `%x(…)`.
+fn bracketed(code: &str) -> Vec<(&'static str, &str)> {
+    const MOST: usize = 50;
+    let mut all = Vec::new();
+    for mark in ["qw", "qx", "%x"] {
+        for rest in code.split(mark).skip(1).take(MOST) {
+            let close = match rest.chars().next() {
+                Some('(') => ')',
+                Some('{') => '}',
+                Some('[') => ']',
+                Some(c @ ('/' | '|' | '!')) => c,
+                _ => continue,
+            };
+            let body = rest.get(1..).unwrap_or_default();
+            if let Some(end) = body.find(close) {
+                all.push((mark, body.get(..end).unwrap_or_default()));
+            }
+        }
+    }
+    all
 }
 
 /// A list of texts with nothing but commas between them: `["rm", "-rf", "/"]`.

@@ -40,7 +40,10 @@ impl Walk<'_> {
                     hits.extend(scene.reads(&target));
                     let inner = target.process.as_deref().cloned();
                     let inner = inner.or_else(|| self.written(&target));
-                    stdin = Some(inner.unwrap_or_else(Output::file));
+                    stdin = Some(match target.text.as_str() {
+                        "/dev/null" => Output::default(),
+                        _ => inner.unwrap_or_else(Output::file),
+                    });
                 }
                 RedirectOp::Duplicate => {
                     // `>&2` and `>&-` are no files.
