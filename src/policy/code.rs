@@ -3,7 +3,7 @@
 //! Its texts in quotes are looked at: as commands where something is started, as paths where
 //! something is deleted, read or written.
 
-use super::rules::Hit;
+use super::rules::{Hit, flag_values};
 use super::shell::{Octal, decode, parse};
 use super::value::{Arg, HOLE, Origin, Output};
 use super::walk::Walk;
@@ -43,11 +43,12 @@ pub(super) fn look(walk: &mut Walk<'_>, name: &str, argv: &[Arg], stdin: Option<
         "awk" | "gawk" | "mawk" | "nawk" => {
             if let Some(program) = args.iter().find(|arg| arg.text.contains('{')) {
                 scan(walk, argv, &program.text);
+                awk(walk, argv, &program.text);
             }
             return;
         }
         "sed" | "gsed" => {
-            sed(walk, argv);
+            super::sed::sed(walk, argv);
             return;
         }
         "vim" | "vi" | "nvim" | "ex" | "view" | "less" | "man" | "ed" => {
@@ -115,6 +116,26 @@ pub(super) fn look(walk: &mut Walk<'_>, name: &str, argv: &[Arg], stdin: Option<
     }
     if let Some(process) = args.iter().find_map(|arg| arg.process.clone()) {
         run_code(walk, name, argv, &process.text, process.origin);
+    }
+}
+
+/// What awk writes by `>`, and runs of what it is given by `-v`.
+fn awk(walk: &mut Walk<'_>, argv: &[Arg], program: &str) {
+    if program.contains('>') {
+        for Literal { text, .. } in literals(program) {
+            let hit = walk.scene(None).writes(&Arg::known(text));
+            if let Some(hit) = hit.filter(|hit| hit.tier == Tier::Deny) {
+                walk.report(argv, hit);
+            }
+        }
+    }
+    if program.contains("system") || program.contains("getline") || program.contains('|') {
+        for value in flag_values(argv, &["-v", "--assign"]) {
+            let script = value.text.split_once('=').map(|(_, script)| script.to_owned());
+            if let Some(script) = script.filter(|script| parse(script).error.is_none()) {
+                walk.copied(|walk| walk.run_text(argv, &script, value.origin));
+            }
+        }
     }
 }
 
@@ -317,7 +338,41 @@ fn scan(walk: &mut Walk<'_>, argv: &[Arg], code: &str) {
             }
         }
         run_row(walk, &mut row, listed);
+        for (mark, body) in bracketed(code) {
+            match mark {
+                "qw" => {
+                    let mut words: Vec<Arg> = body.split_whitespace().map(Arg::known).collect();
+                    run_row(walk, &mut words, true);
+                }
+                _ if parse(body).error.is_none() => {
+                    walk.copied(|walk| walk.script(body));
+                }
+                _ => {}
+            }
+        }
     }
+}
+
+/// Texts in brackets, as Perl and Ruby have them: `qw(…)`, `qx{…}`, `%x(…)`.
+fn bracketed(code: &str) -> Vec<(&'static str, &str)> {
+    const MOST: usize = 50;
+    let mut all = Vec::new();
+    for mark in ["qw", "qx", "%x"] {
+        for rest in code.split(mark).skip(1).take(MOST) {
+            let close = match rest.chars().next() {
+                Some('(') => ')',
+                Some('{') => '}',
+                Some('[') => ']',
+                Some(c @ ('/' | '|' | '!')) => c,
+                _ => continue,
+            };
+            let body = rest.get(1..).unwrap_or_default();
+            if let Some(end) = body.find(close) {
+                all.push((mark, body.get(..end).unwrap_or_default()));
+            }
+        }
+    }
+    all
 }
 
 /// A list of texts with nothing but commas between them: `["rm", "-rf", "/"]`.
@@ -394,34 +449,6 @@ fn closing(body: &str, mark: &str) -> Option<usize> {
         }
     }
     None
-}
-
-/// GNU sed runs commands by `e`.
-fn sed(walk: &mut Walk<'_>, argv: &[Arg]) {
-    for arg in argv.get(1..).unwrap_or_default() {
-        let script =
-            arg.text.trim_start_matches(|c: char| c.is_ascii_digit() || "$,/ ".contains(c));
-        if let Some(command) = script.strip_prefix("e ") {
-            let command = command.to_owned();
-            walk.copied(|walk| walk.run_text(argv, &command, arg.origin));
-        }
-        if arg.text.starts_with("s/")
-            && arg
-                .text
-                .rsplit('/')
-                .next()
-                .is_some_and(|flags| flags.contains('e') && flags.len() < 4)
-        {
-            walk.report(
-                argv,
-                Hit::deny(
-                    Family::Obfuscation,
-                    "the flag e makes sed run what it puts together",
-                    "let sed print, look at it, and run that",
-                ),
-            );
-        }
-    }
 }
 
 #[cfg(test)]

@@ -171,6 +171,7 @@ impl Walk<'_> {
             "PWD" => one(self.cwd_text()),
             "IFS" => one(" \t\n".to_owned()),
             "PPID" => one(PARENT.to_owned()),
+            "BASH" | "SHELL" => one("/bin/bash".to_owned()),
             "HOME" => match self.context.home {
                 Some(home) => one(home.to_string_lossy().into_owned()),
                 None => one(HOLE.to_string()),

@@ -31,6 +31,7 @@ const FLAGS: &[(&[&str], &[&str])] = &[
     (&["hyperfine"], &["-p", "--prepare", "-s", "--setup", "-c", "--cleanup"]),
     (&["nodemon"], &["-x", "--exec"]),
     (&["cargo"], &["-s", "--shell"]),
+    (&["compgen", "complete"], &["-C"]),
 ];
 
 /// What stands before the command in such a value.

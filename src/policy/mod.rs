@@ -24,6 +24,7 @@ mod printed;
 mod redirects;
 mod rules;
 mod run;
+mod sed;
 mod shell;
 mod state;
 mod tool;

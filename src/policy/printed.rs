@@ -79,6 +79,17 @@ impl Walk<'_> {
             {
                 stdin.cloned().unwrap_or_default()
             }
+            "cp" | "mv" | "ln" | "install" => {
+                self.carried(&operands);
+                Output::default()
+            }
+            "cat" if operands.iter().any(|file| self.written(file).is_some()) => {
+                let mut output = Output::default();
+                for file in operands {
+                    output.push(&self.written(file).unwrap_or_else(Output::unknown));
+                }
+                output
+            }
             "tee" if stdin.is_some() => {
                 let input = stdin.cloned().unwrap_or_default();
                 for file in operands {
@@ -161,9 +172,7 @@ impl Walk<'_> {
                 Output::new(names.join("\n") + "\n", Origin::Computed)
             }
             "ls" => Output::new(BELOW, Origin::Computed),
-            "mkdir" | "touch" | "cp" | "mv" | "rm" | "chmod" | "ln" | "sleep" | "kill" => {
-                Output::default()
-            }
+            "mkdir" | "touch" | "rm" | "chmod" | "sleep" | "kill" => Output::default(),
             _ => Output::unknown(),
         }
     }

@@ -38,8 +38,12 @@ impl Walk<'_> {
                 }
                 RedirectOp::Read => {
                     hits.extend(scene.reads(&target));
-                    let inner = target.process.clone();
-                    stdin = Some(inner.map_or_else(Output::file, |output| *output));
+                    let inner = target.process.as_deref().cloned();
+                    let inner = inner.or_else(|| self.written(&target));
+                    stdin = Some(match target.text.as_str() {
+                        "/dev/null" => Output::default(),
+                        _ => inner.unwrap_or_else(Output::file),
+                    });
                 }
                 RedirectOp::Duplicate => {
                     // `>&2` and `>&-` are no files.
@@ -72,6 +76,28 @@ impl Walk<'_> {
             _ => {
                 files.insert(path, output.clone());
             }
+        }
+    }
+
+    /// What a group of commands writes by its redirections.
+    pub(super) fn wrote_by(&mut self, redirects: &[Redirect], output: &Output) {
+        for redirect in redirects {
+            if matches!(redirect.op, RedirectOp::Write | RedirectOp::Append) {
+                let target = self.text(&redirect.target);
+                self.wrote(&target, output, redirect.op == RedirectOp::Append);
+            }
+        }
+    }
+
+    /// `cp`, `mv`, `ln`, `install`: what was written to one file stands in another, too.
+    pub(super) fn carried(&mut self, operands: &[&Arg]) {
+        let Some((target, sources)) = operands.split_last() else { return };
+        for source in sources {
+            let Some(output) = self.written(source) else { continue };
+            let name = source.text.rsplit('/').next().unwrap_or_default();
+            let inside = format!("{}/{name}", target.text.trim_end_matches('/'));
+            self.wrote(target, &output, false);
+            self.wrote(&Arg::known(inside), &output, false);
         }
     }
 

@@ -16,6 +16,10 @@ const VERSIONED: &[&str] =
 
 /// The name by which rules know a program, whatever its path.
 pub(super) fn program_name(text: &str) -> String {
+    // The program that a process runs: here it is the shell.
+    if text.starts_with("/proc/") && text.ends_with("/exe") {
+        return "bash".to_owned();
+    }
     let base = text.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     // What is not known may well be nothing: `r${x}m`.
     let name: String = base.chars().filter(|c| *c != HOLE).collect();

@@ -70,6 +70,8 @@ pub(super) struct State {
     pub(super) links: Rc<Links>,
     pub(super) positional: Rc<[String]>,
     pub(super) zero: String,
+    /// What the shell itself reads since `exec <`.
+    pub(super) stdin: Option<Output>,
 }
 
 impl State {
@@ -84,6 +86,7 @@ impl State {
             cwd: Some(cwd),
             positional: Rc::from(Vec::new()),
             zero: "bash".to_owned(),
+            stdin: None,
         }
     }
 

@@ -268,11 +268,12 @@ impl Walk<'_> {
             Command::Group { body, subshell, redirects } => {
                 let input = self.redirects(redirects, &[]);
                 let input = input.as_ref().or(stdin);
-                if *subshell {
-                    self.copied(|walk| walk.list(body, input))
-                } else {
-                    self.list(body, input)
-                }
+                let output = match *subshell {
+                    true => self.copied(|walk| walk.list(body, input)),
+                    false => self.list(body, input),
+                };
+                self.wrote_by(redirects, &output);
+                output
             }
             Command::If { branches, otherwise, redirects } => {
                 let input = self.redirects(redirects, &[]);
@@ -439,7 +440,12 @@ impl Walk<'_> {
             self.assignment(assignment, &argv);
         }
         let input = self.redirects(&simple.redirects, &argv);
-        let input = input.as_ref().or(stdin);
+        if input.is_some() && matches!(argv.as_slice(), [only] if only.text == "exec") {
+            self.state.stdin = input;
+            return Output::default();
+        }
+        let inherited = self.state.stdin.clone();
+        let input = input.as_ref().or(stdin).or(inherited.as_ref());
         if argv.is_empty() {
             return match simple.words.is_empty() {
                 true if simple.assignments.is_empty() => input.cloned().unwrap_or_default(),

@@ -299,8 +299,13 @@ impl Walk<'_> {
         if let Some(output) = file.and_then(|file| self.written(file)) {
             return self.copied(|walk| walk.run_text(argv, &output.text, output.origin));
         }
-        match (file.map(|file| file.text.as_str()), stdin) {
-            (None | Some("/dev/stdin" | "/proc/self/fd/0"), Some(input)) => {
+        // Which descriptor it is that was redirected is not told apart.
+        let open = |file: &&Arg| {
+            file.text == "/dev/stdin"
+                || ["/dev/fd/", "/proc/self/fd/"].iter().any(|fd| file.text.starts_with(fd))
+        };
+        match (file, stdin) {
+            (file, Some(input)) if file.is_none() || file.filter(open).is_some() => {
                 let input = input.clone();
                 // `bash < FILE` is as good as `bash FILE`, of which nothing is known either.
                 if input == Output::file() {

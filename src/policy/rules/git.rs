@@ -146,7 +146,24 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     if command.name != "git" {
         return;
     }
+    let pushes = command.operands().first().is_some_and(|sub| sub.text == "push");
     for setting in command.values(&["-c", "--config-env"]) {
+        let lower = setting.text.to_ascii_lowercase();
+        let key = lower.split('=').next().unwrap_or_default();
+        if pushes && key.starts_with("remote.") && key.ends_with("url") {
+            hits.push(Hit::deny(
+                Exfiltration,
+                "the project is pushed to an address that is none of its remotes",
+                "push to the remotes that are there",
+            ));
+        }
+        if lower == "protocol.ext.allow=always" {
+            hits.push(Hit::deny(
+                Environment,
+                "the setting makes git run another program",
+                "run that program yourself",
+            ));
+        }
         if let Some((key, value)) = setting.text.split_once('=')
             && key.eq_ignore_ascii_case("core.hooksPath")
             && ["", "/dev/null"].contains(&value)

@@ -3,7 +3,7 @@
 use super::files::is_remote;
 use super::table::{deny, warn};
 use super::{Hit, Invocation, Rule};
-use crate::policy::Family::{Exfiltration, Remote};
+use crate::policy::Family::{Containers, Exfiltration, Remote};
 use crate::policy::value::{Arg, HOLE, Origin};
 
 const TUNNEL: &str = "it opens this machine to others";
@@ -118,7 +118,11 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         "curl" => curl(command, hits),
         "wget" => {
             let files = command.values(&["--post-file", "--body-file"]);
-            if !files.is_empty() && !to_this_machine(command) {
+            let computed = command
+                .values(&["--post-data", "--body-data", "--header"])
+                .iter()
+                .any(|arg| arg.text.contains(HOLE) && arg.origin != Origin::Written);
+            if (computed || !files.is_empty()) && !to_this_machine(command) {
                 hits.push(Hit::deny(Exfiltration, "it sends a file to another machine", KEEP));
             }
         }
@@ -159,7 +163,9 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         }
         "openssl"
             if command.operands().first().is_some_and(|arg| arg.text == "s_client")
-                && command.scene.stdin.is_some_and(|input| input.origin != Origin::Written) =>
+                && command.scene.stdin.is_some_and(|input| {
+                    input.origin != Origin::Written || input.text.contains(HOLE)
+                }) =>
         {
             hits.push(Hit::deny(
                 Remote,
@@ -195,15 +201,38 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
 }
 
 fn curl(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+    let sockets = command.values(&["--unix-socket"]);
+    if sockets.iter().any(|arg| {
+        ["docker.sock", "containerd.sock", "podman.sock"]
+            .iter()
+            .any(|name| arg.text.ends_with(name))
+    }) {
+        hits.push(Hit::deny(
+            Containers,
+            "who has the socket of the container daemon has the machine",
+            "use docker's own commands",
+        ));
+    }
     let data = command.values(&[
         "-d",
         "--data",
         "--data-binary",
         "--data-ascii",
+        "--data-raw",
         "--data-urlencode",
+        "--url-query",
         "--json",
     ]);
-    let forms = command.values(&["-F", "--form"]);
+    let forms = command.values(&["-F", "--form", "--form-string"]);
+    let headers = command.values(&["-H", "--header"]);
+    // `name@file`, but not `name=a@b`.
+    let encoded = command.values(&["--data-urlencode", "--url-query"]);
+    let from_file = |text: &str| text.chars().find(|c| "=@".contains(*c)) == Some('@');
+    // What another command printed, behind the `?` of an address.
+    let asked = command.operands().into_iter().any(|arg| {
+        let query = arg.text.split_once('?').map(|(_, query)| query);
+        arg.origin != Origin::Written && query.is_some_and(|query| query.contains(HOLE))
+    });
     let uploads = command.values(&["-T", "--upload-file"]);
     let named = |text: &str| text.strip_prefix('@').is_some_and(|file| file != "-");
     let piped =
@@ -215,11 +244,15 @@ fn curl(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         .is_none_or(|input| input.origin != Origin::Written || input.text.contains(HOLE));
     let files = data.iter().any(|arg| named(&arg.text) || arg.text.contains("=@"))
         || forms.iter().any(|arg| arg.text.contains("=@") || arg.text.contains("=<"))
-        || uploads.iter().any(|arg| arg.text != "-");
+        || uploads.iter().any(|arg| arg.text != "-")
+        || encoded.iter().any(|arg| from_file(&arg.text))
+        || headers.iter().any(|arg| named(&arg.text));
     let computed = data
         .iter()
         .chain(&forms)
-        .any(|arg| arg.text.contains(HOLE) && arg.origin != Origin::Written);
+        .chain(&headers)
+        .any(|arg| arg.text.contains(HOLE) && arg.origin != Origin::Written)
+        || asked;
     if (files || computed || (piped && hidden)) && !to_this_machine(command) {
         hits.push(Hit::deny(Exfiltration, "it sends local data to another machine", KEEP));
     }

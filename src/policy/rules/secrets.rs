@@ -253,11 +253,15 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         });
         // A volume is `host:container`.
         hits.extend(found);
-        if command.is(COLLECTORS)
+        let searches = (command.is(&["grep", "egrep", "fgrep"])
+            && command.has(&["-r", "-R", "--recursive"]))
+            || (command.name == "rg" && command.has(&["-u", "-.", "--hidden", "--unrestricted"]));
+        let hidden = operand.text.contains("/.*/");
+        if (command.is(COLLECTORS) || searches || hidden)
             && let (Some(place), Some(home)) =
                 (command.scene.locate(operand), command.scene.context.home)
             && home.starts_with(&place.base)
-            && place.rest.is_empty()
+            && (place.rest.is_empty() || place.rest.first().is_some_and(|name| name == ".*"))
         {
             hits.push(Hit::deny(
                 Secrets,

@@ -389,6 +389,13 @@ fn kill(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
 fn container(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     const NARROW: &str = "mount the project alone, and give no more rights than needed";
     let mut secrets = Vec::new();
+    for secret in command.values(&["--secret"]) {
+        for part in secret.text.split(',') {
+            if let Some(("src" | "source", file)) = part.split_once('=') {
+                hits.extend(command.scene.reads(&Arg::known(file)));
+            }
+        }
+    }
     let mut deny = |reason: &'static str| hits.push(Hit::deny(Containers, reason, NARROW));
     let runs = command.operands().first().is_some_and(|sub| {
         ["run", "create", "exec", "container", "compose", "service"].contains(&sub.text.as_str())
