@@ -59,6 +59,8 @@ impl<P: LineParser> Structured<P> {
     }
 
     fn read(&mut self, line: &[u8], emit: &mut Emit<'_>) -> Read {
+        // Some programs indent what they print, or mark its encoding.
+        let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii_start();
         if line.is_empty() {
             return Read::Understood;
         }
@@ -93,7 +95,7 @@ impl<P: LineParser> Reader for Structured<P> {
             Read::Malformed => {
                 let text = utf8(line.bytes);
                 // A broken piece of the stream may hold anybody's words.
-                if line.is_whole() && !text.starts_with('{') {
+                if line.is_whole() && !text.trim_start().starts_with('{') {
                     self.stdout.push(&text);
                 }
                 emit(output(Stream::Stdout, text, line.joined));

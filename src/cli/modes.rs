@@ -205,7 +205,7 @@ impl Mode {
             return start.print_prompt(&source, Some(&variables));
         }
         scm::require_repository(project.root())
-            .map_err(|error| error.hint("the agent keeps its work in git: run `git init`"))?;
+            .map_err(|error| scm::hint_at_init(error, "the agent keeps its work in git"))?;
         let (template, name) = prompt::text(&source)?;
         let mut spec = start.spec(source, completion)?;
         require_specs(project, &template, &variables)?;
@@ -234,7 +234,15 @@ impl Mode {
         let exported = file.exported.iter().map(|(name, value)| (name.into(), Some(value.into())));
         spec.agent.env.splice(0..0, exported);
         spec.variables = Some(variables);
-        start.carry_out(spec)
+        let code = start.carry_out(spec)?;
+        let makes_plan = defaults.command == "plan" && code == exit::DONE && !common.dry_run;
+        if makes_plan && !project.root().join(Project::PLAN).exists() {
+            let plan = Project::PLAN;
+            super::warn(&format!(
+                "the run is over, but {plan} is not there; `ralph build` needs it"
+            ));
+        }
+        Ok(code)
     }
 }
 
@@ -259,9 +267,12 @@ fn variables(mode: &'static str, file: &LoopFile) -> Variables {
     let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
     let mut given: BTreeMap<String, String> =
         std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect();
-    given.entry("SPECS_DIR".to_owned()).or_insert_with(|| "specs".to_owned());
     given.insert("PLAN_FILE".to_owned(), Project::PLAN.to_owned());
     given.extend(file.variables.clone());
+    // An empty name is none: it would send the agent to the root of the file system.
+    if given.get("SPECS_DIR").is_none_or(|specs| specs.trim().is_empty()) {
+        given.insert("SPECS_DIR".to_owned(), "specs".to_owned());
+    }
     Variables::Template { mode, given }
 }
 
@@ -270,6 +281,12 @@ fn require_specs(project: &Project, template: &str, variables: &Variables) -> Re
     let Some(specs) = variables.given("SPECS_DIR") else { return Ok(()) };
     if !template::mentions(template, "SPECS_DIR") || project.root().join(specs).is_dir() {
         return Ok(());
+    }
+    if project.root().join(specs).exists() {
+        return Err(Error::input(format!(
+            "what should hold the specifications is a file, and no directory: {specs}"
+        ))
+        .hint("SPECS_DIR in .ralph/config names another directory"));
     }
     Err(Error::input(format!("the directory of the specifications is not there: {specs}"))
         .hint(format!("write what is wanted into files in {specs}/"))

@@ -193,15 +193,24 @@ pub fn load(sources: &Sources) -> Result<Loaded, Error> {
         }
     }
 
-    layers.forget_other_agent(&sources.overlay);
+    layers.forget_other_agent(&sources.overlay, Origin::Flag);
     for given in &sources.overlay {
         let origin = Origin::File(given.name.clone());
         layers.add(nest(given.key.split('.'), given.value.clone()), &given.name, &origin);
     }
 
     // Whoever sets a variable for one run means the agent of that run.
-    layers.forget_other_agent(&sources.flags);
+    layers.forget_other_agent(&sources.flags, Origin::Flag);
     let environment = env::read(sources.env.iter().cloned());
+    if !sources.flags.iter().any(|flag| flag.key == "agent.command") {
+        let mut given = environment.given.iter();
+        let command = given.find(|given| given.keys == ["agent", "command"]).map(|given| Flag {
+            key: "agent.command",
+            value: given.value.clone(),
+            name: given.variable.clone(),
+        });
+        layers.forget_other_agent(command.as_slice(), Origin::Environment);
+    }
     layers.problems.extend(environment.problems);
     for given in environment.given {
         let origin = Origin::Environment(given.variable);
@@ -252,13 +261,13 @@ impl Layers {
 
     /// If what comes next names an agent, and it is another than the one of the layers so far, what these say
     /// of theirs is not for it. Where they name none, they mean whichever is run.
-    fn forget_other_agent(&mut self, next: &[Flag]) {
+    fn forget_other_agent(&mut self, next: &[Flag], origin: fn(String) -> Origin) {
         let Some(program) = next.iter().find(|flag| flag.key == "agent.command") else { return };
         let named = self.merged.pointer("/agent/command").and_then(Value::as_str);
         if named.is_none_or(|named| named.is_empty() || program.value == named) {
             return;
         }
-        let origin = Origin::Flag(program.name.clone());
+        let origin = origin(program.name.clone());
         for key in OF_ONE_AGENT {
             let nothing = if key == "agent.flags" { Value::Array(Vec::new()) } else { Value::Null };
             self.add(nest(key.split('.'), nothing), &program.name, &origin);

@@ -39,7 +39,7 @@ impl Rule {
     pub fn is_told_in(&self, prompt: &str) -> bool {
         let (mut scanner, expected, folds) = match self {
             Rule::Response(text) => (TagScanner::new("response"), fold(text), true),
-            Rule::Promise(text) => (TagScanner::new("promise"), text.trim().to_owned(), false),
+            Rule::Promise(text) => (TagScanner::exact("promise"), text.trim().to_owned(), false),
             Rule::Pattern(_) | Rule::Never => return true,
         };
         let mut told = false;
@@ -93,7 +93,7 @@ impl Detector {
             }
             Rule::Promise(text) => Watch::Promise {
                 expected: text.trim().to_owned(),
-                scanner: TagScanner::new("promise"),
+                scanner: TagScanner::exact("promise"),
             },
             Rule::Pattern(regex) => {
                 Watch::Pattern { regex: regex.clone(), recent: String::new(), is_cut: false }
@@ -131,7 +131,7 @@ impl Detector {
     pub fn retract(&mut self) {
         match &mut self.watch {
             Watch::Response { scanner, .. } => *scanner = TagScanner::new("response"),
-            Watch::Promise { scanner, .. } => *scanner = TagScanner::new("promise"),
+            Watch::Promise { scanner, .. } => *scanner = TagScanner::exact("promise"),
             Watch::Pattern { recent, is_cut, .. } => {
                 recent.clear();
                 *is_cut = false;
@@ -234,7 +234,7 @@ pub fn first_response(text: &str) -> Option<String> {
     found
 }
 
-/// Finds `<tag>content</tag>`, whatever the case of the tag, in text that arrives in pieces. The
+/// Finds `<tag>content</tag>`, whatever the case of the tag unless it is to be exact, in text that arrives in pieces. The
 /// content is what stands between a closing tag and the last opening one before it: a tag that was
 /// only mentioned and never closed does not swallow the one that was meant.
 #[derive(Debug)]
@@ -244,6 +244,8 @@ struct TagScanner {
     /// What has not been decided on: after an opening tag its content, else at most a part of one.
     pending: String,
     inside: bool,
+    /// The tag counts only as it is written.
+    exact: bool,
 }
 
 impl TagScanner {
@@ -253,7 +255,12 @@ impl TagScanner {
             close: format!("</{tag}>"),
             pending: String::new(),
             inside: false,
+            exact: false,
         }
+    }
+
+    fn exact(tag: &str) -> Self {
+        TagScanner { exact: true, ..TagScanner::new(tag) }
     }
 
     fn push(&mut self, text: &str, joined: bool, mut found: impl FnMut(&str)) {
@@ -287,7 +294,9 @@ impl TagScanner {
     fn next_tag(&self, from: usize) -> Option<(usize, bool)> {
         let bytes = self.pending.as_bytes();
         let is = |at: usize, tag: &str| {
-            bytes.get(at..at + tag.len()).is_some_and(|b| b.eq_ignore_ascii_case(tag.as_bytes()))
+            bytes.get(at..at + tag.len()).is_some_and(|bytes| {
+                bytes == tag.as_bytes() || !self.exact && bytes.eq_ignore_ascii_case(tag.as_bytes())
+            })
         };
         memchr::memchr_iter(b'<', &bytes[from..]).map(|at| from + at).find_map(|at| {
             if is(at, &self.open) {
@@ -539,6 +548,8 @@ mod tests {
             ("<promise> COMPLETE\n</promise>", true),
             ("<promise>no</promise> <promise>COMPLETE</promise>", true),
             ("<promise>complete</promise>", false),
+            ("<PROMISE>COMPLETE</PROMISE>", false),
+            ("<promise>COMPLETE</Promise>", false),
             ("<promise>COMPLETELY</promise>", false),
             ("COMPLETE", false),
         ] {

@@ -226,7 +226,26 @@ pub fn require_repository(directory: &Path) -> Result<(), Error> {
     if process::find_program(OsStr::new("git"), path.as_deref(), directory).is_none() {
         return Err(Error::input("git was not found").hint("install git"));
     }
-    Err(Error::input(format!("not a git repository: {}", directory.display())))
+    // It may be one that git does not touch, because it is somebody else's.
+    if let Err(error) = git(&["rev-parse", "--is-inside-work-tree"], directory)
+        && error.message.contains("safe.directory")
+    {
+        let said = error.message.lines().next().unwrap_or_default();
+        let command = format!("git config --global --add safe.directory {}", directory.display());
+        return Err(Error::input(said).hint(format!("if you trust it: {command}")));
+    }
+    Err(Error::input(format!("{NO_REPOSITORY}: {}", directory.display())))
+}
+
+const NO_REPOSITORY: &str = "not a git repository";
+
+/// Tells why a repository is needed, and how to make one, if that is what is missing.
+pub fn hint_at_init(error: Error, why: &str) -> Error {
+    if error.message.starts_with(NO_REPOSITORY) {
+        error.hint(format!("{why}: run `git init`"))
+    } else {
+        error
+    }
 }
 
 impl ScmSpec {
@@ -246,8 +265,7 @@ impl ScmSpec {
             return Ok(None);
         }
         let cannot = |error: Error| {
-            error
-                .hint("`scm` is configured, and its tasks need one: run `git init`")
+            hint_at_init(error, "`scm` is configured, and its tasks need one")
                 .hint("or take `scm` out of the settings")
         };
         require_repository(directory).map_err(cannot)?;

@@ -35,6 +35,17 @@ fn a_git_repository_is_needed() {
 }
 
 #[test]
+fn what_git_says_of_a_repository_is_told() {
+    let project = ready();
+    let output = project.ralph(["plan"]).env("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1").run();
+    output.code(2).stderr_has("dubious ownership").stderr_has("safe.directory");
+    assert!(!output.stderr.contains("git init"), "{}", output.stderr);
+    let output = project.ralph(["plan"]).env("PATH", "/nowhere").run();
+    output.code(2).stderr_has("git was not found");
+    assert!(!output.stderr.contains("git init"), "{}", output.stderr);
+}
+
+#[test]
 fn an_agent_is_needed() {
     let project = ready();
     project.write(".ralph/config", "");
@@ -56,7 +67,8 @@ fn the_plan_is_needed_by_build_alone() {
     std::fs::remove_file(project.path().join(PLAN)).unwrap();
     refused(&project, &["build"], 2, &["Implementation plan not found. Run 'ralph plan' first."]);
     refused(&project, &["build", "--dry-run"], 2, &["Implementation plan not found."]);
-    project.ralph(["plan"]).run().code(0);
+    let missing = "but .ralph/implementation_plan.md is not there";
+    project.ralph(["plan"]).run().code(0).stderr_has(missing);
 }
 
 #[test]
@@ -64,11 +76,25 @@ fn the_specifications_must_be_where_the_prompt_says() {
     let project = ready();
     project.write(".ralph/config", "AGENT_CLI=robot\nSPECS_DIR=docs/specs\n");
     refused(&project, &["plan"], 2, &["not there: docs/specs", "SPECS_DIR"]);
+    project.write("docs/specs", "a file");
+    refused(&project, &["plan"], 2, &["is a file, and no directory: docs/specs"]);
+    std::fs::remove_file(project.path().join("docs/specs")).unwrap();
     project.write("docs/specs/x.md", "x");
     project.ralph(["plan"]).run().code(0);
     project.write(".ralph/config", "AGENT_CLI=robot\nSPECS_DIR=nowhere\n");
     project.write(".ralph/prompts/plan.md", "No word of them.");
     project.ralph(["plan"]).run().code(0);
+}
+
+#[test]
+fn an_empty_name_for_the_specifications_is_none() {
+    let project = ready();
+    for config in ["SPECS_DIR=\"\"", "SPECS_DIR=${NOPE}", ""] {
+        project.write(".ralph/config", format!("AGENT_CLI=robot\n{config}\n"));
+        let shown = project.ralph(["plan", "--print-prompt"]).env("SPECS_DIR", "").run();
+        let prompt = &shown.code(0).stdout;
+        assert!(prompt.contains("`specs/`"), "{config}: {prompt}");
+    }
 }
 
 #[test]

@@ -180,7 +180,7 @@ fn a_display_filter_that_dies_harms_nobody() {
         json!([{"print": "one"}, {"wait_for": "../go"}, {"print": "two"}, {"print": DONE}]);
     for (filter, what) in [
         ("exit 3", "the display filter failed: exit code 3"),
-        ("no-such-command-at-all", "the display filter failed: exit code 127"),
+        ("no-such-command-at-all", "exit code 127; is a command of AGENT_DISPLAY_FILTER"),
         ("kill -9 $$", "the display filter failed: signal 9"),
     ] {
         let project = project(&json!({"displayFilter": filter}), &script);

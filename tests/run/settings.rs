@@ -168,6 +168,18 @@ fn the_settings_of_a_directory_above_are_not_silently_left_out() {
 }
 
 #[test]
+fn an_agent_of_the_environment_gets_nothing_that_was_said_of_another() {
+    let project = Project::new();
+    let agent = json!({"command": "nobody", "type": "claude", "flags": ["-x"], "args": ["-y"]});
+    project.settings(&json!({ "agent": agent }));
+    project.agent_named("robot", &json!([project.record(), {"print": DONE}]));
+    let ralph = project.ralph(["run", "-p", "the prompt"]).env("RALPH_AGENT__COMMAND", "robot");
+    ralph.run().code(0);
+    let argv = &project.recorded()[0]["argv"];
+    assert_eq!(argv.as_array().map(Vec::len), Some(1), "{argv}");
+}
+
+#[test]
 fn what_is_said_of_no_agent_in_particular_holds_for_the_one_after_the_dashes() {
     let via = |settings: &serde_json::Value, variable: &str| {
         let project = Project::new();

@@ -53,10 +53,22 @@ impl Expression {
     /// nothing that anybody said.
     pub(super) fn answer(&self, line: &[u8]) -> Answer {
         let mut answer = Answer::default();
-        let Ok(value) = serde_json::from_slice::<Val>(line) else { return answer };
+        let line = document(line);
+        let Some(value) = serde_json::from_slice::<Val>(line)
+            .ok()
+            .or_else(|| serde_json::from_slice(mended(line).as_bytes()).ok())
+        else {
+            return answer;
+        };
         answer.is_json = true;
         let ctx = Ctx::<Data>::new(&self.filter.lut, Vars::new([]));
-        for result in self.filter.id.run((ctx, value)).take(MAX_VALUES) {
+        for (nth, result) in self.filter.id.run((ctx, value)).enumerate() {
+            if nth == MAX_VALUES {
+                let message =
+                    format!("it finds more than {MAX_VALUES} values, and no more are taken");
+                answer.failure = Some(message);
+                break;
+            }
             match result {
                 Ok(Val::Null) => {}
                 Ok(Val::TStr(bytes) | Val::BStr(bytes)) => {
@@ -74,6 +86,43 @@ impl Expression {
         }
         answer
     }
+}
+
+/// A line without what some programs put before a document: blanks, and a mark of its encoding.
+pub(super) fn document(line: &[u8]) -> &[u8] {
+    line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii_start()
+}
+
+/// A document with U+FFFD for bytes that are not UTF-8, and for halves of surrogate pairs.
+fn mended(line: &[u8]) -> String {
+    let text = String::from_utf8_lossy(line);
+    let mut mended = String::with_capacity(text.len());
+    let mut rest = &*text;
+    while let Some(at) = rest.find('\\') {
+        let (before, escape) = rest.split_at(at);
+        mended.push_str(before);
+        let taken = match (surrogate(escape), escape.get(6..).and_then(surrogate)) {
+            (Some(0xD800..0xDC00), Some(0xDC00..0xE000)) => 12,
+            (Some(_), _) => {
+                mended.push('\u{fffd}');
+                rest = &escape[6..];
+                continue;
+            }
+            // Whatever is escaped is no beginning of another escape.
+            (None, _) => escape.char_indices().nth(2).map_or(escape.len(), |(end, _)| end),
+        };
+        mended.push_str(&escape[..taken]);
+        rest = &escape[taken..];
+    }
+    mended.push_str(rest);
+    mended
+}
+
+/// The half of a surrogate pair that an escape at the beginning of a text stands for.
+fn surrogate(text: &str) -> Option<u32> {
+    let digits = text.strip_prefix("\\u")?.get(..4)?;
+    let code = u32::from_str_radix(digits, 16).ok()?;
+    (0xD800..0xE000).contains(&code).then_some(code)
 }
 
 fn kind(value: &Val) -> &'static str {
@@ -187,6 +236,19 @@ mod tests {
         let answer = Expression::new(".a, .a[]").unwrap().answer(br#"{"a": "x"}"#);
         assert_eq!(answer.said, ["x"]);
         assert!(answer.failure.is_some());
+    }
+
+    #[test]
+    fn broken_characters_do_not_lose_the_line() {
+        let expression = Expression::new(".a").unwrap();
+        for (line, said) in [
+            (&br#"{"a": "x\ud83d y"}"#[..], "x\u{fffd} y"),
+            (br#"{"a": "x\ude00\ud83d\ude00\\ud83d"}"#, "x\u{fffd}\u{1f600}\\ud83d"),
+            (b"{\"a\": \"x\xff\"}", "x\u{fffd}"),
+            (b"\xef\xbb\xbf \t{\"a\": \"x\"}", "x"),
+        ] {
+            assert_eq!(expression.answer(line).said, [said]);
+        }
     }
 
     #[test]

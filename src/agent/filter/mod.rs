@@ -117,7 +117,7 @@ impl Judge {
         self.printed |= !line.bytes.trim_ascii().is_empty();
         self.deaf.is_none()
             && line.is_whole()
-            && matches!(line.bytes.first(), Some(b'{' | b'['))
+            && matches!(expression::document(line.bytes).first(), Some(b'{' | b'['))
             // Answers and questions are a line each.
             && !line.bytes.contains(&b'\n')
     }
@@ -295,6 +295,21 @@ mod tests {
         let read = read("claude", r#"select(.who == "a") | .message.content[].text"#, lines);
         assert_eq!(read.said, ["yes"]);
         assert!(read.kept.contains(&"no".to_owned()), "{read:?}");
+    }
+
+    #[test]
+    fn what_stands_before_a_document_is_no_part_of_it() {
+        for before in [" ", "\t  ", "\u{feff}", "\u{feff} "] {
+            let lines = format!("{before}{{\"a\": \"x\"}}\n");
+            assert_eq!(read("text", ".a", &lines).said, ["x"], "{before:?}");
+        }
+    }
+
+    #[test]
+    fn an_endless_answer_is_cut_and_told() {
+        let read = read("text", "range(infinite) | tostring", "{\"a\": \"x\"}\n");
+        assert!(read.warned[0].contains("more than 10000 values"), "{:?}", read.warned);
+        assert!(!read.said.is_empty());
     }
 
     #[test]

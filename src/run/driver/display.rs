@@ -78,7 +78,13 @@ impl<W: World> Driver<'_, W> {
         let found_nothing = running.at_end && exit == Some(Exit::Code(1));
         let failed = exit.filter(|exit| !exit.success() && !found_nothing);
         if let Some(exit) = failed {
-            self.warn_once(format!("the display filter failed: {exit}"));
+            let hint = match exit {
+                Exit::Code(127) => {
+                    "; is a command of AGENT_DISPLAY_FILTER (displayFilter) missing?"
+                }
+                _ => "",
+            };
+            self.warn_once(format!("the display filter failed: {exit}{hint}"));
         }
         if self.filter.given_up || failed.is_some() {
             self.recorder.filter_failed();
