@@ -74,6 +74,12 @@ fn timeless(text: &str) -> Result<String> {
                 if is_command {
                     value["item"]["id"] = json!("*");
                 }
+                // Cline tells that a command may be left alone when it has lasted, whatever it has printed.
+                let is_progress = value["event"]["type"] == "content_update"
+                    && value["event"]["update"]["detachable"].is_boolean();
+                if is_progress {
+                    value["event"]["update"]["detachable"] = json!("*");
+                }
                 let text = format!("{value:#}");
                 let text = volatile.replace_all(&text, "*");
                 // What copilot tells of its subagents, it tells beside the conversation: sooner or later.
@@ -81,7 +87,7 @@ fn timeless(text: &str) -> Result<String> {
                     beside.push(format!("{text}\n"));
                     continue;
                 }
-                if is_command {
+                if is_command || is_progress {
                     at_once.push(format!("{text}\n"));
                     continue;
                 }
@@ -90,6 +96,8 @@ fn timeless(text: &str) -> Result<String> {
             }
             // Copilot unpacks itself into a new home, and tells of it where that takes seconds.
             Err(_) if line.starts_with("Package extraction took ") => continue,
+            // Gemini complains of its own stopwatch where it starts slowly.
+            Err(_) if line.starts_with("[STARTUP] ") => continue,
             Err(_) => out.push_str(&volatile.replace_all(line, "*")),
         }
         out.push('\n');
@@ -186,6 +194,19 @@ mod tests {
         ];
         assert!(same(&(one.clone() + said), &(two.clone() + said)));
         assert!(!same(&(one + said), &(said.to_owned() + &two)));
+    }
+
+    #[test]
+    fn when_cline_lets_go_of_a_command_is_no_difference() {
+        let update = |chunk: &str, detachable: bool| {
+            let update = json!({"stream": "stdout", "chunk": chunk, "detachable": detachable});
+            format!("{}\n", json!({"event": {"type": "content_update", "update": update}}))
+        };
+        let one = update("", false) + &update("", true) + &update("started\n", true);
+        let two = update("", false) + &update("started\n", false) + &update("", true);
+        assert_eq!(timeless(&one).unwrap(), timeless(&two).unwrap());
+        let silent = update("", false) + &update("", true) + &update("", true);
+        assert_ne!(timeless(&one).unwrap(), timeless(&silent).unwrap());
     }
 
     #[test]
