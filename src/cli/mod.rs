@@ -77,11 +77,11 @@ pub enum Command {
 
     /// Have the agent compare specifications and code, and write the plan.
     #[command(after_help = modes::PLAN_EXAMPLES)]
-    Plan(Box<modes::PlanArgs>),
+    Plan(Box<modes::ModeArgs>),
 
     /// Have the agent work the plan off, one task in each iteration.
     #[command(after_help = modes::BUILD_EXAMPLES)]
-    Build(Box<modes::PlanArgs>),
+    Build(Box<modes::ModeArgs>),
 
     /// Run a prompt of your own in the same way as plan and build.
     #[command(after_help = modes::PROMPT_EXAMPLES)]
@@ -668,8 +668,8 @@ fn dispatch(cli: Cli) -> Result<u8, Error> {
     let for_loop = |args: &LoopArgs| place::own_project(&cli.place, args.settings.is_some());
     match cli.command {
         Command::Run(args) => run::run(&for_loop(&args.common)?, &args, Vec::new()),
-        Command::Plan(args) => modes::plan(&for_loop(&args.mode.common)?, *args),
-        Command::Build(args) => modes::build(&for_loop(&args.mode.common)?, *args),
+        Command::Plan(args) => modes::plan(&for_loop(&args.common)?, *args),
+        Command::Build(args) => modes::build(&for_loop(&args.common)?, *args),
         Command::Prompt(args) => modes::prompt(&for_loop(&args.mode.common)?, *args),
         Command::Work(args) => work::work(&for_loop(&args.common)?, &args),
         Command::New(args) => new::new(&own()?, &args),

@@ -58,6 +58,15 @@ Exit codes:
 /// What plan, build and prompt take.
 #[derive(Debug, Args)]
 pub struct ModeArgs {
+    /// Stop after this many iterations.
+    #[arg(
+        value_name = "MAX_ITERATIONS",
+        conflicts_with = "max_iterations",
+        allow_negative_numbers = true,
+        value_parser = super::iterations
+    )]
+    pub limit: Option<u32>,
+
     /// Read agent, limits and variables from this file instead of `.ralph/config`.
     #[arg(long, value_name = "PATH")]
     pub config: Option<PathBuf>,
@@ -73,21 +82,6 @@ pub struct ModeArgs {
 }
 
 #[derive(Debug, Args)]
-pub struct PlanArgs {
-    /// Stop after this many iterations.
-    #[arg(
-        value_name = "MAX_ITERATIONS",
-        conflicts_with = "max_iterations",
-        allow_negative_numbers = true,
-        value_parser = super::iterations
-    )]
-    pub limit: Option<u32>,
-
-    #[command(flatten)]
-    pub mode: ModeArgs,
-}
-
-#[derive(Debug, Args)]
 pub struct AdHocArgs {
     /// The file with what to ask the agent. It is read again for each iteration.
     #[arg(
@@ -96,15 +90,6 @@ pub struct AdHocArgs {
         required_unless_present_any = ["prompt", "prompt_file"]
     )]
     pub file: Option<PathBuf>,
-
-    /// Stop after this many iterations.
-    #[arg(
-        value_name = "MAX_ITERATIONS",
-        conflicts_with = "max_iterations",
-        allow_negative_numbers = true,
-        value_parser = super::iterations
-    )]
-    pub limit: Option<u32>,
 
     #[command(flatten)]
     pub mode: ModeArgs,
@@ -129,34 +114,32 @@ const DEFAULTS: Defaults = Defaults {
 
 /// # Errors
 /// Whatever keeps the run from starting.
-pub(super) fn plan(project: &Project, args: PlanArgs) -> Result<u8, Error> {
+pub(super) fn plan(project: &Project, args: ModeArgs) -> Result<u8, Error> {
     let built_in = PromptSource::BuiltIn { name: "the built-in plan prompt", text: PLAN_PROMPT };
-    let PlanArgs { limit, mode } = args;
-    let source = own_prompt(project, &mode, "plan", built_in)?;
+    let source = own_prompt(project, &args, "plan", built_in)?;
     let defaults = Defaults { command: "plan", ..DEFAULTS };
-    Mode { defaults, source, needs_plan: false, needs_signal: false }.run(project, mode, limit)
+    Mode { defaults, source, needs_plan: false, needs_signal: false }.run(project, args)
 }
 
 /// # Errors
 /// Whatever keeps the run from starting.
-pub(super) fn build(project: &Project, args: PlanArgs) -> Result<u8, Error> {
+pub(super) fn build(project: &Project, args: ModeArgs) -> Result<u8, Error> {
     let built_in = PromptSource::BuiltIn { name: "the built-in build prompt", text: BUILD_PROMPT };
-    let PlanArgs { limit, mode } = args;
-    let source = own_prompt(project, &mode, "build", built_in)?;
+    let source = own_prompt(project, &args, "build", built_in)?;
     let defaults = Defaults { command: "build", ..DEFAULTS };
-    Mode { defaults, source, needs_plan: true, needs_signal: false }.run(project, mode, limit)
+    Mode { defaults, source, needs_plan: true, needs_signal: false }.run(project, args)
 }
 
 /// # Errors
 /// Whatever keeps the run from starting.
 pub(super) fn prompt(project: &Project, args: AdHocArgs) -> Result<u8, Error> {
-    let AdHocArgs { file, limit, mode } = args;
+    let AdHocArgs { file, mode } = args;
     let source = match &file {
         Some(path) => prompt::file(path)?,
         None => prompt::source(&mode.prompt)?,
     };
     let defaults = Defaults { command: "prompt", ..DEFAULTS };
-    Mode { defaults, source, needs_plan: false, needs_signal: true }.run(project, mode, limit)
+    Mode { defaults, source, needs_plan: false, needs_signal: true }.run(project, mode)
 }
 
 /// The prompt of the command line, or else the project's own for this mode, or else ours.
@@ -182,9 +165,9 @@ struct Mode {
 }
 
 impl Mode {
-    fn run(self, project: &Project, args: ModeArgs, limit: Option<u32>) -> Result<u8, Error> {
+    fn run(self, project: &Project, args: ModeArgs) -> Result<u8, Error> {
         let Mode { defaults, source, needs_plan, needs_signal } = self;
-        let ModeArgs { config, completion, mut common, .. } = args;
+        let ModeArgs { limit, config, completion, mut common, .. } = args;
         common.max_iterations = limit.or(common.max_iterations);
         let (mut file, path) = loop_file(project, config)?;
         let overlay = std::mem::take(&mut file.overlay);

@@ -1,7 +1,7 @@
 //! `ralph resume`: goes on with a run that was left, or with a worker.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
 use clap::{Args, Parser};
 
@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::report::runs::RunSummary;
 use crate::run::session;
 use crate::state::journal;
+use crate::state::lock;
 use crate::state::project::Project;
 use crate::state::runs::RunDir;
 use crate::state::start::StartNote;
@@ -130,14 +131,7 @@ pub(super) fn resume(place: &Place, args: ResumeArgs) -> Result<u8, Error> {
 /// Whether a process is at work on a run. One that was killed a moment ago may have left a child that is
 /// about to notice.
 fn is_going_on(dir: &RunDir) -> bool {
-    let until = Instant::now() + session::MOMENT;
-    while dir.is_running() {
-        if Instant::now() >= until {
-            return true;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    false
+    lock::stays(session::MOMENT, || dir.is_running())
 }
 
 fn is_worker(name: &str) -> bool {
@@ -288,9 +282,9 @@ impl<'a> Said<'a> {
                 limit: None,
             },
             Command::Plan(args) | Command::Build(args) => Said {
-                config: args.mode.config.clone(),
-                common: &mut args.mode.common,
-                prompt: &mut args.mode.prompt,
+                config: args.config.clone(),
+                common: &mut args.common,
+                prompt: &mut args.prompt,
                 file: None,
                 limit: Some(&mut args.limit),
             },
@@ -299,7 +293,7 @@ impl<'a> Said<'a> {
                 common: &mut args.mode.common,
                 prompt: &mut args.mode.prompt,
                 file: Some(&mut args.file),
-                limit: Some(&mut args.limit),
+                limit: Some(&mut args.mode.limit),
             },
             Command::Work(args) => Said {
                 common: &mut args.common,

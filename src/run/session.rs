@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::core::event::Event;
 use crate::core::text;
@@ -87,12 +87,17 @@ impl Session {
             };
             taken.map_err(|err| unwritable(&lock_path, &err))
         };
-        let until = Instant::now() + MOMENT;
-        let mut taken = take()?;
-        while resume.is_some() && matches!(taken, Taken::Held(_)) && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(10));
-            taken = take()?;
+        let mut taken = take();
+        if resume.is_some() {
+            lock::stays(MOMENT, || {
+                let is_held = matches!(taken, Ok(Taken::Held(_)));
+                if is_held {
+                    taken = take();
+                }
+                is_held
+            });
         }
+        let taken = taken?;
         let (lock, cut_off) = match taken {
             Taken::Free { lock, cut_off } => (lock, cut_off),
             Taken::Held(holder) => return Err(held(project, holder)),

@@ -118,23 +118,26 @@ impl Lock {
 /// It is held for longer than that, or is not there.
 pub fn hold(directory: &Path, patience: Duration) -> io::Result<File> {
     let held = File::open(directory)?;
-    let until = Instant::now() + patience;
-    loop {
-        match held.try_lock() {
-            Ok(()) => return Ok(held),
-            Err(TryLockError::WouldBlock) if Instant::now() < until => {
-                std::thread::sleep(Duration::from_millis(2));
-            }
-            Err(TryLockError::WouldBlock) => {
-                return Err(io::Error::new(
-                    io::ErrorKind::TimedOut,
-                    "another command holds its lock",
-                ));
-            }
-            // A file system without locks is no reason not to work.
-            Err(TryLockError::Error(_)) => return Ok(held),
-        }
+    // A file system without locks is no reason not to work.
+    let is_held = || matches!(held.try_lock(), Err(TryLockError::WouldBlock));
+    if stays(patience, is_held) {
+        let message = "another command holds its lock";
+        return Err(io::Error::new(io::ErrorKind::TimedOut, message));
     }
+    Ok(held)
+}
+
+/// Whether something is so for as long as that. It is asked again and again: nobody tells when a lock is
+/// let go, unless one waits for it without an end.
+pub fn stays(patience: Duration, mut is_so: impl FnMut() -> bool) -> bool {
+    let until = Instant::now() + patience;
+    while is_so() {
+        if Instant::now() >= until {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    false
 }
 
 /// Takes the lock of `directory` without a note, for a command that is over in a moment and leaves
