@@ -227,6 +227,7 @@ fn describe(state: &WorkerState, alive: bool) -> String {
         Some(time) => format!("{words} ({})", people(time)),
         None => words.clone(),
     });
+    let cut_off = Some(state.cut_off_iterations).filter(|n| *n > 0).map(|n| n.to_string());
     let directory = Some(state.directory.clone()).filter(|path| !path.is_empty());
     let lines = [
         ("Ralph Loop", Some(name.clone())),
@@ -236,6 +237,7 @@ fn describe(state: &WorkerState, alive: bool) -> String {
         ("Current iteration started", state.last_iteration_started.as_deref().map(people)),
         ("Consecutive failures", Some(state.consecutive_failures.to_string())),
         ("Total failures", Some(state.total_failures.to_string())),
+        ("Cut off iterations", cut_off),
         ("Inactivity timeout", Some(inactivity)),
         ("Done pattern", state.done_pattern.clone()),
         ("Average iteration", state.average_ms().map(about)),
@@ -279,6 +281,7 @@ Done pattern: All tasks complete
         assert_eq!(describe(&state, true), expected);
         assert!(describe(&state, false).contains("Status: running (its process is gone"));
         let state = WorkerState {
+            iteration_open: true,
             finished_iterations: 6,
             finished_ms: 6 * 222_000,
             cost_usd: Some(1.5),
