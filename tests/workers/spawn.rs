@@ -97,6 +97,10 @@ fn what_is_missing_is_said_and_nothing_is_left() {
     spawn(&["-f", "PROMPT.md"])
         .code(1)
         .stderr_has("ralph: error: spawn requires --max-iterations\n");
+    spawn(&["--ralph", "-n", "3"]).code(1).stderr_has("error: --ralph requires --prompt-file\n");
+    spawn(&["--ralph", "-f", "PROMPT.md"])
+        .code(1)
+        .stderr_has("error: --ralph requires --max-iterations\n");
     spawn(&["-f", "./missing.md", "-n", "3"])
         .code(1)
         .stderr_has("ralph: error: prompt file not found: ./missing.md\n");

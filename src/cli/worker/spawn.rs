@@ -29,8 +29,10 @@ const WINDOW_LOOK: Duration = Duration::from_millis(500);
 /// # Errors
 /// Whatever keeps the worker from starting; nothing of it is left then.
 pub(in crate::cli) fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, Error> {
+    // As those know it who say `--ralph`.
+    let who = if args.ralph { "--ralph" } else { "spawn" };
     let required = |flag: &str| {
-        Error::failed(format!("spawn requires {flag}"))
+        Error::failed(format!("{who} requires {flag}"))
             .hint("ralph spawn --name agent -f PROMPT.md -n 100 -- claude")
     };
     if args.prompt.prompt_file.is_none() && args.prompt.prompt.is_none() {
