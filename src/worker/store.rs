@@ -22,6 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a loop waits for those who only look whether there is one.
 const MOMENT: Duration = Duration::from_secs(2);
 
+/// More than a state, the one that its run began with, and the beginning of a log take.
+const RESERVE: usize = 32 * 1024;
+
 /// All workers of a user.
 #[derive(Debug, Clone)]
 pub struct Workers {
@@ -173,6 +176,10 @@ impl Worker {
 
     fn failure_path(&self) -> PathBuf {
         self.path.join("failure.txt")
+    }
+
+    fn reserve_path(&self) -> PathBuf {
+        self.path.join("reserve")
     }
 
     /// Makes its directory, for this user only.
@@ -366,8 +373,23 @@ impl Worker {
         serde_json::from_slice(&text).ok()
     }
 
+    /// Keeps room on the disk for the first that a loop has to write down: its state, or why it could not
+    /// start. Whatever else it writes comes out of what is left.
+    ///
+    /// # Errors
+    /// There is not as much.
+    pub fn reserve(&self) -> io::Result<()> {
+        save_privately(&self.reserve_path(), &[b' '; RESERVE])
+    }
+
+    /// The room is needed now, or not any more.
+    pub fn release(&self) {
+        let _ = std::fs::remove_file(self.reserve_path());
+    }
+
     /// Leaves word of why the loop could not start.
     pub fn leave_failure(&self, error: &Error) {
+        self.release();
         let text = serde_json::json!({"message": error.message, "hints": error.hints,
                                       "exit_code": error.exit_code()});
         // If not even this can be written, the one who waits says that it does not know.
