@@ -124,7 +124,8 @@ pub struct SpawnArgs {
     #[arg(long, value_name = "BRANCH", requires = "worktree")]
     pub branch: Option<String>,
 
-    /// Run the agent with its own screen in the window, and type the prompt there.
+    /// Run the agent with its own screen in the window, and type the prompt there. What it costs is not told
+    /// then: only a machine-readable stream says it.
     #[arg(short, long)]
     pub interactive: bool,
 
