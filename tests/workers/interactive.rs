@@ -98,7 +98,7 @@ fn a_pause_is_heeded_while_the_screen_changes() {
 }
 
 #[test]
-fn nothing_is_sent_to_who_reads_nothing() {
+fn nothing_is_sent_to_who_reads_nothing_and_no_budget_taken_from_who_tells_nothing() {
     let shop = Workshop::new();
     shop.spawn(1, &[]).args(shop.patient_agent()).run().code(0);
     shop.ralph(["send", "agent", "x"])
@@ -107,6 +107,16 @@ fn nothing_is_sent_to_who_reads_nothing() {
         .stderr_has("worker 'agent' is not interactive");
     shop.let_go();
     shop.wait();
+    // What nobody tells cannot be kept within limits.
+    shop.agent_named("claude", &json!([]));
+    shop.spawn(1, &["--interactive", "--max-cost", "5"])
+        .arg("claude")
+        .run()
+        .code(2)
+        .stderr_has(
+            "costUsd cannot be kept, because claude does not tell its costs on its own screen",
+        )
+        .stderr_has("hint: leave --interactive out, or set duration instead");
 }
 
 #[test]
