@@ -15,7 +15,7 @@ use crate::state::home::ralph_home;
 use crate::state::journal;
 use crate::state::lock;
 use crate::state::project::Project;
-use crate::state::save::{save_atomically, save_privately};
+use crate::state::save::{save_atomically, save_for_now, save_privately};
 
 /// How long a command waits for another one that is busy with the same worker.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -379,7 +379,7 @@ impl Worker {
     /// # Errors
     /// There is not as much.
     pub fn reserve(&self) -> io::Result<()> {
-        save_privately(&self.reserve_path(), &[b' '; RESERVE])
+        save_for_now(&self.reserve_path(), &[b' '; RESERVE])
     }
 
     /// The room is needed now, or not any more.
@@ -393,7 +393,7 @@ impl Worker {
         let text = serde_json::json!({"message": error.message, "hints": error.hints,
                                       "exit_code": error.exit_code()});
         // If not even this can be written, the one who waits says that it does not know.
-        let _ = save_atomically(&self.failure_path(), text.to_string().as_bytes());
+        let _ = save_for_now(&self.failure_path(), text.to_string().as_bytes());
     }
 
     pub fn take_failure(&self) -> Option<Error> {
