@@ -18,7 +18,7 @@ use ralph::state::journal;
 
 use crate::hooks;
 use crate::null_world::NullWorld;
-use crate::place::{Place, busy, figure, ralph, silent};
+use crate::place::{Place, busy, figure, silent};
 use crate::table::{Table, Target, count, size, speed, time};
 use crate::{workers, writer};
 
@@ -83,7 +83,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 /// How long the shortest call takes, and what a run costs beside its iterations.
 fn start(place: &Place, table: &mut Table, _: Option<u64>) -> io::Result<()> {
     let mut floor = silent(Command::new(place.path("true")));
-    let mut version = ralph();
+    let mut version = place.ralph();
     version.arg("--version");
     let times = compare(400, || floor.status().map(drop), || version.status().map(drop))?;
     table.ratio("ralph --version, beside a static `true`", times, time, Target::AtMost(1.5));

@@ -21,12 +21,12 @@ use self::outcome::Outcome;
 pub(super) use self::outcome::failure_in_words;
 pub(super) use self::plan::todo_items;
 use self::plan::{PlanChange, Todo};
-use super::json::{Count, Raw, RawText, Str, lenient};
 use super::structured::{LineParser, Read};
 use super::text::Words;
 use super::tools::{Recent, summary, tool_output};
 use super::{Emit, SUMMARY_CHARS, failure, one_line, reset, with_remedy};
 use crate::core::event::{Event, Failure, FailureKind};
+use crate::core::json::{Count, Raw, RawText, Str, lenient};
 use crate::core::text::duration;
 
 /// In what the agents of this family differ.

@@ -12,7 +12,6 @@ mod codex;
 mod copilot;
 pub mod filter;
 mod gemini;
-mod json;
 mod messages;
 mod opencode;
 mod qwen;

@@ -11,10 +11,10 @@ pub mod helper;
 use serde::{Deserialize, Serialize};
 use unicode_width::UnicodeWidthStr;
 
-use super::json::utf8;
 use super::text::output;
 use super::{Emit, failure};
 use crate::core::event::{Event, FailureKind, Stream};
+use crate::core::json::utf8;
 use crate::core::lines::Line;
 use crate::core::text;
 
