@@ -20,7 +20,7 @@ use crate::state::start::StartNote;
 use crate::worker::store::{Known, Workers};
 
 use super::runs::{all, find};
-use super::worker::{self, NameArgs};
+use super::worker::{self, Which};
 use super::{BudgetArgs, Cli, Command, LoopArgs, OutputForm, Place, PromptArgs};
 use super::{modes, print, run, work};
 
@@ -38,6 +38,9 @@ Examples:
   Have a paused worker go on, or one whose process is gone:
     ralph resume agent
 
+  The same for all of them, after a reboot for example:
+    ralph resume --all
+
 A run goes on with its settings, its count of iterations, what it has cost and what its agent was to be
 told next. The iteration that was cut off is begun again. A worker whose process is gone (a crash, a
 reboot, the end of tmux) is started again at the next iteration; `max_iterations` in its state.json may
@@ -49,6 +52,10 @@ pub struct ResumeArgs {
     /// is given.
     #[arg(value_name = "RUN")]
     pub run: Option<String>,
+
+    /// All workers that are paused, or whose process is gone.
+    #[arg(long, conflicts_with = "run")]
+    pub all: bool,
 
     /// Stop after this many iterations, those before included.
     #[arg(
@@ -100,8 +107,11 @@ pub struct Resumption {
 /// # Errors
 /// There is no such run, it cannot go on, or whatever else keeps it from starting.
 pub(super) fn resume(place: &Place, args: ResumeArgs) -> Result<u8, Error> {
+    if args.all {
+        return resume_workers(&Which::all(), &args);
+    }
     if let Some(name) = args.run.as_deref().filter(|name| is_worker(name)) {
-        return resume_worker(name, &args);
+        return resume_workers(&Which::one(name), &args);
     }
     let project = super::project(place)?;
     let Some(left) = choose(&project, args.run.as_deref())? else {
@@ -119,7 +129,7 @@ pub(super) fn resume(place: &Place, args: ResumeArgs) -> Result<u8, Error> {
     }
     if left.summary.command == "spawn" {
         return match worker_of(id) {
-            Some(name) => resume_worker(&name, &args),
+            Some(name) => resume_workers(&Which::one(&name), &args),
             None => Err(Error::input(format!("run {id} is that of a worker that is gone"))
                 .hint("ralph spawn starts a new one")),
         };
@@ -138,14 +148,15 @@ fn is_worker(name: &str) -> bool {
     Workers::of_user().is_ok_and(|workers| workers.find(name).is_ok())
 }
 
-fn resume_worker(name: &str, args: &ResumeArgs) -> Result<u8, Error> {
+fn resume_workers(which: &Which, args: &ResumeArgs) -> Result<u8, Error> {
     if args.is_about_a_run() {
-        return Err(Error::usage(format!(
-            "{name} is a worker, whose limits are in its state.json"
-        ))
-        .hint(format!("change max_iterations there, then: ralph resume {name}")));
+        let whose = match which.names.as_slice() {
+            [name] => format!("{name} is a worker, whose limits are in its state.json"),
+            _ => "--all is about workers, whose limits are in their state.json".to_owned(),
+        };
+        return Err(Error::usage(whose).hint("change max_iterations there, then resume it"));
     }
-    worker::resume(&NameArgs { name: name.to_owned() })
+    worker::resume(which)
 }
 
 /// The worker that has this run.
