@@ -214,8 +214,6 @@ impl Mode {
             };
             return Err(no_signal(&name, &spec.completion));
         }
-        let exported = file.exported.iter().map(|(name, value)| (name.into(), Some(value.into())));
-        spec.agent.env.splice(0..0, exported);
         spec.variables = Some(variables);
         let code = start.carry_out(spec)?;
         let makes_plan = defaults.command == "plan" && code == exit::DONE && !common.dry_run;
