@@ -204,6 +204,21 @@ fn a_display_filter_that_dies_after_its_agent_loses_nothing_either() {
 }
 
 #[test]
+fn what_a_display_filter_has_shown_is_not_shown_again_when_it_fails() {
+    let script = json!([{"print": "one of two"}, {"print": "two of two"}, {"print": DONE}]);
+    for (filter, what) in [
+        ("cat; exit 3", "the display filter failed: exit code 3"),
+        ("tr a-z A-Z; sleep 1000", "the display filter hangs, and was ended"),
+    ] {
+        let project = project(&json!({"displayFilter": filter}), &script);
+        let output = project.ralph(["run", "-p", "x", "--output", "plain"]).run();
+        output.code(0).stderr_has(what);
+        let shown = output.stdout.to_lowercase();
+        assert_eq!(shown.matches("of two\n").count(), 2, "{shown}");
+    }
+}
+
+#[test]
 fn a_display_filter_that_finds_nothing_has_nothing_to_show() {
     let script = json!([{"print": "one"}, {"print": DONE}]);
     let project = project(&json!({"displayFilter": "grep nothing-like-it"}), &script);
