@@ -63,8 +63,6 @@ struct Gathered {
     tools: u32,
     tool_errors: u32,
     denied: u32,
-    /// What it prints on standard error is said, too.
-    hears_stderr: bool,
     /// It has a screen, and something is on it.
     shows_anything: bool,
     /// What the machine has to hear of, in order.
@@ -98,7 +96,6 @@ impl AgentTask {
             tools: 0,
             tool_errors: 0,
             denied: 0,
-            hears_stderr: false,
             shows_anything: false,
             news: Vec::new(),
         };
@@ -138,12 +135,6 @@ impl AgentTask {
     /// begins, again with each change.
     pub(super) fn done_on_screen(&mut self) {
         self.facts.result = Some(None);
-    }
-
-    /// Takes what the agent prints on standard error for its words, too.
-    pub(super) fn hearing_stderr(mut self) -> Self {
-        self.facts.hears_stderr = true;
-        self
     }
 
     pub(super) fn purpose(&self) -> Purpose {
@@ -291,9 +282,6 @@ impl Gathered {
             Event::Retracted { .. } => {
                 self.detector.retract();
                 self.answer.clear();
-            }
-            Event::Output { stream: Stream::Stderr, text, joined } if self.hears_stderr => {
-                self.detector.said(text, *joined);
             }
             Event::ToolStarted { .. } => {
                 // What it says while it looks around is not yet the message.
