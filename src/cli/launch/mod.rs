@@ -256,7 +256,8 @@ impl Start<'_> {
         };
         let mut events = std::mem::take(&mut session.preface);
         if defaults.session_log {
-            match faces::session_log(project, keep.runs) {
+            let before = args.resume.is_some().then_some(&mut session.world);
+            match faces::session_log(project, keep.runs, before) {
                 Ok((log, note)) => {
                     reporters.push(log);
                     events.push(note);
