@@ -76,6 +76,8 @@ struct Facts {
     /// What the agent said, piece by piece; only a stream has pieces that count.
     messages: u32,
     streams: bool,
+    /// Lines that the response filter failed for.
+    filter_errors: u64,
 }
 
 impl<S: Sink> SessionLog<S> {
@@ -93,14 +95,14 @@ impl<S: Sink> SessionLog<S> {
         }
     }
 
-    fn time(&self, ms: i64) -> String {
-        jiff::Timestamp::from_millisecond(ms).map_or_else(
     /// Counts what happened in a session before this one. It is written in the log of that session.
     pub fn recall(&mut self, entry: &Entry<'_>) {
         self.event(entry.at, &entry.event);
         self.pending.clear();
     }
 
+    fn time(&self, ms: i64) -> String {
+        jiff::Timestamp::from_millisecond(ms).map_or_else(
             |_| "-".to_owned(),
             |time| self.zone.to_datetime(time).strftime("%Y-%m-%d %H:%M:%S").to_string(),
         )
@@ -169,11 +171,13 @@ impl<S: Sink> SessionLog<S> {
         let messages = (facts.streams && facts.messages > 0).then_some(facts.messages);
         let cost = usage.cost_usd.map(text::dollars);
         let retries = (facts.retries > 0).then_some(facts.retries);
-        let rows: [(&str, Option<String>); 5] = [
+        let filter_errors = (facts.filter_errors > 0).then_some(facts.filter_errors);
+        let rows: [(&str, Option<String>); 6] = [
             ("API Requests", facts.turns.map(|n| n.to_string())),
             ("Model", facts.model),
             ("Messages", messages.map(|n| n.to_string())),
             ("Cost", cost),
+            ("Filter Errors", filter_errors.map(|n| n.to_string())),
             ("Retries", retries.map(|n| n.to_string())),
         ];
         for (name, value) in rows {
@@ -256,8 +260,11 @@ impl<S: Sink> Reporter for SessionLog<S> {
                 self.facts.retries += u32::from(std::mem::take(&mut self.facts.retry_due));
             }
             Event::AgentStarted { purpose: Purpose::Work, .. } => self.facts.begun = true,
-            Event::AgentEnded { purpose, class, failure, exit, ended_by, .. } => {
+            Event::AgentEnded {
+                purpose, class, failure, exit, ended_by, filter_errors, ..
+            } => {
                 self.end_output();
+                self.facts.filter_errors += filter_errors;
                 if *purpose == Purpose::Work {
                     self.facts.failure = has_failed(*class).then(|| match failure {
                         Some(failure) if !failure.message.is_empty() => failure.message.clone(),

@@ -198,8 +198,12 @@ impl AgentTask {
             reader.side_file(text, &mut emit);
         }
         reader.finish(exit, &mut emit);
+        let told = matches!(facts.result, Some(Some(_)));
         if let Some(judge) = judge {
-            judge.finish(&mut emit);
+            judge.finish(told, &mut |event| {
+                facts.take(&event);
+                recorder.record(&event);
+            });
         }
         let verdict = facts.detector.verdict();
         self.conclude(verdict, exit, duration_ms)
@@ -214,6 +218,7 @@ impl AgentTask {
             active: facts.detector.said_anything() || facts.tools > 0 || facts.shows_anything,
         });
         let failure = facts.result.take().flatten();
+        let repeats_prompt = facts.purpose == Purpose::Work && facts.detector.heard_only_echo();
         let commit_message = match facts.purpose {
             Purpose::CommitMessage => prompt::commit_message(&facts.answer),
             Purpose::Work => None,
@@ -229,6 +234,8 @@ impl AgentTask {
             tools: facts.tools,
             tool_errors: facts.tool_errors,
             denied: facts.denied,
+            repeats_prompt,
+            filter_errors: self.judge.as_ref().map_or(0, Judge::failures),
         };
         let report = Report {
             class,
@@ -240,8 +247,8 @@ impl AgentTask {
             complete: verdict.complete,
             found: verdict.found,
             has_message: commit_message.is_some(),
+            repeats_prompt,
         };
-        let repeats_prompt = facts.purpose == Purpose::Work && facts.detector.heard_only_echo();
         Finished { ended, report, commit_message, repeats_prompt }
     }
 }

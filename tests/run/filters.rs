@@ -42,6 +42,23 @@ fn an_unknown_agents_words_are_found_by_an_expression() {
 }
 
 #[test]
+fn an_expression_that_fails_for_every_line_fails_the_attempt() {
+    let lines = json!([{"json": {"says": DONE}}, {"json": {"says": "more"}}]);
+    let project = project(&json!({"responseFilter": ".says[]"}), &lines);
+    let output = project.ralph(["run", "-p", "x"]).env("RALPH_RETRY__MAX", "0").run();
+    output.code(4).stdout_has("the response filter fails for all 2 lines of its stream (");
+    output.stdout_has("correct agent.responseFilter");
+    assert_eq!(project.events().find("agent_ended")["filter_errors"], 2);
+    // One that fails for some lines is only told of.
+    let settings =
+        json!({"agent": {"command": "robot", "responseFilter": ".says[]?, (.more | .[])"}});
+    project.settings(&settings);
+    project.agent_named("robot", &json!([{"json": {"more": [DONE]}}, {"json": {"says": "x"}}]));
+    let output = project.ralph(["run", "-p", "x", "-n", "1"]).run();
+    output.code(0).stdout_has("The response filter failed for 1 line of its output");
+}
+
+#[test]
 fn an_agent_that_does_not_speak_json_as_it_was_to_has_failed() {
     let project = project(&json!({"responseFilter": SAYS}), &json!([{"print": DONE}]));
     let output = project.ralph(["run", "-p", "x"]).env("RALPH_RETRY__MAX", "0").run();
