@@ -191,7 +191,9 @@ impl Start<'_> {
             | PromptSource::OfTasks(_) => None,
         };
         let here = std::env::current_dir().unwrap_or_else(|_| self.project.root().to_owned());
-        Ok(Started { note: StartNote::new(std::env::args_os(), here, prompt), settings })
+        let variables = spec.variables.as_ref().and_then(Variables::given).cloned();
+        let note = StartNote::new(std::env::args_os(), here, prompt, variables);
+        Ok(Started { note, settings })
     }
 
     /// `--print-prompt`: tells what the agent would be asked, and needs no agent for that.
