@@ -36,6 +36,8 @@ pub(super) struct AgentTask {
     judge: Option<Judge>,
     out: LineSplitter,
     err: LineSplitter,
+    /// What it prints is for people, also before the line ends.
+    is_plain: bool,
     facts: Gathered,
 }
 
@@ -101,8 +103,31 @@ impl AgentTask {
         };
         let out = LineSplitter::new(reader.max_line());
         let err = LineSplitter::new(MAX_STDERR_LINE);
-        let (ended_by, screen, judge) = (None, None, None);
-        AgentTask { child, started_ms, ended_by, files, screen, reader, judge, out, err, facts }
+        AgentTask {
+            child,
+            started_ms,
+            ended_by: None,
+            files,
+            screen: None,
+            reader,
+            judge: None,
+            out,
+            err,
+            is_plain: false,
+            facts,
+        }
+    }
+
+    /// It prints plain text.
+    pub(super) fn in_plain_text(mut self) -> Self {
+        self.is_plain = true;
+        self
+    }
+
+    /// What stands on its last line so far, if that is worth showing before it ends: a prompt, a bar that
+    /// grows.
+    pub(super) fn unfinished(&self) -> Option<&[u8]> {
+        (self.is_plain && self.facts.purpose == Purpose::Work).then(|| self.out.unfinished())
     }
 
     /// Takes for the agent's words what the judge finds.

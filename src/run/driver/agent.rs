@@ -119,6 +119,9 @@ impl<W: World> Driver<'_, W> {
         let reader = agent.reader(invocation.structured);
         let started_ms = self.world.now().mono_ms;
         let mut task = AgentTask::new(child, purpose, started_ms, reader, detector, files);
+        if !invocation.structured {
+            task = task.in_plain_text();
+        }
         if let Some(judge) = agent.judge(invocation.structured) {
             task = task.judged_by(judge);
         }
