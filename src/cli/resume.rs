@@ -58,7 +58,8 @@ pub struct ResumeArgs {
         value_name = "N",
         short_alias = 'm',
         visible_alias = "maximum-iterations",
-        value_parser = clap::value_parser!(u32).range(1..)
+        allow_negative_numbers = true,
+        value_parser = super::iterations
     )]
     pub max_iterations: Option<u32>,
 

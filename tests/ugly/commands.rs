@@ -217,6 +217,8 @@ fn help_is_there_at_every_turn() {
     ] {
         project.ralph([command, "--help"]).run().code(0).stdout_has("Examples:");
     }
+    project.ralph(["help", "--help"]).run().code(0).stdout_has("ralph demo");
+    project.ralph(["help", "run", "-h"]).run().code(0).stdout_has("Examples:");
     project.ralph(["rum"]).run().code(2).stderr_has("run");
     project.ralph(["run", "--promtp", "x"]).run().code(2).stderr_has("--prompt");
     project.ralph(["run", "--output", "xml"]).run().code(2).stderr_has("json");

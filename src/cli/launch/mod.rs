@@ -402,6 +402,11 @@ fn preface(spec: &RunSpec, loaded: &Loaded) -> Vec<Event<'static>> {
     events.extend(unusable.into_iter().map(|bad| {
         warning(format!("hooks.allow: {:?} lets nothing through: {}", bad.entry, bad.reason))
     }));
+    if loaded.settings.scm.is_some() && spec.scm.is_none() && !loaded.is_set("scm.tasks") {
+        let message = "scm has no tasks, so that nothing is committed; \
+                       \"scm\": {\"tasks\": [\"commit\"]} commits each iteration that passes";
+        events.push(warning(message.to_owned()));
+    }
     let adapter = spec.agent.adapter;
     if spec.agent.autonomous
         && !spec.agent.sandboxed
