@@ -81,6 +81,9 @@ pub struct Iteration {
     pub duration_ms: u64,
     /// How its last attempt ended; `None` if it did not.
     pub class: Option<Class>,
+    /// All that was said there was the prompt.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub repeats_prompt: bool,
     pub attempts: u32,
     #[serde(flatten)]
     pub usage: Usage,
@@ -199,7 +202,16 @@ impl Reading {
                 }
             }
             Event::Todo { items } => facts.left.plan = open_items(items),
-            Event::AgentEnded { purpose, class, usage, tools, tool_errors, denied, .. } => {
+            Event::AgentEnded {
+                purpose,
+                class,
+                usage,
+                tools,
+                tool_errors,
+                denied,
+                repeats_prompt,
+                ..
+            } => {
                 if let Some(iteration) = facts.iterations.last_mut() {
                     iteration.usage.add(usage);
                     iteration.tools = iteration.tools.saturating_add(*tools);
@@ -208,6 +220,7 @@ impl Reading {
                     if *purpose == Purpose::Work {
                         iteration.attempts = at.attempt;
                         iteration.class = Some(*class);
+                        iteration.repeats_prompt = *repeats_prompt;
                     }
                 }
             }
