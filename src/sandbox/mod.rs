@@ -16,6 +16,7 @@ pub mod plan;
 pub mod probe;
 pub mod proxy;
 pub mod scratch;
+mod tools;
 
 #[cfg(target_os = "linux")]
 pub mod bwrap;

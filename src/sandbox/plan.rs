@@ -11,6 +11,7 @@ use std::path::{Component, Path, PathBuf};
 use super::environment;
 use super::git;
 use super::home;
+use super::tools;
 
 /// Where ralph itself is inside: it makes the listeners, and the agent's hooks call it.
 pub const INSIDE_DIR: &str = "/run/ralph";
@@ -248,8 +249,7 @@ pub fn plan(wanted: &Wanted, disk: &dyn Disk) -> Result<Plan, String> {
     let home = home.map(|home| home.real);
     refuse_overlaps(wanted, home.as_deref())?;
     let named_home = wanted.home.clone().zip(home.clone());
-    let (mounts, hidden, seen) = (Vec::new(), Vec::new(), BTreeSet::new());
-    let mut draft = Draft { disk, home: named_home, mounts, hidden, seen };
+    let mut draft = Draft { disk, home: named_home, mounts: Vec::new(), hidden: Vec::new() };
     let scratch = |name: &str| wanted.scratch.join(name);
 
     for dir in HIDDEN_DIRS {
@@ -277,9 +277,7 @@ pub fn plan(wanted: &Wanted, disk: &dyn Disk) -> Result<Plan, String> {
         copies = home::show(&mut draft, home, &scratch("home"), wanted);
     }
     let variable = |name: &str| environment::get(&wanted.env, name);
-    for dir in variable("PATH").map(std::env::split_paths).into_iter().flatten() {
-        draft.show_hidden(&dir);
-    }
+    tools::show(&mut draft, home.as_deref(), wanted);
     for name in CERTIFICATES {
         if let Some(path) = variable(name) {
             draft.show_hidden(Path::new(path));
@@ -422,7 +420,6 @@ pub(super) struct Draft<'d> {
     pub(super) mounts: Vec<Mount>,
     /// What is not seen inside, unless it is shown again.
     hidden: Vec<PathBuf>,
-    seen: BTreeSet<PathBuf>,
 }
 
 impl Draft<'_> {
@@ -459,17 +456,40 @@ impl Draft<'_> {
     /// Shows what would be hidden otherwise, to be read. Never something that what is hidden is in:
     /// that would show it all.
     pub(super) fn show_hidden(&mut self, path: &Path) {
-        if !path.is_absolute() || path.components().any(|part| part == Component::ParentDir) {
-            return;
-        }
-        let Some(found) = self.disk.find(path) else { return };
-        for at in self.places(path, &found.real) {
-            let is_hidden = self.hidden.iter().any(|dir| at.starts_with(dir));
-            let holds_hidden = self.hidden.iter().any(|dir| dir.starts_with(&found.real));
-            if is_hidden && !holds_hidden && self.seen.insert(at.clone()) {
-                self.mounts.push(Mount::ReadOnly { from: found.real.clone(), at });
+        for (from, at) in self.hidden_places(path) {
+            // Each mount takes its time at every start, so that none is made for what is shown already.
+            if !self.is_shown(&from, &at) {
+                self.mounts.push(Mount::ReadOnly { from, at });
             }
         }
+    }
+
+    /// The same, to be written.
+    pub(super) fn show_hidden_writable(&mut self, path: &Path) {
+        for (from, at) in self.hidden_places(path) {
+            self.mounts.push(Mount::Writable { from, at });
+        }
+    }
+
+    fn hidden_places(&self, path: &Path) -> Vec<(PathBuf, PathBuf)> {
+        if !path.is_absolute() || path.components().any(|part| part == Component::ParentDir) {
+            return Vec::new();
+        }
+        let Some(found) = self.disk.find(path) else { return Vec::new() };
+        let holds_hidden = self.hidden.iter().any(|dir| dir.starts_with(&found.real));
+        let is_hidden = |at: &PathBuf| self.hidden.iter().any(|dir| at.starts_with(dir));
+        let places = self.places(path, &found.real).into_iter();
+        places
+            .filter(|at| is_hidden(at) && !holds_hidden)
+            .map(|at| (found.real.clone(), at))
+            .collect()
+    }
+
+    /// Whether `from` is what is seen at this place already, by a mount of something that it is in.
+    fn is_shown(&self, from: &Path, at: &Path) -> bool {
+        let covering = self.mounts.iter().rev().find(|mount| at.starts_with(mount.at()));
+        let Some(Mount::ReadOnly { from: whole, at: whole_at }) = covering else { return false };
+        at.strip_prefix(whole_at).is_ok_and(|below| whole.join(below) == from)
     }
 
     /// Where something has to be seen: a link that leads to it is not there in the scratch home.

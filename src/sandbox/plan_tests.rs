@@ -255,6 +255,58 @@ fn programs_are_found_where_they_are_called_from() {
 }
 
 #[test]
+fn tools_that_were_moved_or_need_what_is_beside_them_work() {
+    let more = [
+        "/root/.pyenv/shims/python",
+        "/root/.pyenv/bin/pyenv -> ../libexec/pyenv",
+        "/root/.pyenv/libexec/pyenv",
+        "/root/.pyenv/.git/HEAD",
+        "/root/node/bin/npm -> ../lib/cli.js",
+        "/root/node/lib/cli.js",
+        "/root/work/bin/tool",
+        "/root/work/lib/x",
+        "/root/work/.git/HEAD",
+        "/root/.local/bin/tool",
+        "/root/.local/lib/x",
+        "/root/.local/share/keyrings/login",
+        "/root/bin/tool",
+        "/root/lib/x",
+        "/root/.ssh/id",
+        "/mnt/cargo/bin/cargo",
+        "/mnt/cargo/registry/x",
+        "/mnt/cargo/credentials.toml",
+        "/home/u/.rustup/x",
+    ];
+    let path = "/mnt/cargo/bin:/root/.pyenv/shims:/root/.pyenv/bin:/root/node/bin:/root/work/bin:\
+                /root/.local/bin:/root/bin";
+    let env = [("PATH", path), ("CARGO_HOME", "/mnt/cargo"), ("RUSTUP_HOME", "/home/u/.rustup")];
+    let env = env.map(|(name, value)| (name.into(), value.into())).to_vec();
+    let plan = plan_of(&Wanted { env, ..wanted() }, &[&more[..], &["/mnt/other"]].concat());
+    for (path, expected) in [
+        ("/root/.pyenv/libexec/pyenv", "r"),
+        ("/root/node/lib/cli.js", "r"),
+        ("/root/work/bin/tool", "r"),
+        ("/root/work/lib/x", "-"),
+        ("/root/.local/bin/tool", "r"),
+        ("/root/.local/share/keyrings/login", "-"),
+        ("/root/bin/tool", "r"),
+        ("/root/.ssh/id", "-"),
+        ("/mnt/cargo/bin/cargo", "r"),
+        ("/mnt/cargo/registry/x", "w"),
+        ("/mnt/cargo/credentials.toml", "-"),
+        ("/mnt/other", "-"),
+        ("/home/u/.rustup/x", "r"),
+    ] {
+        assert!(seen(&plan, path).starts_with(expected), "{path}: {}", seen(&plan, path));
+    }
+    // Mounts cost time at every start: nothing is shown a second time.
+    for place in ["/root/.pyenv/bin", "/root/.pyenv/shims", "/mnt/cargo/bin"] {
+        assert!(!plan.mounts.iter().any(|mount| mount.at() == Path::new(place)), "{place}");
+    }
+    assert_eq!(plan.mounts.iter().filter(|mount| mount.at().ends_with(".rustup")).count(), 1);
+}
+
+#[test]
 fn what_the_settings_add() {
     let wanted = Wanted {
         readable: vec!["~/notes".into(), "/home/other".into(), "missing".into()],
