@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::agents;
+use super::{agents, sandbox};
 use crate::agent;
 use crate::error::Error;
 use crate::report::visible::one_line;
@@ -29,14 +29,10 @@ pub(super) fn doctor(project: &Project) -> Result<u8, Error> {
         &mut out,
         "tmux",
         check("tmux", &["-V"], dir),
-        "needed for background workers, which are still to come: install tmux",
+        "needed for background workers (`ralph spawn`): install tmux",
     );
-    row(
-        &mut out,
-        "bwrap",
-        check("bwrap", &["--version"], dir),
-        "needed to lock agents in: install bubblewrap, then `ralph sandbox check`",
-    );
+    let (works, what) = sandbox::diagnosis(project);
+    row(&mut out, "sandbox", works.then(|| what.clone()), &what);
     out.push_str("\nThis project\n");
     // A name may hold anything, and a terminal obeys a lot.
     let mut shown = Vec::new();
