@@ -153,8 +153,11 @@ fn check(project: &Project) -> Result<u8, Error> {
                 out.push_str(&format!(
                     "ok      {name:<9} it holds; starting and trying it took {ms} ms\n"
                 ));
+                let kept = sandbox.withheld().join(", ");
+                let kept = format!("kept from the agent: {kept}; sandbox.env passes one on");
+                let kept = (!sandbox.withheld().is_empty()).then_some(kept);
                 let notes = sandbox.notes().into_iter();
-                for line in notes.chain(sandbox.limits()) {
+                for line in notes.chain(sandbox.limits()).chain(kept) {
                     out.push_str(&format!("                  - {line}\n"));
                 }
             }

@@ -265,6 +265,10 @@ impl Sandbox for Confined {
         self.plan.notes.clone()
     }
 
+    fn withheld(&self) -> &[String] {
+        &self.plan.withheld
+    }
+
     fn wrap(&mut self, launch: &Launch<'_>, terminal: Option<i32>) -> io::Result<Wrapped> {
         if terminal.is_some() {
             return Err(io::Error::new(

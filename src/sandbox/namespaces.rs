@@ -142,7 +142,10 @@ pub(super) fn wanted(
         adapter: request.adapter,
         agent: request.agent.clone(),
         env,
-        env_kept: request.env.iter().map(|(name, _)| name.clone()).collect(),
+        env_kept: {
+            let set = request.env.iter().map(|(name, _)| name.clone());
+            set.chain(request.settings.env.iter().map(OsString::from)).collect()
+        },
         readable: paths(&request.settings.readable),
         writable: paths(&request.settings.writable),
         network,
@@ -206,6 +209,10 @@ impl Sandbox for Namespaces {
 
     fn notes(&self) -> Vec<String> {
         self.plan.notes.clone()
+    }
+
+    fn withheld(&self) -> &[String] {
+        &self.plan.withheld
     }
 
     fn wrap(&mut self, launch: &Launch<'_>, terminal: Option<i32>) -> io::Result<Wrapped> {

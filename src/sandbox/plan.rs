@@ -26,6 +26,8 @@ pub trait Disk {
     fn read(&self, path: &Path) -> Option<String>;
     /// The names in a directory.
     fn names(&self, directory: &Path) -> Vec<OsString>;
+    /// Whether this user may read a file, or look for anything in a directory.
+    fn is_open(&self, path: &Path) -> bool;
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,7 +86,7 @@ pub enum Mount {
         from: PathBuf,
         at: PathBuf,
     },
-    /// An empty directory in the place of what is there. Nothing can be written to it.
+    /// An empty directory in the place of what is there.
     EmptyDir {
         at: PathBuf,
     },
@@ -161,6 +163,8 @@ pub struct Plan {
     pub guards: Vec<Guard>,
     /// Variables to set or to take away.
     pub env: Vec<(OsString, Option<OsString>)>,
+    /// Secrets among them that are taken away.
+    pub withheld: Vec<String>,
     pub network: Network,
     /// The user and group that it looks like inside.
     pub user: (u32, u32),
@@ -260,7 +264,9 @@ pub fn plan(wanted: &Wanted, disk: &dyn Disk) -> Result<Plan, String> {
     let keys =
         disk.names(ssh).into_iter().filter(|name| name.as_encoded_bytes().ends_with(b"_key"));
     let files = HIDDEN_FILES.iter().map(PathBuf::from).chain(keys.map(|name| ssh.join(name)));
-    for file in files.filter(|file| disk.find(file).is_some_and(|found| !found.is_dir)) {
+    let is_secret = |file: &Path| disk.find(file).is_some_and(|found| !found.is_dir);
+    // What this user cannot read needs no mount, which would cost time at every start.
+    for file in files.filter(|file| is_secret(file) && disk.is_open(file)) {
         draft.mounts.push(Mount::EmptyFile { at: file });
     }
     for path in SHOWN {
@@ -321,17 +327,15 @@ pub fn plan(wanted: &Wanted, disk: &dyn Disk) -> Result<Plan, String> {
     let mut files = Vec::new();
     for (name, text) in environment::accounts(disk, user, home.as_deref(), variable("USER")) {
         let at = Path::new("/etc").join(name);
-        if disk.find(&at).is_some() {
-            files.push((scratch(name), text));
-            draft.mounts.push(Mount::ReadOnly { from: scratch(name), at });
-        }
+        files.push((scratch(name), text));
+        draft.mounts.push(Mount::ReadOnly { from: scratch(name), at });
     }
-    let env = environment::changes(wanted);
+    let (env, withheld) = environment::changes(wanted, home.as_deref(), disk);
     let dirs = ["home", "tmp", "var-tmp"].map(scratch).to_vec();
     let (mounts, network) = (draft.mounts, wanted.network.clone());
     guards.sort();
     let walls = Walls::ALL;
-    Ok(Plan { mounts, copies, files, dirs, guards, env, network, user, walls, notes })
+    Ok(Plan { mounts, copies, files, dirs, guards, env, withheld, network, user, walls, notes })
 }
 
 /// What must not be inside of each other, or hiding one would hide the other.
@@ -425,6 +429,7 @@ pub(super) struct Draft<'d> {
 impl Draft<'_> {
     fn hide(&mut self, dir: &Path) {
         if let Some(found) = self.disk.find(dir).filter(|found| found.is_dir)
+            && self.disk.is_open(&found.real)
             && !self.hidden.iter().any(|above| found.real.starts_with(above))
         {
             self.mounts.push(Mount::EmptyDir { at: found.real.clone() });

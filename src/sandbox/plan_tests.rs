@@ -76,6 +76,11 @@ impl Disk for Paper {
         let children = self.0.keys().filter(|path| path.parent() == Some(directory));
         children.filter_map(|path| path.file_name()).map(OsString::from).collect()
     }
+
+    /// What has `closed` in its path is not.
+    fn is_open(&self, path: &Path) -> bool {
+        !path.to_str().unwrap().contains("closed")
+    }
 }
 
 const MACHINE: &[&str] = &[
@@ -84,6 +89,7 @@ const MACHINE: &[&str] = &[
     "/etc/shadow",
     "/etc/ssh/ssh_host_rsa_key",
     "/etc/ssh/ssh_host_rsa_key.pub",
+    "/etc/ssh/closed_key",
     "/home/u/.ssh/id",
     "/home/other/",
     "/root/",
@@ -149,6 +155,7 @@ fn what_is_seen_of_the_machine() {
         ("/etc/hosts", "r /etc/hosts".to_owned()),
         ("/etc/shadow", "-".to_owned()),
         ("/etc/ssh/ssh_host_rsa_key", "-".to_owned()),
+        ("/etc/ssh/closed_key", "r /etc/ssh/closed_key".to_owned()),
         ("/etc/ssh/ssh_host_rsa_key.pub", "r /etc/ssh/ssh_host_rsa_key.pub".to_owned()),
         ("/home/u/.ssh/id", scratch("home/.ssh/id")),
         ("/home/u/.ralph/workers", scratch("home/.ralph/workers")),
@@ -160,7 +167,9 @@ fn what_is_seen_of_the_machine() {
         ("/var/tmp/x", scratch("var-tmp/x")),
         ("/home/u/src/project/x", "w /home/u/src/project/x".to_owned()),
         ("/home/u/src/other", scratch("home/src/other")),
-        ("/etc/passwd", format!("r {SCRATCH}/passwd")),
+        // The user is in there already.
+        ("/etc/passwd", "r /etc/passwd".to_owned()),
+        ("/etc/group", format!("r {SCRATCH}/group")),
     ] {
         assert_eq!(seen(&plan, path), expected, "{path}");
     }
@@ -174,6 +183,7 @@ fn the_administrator_is_somebody_else_inside() {
     let (_, passwd) = &plan.files[0];
     assert!(passwd.starts_with("agent:x:1000:1000::/home/u:/bin/sh\n"), "{passwd}");
     assert!(passwd.contains("root:x:0:0"));
+    assert_eq!(seen(&plan, "/etc/passwd"), format!("r {SCRATCH}/passwd"));
     assert_eq!(plan_of(&wanted(), &[]).user, (1001, 1001));
 }
 
@@ -446,6 +456,8 @@ fn the_environment_leads_to_the_proxy_and_has_no_secrets_in_it() {
         ("AWS_PROFILE", "x"),
         ("ANTHROPIC_API_KEY", "x"),
         ("MY_KEY", "x"),
+        ("OPENAI_API_KEY", "x"),
+        ("THEIR_KEY", "x"),
         ("SSH_AUTH_SOCK", "x"),
         ("HTTPS_PROXY", "http://old"),
     ];
@@ -472,5 +484,24 @@ fn the_environment_leads_to_the_proxy_and_has_no_secrets_in_it() {
         ("TMPDIR", Some(Some("/tmp"))),
     ] {
         assert_eq!(change(name), expected, "{name}");
+    }
+    // Each agent has the keys of its own services, and of what its own configuration names.
+    let config = "/home/u/.codex/config.toml = [model_providers.x]\nenv_key = \"THEIR_KEY\" # x";
+    let withheld = |adapter: &'static str| {
+        plan_of(&Wanted { adapter, ..wanted.clone() }, &[config]).withheld.join(" ")
+    };
+    assert_eq!(withheld("claude"), "GITHUB_TOKEN AWS_PROFILE OPENAI_API_KEY THEIR_KEY");
+    assert_eq!(withheld("codex"), "GITHUB_TOKEN AWS_PROFILE ANTHROPIC_API_KEY");
+    assert_eq!(withheld("opencode"), "GITHUB_TOKEN AWS_PROFILE THEIR_KEY");
+    for (adapter, name, expected) in [
+        ("claude", "ANTHROPIC_BASE_URL", true),
+        ("claude", "OPENAI_BASE_URL", false),
+        ("gemini", "GOOGLE_GEMINI_BASE_URL", true),
+        ("text", "OPENAI_API_BASE", true),
+        ("text", "SENTRY_API_URL", false),
+        ("claude", "ANTHROPIC_API_KEY", false),
+    ] {
+        let names = environment::names_a_service(adapter, name);
+        assert_eq!(names, expected, "{adapter} {name}");
     }
 }
