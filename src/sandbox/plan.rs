@@ -118,7 +118,7 @@ pub struct Guard {
 
 /// What separates the inside from the outside, each by itself. All of them are up in every sandbox;
 /// they are data so that tests can take one away and see what it is good for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Walls {
     /// What is not shown as writable cannot be written.
     pub files: bool,
