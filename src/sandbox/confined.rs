@@ -20,7 +20,7 @@ use super::keep::Kept;
 use super::namespaces::{self, Furnished, failed};
 use super::plan::{Mount, Network, Plan, Walls};
 use super::probe::{self, Probe};
-use super::proxy::{Proxy, Refusal, Resolver, Rules};
+use super::proxy::{Proxy, Refusal};
 use super::scratch::{self, Scratch};
 use super::{Backend, Request, Sandbox, Unusable, Wrapped, inside, seccomp};
 use crate::process::{self, Launch};
@@ -163,7 +163,7 @@ impl Confined {
             return Err(Unusable::new("this kernel has no Landlock")
                 .hint("it needs Linux 5.13, with `landlock` among its security modules"));
         }
-        let Furnished { scratch, plan, allow, ralph } =
+        let Furnished { scratch, plan, rules, ralph } =
             namespaces::furnish(request, Backend::Landlock)?;
         let mut proxy = None;
         let mut ports = None;
@@ -174,7 +174,6 @@ impl Confined {
                 let listener =
                     TcpListener::bind("127.0.0.1:0").map_err(|err| failed("the proxy", &err))?;
                 let port = listener.local_addr().map_err(|err| failed("the proxy", &err))?.port();
-                let rules = Rules { allow, resolver: Resolver::default() };
                 let mut serving = Proxy::start(rules).map_err(|err| failed("the proxy", &err))?;
                 serving.serve(listener.into());
                 proxy = Some(serving);
