@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::agents;
 use super::settings::LoopFileLook;
+use super::{agents, sandbox};
 use crate::agent;
 use crate::config::{self, Sources};
 use crate::error::Error;
@@ -33,12 +33,8 @@ pub(super) fn doctor(project: &Project) -> Result<u8, Error> {
         check("tmux", &["-V"], dir),
         "needed for background workers (`ralph spawn`): install tmux",
     );
-    row(
-        &mut out,
-        "bwrap",
-        check("bwrap", &["--version"], dir),
-        "needed to lock agents in: install bubblewrap, then `ralph sandbox check`",
-    );
+    let (works, what) = sandbox::diagnosis(project);
+    row(&mut out, "sandbox", works.then(|| what.clone()), &what);
     out.push_str("\nThis project\n");
     // A name may hold anything, and a terminal obeys a lot.
     let mut shown = Vec::new();

@@ -695,7 +695,7 @@ fn dispatch(cli: Cli) -> Result<u8, Error> {
         Command::WorkerLoop(args) => worker::run_loop(&args.name),
         Command::Init => {
             let project_dir = project()?.root().to_owned();
-            init::init(&init::InitOptions { project_dir })
+            init::init(&init::InitOptions::new(project_dir))
         }
         Command::Settings(args) => {
             let alone = args.settings.is_some() || args.schema;
