@@ -46,6 +46,8 @@ pub struct SessionLog<S> {
     successful: u32,
     failed: u32,
     interrupted: u32,
+    /// How much of what agents print still goes in.
+    room: u64,
     /// The first thing that went wrong with the file, until somebody asks.
     trouble: Option<String>,
     broken: bool,
@@ -72,7 +74,8 @@ struct Facts {
 }
 
 impl<S: Sink> SessionLog<S> {
-    pub fn new(sink: S, zone: TimeZone) -> Self {
+    /// `room` is how many bytes of what agents print go in.
+    pub fn new(sink: S, zone: TimeZone, room: u64) -> Self {
         SessionLog {
             sink,
             zone,
@@ -83,6 +86,7 @@ impl<S: Sink> SessionLog<S> {
             successful: 0,
             failed: 0,
             interrupted: 0,
+            room,
             trouble: None,
             broken: false,
         }
@@ -287,7 +291,17 @@ impl<S: Sink> Reporter for SessionLog<S> {
     }
 
     fn raw(&mut self, stream: Stream, bytes: &[u8]) {
-        self.merger.push(stream, bytes, &mut self.pending);
+        if self.room == 0 {
+            return;
+        }
+        let fits = bytes.len().min(usize::try_from(self.room).unwrap_or(usize::MAX));
+        self.room -= fits as u64;
+        self.merger.push(stream, &bytes[..fits], &mut self.pending);
+        if self.room == 0 {
+            self.note(
+                "this log is full (runs.maxRawMegabytes): what agents print is left out from here",
+            );
+        }
     }
 
     fn flush(&mut self) {
