@@ -181,6 +181,7 @@ impl LoopMachine {
             active_ms,
             ..
         } = progress;
+        let watch = Watch::resumed(rules.stall, progress.seen, &feedback, progress.open.is_some());
         // Whoever starts a run again that had given up has done something about it.
         let failures = if progress.outcome.is_some() { 0 } else { failures };
         LoopMachine {
@@ -193,6 +194,7 @@ impl LoopMachine {
             tool_errors,
             spending,
             active_before_ms: active_ms,
+            watch,
             ..LoopMachine::new(rules)
         }
     }
