@@ -255,6 +255,7 @@ impl<W: World> Driver<'_, W> {
             Action::EndGuardrail { timed_out } => {
                 if let Task::Guardrail(task) = &mut self.task {
                     task.timed_out = timed_out;
+                    task.cut_off = !timed_out;
                     self.world.end(task.child, false);
                 }
             }

@@ -53,6 +53,7 @@ fn run_ended(outcome: Outcome, exit_code: u8, iterations: u32) -> Event<'static>
         exit_code,
         message: "the message".into(),
         iterations,
+        cut_off: false,
         duration_ms: 0,
         usage: Usage::default(),
         tools: 0,
