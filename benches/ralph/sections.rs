@@ -235,6 +235,7 @@ fn driven(claude: &Path, bytes: u64, reporters: Vec<Box<dyn Reporter>>) -> io::R
         display_filter: None,
         term_pauses: false,
         progress: None,
+        journal_bytes: u64::MAX,
     };
     let finish = driver::run(&spec, &mut NullWorld::new()?, reporters, &[]);
     if finish.exit_code == 1 { Ok(()) } else { Err(io::Error::other(format!("{finish:?}"))) }
@@ -273,6 +274,8 @@ fn memory(place: &Place, table: &mut Table, megabytes: Option<u64>) -> io::Resul
         let bytes = megabytes * 1_000_000;
         let mut run = place.ralph_run("memory", 1, &["claude"]);
         run.command.env(writer::SIZE_VARIABLE, bytes.to_string());
+        // Whether all of it arrives is asked for; that it is bounded, `soak` looks at.
+        run.command.env("RALPH_RUNS__MAX_JOURNAL_MEGABYTES", u32::MAX.to_string());
         let began = Instant::now();
         let mut child = run.spawn()?;
         let mut peak = 0.0;

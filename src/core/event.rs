@@ -419,6 +419,13 @@ pub enum Event<'a> {
         joined: bool,
     },
 
+    /// The agent printed more than the journal has room for. What was left out is in no display either; its
+    /// end follows when the agent has ended.
+    LeftOut {
+        /// So far, of this agent: events, and about how long they were.
+        events: u64,
+        bytes: u64,
+    },
     /// The agent is gone, and so is everything that it had started.
     AgentEnded {
         purpose: Purpose,

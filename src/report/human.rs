@@ -596,6 +596,7 @@ fn event_is_agents(event: &Event<'_>) -> bool {
             | Event::Usage(_)
             | Event::Notice { .. }
             | Event::Retracted { .. }
+            | Event::LeftOut { .. }
             | Event::Result { .. }
     )
 }

@@ -46,6 +46,8 @@ pub struct SessionLog<S> {
     facts: Facts,
     /// How each iteration came out; one that a run was left in and begins again has a second end.
     ends: BTreeMap<u32, End>,
+    /// How much of what agents print still goes in.
+    room: u64,
     /// The first thing that went wrong with the file, until somebody asks.
     trouble: Option<String>,
     broken: bool,
@@ -81,7 +83,8 @@ struct Facts {
 }
 
 impl<S: Sink> SessionLog<S> {
-    pub fn new(sink: S, zone: TimeZone) -> Self {
+    /// `room` is how many bytes of what agents print go in.
+    pub fn new(sink: S, zone: TimeZone, room: u64) -> Self {
         SessionLog {
             sink,
             zone,
@@ -90,6 +93,7 @@ impl<S: Sink> SessionLog<S> {
             mode: String::new(),
             facts: Facts::default(),
             ends: BTreeMap::new(),
+            room,
             trouble: None,
             broken: false,
         }
@@ -317,7 +321,17 @@ impl<S: Sink> Reporter for SessionLog<S> {
     }
 
     fn raw(&mut self, stream: Stream, bytes: &[u8]) {
-        self.merger.push(stream, bytes, &mut self.pending);
+        if self.room == 0 {
+            return;
+        }
+        let fits = bytes.len().min(usize::try_from(self.room).unwrap_or(usize::MAX));
+        self.room -= fits as u64;
+        self.merger.push(stream, &bytes[..fits], &mut self.pending);
+        if self.room == 0 {
+            self.note(
+                "this log is full (runs.maxRawMegabytes): what agents print is left out from here",
+            );
+        }
     }
 
     fn flush(&mut self) {

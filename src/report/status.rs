@@ -134,6 +134,7 @@ impl Status {
             | Event::Thinking { .. }
             | Event::Notice { .. }
             | Event::Retracted { .. }
+            | Event::LeftOut { .. }
             | Event::Output { .. }
             | Event::Todo { .. } => self.since_ms = self.now_ms,
             Event::Usage(usage) => self.current = *usage,

@@ -48,6 +48,8 @@ pub struct RunSpec {
     pub term_pauses: bool,
     /// How far it had come when it was left.
     pub progress: Option<Progress>,
+    /// How much of what agents print is recorded, in bytes.
+    pub journal_bytes: u64,
     /// A shell command that is told of waits for a limit and of the end.
     pub notify: Option<String>,
     /// A shell pipeline that makes of the agent's output what the terminal shows.

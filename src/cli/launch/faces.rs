@@ -11,7 +11,7 @@ use crate::report::json::Json;
 use crate::report::session_log::SessionLog;
 use crate::report::style::{Capabilities, Style};
 use crate::report::{Pace, Reporter};
-use crate::run::session;
+use crate::run::session::{self, Keep};
 use crate::run::world::{RealWorld, World};
 use crate::state::logs::{self, LogFile};
 use crate::state::project::Project;
@@ -58,7 +58,7 @@ pub(in crate::cli) fn reporter(form: OutputForm, style: Style, pace: Pace) -> Bo
 /// The log cannot be written.
 pub(super) fn session_log(
     project: &Project,
-    keep: usize,
+    keep: Keep,
     before: Option<&mut RealWorld>,
 ) -> Result<(Box<dyn Reporter>, Event<'static>), Error> {
     let dir = project.logs_dir();
@@ -66,9 +66,9 @@ pub(super) fn session_log(
     let now = zone.to_datetime(jiff::Timestamp::now());
     let log = LogFile::create(&dir, now).map_err(|err| session::unwritable(&dir, &err))?;
     // Old logs that cannot be removed take up room and do no other harm.
-    let _ = logs::prune(&dir, keep.max(1));
+    let _ = logs::prune(&dir, keep.runs.max(1));
     let message = format!("Session log: {}", config::display_name(log.path()));
-    let mut log = SessionLog::new(log, zone);
+    let mut log = SessionLog::new(log, zone, keep.log_bytes());
     if let Some(world) = before {
         world.recall(&mut |entry| log.recall(entry));
     }

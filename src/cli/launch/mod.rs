@@ -128,6 +128,7 @@ impl Start<'_> {
             rules: rules::rules(settings, defaults),
             term_pauses: defaults.term_pauses,
             progress: args.resume.as_ref().map(|resume| resume.progress.clone()),
+            journal_bytes: megabytes(settings.runs.max_journal_megabytes),
             notify: settings.notify.command.clone(),
             display_filter: settings
                 .agent
@@ -226,7 +227,7 @@ impl Start<'_> {
         let settings = &loaded.settings;
         let keep = Keep {
             runs: settings.runs.keep as usize,
-            raw_bytes: u64::from(settings.runs.max_raw_megabytes) * 1024 * 1024,
+            raw_bytes: megabytes(settings.runs.max_raw_megabytes),
         };
         let shared = background.is_some();
         let resume = match &background {
@@ -259,7 +260,7 @@ impl Start<'_> {
         let mut events = std::mem::take(&mut session.preface);
         if defaults.session_log {
             let before = args.resume.is_some().then_some(&mut session.world);
-            match faces::session_log(project, keep.runs, before) {
+            match faces::session_log(project, keep, before) {
                 Ok((log, note)) => {
                     reporters.push(log);
                     events.push(note);
@@ -271,6 +272,7 @@ impl Start<'_> {
             }
         }
         spec.run_id.clone_from(&session.run_id);
+        spec.journal_bytes = spec.journal_bytes.saturating_sub(session.world.journal_size());
         events.extend(preface);
         let sign = sign::put_up(project, &spec, mode).unwrap_or_else(|message| {
             events.push(Event::Warning { message: message.into() });
@@ -281,6 +283,10 @@ impl Start<'_> {
         session.close();
         Ok(finish.exit_code)
     }
+}
+
+fn megabytes(number: u32) -> u64 {
+    u64::from(number) * 1024 * 1024
 }
 
 /// The settings, with the flags over them. `overlay` is what another file says, over the settings
