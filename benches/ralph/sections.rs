@@ -20,15 +20,16 @@ use crate::hooks;
 use crate::null_world::NullWorld;
 use crate::place::{Place, busy, figure, silent};
 use crate::table::{Table, Target, count, size, speed, time};
-use crate::{workers, writer};
+use crate::{sandbox, workers, writer};
 
 /// A part of the whole. The number is what was given for it on the command line.
 type Section = fn(&Place, &mut Table, Option<u64>) -> io::Result<()>;
 
-const SECTIONS: [(&str, Section); 8] = [
+const SECTIONS: [(&str, Section); 9] = [
     ("start", start),
     ("hooks", hooks::hooks),
     ("iteration", iteration),
+    ("sandbox", sandbox::sandbox),
     ("stream", stream),
     ("memory", memory),
     ("silent", silence),
@@ -69,13 +70,13 @@ pub(super) fn compare(
     Ok((median(times.0), median(times.1)))
 }
 
-fn timed(task: impl FnOnce() -> io::Result<()>) -> io::Result<f64> {
+pub(super) fn timed(task: impl FnOnce() -> io::Result<()>) -> io::Result<f64> {
     let start = Instant::now();
     task()?;
     Ok(start.elapsed().as_secs_f64())
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+pub(super) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
@@ -234,6 +235,7 @@ fn driven(claude: &Path, bytes: u64, reporters: Vec<Box<dyn Reporter>>) -> io::R
         display_filter: None,
         term_pauses: false,
         progress: None,
+        journal_bytes: u64::MAX,
     };
     let finish = driver::run(&spec, &mut NullWorld::new()?, reporters, &[]);
     if finish.exit_code == 1 { Ok(()) } else { Err(io::Error::other(format!("{finish:?}"))) }
@@ -272,6 +274,8 @@ fn memory(place: &Place, table: &mut Table, megabytes: Option<u64>) -> io::Resul
         let bytes = megabytes * 1_000_000;
         let mut run = place.ralph_run("memory", 1, &["claude"]);
         run.command.env(writer::SIZE_VARIABLE, bytes.to_string());
+        // Whether all of it arrives is asked for; that it is bounded, `soak` looks at.
+        run.command.env("RALPH_RUNS__MAX_JOURNAL_MEGABYTES", u32::MAX.to_string());
         let began = Instant::now();
         let mut child = run.spawn()?;
         let mut peak = 0.0;

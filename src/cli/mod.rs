@@ -295,6 +295,7 @@ pub struct LoopArgs {
         value_name = "N",
         short_alias = 'm',
         visible_alias = "maximum-iterations",
+        allow_negative_numbers = true,
         value_parser = iterations
     )]
     pub max_iterations: Option<u32>,
@@ -629,7 +630,11 @@ pub fn definition() -> clap::Command {
 }
 
 /// Does what the command line says.
-pub fn main(args: Vec<OsString>) -> u8 {
+pub fn main(mut args: Vec<OsString>) -> u8 {
+    // Whoever asks how to ask for help is to be helped.
+    if args.get(1).is_some_and(|command| command == "help") {
+        args.retain(|arg| arg != "--help" && arg != "-h");
+    }
     // Asked for by scripts and prompts, many times: it need not wait for all the other definitions.
     if let [_, only] = args.as_slice()
         && (only == "--version" || only == "-v")
@@ -690,7 +695,7 @@ fn dispatch(cli: Cli) -> Result<u8, Error> {
         Command::WorkerLoop(args) => worker::run_loop(&args.name),
         Command::Init => {
             let project_dir = project()?.root().to_owned();
-            init::init(&init::InitOptions { project_dir })
+            init::init(&init::InitOptions::new(project_dir))
         }
         Command::Settings(args) => {
             let alone = args.settings.is_some() || args.schema;

@@ -1,5 +1,6 @@
 //! `ralph resume`: goes on with a run that was left, or with a worker.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
@@ -64,7 +65,8 @@ pub struct ResumeArgs {
         value_name = "N",
         short_alias = 'm',
         visible_alias = "maximum-iterations",
-        value_parser = clap::value_parser!(u32).range(1..)
+        allow_negative_numbers = true,
+        value_parser = super::iterations
     )]
     pub max_iterations: Option<u32>,
 
@@ -100,6 +102,8 @@ impl ResumeArgs {
 pub struct Resumption {
     pub run: String,
     pub progress: Progress,
+    /// What its templates were given; `None` if it had none, or nobody noted it.
+    pub variables: Option<BTreeMap<String, String>>,
     /// What there is to say of its settings.
     pub warnings: Vec<String>,
 }
@@ -260,7 +264,8 @@ fn go_on(project: &Project, left: Left, note: &StartNote, args: ResumeArgs) -> R
         (common.verbose, common.quiet) = (args.verbose, args.quiet);
     }
     common.output = args.output.unwrap_or(common.output);
-    common.resume = Some(Resumption { run: id, progress, warnings });
+    common.resume =
+        Some(Resumption { run: id, progress, variables: note.variables.clone(), warnings });
     // Paths are relative to where it was started; if that is gone, whoever needs it says so.
     let _ = std::env::set_current_dir(&note.directory);
     match command {
@@ -346,8 +351,12 @@ fn changed_since(
     let ours = project.ralph_dir();
     let settings = common.settings.clone().unwrap_or_else(|| ours.join(config::FILE));
     let local = settings.with_file_name(config::LOCAL_FILE);
+    // What was named and is gone is a change, too.
+    let gone = config.filter(|path| time(path).is_none()).cloned();
     let config = config.cloned().unwrap_or_else(|| ours.join(loop_file::FILE));
-    let changed = |path: &PathBuf| time(path).is_some_and(|changed| changed > kept);
+    let changed = |path: &PathBuf| {
+        time(path).is_some_and(|changed| changed > kept) || gone.as_ref() == Some(path)
+    };
     let changed = [settings, local, config].into_iter().filter(changed);
     let names: Vec<String> = changed.map(|path| config::display_name(&path)).collect();
     if names.is_empty() {
@@ -373,7 +382,7 @@ mod tests {
 
     #[test]
     fn a_prompt_that_came_by_a_pipe_is_taken_from_the_note() {
-        let note = StartNote::new([], "/".into(), Some("text".to_owned()));
+        let note = StartNote::new([], "/".into(), Some("text".to_owned()), None);
         for words in [
             &["ralph", "run", "-f", "/dev/fd/63"][..],
             &["ralph", "prompt", "/dev/fd/63", "3"],

@@ -401,6 +401,9 @@ pub struct Sandbox {
     /// `"*.example.com"`, `"localhost:8080"`.
     pub allowed_domains: Vec<String>,
 
+    /// Variables that are passed on to the agent although they look like secrets, by their names.
+    pub env: Vec<String>,
+
     /// Further paths that may be read.
     pub readable: Vec<String>,
 
@@ -416,6 +419,7 @@ impl Default for Sandbox {
             guardrails: true,
             network: SandboxNetwork::Allowlist,
             allowed_domains: Vec::new(),
+            env: Vec::new(),
             readable: Vec::new(),
             writable: Vec::new(),
         }
@@ -501,13 +505,17 @@ pub struct Runs {
     #[schemars(range(min = 1))]
     pub keep: u32,
 
-    /// How much of an agent's raw output is kept for a run, in megabytes.
+    /// How much of an agent's raw output is kept for a run, in megabytes: the newest of it.
     pub max_raw_megabytes: u32,
+
+    /// How much room a run's journal has for what agents print, in megabytes. An iteration may take a
+    /// quarter of what is left; of what does not fit only the end is kept, and the rest is counted.
+    pub max_journal_megabytes: u32,
 }
 
 impl Default for Runs {
     fn default() -> Self {
-        Runs { keep: 50, max_raw_megabytes: 200 }
+        Runs { keep: 50, max_raw_megabytes: 200, max_journal_megabytes: 200 }
     }
 }
 

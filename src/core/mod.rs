@@ -15,6 +15,7 @@ pub mod on_screen;
 pub mod progress;
 pub mod prompt;
 mod quoted;
+pub mod ration;
 pub mod rules;
 pub(crate) mod scan;
 pub mod spending;

@@ -180,6 +180,8 @@ mod tests {
             tools: 2,
             tool_errors: 1,
             denied: 0,
+            repeats_prompt: false,
+            filter_errors: 0,
         }
     }
 

@@ -48,7 +48,12 @@ pub(super) fn pre_tool_use(bytes: &io::Result<Vec<u8>>, surroundings: &Surroundi
     let project = surroundings.project(input.as_ref().unwrap_or(&nothing)).unwrap_or_default();
     let hooks = Hooks::load(&project, surroundings.variable);
     if surroundings.run().is_none() && !hooks.always {
-        return Answer::Nothing;
+        return hooks.broken.map_or(Answer::Nothing, |broken| {
+            Answer::Warn(format!(
+                "ralph's pre-tool-use hook cannot read {broken}. So it does not know whether it is to look at \
+                 tool calls outside of a loop, and does not. Mend the file; `ralph settings` checks it."
+            ))
+        });
     }
     let verdict = match &input {
         Ok(input) => judge(input, &project, &hooks, surroundings),

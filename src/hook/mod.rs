@@ -43,7 +43,7 @@ pub const GUARDED: &str = "RALPH_GUARDED";
 
 /// How long a verdict may take. Claude Code takes a hook that runs into its time limit (10 s in ours) for one
 /// that has no objection.
-const PATIENCE_SECONDS: u32 = 5;
+const PATIENCE_SECONDS: u32 = 7;
 
 /// Answers the question on standard input. Whatever happens, the exit code is 0: Claude Code would
 /// take 2 for a verdict and anything else for a nuisance.

@@ -1,6 +1,6 @@
 //! Everything outside of the engine that the driver touches, behind one narrow interface.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -12,6 +12,7 @@ use crate::process::{ChildId, Launch, Occurrence, Size, System};
 use crate::sandbox::proxy::Refusal;
 use crate::sandbox::{self, Sandbox};
 use crate::state::lock::{Holder, Lock};
+use crate::state::logs::Bounded;
 use crate::state::project::Project;
 use crate::state::runs::{RunDir, RunFiles};
 use crate::state::save::save_atomically;
@@ -138,7 +139,8 @@ pub trait World {
 pub struct RealWorld {
     system: System,
     files: RunFiles,
-    log: Option<File>,
+    log: Option<Bounded>,
+    max_log: u64,
     syncer: Option<SyncSender<()>>,
     project: Project,
     lock: Lock,
@@ -161,8 +163,17 @@ struct Cell {
 
 impl RealWorld {
     /// `lock` is the project's, held by `me`.
-    pub fn new(system: System, files: RunFiles, project: Project, lock: Lock, me: Holder) -> Self {
+    /// No log becomes larger than `max_log`.
+    pub fn new(
+        system: System,
+        files: RunFiles,
+        project: Project,
+        lock: Lock,
+        me: Holder,
+        max_log: u64,
+    ) -> Self {
         RealWorld {
+            max_log,
             system,
             files,
             log: None,
@@ -203,6 +214,11 @@ impl RealWorld {
     /// Where this run is kept.
     pub fn run_dir(&self) -> &RunDir {
         &self.files.dir
+    }
+
+    /// What is in its journal already.
+    pub fn journal_size(&self) -> u64 {
+        self.files.journal_size()
     }
 
     /// Ends what is still running and gives the project back.
@@ -378,10 +394,11 @@ impl World for RealWorld {
         let linked = in_its_directory(&kept, || options.open(&kept))
             .and_then(|file| std::fs::hard_link(&kept, path).map(|()| file));
         // Where there are no links, the well-known name matters more.
-        self.log = Some(match linked {
+        let file = match linked {
             Ok(file) => file,
             Err(_) => in_its_directory(path, || options.open(path))?,
-        });
+        };
+        self.log = Some(Bounded::new(file, self.max_log));
         Ok(())
     }
 
@@ -389,7 +406,7 @@ impl World for RealWorld {
         match record {
             Record::Journal => self.files.append_journal(bytes),
             Record::Raw => self.files.append_raw(bytes),
-            Record::Log => self.log.as_mut().map_or(Ok(()), |log| log.write_all(bytes)),
+            Record::Log => self.log.as_mut().map_or(Ok(()), |log| log.add(bytes)),
         }
     }
 

@@ -16,6 +16,7 @@ pub mod plan;
 pub mod probe;
 pub mod proxy;
 pub mod scratch;
+mod tools;
 
 #[cfg(target_os = "linux")]
 pub mod bwrap;
@@ -158,6 +159,10 @@ pub trait Sandbox: fmt::Debug {
     fn limits(&self) -> Vec<String>;
     /// What of this project or machine the user should know.
     fn notes(&self) -> Vec<String>;
+    /// The variables that look like secrets and are kept from the agent.
+    fn withheld(&self) -> &[String] {
+        &[]
+    }
     /// Puts a program inside. `terminal` is the descriptor of one that it is to have, inherited as well.
     ///
     /// # Errors
@@ -240,17 +245,12 @@ pub fn allow_list(
     }
     for (name, value) in env {
         if let (Some(name), Some(value)) = (name.to_str(), value.to_str())
-            && names_a_service(name)
+            && environment::names_a_service(request.adapter, name)
         {
             allow.add_url(value);
         }
     }
     Ok(allow)
-}
-
-/// Variables by which agents are told where their service is: `ANTHROPIC_BASE_URL`, `OPENAI_API_BASE`.
-fn names_a_service(name: &str) -> bool {
-    ["_BASE_URL", "_API_BASE", "_API_URL", "_ENDPOINT"].iter().any(|end| name.ends_with(end))
 }
 
 /// Reads a file, also one that an agent may have put in the place of another: from a path in `root` no

@@ -42,6 +42,7 @@ fn answered() -> Report {
         complete: false,
         found: None,
         has_message: false,
+        repeats_prompt: false,
     }
 }
 

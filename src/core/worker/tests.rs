@@ -28,6 +28,8 @@ fn agent_ended(exit: Exit, ended_by: Option<EndCause>, class: Class) -> Event<'s
         tools: 0,
         tool_errors: 0,
         denied: 0,
+        repeats_prompt: false,
+        filter_errors: 0,
     }
 }
 
