@@ -25,7 +25,7 @@ use crate::{sandbox, soak, workers, writer};
 /// A part of the whole. The number is what was given for it on the command line.
 type Section = fn(&Place, &mut Table, Option<u64>) -> io::Result<()>;
 
-const SECTIONS: [(&str, Section); 9] = [
+const SECTIONS: [(&str, Section); 10] = [
     ("start", start),
     ("hooks", hooks::hooks),
     ("iteration", iteration),
