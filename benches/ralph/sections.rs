@@ -18,7 +18,7 @@ use ralph::state::journal;
 
 use crate::hooks;
 use crate::null_world::NullWorld;
-use crate::place::{Place, busy, figure, ralph, silent};
+use crate::place::{Place, busy, figure, silent};
 use crate::table::{Table, Target, count, size, speed, time};
 use crate::{sandbox, workers, writer};
 
@@ -84,7 +84,7 @@ pub(super) fn median(mut values: Vec<f64>) -> f64 {
 /// How long the shortest call takes, and what a run costs beside its iterations.
 fn start(place: &Place, table: &mut Table, _: Option<u64>) -> io::Result<()> {
     let mut floor = silent(Command::new(place.path("true")));
-    let mut version = ralph();
+    let mut version = place.ralph();
     version.arg("--version");
     let times = compare(400, || floor.status().map(drop), || version.status().map(drop))?;
     table.ratio("ralph --version, beside a static `true`", times, time, Target::AtMost(1.5));
@@ -235,6 +235,7 @@ fn driven(claude: &Path, bytes: u64, reporters: Vec<Box<dyn Reporter>>) -> io::R
         display_filter: None,
         term_pauses: false,
         progress: None,
+        journal_bytes: u64::MAX,
     };
     let finish = driver::run(&spec, &mut NullWorld::new()?, reporters, &[]);
     if finish.exit_code == 1 { Ok(()) } else { Err(io::Error::other(format!("{finish:?}"))) }
@@ -273,6 +274,8 @@ fn memory(place: &Place, table: &mut Table, megabytes: Option<u64>) -> io::Resul
         let bytes = megabytes * 1_000_000;
         let mut run = place.ralph_run("memory", 1, &["claude"]);
         run.command.env(writer::SIZE_VARIABLE, bytes.to_string());
+        // Whether all of it arrives is asked for; that it is bounded, `soak` looks at.
+        run.command.env("RALPH_RUNS__MAX_JOURNAL_MEGABYTES", u32::MAX.to_string());
         let began = Instant::now();
         let mut child = run.spawn()?;
         let mut peak = 0.0;

@@ -505,13 +505,17 @@ pub struct Runs {
     #[schemars(range(min = 1))]
     pub keep: u32,
 
-    /// How much of an agent's raw output is kept for a run, in megabytes.
+    /// How much of an agent's raw output is kept for a run, in megabytes: the newest of it.
     pub max_raw_megabytes: u32,
+
+    /// How much room a run's journal has for what agents print, in megabytes. An iteration may take a
+    /// quarter of what is left; of what does not fit only the end is kept, and the rest is counted.
+    pub max_journal_megabytes: u32,
 }
 
 impl Default for Runs {
     fn default() -> Self {
-        Runs { keep: 50, max_raw_megabytes: 200 }
+        Runs { keep: 50, max_raw_megabytes: 200, max_journal_megabytes: 200 }
     }
 }
 

@@ -419,6 +419,13 @@ pub enum Event<'a> {
         joined: bool,
     },
 
+    /// The agent printed more than the journal has room for. What was left out is in no display either; its
+    /// end follows when the agent has ended.
+    LeftOut {
+        /// So far, of this agent: events, and about how long they were.
+        events: u64,
+        bytes: u64,
+    },
     /// The agent is gone, and so is everything that it had started.
     AgentEnded {
         purpose: Purpose,
@@ -433,6 +440,12 @@ pub enum Event<'a> {
         tools: u32,
         tool_errors: u32,
         denied: u32,
+        /// All that it said was what it had been asked.
+        #[serde(default, skip_serializing_if = "is_false")]
+        repeats_prompt: bool,
+        /// Lines of its stream that the user's response filter could make nothing of.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        filter_errors: u64,
     },
     /// Processes that the agent had put in the background.
     Leftovers {
@@ -574,6 +587,11 @@ pub enum Event<'a> {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape that serde asks for")]
 fn is_false(value: &bool) -> bool {
     !value
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape that serde asks for")]
+fn is_zero(value: &u64) -> bool {
+    *value == 0
 }
 
 /// Milliseconds since the Unix epoch as `2026-11-15T20:27:52.123Z`.

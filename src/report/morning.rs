@@ -14,6 +14,7 @@ use super::runs::{RunSummary, stalling_words};
 use crate::core::event::{
     Class, Entry, Event, Exit, Outcome, Purpose, TodoItem, TodoStatus, Usage, WaitReason,
 };
+use crate::core::text;
 
 /// Tool calls whose summaries are remembered until they end.
 const MAX_OPEN_TOOLS: usize = 64;
@@ -81,6 +82,9 @@ pub struct Iteration {
     pub duration_ms: u64,
     /// How its last attempt ended; `None` if it did not.
     pub class: Option<Class>,
+    /// All that was said there was the prompt.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub repeats_prompt: bool,
     pub attempts: u32,
     #[serde(flatten)]
     pub usage: Usage,
@@ -154,6 +158,9 @@ pub struct Reading {
     facts: Facts,
     /// The tools that are running, by their id.
     tools: VecDeque<(String, String)>,
+    /// What of the output of the agent that is running is not in the journal, and of those before it.
+    left_out: u64,
+    left_out_before: u64,
 }
 
 impl Reading {
@@ -199,7 +206,20 @@ impl Reading {
                 }
             }
             Event::Todo { items } => facts.left.plan = open_items(items),
-            Event::AgentEnded { purpose, class, usage, tools, tool_errors, denied, .. } => {
+            Event::LeftOut { bytes, .. } => self.left_out = *bytes,
+            Event::AgentStarted { .. } => {
+                self.left_out_before += std::mem::take(&mut self.left_out);
+            }
+            Event::AgentEnded {
+                purpose,
+                class,
+                usage,
+                tools,
+                tool_errors,
+                denied,
+                repeats_prompt,
+                ..
+            } => {
                 if let Some(iteration) = facts.iterations.last_mut() {
                     iteration.usage.add(usage);
                     iteration.tools = iteration.tools.saturating_add(*tools);
@@ -208,6 +228,7 @@ impl Reading {
                     if *purpose == Purpose::Work {
                         iteration.attempts = at.attempt;
                         iteration.class = Some(*class);
+                        iteration.repeats_prompt = *repeats_prompt;
                     }
                 }
             }
@@ -263,7 +284,14 @@ impl Reading {
 
     /// All that was found. `now_ms` for a run that is going on.
     pub fn facts(self, now_ms: Option<i64>) -> Facts {
-        let Reading { summary, mut facts, .. } = self;
+        let Reading { summary, mut facts, left_out, left_out_before, .. } = self;
+        if let bytes @ 1.. = left_out + left_out_before {
+            facts.warnings.push(format!(
+                "{}B of what agents printed were left out of the journal, which has no room for them \
+                 (runs.maxJournalMegabytes)",
+                text::count(bytes)
+            ));
+        }
         let ended_ms = now_ms.unwrap_or(summary.last_ms);
         if let Some(last) = facts.iterations.last_mut().filter(|last| last.duration_ms == 0) {
             last.duration_ms = u64::try_from(ended_ms - last.started_ms).unwrap_or(0);

@@ -68,7 +68,7 @@ pub fn run<W: World>(
         spec,
         world,
         machine,
-        recorder: Recorder::new(reporters),
+        recorder: Recorder::new(reporters, spec.journal_bytes),
         task: Task::None,
         log_slugs: prompts::log_slugs(commands),
         queue: VecDeque::new(),

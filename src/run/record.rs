@@ -4,6 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use crate::core::event::{Event, Stamp, Stream};
+use crate::core::ration::{Ration, Verdict};
 use crate::report::Reporter;
 use crate::state::journal::Lines;
 
@@ -14,21 +15,45 @@ use super::world::{Record, World};
 pub struct Recorder {
     pub at: Stamp,
     lines: Lines,
+    ration: Ration,
     reporters: Vec<Box<dyn Reporter>>,
 }
 
 impl Recorder {
-    pub fn new(reporters: Vec<Box<dyn Reporter>>) -> Self {
+    /// `room` is what may be recorded of what agents print, in bytes.
+    pub fn new(reporters: Vec<Box<dyn Reporter>>, room: u64) -> Self {
         let at = Stamp { time_ms: 0, iteration: 0, attempt: 0 };
-        Recorder { at, lines: Lines::default(), reporters }
+        Recorder { at, lines: Lines::default(), ration: Ration::new(room), reporters }
     }
 
     pub fn record(&mut self, event: &Event<'_>) {
+        if let Event::AgentEnded { .. } = event {
+            for late in self.ration.agent_ends() {
+                self.put(&late);
+            }
+        }
+        match self.ration.judge(event) {
+            Verdict::Keep { agents } => {
+                let bytes = self.put(event);
+                if agents {
+                    self.ration.took(bytes);
+                }
+            }
+            Verdict::LeaveOut(told) => {
+                if let Some(told) = told {
+                    self.put(&told);
+                }
+            }
+        }
+    }
+
+    fn put(&mut self, event: &Event<'_>) -> usize {
         let line = self.lines.push(self.at, event);
         for reporter in &mut self.reporters {
             reporter.event(self.at, event);
             reporter.line(line);
         }
+        line.len()
     }
 
     /// Writes what was collected, then shows it. It is shown even when it could not be written: the
@@ -50,6 +75,13 @@ impl Recorder {
     pub fn raw(&mut self, stream: Stream, bytes: &[u8]) {
         for reporter in &mut self.reporters {
             reporter.raw(stream, bytes);
+        }
+    }
+
+    /// A line of the agent's that has not ended: only to be looked at. It is recorded once it has.
+    pub fn unfinished(&mut self, line: &[u8]) {
+        for reporter in &mut self.reporters {
+            reporter.unfinished(line);
         }
     }
 

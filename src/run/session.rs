@@ -42,6 +42,13 @@ pub struct Keep {
     pub raw_bytes: u64,
 }
 
+impl Keep {
+    /// How large a log may become: one that is for people is of use only if there is something in it.
+    pub fn log_bytes(self) -> u64 {
+        self.raw_bytes.max(1024 * 1024)
+    }
+}
+
 /// How a run was started, for whoever is to go on with it.
 #[derive(Debug, Clone)]
 pub struct Started {
@@ -140,7 +147,8 @@ impl Session {
                 // removed take up room and do no other harm.
                 let spare = before.map(|before| before.run.as_str()).or(resume);
                 let _ = runs::prune(&project.runs_dir(), keep.runs.max(1), spare);
-                let world = RealWorld::new(system, files, project.clone(), lock, me);
+                let world =
+                    RealWorld::new(system, files, project.clone(), lock, me, keep.log_bytes());
                 Ok(Session { run_id, world, preface, is_new: resume.is_none() })
             }
             Err(err) => {

@@ -1,6 +1,6 @@
 //! Everything outside of the engine that the driver touches, behind one narrow interface.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -12,6 +12,7 @@ use crate::process::{ChildId, Launch, Occurrence, Size, System};
 use crate::sandbox::proxy::Refusal;
 use crate::sandbox::{self, Sandbox};
 use crate::state::lock::{Holder, Lock};
+use crate::state::logs::Bounded;
 use crate::state::project::Project;
 use crate::state::runs::{RunDir, RunFiles};
 use crate::state::save::save_atomically;
@@ -70,8 +71,8 @@ pub trait World {
     }
     /// Nothing will be started for a while.
     fn rest(&mut self) {}
-    /// Starts a child on a terminal of its own, of the size of ours; tells that size, too. What it is fed
-    /// is typed there.
+    /// Starts an agent on a terminal of its own, of the size of ours, inside the sandbox if there is one;
+    /// tells that size, too. What it is fed is typed there.
     fn start_on_terminal(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32, Size)> {
         let _ = launch;
         Err(io::ErrorKind::Unsupported.into())
@@ -140,7 +141,8 @@ pub trait World {
 pub struct RealWorld {
     system: System,
     files: RunFiles,
-    log: Option<File>,
+    log: Option<Bounded>,
+    max_log: u64,
     syncer: Option<SyncSender<()>>,
     project: Project,
     lock: Lock,
@@ -163,8 +165,17 @@ struct Cell {
 
 impl RealWorld {
     /// `lock` is the project's, held by `me`.
-    pub fn new(system: System, files: RunFiles, project: Project, lock: Lock, me: Holder) -> Self {
+    /// No log becomes larger than `max_log`.
+    pub fn new(
+        system: System,
+        files: RunFiles,
+        project: Project,
+        lock: Lock,
+        me: Holder,
+        max_log: u64,
+    ) -> Self {
         RealWorld {
+            max_log,
             system,
             files,
             log: None,
@@ -205,6 +216,11 @@ impl RealWorld {
     /// Where this run is kept.
     pub fn run_dir(&self) -> &RunDir {
         &self.files.dir
+    }
+
+    /// What is in its journal already.
+    pub fn journal_size(&self) -> u64 {
+        self.files.journal_size()
     }
 
     /// Ends what is still running and gives the project back.
@@ -271,7 +287,16 @@ impl World for RealWorld {
 
     fn start_on_terminal(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32, Size)> {
         let size = own_size();
-        let (child, pid) = self.system.start_on_terminal(launch, size)?;
+        let system = &mut self.system;
+        let (child, pid) = match &mut self.cell {
+            Some(cell) => {
+                let sandbox = cell.sandbox.as_mut();
+                let started = sandbox::start_on_terminal(sandbox, system, launch, size)?;
+                cell.child = Some(started.0);
+                started
+            }
+            None => system.start_on_terminal(launch, size)?,
+        };
         Ok((child, pid, size))
     }
 
@@ -377,10 +402,11 @@ impl World for RealWorld {
         let linked = in_its_directory(&kept, || options.open(&kept))
             .and_then(|file| std::fs::hard_link(&kept, path).map(|()| file));
         // Where there are no links, the well-known name matters more.
-        self.log = Some(match linked {
+        let file = match linked {
             Ok(file) => file,
             Err(_) => in_its_directory(path, || options.open(path))?,
-        });
+        };
+        self.log = Some(Bounded::new(file, self.max_log));
         Ok(())
     }
 
@@ -388,7 +414,7 @@ impl World for RealWorld {
         match record {
             Record::Journal => self.files.append_journal(bytes),
             Record::Raw => self.files.append_raw(bytes),
-            Record::Log => self.log.as_mut().map_or(Ok(()), |log| log.write_all(bytes)),
+            Record::Log => self.log.as_mut().map_or(Ok(()), |log| log.add(bytes)),
         }
     }
 

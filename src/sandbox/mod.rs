@@ -40,7 +40,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use crate::config::settings;
-use crate::process::{self, ChildId, Extras, Launch, System};
+use crate::process::{self, ChildId, Extras, Launch, Size, System};
 
 use hosts::AllowList;
 use proxy::Refusal;
@@ -116,6 +116,39 @@ pub fn start(
         wrapped.socket.as_ref().map(AsFd::as_fd).into_iter().chain(terminal).collect();
     let extras =
         Extras { inherit: &inherit, ignore_term: wrapped.ignore_term, ..Extras::default() };
+    system.start_with(&wrapped.launch(launch), &extras)
+}
+
+/// The same on a terminal of its own, of this size; see [`System::start_on_terminal`].
+///
+/// # Errors
+/// What the system said, or this sandbox has no terminals.
+pub fn start_on_terminal(
+    sandbox: &mut dyn Sandbox,
+    system: &mut System,
+    launch: &Launch<'_>,
+    size: Size,
+) -> io::Result<(ChildId, u32)> {
+    let hands_terminal_on = match sandbox.backend() {
+        // bubblewrap begins a session of its own, which has none.
+        Backend::Bwrap => true,
+        Backend::Landlock => false,
+        Backend::Docker => {
+            let message = "an agent in Docker has no screen of its own";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, message));
+        }
+    };
+    let standard_input = hands_terminal_on.then_some(0);
+    let wrapped = sandbox.wrap(launch, standard_input)?;
+    let inherit: Vec<BorrowedFd<'_>> =
+        wrapped.socket.as_ref().map(AsFd::as_fd).into_iter().collect();
+    let extras = Extras {
+        inherit: &inherit,
+        ignore_term: wrapped.ignore_term,
+        terminal: Some(size),
+        hands_terminal_on,
+        ..Extras::default()
+    };
     system.start_with(&wrapped.launch(launch), &extras)
 }
 

@@ -72,6 +72,39 @@ impl Write for LogFile {
     }
 }
 
+/// A log of one command that may print without an end: the beginning of it.
+#[derive(Debug)]
+pub struct Bounded {
+    file: File,
+    room: u64,
+}
+
+impl Bounded {
+    pub fn new(file: File, room: u64) -> Self {
+        Bounded { file, room }
+    }
+
+    /// Adds what fits. Where it is full, it says so.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn add(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.room == 0 {
+            return Ok(());
+        }
+        let fits = bytes.len().min(usize::try_from(self.room).unwrap_or(usize::MAX));
+        self.file.write_all(&bytes[..fits])?;
+        self.room -= fits as u64;
+        if self.room == 0 {
+            self.file.write_all(FULL)?;
+        }
+        Ok(())
+    }
+}
+
+const FULL: &[u8] =
+    b"\n[ralph] this log is full (runs.maxRawMegabytes): what was printed after this is left out\n";
+
 /// Removes the oldest logs beyond `keep`.
 ///
 /// # Errors
@@ -143,6 +176,19 @@ mod tests {
         log.restore().unwrap();
         log.write_all(b"three\n").unwrap();
         assert_eq!(std::fs::read_to_string(log.path()).unwrap(), "one\ntwo\nthree\n");
+    }
+
+    #[test]
+    fn a_command_without_an_end_does_not_fill_the_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let mut log = Bounded::new(new_file(&path).unwrap(), 10);
+        for _ in 0..100 {
+            log.add(b"yes\n").unwrap();
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("yes\nyes\nye\n[ralph] this log is full"), "{text}");
+        assert_eq!(text.lines().count(), 4);
     }
 
     #[test]

@@ -141,6 +141,11 @@ impl RunFiles {
         Ok(RunFiles { dir, journal, journal_size, torn, raw })
     }
 
+    /// How much the journal holds.
+    pub fn journal_size(&self) -> u64 {
+        self.journal_size
+    }
+
     /// How much was half written when the run was left.
     pub fn torn_bytes(&self) -> u64 {
         self.torn

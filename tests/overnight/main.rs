@@ -4,6 +4,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod flood;
 mod killed;
 mod resume;
 mod stall;

@@ -275,6 +275,8 @@ fn spec(rng: &mut Rng) -> RunSpec {
         },
         term_pauses: rng.chance(20),
         progress: None,
+        // Mostly enough, now and then next to nothing.
+        journal_bytes: rng.pick(&[0, u64::MAX, u64::MAX]),
         notify: None,
         display_filter: None,
     }

@@ -16,6 +16,7 @@
     reason = "every test program compiles this module for itself and uses its own part of it"
 )]
 
+mod mounts;
 mod tmux;
 
 use std::ffi::{OsStr, OsString};

@@ -144,7 +144,13 @@ fn doctor_tells_what_is_there_and_what_is_wrong() {
         .stdout_has("codex-cli 9.9")
         .stdout_has("  sandbox   ")
         .stdout_has("agnet")
-        .stdout_has("did you mean agent?");
+        .stdout_has("did you mean agent?")
+        .stdout_lacks("config ");
+    project.write(".ralph/config", "A=1\nB=$(x)\n");
+    project.ralph(["doctor"]).run().code(0).stdout_has(".ralph/config:2: $(…) would run a command");
+    project.write(".ralph/config", "A=1\n").settings(&json!({}));
+    let output = project.ralph(["doctor"]).run();
+    output.code(0).stdout_has("config     .ralph/config, for plan, build and prompt\n");
     assert_eq!(project.processes(), []);
 }
 
@@ -221,6 +227,8 @@ fn help_is_there_at_every_turn() {
     ] {
         project.ralph([command, "--help"]).run().code(0).stdout_has("Examples:");
     }
+    project.ralph(["help", "--help"]).run().code(0).stdout_has("ralph demo");
+    project.ralph(["help", "run", "-h"]).run().code(0).stdout_has("Examples:");
     project.ralph(["rum"]).run().code(2).stderr_has("run");
     project.ralph(["run", "--promtp", "x"]).run().code(2).stderr_has("--prompt");
     project.ralph(["run", "--output", "xml"]).run().code(2).stderr_has("json");

@@ -128,6 +128,7 @@ impl Start<'_> {
             rules: rules::rules(settings, defaults),
             term_pauses: defaults.term_pauses,
             progress: args.resume.as_ref().map(|resume| resume.progress.clone()),
+            journal_bytes: megabytes(settings.runs.max_journal_megabytes),
             notify: settings.notify.command.clone(),
             display_filter: settings
                 .agent
@@ -191,7 +192,9 @@ impl Start<'_> {
             | PromptSource::OfTasks(_) => None,
         };
         let here = std::env::current_dir().unwrap_or_else(|_| self.project.root().to_owned());
-        Ok(Started { note: StartNote::new(std::env::args_os(), here, prompt), settings })
+        let variables = spec.variables.as_ref().and_then(Variables::given).cloned();
+        let note = StartNote::new(std::env::args_os(), here, prompt, variables);
+        Ok(Started { note, settings })
     }
 
     /// `--print-prompt`: tells what the agent would be asked, and needs no agent for that.
@@ -224,7 +227,7 @@ impl Start<'_> {
         let settings = &loaded.settings;
         let keep = Keep {
             runs: settings.runs.keep as usize,
-            raw_bytes: u64::from(settings.runs.max_raw_megabytes) * 1024 * 1024,
+            raw_bytes: megabytes(settings.runs.max_raw_megabytes),
         };
         let shared = background.is_some();
         let resume = match &background {
@@ -256,7 +259,8 @@ impl Start<'_> {
         };
         let mut events = std::mem::take(&mut session.preface);
         if defaults.session_log {
-            match faces::session_log(project, keep.runs) {
+            let before = args.resume.is_some().then_some(&mut session.world);
+            match faces::session_log(project, keep, before) {
                 Ok((log, note)) => {
                     reporters.push(log);
                     events.push(note);
@@ -268,6 +272,7 @@ impl Start<'_> {
             }
         }
         spec.run_id.clone_from(&session.run_id);
+        spec.journal_bytes = spec.journal_bytes.saturating_sub(session.world.journal_size());
         events.extend(preface);
         let sign = sign::put_up(project, &spec, mode).unwrap_or_else(|message| {
             events.push(Event::Warning { message: message.into() });
@@ -278,6 +283,10 @@ impl Start<'_> {
         session.close();
         Ok(finish.exit_code)
     }
+}
+
+fn megabytes(number: u32) -> u64 {
+    u64::from(number) * 1024 * 1024
 }
 
 /// The settings, with the flags over them. `overlay` is what another file says, over the settings
@@ -399,6 +408,11 @@ fn preface(spec: &RunSpec, loaded: &Loaded) -> Vec<Event<'static>> {
     events.extend(unusable.into_iter().map(|bad| {
         warning(format!("hooks.allow: {:?} lets nothing through: {}", bad.entry, bad.reason))
     }));
+    if loaded.settings.scm.is_some() && spec.scm.is_none() && !loaded.is_set("scm.tasks") {
+        let message = "scm has no tasks, so that nothing is committed; \
+                       \"scm\": {\"tasks\": [\"commit\"]} commits each iteration that passes";
+        events.push(warning(message.to_owned()));
+    }
     let adapter = spec.agent.adapter;
     if spec.agent.autonomous
         && !spec.agent.sandboxed

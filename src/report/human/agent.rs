@@ -3,6 +3,7 @@
 use super::words::plural;
 use super::{Human, Paragraph, Speaker};
 use crate::core::event::{Event, Stamp, TodoItem, TodoStatus};
+use crate::core::text;
 use crate::report::style::Paint;
 
 /// Entries of a todo list that are shown.
@@ -38,6 +39,18 @@ impl Human {
                 let mark = self.marks.notice;
                 let mut pen = self.line(at, Paragraph::Said);
                 pen.say(mark).say(" ").turn(Paint::Faint).quote(text);
+                pen.plain().end();
+            }
+            Event::LeftOut { events, bytes } => {
+                let words = format!(
+                    "{}B of the agent's output ({events} event{}) left out: more than the journal has \
+                     room for (runs.maxJournalMegabytes)",
+                    text::count(*bytes),
+                    plural(*events)
+                );
+                let mark = self.marks.more;
+                let mut pen = self.line(at, Paragraph::Said);
+                pen.say(mark).say(" ").turn(Paint::Faint).say(&words);
                 pen.plain().end();
             }
             _ => {}

@@ -1,0 +1,387 @@
+//! How much of what an agent prints goes into the journal.
+//!
+//! A journal is for reading and for going on with a run; an agent that floods it would fill the disk
+//! with what nobody reads. So a run has so much room for what its agents print. An iteration may take a
+//! quarter of what is left of that, so that one flood does not silence all that follow; a little is
+//! always there. What does not fit is counted, and its end is kept: the last words matter most.
+//!
+//! Whatever decides something is never left out: ralph's own events, and what an agent has used up.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+
+use super::event::{Event, Usage};
+
+/// What an iteration may take at least, however much there was before.
+const LEAST: u64 = 4 * 1024;
+/// How much of the end of what was left out is kept at most.
+const TAIL: u64 = 16 * 1024;
+/// What was left out is told of when it begins, and again whenever it has doubled beyond this.
+const WORTH_TELLING: u64 = 1024 * 1024;
+/// What stands around a text in an event, about.
+const FRAME: usize = 32;
+
+/// The room for what agents print.
+#[derive(Debug)]
+pub struct Ration {
+    /// Of the run.
+    run: u64,
+    /// Of the iteration: for what an agent says, and beyond that for what a report needs.
+    iteration: u64,
+    reserve: u64,
+    /// What of the agent that is running was left out.
+    left_out: LeftOut,
+    /// The size at which that is told of again.
+    tell_at: u64,
+    /// The end of it.
+    tail: VecDeque<Event<'static>>,
+    tail_bytes: u64,
+    tail_room: u64,
+    /// The most that the agent that is running was recorded to have used.
+    used: Usage,
+}
+
+/// How much was left out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    pub events: u64,
+    pub bytes: u64,
+}
+
+impl LeftOut {
+    fn event(self) -> Event<'static> {
+        Event::LeftOut { events: self.events, bytes: self.bytes }
+    }
+}
+
+/// What becomes of an event.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Verdict {
+    /// It is recorded. How much room it takes is to be told if it is the agent's.
+    Keep { agents: bool },
+    /// It is not, and maybe that is to be recorded in its place.
+    LeaveOut(Option<Event<'static>>),
+}
+
+/// What an event is for.
+#[derive(PartialEq, Eq)]
+enum Kind {
+    /// Ralph's own, or what decides something.
+    Own,
+    /// Somebody wants to read it.
+    Said,
+    /// A report is made of it.
+    Needed,
+    Used,
+}
+
+impl Ration {
+    /// Room for so many bytes in a run.
+    pub fn new(run: u64) -> Self {
+        Ration {
+            run,
+            iteration: share(run),
+            reserve: share(run),
+            left_out: LeftOut::default(),
+            tell_at: 0,
+            tail: VecDeque::new(),
+            tail_bytes: 0,
+            tail_room: TAIL,
+            used: Usage::default(),
+        }
+    }
+
+    /// Says whether an event is recorded.
+    pub fn judge(&mut self, event: &Event<'_>) -> Verdict {
+        match kind(event) {
+            Kind::Own => {
+                match event {
+                    Event::IterationStarted { .. } => self.iteration_starts(),
+                    Event::AgentStarted { .. } => self.used = Usage::default(),
+                    _ => {}
+                }
+                Verdict::Keep { agents: false }
+            }
+            Kind::Said if weight(event) <= self.iteration => Verdict::Keep { agents: true },
+            Kind::Needed if weight(event) <= self.iteration + self.reserve => {
+                Verdict::Keep { agents: true }
+            }
+            Kind::Used if self.iteration > 0 || self.is_news(event) => {
+                if let Event::Usage(usage) = event {
+                    self.used = *usage;
+                }
+                Verdict::Keep { agents: true }
+            }
+            // What was used is told again by the next one; nothing is lost with it.
+            Kind::Used => Verdict::LeaveOut(None),
+            Kind::Said | Kind::Needed => Verdict::LeaveOut(self.leave_out(event)),
+        }
+    }
+
+    /// An event of the agent's took so many bytes.
+    pub fn took(&mut self, bytes: usize) {
+        let bytes = bytes as u64;
+        self.run = self.run.saturating_sub(bytes);
+        let beyond = bytes.saturating_sub(self.iteration);
+        self.iteration = self.iteration.saturating_sub(bytes);
+        self.reserve = self.reserve.saturating_sub(beyond);
+    }
+
+    /// What is to be recorded before the end of the agent is: how much of it was left out, and the end of
+    /// that.
+    pub fn agent_ends(&mut self) -> Vec<Event<'static>> {
+        let LeftOut { events, bytes } = std::mem::take(&mut self.left_out);
+        self.tell_at = 0;
+        if events == 0 {
+            return Vec::new();
+        }
+        let tail: Vec<_> = self.tail.drain(..).collect();
+        let kept: u64 = tail.iter().map(weight).sum();
+        self.tail_bytes = 0;
+        let left_out = LeftOut {
+            events: events.saturating_sub(tail.len() as u64),
+            bytes: bytes.saturating_sub(kept),
+        };
+        std::iter::once(left_out.event()).chain(tail).collect()
+    }
+
+    fn iteration_starts(&mut self) {
+        self.iteration = share(self.run);
+        self.reserve = self.iteration;
+        self.tail_room = TAIL.min(self.iteration);
+    }
+
+    /// Whether an agent has used noticeably more than was last recorded of it. However often it tells, there
+    /// are only so many steps of this size.
+    fn is_news(&self, event: &Event<'_>) -> bool {
+        let Event::Usage(usage) = event else { return true };
+        let (before, now) = (self.used.total_tokens(), usage.total_tokens());
+        let cost = |usage: &Usage| usage.cost_usd.unwrap_or(0.0);
+        now > before.saturating_add(before / 64) || cost(usage) > cost(&self.used) * (65.0 / 64.0)
+    }
+
+    fn leave_out(&mut self, event: &Event<'_>) -> Option<Event<'static>> {
+        self.left_out.events += 1;
+        self.left_out.bytes = self.left_out.bytes.saturating_add(weight(event));
+        self.remember(event);
+        (self.left_out.bytes >= self.tell_at).then(|| {
+            self.tell_at = self.left_out.bytes.saturating_mul(2).max(WORTH_TELLING);
+            self.left_out.event()
+        })
+    }
+
+    fn remember(&mut self, event: &Event<'_>) {
+        let room = self.tail_room;
+        if let Some(event) = end_of(event, usize::try_from(room).unwrap_or(usize::MAX)) {
+            self.tail_bytes += weight(&event);
+            self.tail.push_back(event);
+        }
+        while self.tail_bytes > room
+            && let Some(first) = self.tail.pop_front()
+        {
+            self.tail_bytes -= weight(&first);
+        }
+    }
+}
+
+fn share(run: u64) -> u64 {
+    (run / 4).max(LEAST)
+}
+
+fn kind(event: &Event<'_>) -> Kind {
+    match event {
+        Event::Text { .. }
+        | Event::Thinking { .. }
+        | Event::Output { .. }
+        | Event::Notice { .. }
+        | Event::ToolStarted { .. }
+        | Event::ToolEnded { denied: false, .. } => Kind::Said,
+        Event::ToolEnded { denied: true, .. }
+        | Event::Session { .. }
+        | Event::Todo { .. }
+        | Event::Retracted { .. }
+        | Event::BackgroundTasks { .. }
+        | Event::Result { .. } => Kind::Needed,
+        Event::Usage(_) => Kind::Used,
+        _ => Kind::Own,
+    }
+}
+
+/// About how long an event is; at least as long as what is in it.
+fn weight(event: &Event<'_>) -> u64 {
+    let length = |text: &Option<Cow<'_, str>>| text.as_ref().map_or(0, |text| text.len());
+    let bytes = match event {
+        Event::Text { text, .. }
+        | Event::Thinking { text, .. }
+        | Event::Output { text, .. }
+        | Event::Notice { text } => text.len(),
+        Event::ToolStarted { id, name, summary, .. } => id.len() + name.len() + summary.len(),
+        Event::ToolEnded { id, name, preview, .. } => id.len() + name.len() + preview.len(),
+        Event::Session { id, model } => length(id) + length(model),
+        Event::Todo { items } => items.iter().map(|item| item.text.len() + FRAME).sum(),
+        Event::Retracted { reason } => reason.len(),
+        Event::Result { failure: Some(failure), .. } => failure.message.len(),
+        _ => 0,
+    };
+    (bytes + FRAME) as u64
+}
+
+/// The event for later, if it is something that was said; of a long text only the end.
+fn end_of(event: &Event<'_>, room: usize) -> Option<Event<'static>> {
+    let end = |text: &str| -> Cow<'static, str> {
+        let from = text.len().saturating_sub(room.saturating_sub(FRAME));
+        text[text.ceil_char_boundary(from)..].to_owned().into()
+    };
+    Some(match event {
+        Event::Text { text, joined, subagent } => {
+            Event::Text { text: end(text), joined: *joined, subagent: *subagent }
+        }
+        Event::Thinking { text, joined, subagent } => {
+            Event::Thinking { text: end(text), joined: *joined, subagent: *subagent }
+        }
+        Event::Output { stream, text, joined } => {
+            Event::Output { stream: *stream, text: end(text), joined: *joined }
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::event::{Purpose, Stream};
+    use proptest::prelude::*;
+
+    const ROOM: u64 = 1024 * 1024;
+
+    /// Records what it may, each event as long as its text and a little more, and tells what that is.
+    fn record(ration: &mut Ration, event: &Event<'static>, out: &mut Vec<Event<'static>>) {
+        match ration.judge(event) {
+            Verdict::Keep { agents } => {
+                if agents {
+                    ration.took(usize::try_from(weight(event)).unwrap() + 60);
+                }
+                out.push(event.clone());
+            }
+            Verdict::LeaveOut(told) => out.extend(told),
+        }
+    }
+
+    fn iteration(ration: &mut Ration, events: &[Event<'static>]) -> Vec<Event<'static>> {
+        let mut out = Vec::new();
+        record(ration, &Event::IterationStarted { max_iterations: 9 }, &mut out);
+        let started = Event::AgentStarted { purpose: Purpose::Work, pid: 1, argv: Vec::new() };
+        record(ration, &started, &mut out);
+        events.iter().for_each(|event| record(ration, event, &mut out));
+        out.extend(ration.agent_ends());
+        out.drain(..2);
+        out
+    }
+
+    fn said(text: &str) -> Event<'static> {
+        Event::Text { text: text.to_owned().into(), joined: false, subagent: false }
+    }
+
+    fn flood(bytes: usize) -> Vec<Event<'static>> {
+        (0..bytes / 100).map(|n| said(&format!("{n:099}"))).collect()
+    }
+
+    fn size(events: &[Event<'_>]) -> u64 {
+        events.iter().map(weight).sum()
+    }
+
+    #[test]
+    fn what_fits_is_kept_as_it_is() {
+        let mut ration = Ration::new(ROOM);
+        let events = flood(100_000);
+        assert_eq!(iteration(&mut ration, &events), events);
+    }
+
+    #[test]
+    fn of_a_flood_beginning_and_end_are_kept_and_the_rest_is_counted() {
+        let mut ration = Ration::new(ROOM);
+        let events = flood(10_000_000);
+        let out = iteration(&mut ration, &events);
+        assert!(size(&out) < ROOM / 2, "{}", size(&out));
+        assert_eq!((out.first(), out.last()), (events.first(), events.last()));
+        let told: Vec<(u64, u64)> = out
+            .iter()
+            .filter_map(|event| match event {
+                Event::LeftOut { events, bytes } => Some((*events, *bytes)),
+                _ => None,
+            })
+            .collect();
+        assert!((3..10).contains(&told.len()), "when it begins, and as it grows: {told:?}");
+        let kept = (out.len() - told.len()) as u64;
+        assert_eq!(
+            told.last().unwrap().0 + kept,
+            events.len() as u64,
+            "nothing is unaccounted for"
+        );
+    }
+
+    #[test]
+    fn one_flood_does_not_silence_those_that_follow_and_all_together_are_bounded() {
+        let mut ration = Ration::new(ROOM);
+        let mut total = 0;
+        for nth in 0..200 {
+            let out = iteration(&mut ration, &flood(1_000_000));
+            assert!(size(&out) >= LEAST / 2, "{nth}: {}", size(&out));
+            total += size(&out);
+        }
+        assert!(total < ROOM + 200 * 4 * LEAST, "{total}");
+    }
+
+    #[test]
+    fn what_was_used_is_known_whatever_the_flood() {
+        let mut ration = Ration::new(0);
+        let used = |tokens| Event::Usage(Usage { input_tokens: tokens, ..Usage::default() });
+        let events: Vec<Event<'static>> =
+            (0..100_000).flat_map(|n| [said("blah blah"), used(n)]).collect();
+        let out = iteration(&mut ration, &events);
+        let told: Vec<u64> = out
+            .iter()
+            .filter_map(|event| match event {
+                Event::Usage(usage) => Some(usage.input_tokens),
+                _ => None,
+            })
+            .collect();
+        assert!(told.len() < 1500, "{}", told.len());
+        assert!(*told.last().unwrap() > 98_000, "{:?}", told.last());
+    }
+
+    #[test]
+    fn a_single_line_longer_than_all_room_is_known_by_its_end() {
+        let mut ration = Ration::new(ROOM);
+        let long = format!("{}é the end", "日本".repeat(1_000_000));
+        let out = iteration(&mut ration, &[said(&long)]);
+        assert!(size(&out) < 2 * TAIL, "{}", size(&out));
+        let Some(Event::Text { text, .. }) = out.last() else { panic!("{out:?}") };
+        assert!(text.ends_with("本é the end"));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_lost_uncounted(
+            room in 0_u64..200_000,
+            lengths in proptest::collection::vec(0_usize..30_000, 0..60),
+        ) {
+            let mut ration = Ration::new(room);
+            let events: Vec<Event<'static>> = lengths
+                .iter()
+                .map(|length| Event::Output {
+                    stream: Stream::Stdout,
+                    text: "x".repeat(*length).into(),
+                    joined: false,
+                })
+                .collect();
+            let out = iteration(&mut ration, &events);
+            let left_out = out.iter().rev().find_map(|event| match event {
+                Event::LeftOut { events, .. } => Some(*events),
+                _ => None,
+            });
+            let kept = out.iter().filter(|event| matches!(event, Event::Output { .. })).count();
+            prop_assert_eq!(left_out.unwrap_or(0) + kept as u64, events.len() as u64);
+        }
+    }
+}
