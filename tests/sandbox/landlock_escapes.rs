@@ -7,6 +7,9 @@ use crate::escapes::ATTACKS;
 use crate::scene::{Attack, Cage, Check, How, STRANGER, Scene, attack, network_attacks};
 use crate::support::{Project, skipped};
 
+/// Takes a wall away.
+type Weaken = fn(&mut Plan);
+
 fn files(plan: &mut Plan) {
     plan.walls.files = false;
 }
@@ -26,7 +29,7 @@ fn processes(plan: &mut Plan) {
 }
 
 /// What it stops, and what is taken away so that it does not.
-const STOPPED: &[(&str, fn(&mut Plan))] = &[
+const STOPPED: &[(&str, Weaken)] = &[
     ("write outside", files),
     ("write through a link", files),
     ("make a secret one's own by a hard link", files),

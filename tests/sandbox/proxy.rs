@@ -189,7 +189,7 @@ fn a_proxy_that_the_user_has_to_go_through_is_gone_through() {
         env("NO_PROXY", "direct.test".to_owned()),
     ]);
     let direct = format!("direct.test:{echo}");
-    let allowed = [&far[0], &far[1], &direct, "other.test", "10.0.0.1"].map(|entry| entry.as_ref());
+    let allowed = [far[0].as_str(), &far[1], &direct, "other.test", "10.0.0.1"];
     let bench = Bench::behind(upstream.0, &allowed, "127.0.0.1 direct.test\n", &[]);
     for host in [&far[0], &direct] {
         let mut tunnel = bench.tunnel(host);
