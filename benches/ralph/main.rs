@@ -4,6 +4,9 @@
 //! `cargo bench --bench ralph` measures everything; `-- start hooks iteration sandbox stream memory silent
 //! loops workers` chooses. `memory=5000` takes so many megabytes of output for the largest memory measurement, whose
 //! journal needs about as much room on disk.
+//!
+//! `cargo bench --bench ralph -- soak` is a night in some minutes: 10,000 iterations and 20 GB of output in one
+//! run, of which 600 MB stay on disk until it ends. It has to be asked for; `soak=500` is the same with 500 MB.
 
 #[cfg(target_os = "linux")]
 mod hooks;
@@ -15,6 +18,8 @@ mod place;
 mod sandbox;
 #[cfg(target_os = "linux")]
 mod sections;
+#[cfg(target_os = "linux")]
+mod soak;
 #[cfg(target_os = "linux")]
 mod table;
 #[cfg(target_os = "linux")]

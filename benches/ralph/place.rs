@@ -94,6 +94,10 @@ impl Ralph {
         if status.code() == Some(1) { Ok(()) } else { Err(io::Error::other(status.to_string())) }
     }
 
+    pub(super) fn project(&self) -> &Path {
+        &self.project
+    }
+
     /// The journal of the only run.
     pub(super) fn journal(&self) -> io::Result<PathBuf> {
         let mut runs = fs::read_dir(self.project.join(".ralph/runs"))?;

@@ -20,12 +20,12 @@ use crate::hooks;
 use crate::null_world::NullWorld;
 use crate::place::{Place, busy, figure, silent};
 use crate::table::{Table, Target, count, size, speed, time};
-use crate::{sandbox, workers, writer};
+use crate::{sandbox, soak, workers, writer};
 
 /// A part of the whole. The number is what was given for it on the command line.
 type Section = fn(&Place, &mut Table, Option<u64>) -> io::Result<()>;
 
-const SECTIONS: [(&str, Section); 9] = [
+const SECTIONS: [(&str, Section); 10] = [
     ("start", start),
     ("hooks", hooks::hooks),
     ("iteration", iteration),
@@ -35,7 +35,11 @@ const SECTIONS: [(&str, Section); 9] = [
     ("silent", silence),
     ("loops", loops),
     ("workers", workers::workers),
+    (SOAK, soak::soak),
 ];
+
+/// Takes minutes, so that it has to be asked for.
+const SOAK: &str = "soak";
 
 pub(super) fn main() -> io::Result<()> {
     // Cargo adds flags for a harness that is not there.
@@ -46,7 +50,7 @@ pub(super) fn main() -> io::Result<()> {
     let mut out = io::stdout();
     for (name, section) in SECTIONS {
         let choice = chosen.iter().find(|arg| arg.split('=').next() == Some(name));
-        if chosen.is_empty() || choice.is_some() {
+        if choice.is_some() || (chosen.is_empty() && name != SOAK) {
             write!(out, "{name} ")?;
             out.flush()?;
             let number = choice.and_then(|arg| arg.split_once('=')?.1.parse().ok());

@@ -41,7 +41,12 @@ fn commits(project: &Project, facts: &Facts) -> Vec<Commit> {
     let since = format!("--since=@{}", facts.started_ms / 1000);
     let until = format!("--until=@{}", facts.ended_ms / 1000 + 1);
     let words = ["log", "--all", "--reverse", "--format=%h%x09%ct%x09%s", &since, &until];
-    let log = scm::git(&words, project.root()).unwrap_or_default();
+    // What was there before may have been made in the same second. A commit that is gone since tells
+    // nothing.
+    let before = facts.head.as_ref().map(|head| format!("^{head}"));
+    let without: Vec<&str> = words.iter().copied().chain(before.as_deref()).collect();
+    let log = scm::git(&without, project.root());
+    let log = log.or_else(|_| scm::git(&words, project.root())).unwrap_or_default();
     let commit = |line: &str| {
         let mut fields = line.splitn(3, '\t');
         let (id, time, subject) = (fields.next()?, fields.next()?, fields.next()?);

@@ -308,6 +308,11 @@ pub enum Event<'a> {
         usage: Usage,
         duration_ms: u64,
     },
+    /// Where the repository stands as the run begins.
+    Repository {
+        /// The commit that is checked out.
+        head: Cow<'a, str>,
+    },
     /// What the agent is locked in was tried out, and held.
     SandboxReady {
         /// `bwrap`, `landlock` or `docker`.
@@ -484,6 +489,9 @@ pub enum Event<'a> {
         command: Cow<'a, str>,
         exit: Option<Exit>,
         timed_out: bool,
+        /// It was ended because the run was to end, which says nothing of the work.
+        #[serde(default, skip_serializing_if = "is_false")]
+        cut_off: bool,
         passed: bool,
         fail_action: FailAction,
         log: Cow<'a, str>,
@@ -543,6 +551,16 @@ pub enum Event<'a> {
         usage: Usage,
     },
 
+    /// The repository was looked at, to see whether the loop gets anywhere.
+    Looked {
+        /// For so many iterations in a row it has been the same.
+        unchanged: u32,
+        /// So often in a row have guardrails failed in the same way.
+        same_failures: u32,
+        /// What it looks like, as hexadecimal digits that mean nothing; nothing if nobody can tell.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        fingerprint: Option<Cow<'a, str>>,
+    },
     /// The loop seems to get nowhere.
     Stalling {
         reason: StallReason,
@@ -576,7 +594,11 @@ pub enum Event<'a> {
         outcome: Outcome,
         exit_code: u8,
         message: Cow<'a, str>,
+        /// Those that were begun.
         iterations: u32,
+        /// The last of them was not checked to its end: whoever goes on begins it again.
+        #[serde(default, skip_serializing_if = "is_false")]
+        cut_off: bool,
         duration_ms: u64,
         usage: Usage,
         tools: u32,

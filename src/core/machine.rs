@@ -181,6 +181,7 @@ impl LoopMachine {
             active_ms,
             ..
         } = progress;
+        let watch = Watch::resumed(rules.stall, progress.seen, &feedback, progress.open.is_some());
         // Whoever starts a run again that had given up has done something about it.
         let failures = match progress.outcome {
             None | Some(Outcome::Interrupted) => failures,
@@ -196,6 +197,7 @@ impl LoopMachine {
             tool_errors,
             spending,
             active_before_ms: active_ms,
+            watch,
             ..LoopMachine::new(rules)
         }
     }

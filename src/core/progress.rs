@@ -2,6 +2,7 @@
 
 use super::event::{Class, Entry, Event, Feedback, Outcome, Purpose, Usage};
 use super::spending::Spending;
+use super::stall::Seen;
 
 /// Where a run stands.
 #[derive(Debug, Clone, Default)]
@@ -19,6 +20,8 @@ pub struct Progress {
     pub tool_errors: u32,
     /// What was used up, as budgets count it.
     pub spending: Spending,
+    /// What it knew of the repository.
+    pub seen: Seen,
     /// How long the run has been at work, pauses and the time after a cut left out.
     pub active_ms: u64,
     /// How it ended; `None` if it was cut off.
@@ -98,7 +101,21 @@ impl Tracker {
                     progress.failures = 0;
                 }
             }
-            Event::RunEnded { outcome, .. } => progress.outcome = Some(*outcome),
+            Event::Looked { unchanged, same_failures, fingerprint } => {
+                let number = |digits: &str| u64::from_str_radix(digits, 16).ok();
+                progress.seen = Seen {
+                    fingerprint: fingerprint.as_deref().and_then(number),
+                    unchanged: *unchanged,
+                    same_failures: *same_failures,
+                };
+            }
+            Event::RunEnded { outcome, .. } => {
+                progress.outcome = Some(*outcome);
+                if *outcome == Outcome::Stalled {
+                    // Whoever goes on has done something about it.
+                    progress.seen = Seen::default();
+                }
+            }
             _ => {}
         }
     }

@@ -58,11 +58,48 @@ pub struct Watch {
     failures: u32,
     /// Nothing has been done since the last look.
     is_idle: bool,
+    /// An iteration has come to its end since what was last seen; what a run that was cut off left of one
+    /// is none.
+    counts: bool,
+}
+
+/// What a run knew of its own progress when it was left.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Seen {
+    pub fingerprint: Option<u64>,
+    pub unchanged: u32,
+    pub same_failures: u32,
 }
 
 impl Watch {
     pub fn new(rule: StallRule) -> Watch {
-        Watch { rule, seen: None, unchanged: 0, failure: None, failures: 0, is_idle: false }
+        Watch {
+            rule,
+            seen: None,
+            unchanged: 0,
+            failure: None,
+            failures: 0,
+            is_idle: false,
+            counts: true,
+        }
+    }
+
+    /// Goes on with what a run knew when it was left, and with what guardrails had said. `cut_off` if an
+    /// iteration was open.
+    pub fn resumed(rule: StallRule, seen: Seen, feedback: &[Feedback], cut_off: bool) -> Watch {
+        Watch {
+            seen: seen.fingerprint,
+            unchanged: seen.unchanged,
+            failures: seen.same_failures,
+            failure: (seen.same_failures > 0 && !feedback.is_empty()).then(|| essence(feedback)),
+            counts: !cut_off,
+            ..Watch::new(rule)
+        }
+    }
+
+    /// What is known by now, for whoever goes on.
+    pub fn seen(&self) -> Seen {
+        Seen { fingerprint: self.seen, unchanged: self.unchanged, same_failures: self.failures }
     }
 
     /// Whether to look at the repository before the next iteration, after one that took so long (0 if
@@ -75,6 +112,7 @@ impl Watch {
     /// An iteration begins.
     pub fn begins(&mut self) {
         self.is_idle = false;
+        self.counts = true;
     }
 
     /// All guardrails have said what they have to say of an iteration.
@@ -98,6 +136,7 @@ impl Watch {
         let (reason, count) = match fingerprint {
             None => (StallReason::SameFailure, self.failures),
             Some(_) if first => return Verdict::Fine,
+            now if now == before && !self.counts => return Verdict::Fine,
             now if now == before => {
                 self.unchanged = self.unchanged.saturating_add(1);
                 (StallReason::Unchanged, self.unchanged)
@@ -207,6 +246,34 @@ mod tests {
         look(&mut watch, None);
         watch.checked(&fail("red\nOutput file: log_005"));
         assert_eq!(look(&mut watch, None), Verdict::Stop { reason, iterations: 2 });
+    }
+
+    #[test]
+    fn a_run_that_goes_on_counts_on() {
+        let rule = StallRule::stopping_after(3);
+        let seen = Seen { fingerprint: Some(7), unchanged: 1, same_failures: 0 };
+        // Killed in an iteration again and again: what was not finished counts for nothing, and hides nothing.
+        let mut watch = Watch::resumed(rule, seen, &[], true);
+        assert_eq!(watch.looked(Some(7)), Verdict::Fine);
+        assert_eq!(watch.seen(), seen);
+        assert_eq!(look(&mut watch, Some(7)), Verdict::Warn { reason: UNCHANGED, iterations: 2 });
+        let seen = watch.seen();
+        let mut watch = Watch::resumed(rule, seen, &[], true);
+        assert_eq!(
+            watch.looked(Some(8)),
+            Verdict::Fine,
+            "the one that was cut off had done something"
+        );
+        assert_eq!(watch.seen().unchanged, 0);
+        // One that had come to its end counts when it is looked at.
+        let mut watch = Watch::resumed(rule, seen, &[], false);
+        assert_eq!(watch.looked(Some(7)), Verdict::Stop { reason: UNCHANGED, iterations: 3 });
+        // What guardrails said last is known by the feedback.
+        let seen = Seen { fingerprint: None, unchanged: 0, same_failures: 2 };
+        let mut watch = Watch::resumed(rule, seen, &fail("red\nOutput file: log_001"), true);
+        watch.checked(&fail("red\nOutput file: log_002"));
+        let reason = StallReason::SameFailure;
+        assert_eq!(look(&mut watch, None), Verdict::Stop { reason, iterations: 3 });
     }
 
     #[test]

@@ -207,10 +207,15 @@ impl Follower {
                 state.consecutive_failures = *failures;
                 state.total_failures = state.total_failures.saturating_add(1);
                 self.told_of_failure = true;
+                // The last one that it may have is not tried again, though it was not one failure too many.
+                let next = if iteration >= state.max_iterations {
+                    "no iteration is left".to_owned()
+                } else {
+                    format!("retrying in {}", duration(*delay_ms, " "))
+                };
                 let words = format!(
-                    "iteration {iteration} failed (exit: {}), retrying in {} (attempt {failures}/{max_failures})",
+                    "iteration {iteration} failed (exit: {}), {next} (attempt {failures}/{max_failures})",
                     self.exit,
-                    duration(*delay_ms, " ")
                 );
                 log(format!("[FAIL] {words}"));
                 say(words);

@@ -49,15 +49,15 @@ const PATIENCE_SECONDS: u32 = 7;
 /// take 2 for a verdict and anything else for a nuisance.
 pub fn main(args: &[OsString]) {
     let name = args.first().map(OsString::as_os_str).unwrap_or_default();
-    let surroundings = Surroundings { variable: &|name| std::env::var_os(name) };
-    if name == "pre-tool-use" && surroundings.run().is_some() {
+    let variable = |name: &str| std::env::var_os(name);
+    if name == "pre-tool-use" && (Surroundings { variable: &variable }).run().is_some() {
         fail_closed();
     }
     // Past the buffer that standard input has, which only means to read more often.
     let stdin = io::stdin().as_fd().try_clone_to_owned().map(File::from);
     let (answer, word) = match stdin {
-        Ok(stdin) => answer(name, stdin, &surroundings),
-        Err(_) => answer(name, io::empty(), &surroundings),
+        Ok(stdin) => answer(name, stdin, &variable),
+        Err(_) => answer(name, io::empty(), &variable),
     };
     process::be_silent();
     // Nobody is left to tell if this fails.
@@ -87,12 +87,14 @@ fn fail_closed() {
     process::speak_after(PATIENCE_SECONDS, denial("took too long").into());
 }
 
-/// The answer of a hook, and a word for people.
-fn answer(
+/// The answer of a hook to the question on its standard input, and a word for people. `variable` is the
+/// environment.
+pub fn answer(
     name: &OsStr,
     stdin: impl Read,
-    surroundings: &Surroundings<'_>,
+    variable: &dyn Fn(&str) -> Option<OsString>,
 ) -> (Answer, Option<String>) {
+    let surroundings = &Surroundings { variable };
     let question = || input::read(stdin);
     let hook: fn(&[u8], &Surroundings<'_>) -> io::Result<Answer> = match name.to_str() {
         // The only one that has something to say to what it cannot read.

@@ -35,6 +35,9 @@ pub struct Facts {
     pub started_ms: i64,
     pub ended_ms: i64,
     pub duration_ms: u64,
+    /// The commit that was checked out when it began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub head: Option<String>,
     /// `None` for a run that goes on, or that was cut off.
     pub outcome: Option<Outcome>,
     pub exit_code: Option<u8>,
@@ -105,8 +108,18 @@ pub struct Iteration {
 pub struct Check {
     pub command: String,
     pub passed: bool,
+    /// It was ended with the run, and says nothing.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub cut_off: bool,
     pub exit: Option<Exit>,
     pub log: String,
+}
+
+impl Check {
+    /// It found something wrong.
+    pub fn failed(&self) -> bool {
+        !self.passed && !self.cut_off
+    }
 }
 
 /// A run goes on.
@@ -171,6 +184,10 @@ impl Reading {
             Event::RunStarted { prompt, completion, .. } => {
                 facts.asked = prompt.as_ref().to_owned();
                 facts.completion = completion.as_ref().to_owned();
+            }
+            // Only the first: what was committed since is of this run, too.
+            Event::Repository { head } => {
+                facts.head.get_or_insert_with(|| head.as_ref().to_owned());
             }
             Event::RunContinued { after, cut_off, .. } => facts.continued.push(Continued {
                 time_ms: at.time_ms,
@@ -243,11 +260,12 @@ impl Reading {
                 from_ms: at.time_ms,
                 until_ms: *until_ms,
             }),
-            Event::GuardrailEnded { command, exit, passed, log, .. } => {
+            Event::GuardrailEnded { command, exit, passed, cut_off, log, .. } => {
                 if let Some(iteration) = facts.iterations.last_mut() {
                     iteration.guardrails.push(Check {
                         command: command.as_ref().to_owned(),
                         passed: *passed,
+                        cut_off: *cut_off,
                         exit: *exit,
                         log: log.as_ref().to_owned(),
                     });
@@ -321,7 +339,7 @@ impl Reading {
 }
 
 impl Facts {
-    /// Takes commits in, each into the iteration in which it was made.
+    /// Takes commits in that were made during the run, each into the iteration in which it was made.
     pub fn place_commits(&mut self, commits: Vec<Commit>) {
         for commit in commits {
             // Git knows whole seconds: one of the first second may be a little older than its iteration.

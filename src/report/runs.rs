@@ -111,7 +111,7 @@ impl Row {
     pub fn state(&self) -> &'static str {
         match self.run.outcome {
             None if self.running => "running",
-            None => "interrupted",
+            None => "cut off",
             Some(outcome) => outcome_word(outcome),
         }
     }
@@ -339,7 +339,7 @@ mod tests {
     fn an_unfinished_run_is_shown_as_what_it_is() {
         let unfinished = fold(journal().take(30));
         assert_eq!(row(unfinished.clone(), true).state(), "running");
-        assert_eq!(row(unfinished, false).state(), "interrupted");
+        assert_eq!(row(unfinished, false).state(), "cut off");
         assert_eq!(row(fold(journal()), true).state(), "complete");
     }
 

@@ -288,8 +288,12 @@ impl<S: Sink> Reporter for SessionLog<S> {
                 self.note(&format!("waiting until {until} for the agent's limit"));
             }
             Event::Warning { message } => self.note(&format!("warning: {message}")),
-            Event::GuardrailEnded { command, passed, log, .. } => {
-                let how = if *passed { "passed" } else { "failed" };
+            Event::GuardrailEnded { command, passed, cut_off, log, .. } => {
+                let how = match (passed, cut_off) {
+                    (true, _) => "passed",
+                    (false, true) => "was interrupted",
+                    (false, false) => "failed",
+                };
                 self.note(&format!("guardrail {command:?} {how}; its output is in {log}"));
             }
             Event::ScmEnded { task, ok, detail, .. } => {

@@ -238,6 +238,12 @@ impl<W: World> Driver<'_, W> {
                     self.recorder.at.attempt = 0;
                 }
                 self.recorder.record(&event);
+                if let Event::Paused = event {
+                    self.commit();
+                    self.world.rest();
+                    // Whoever called meanwhile was not heard.
+                    self.heed_requests();
+                }
                 self.notify(&event);
             }
             Action::Save => {
@@ -255,6 +261,7 @@ impl<W: World> Driver<'_, W> {
             Action::EndGuardrail { timed_out } => {
                 if let Task::Guardrail(task) = &mut self.task {
                     task.timed_out = timed_out;
+                    task.cut_off = !timed_out;
                     self.world.end(task.child, false);
                 }
             }

@@ -11,6 +11,8 @@ pub(super) struct GuardrailTask {
     pub(super) index: usize,
     pub(super) started_ms: u64,
     pub(super) timed_out: bool,
+    /// It is being ended because the run is.
+    pub(super) cut_off: bool,
     /// The log's path as people are told of it.
     pub(super) log: String,
     head: Vec<u8>,
@@ -28,7 +30,8 @@ impl GuardrailTask {
         // A character is at most four bytes, and one more tells that something was cut off.
         let max_head = max_chars.saturating_add(1).saturating_mul(4);
         let head = Vec::new();
-        GuardrailTask { child, index, started_ms, timed_out: false, log, head, max_head }
+        let (timed_out, cut_off) = (false, false);
+        GuardrailTask { child, index, started_ms, timed_out, cut_off, log, head, max_head }
     }
 
     pub(super) fn output(&mut self, bytes: &[u8]) {
@@ -45,11 +48,14 @@ impl GuardrailTask {
         now_ms: u64,
     ) -> (Event<'static>, Option<Feedback>) {
         let passed = !self.timed_out && exit.is_some_and(Exit::success);
+        // One that had come to its end by itself was not cut off, whatever was asked for.
+        let cut_off = self.cut_off && matches!(exit, None | Some(Exit::Signal(_)));
         let ended = Event::GuardrailEnded {
             index: self.index as u32,
             command: spec.command.clone().into(),
             exit,
             timed_out: self.timed_out,
+            cut_off,
             passed,
             fail_action: spec.fail_action,
             log: self.log.clone().into(),

@@ -69,6 +69,8 @@ pub trait World {
     fn refusals(&mut self) -> Vec<Refusal> {
         Vec::new()
     }
+    /// Nothing will be started for a while.
+    fn rest(&mut self) {}
     /// Starts an agent on a terminal of its own, of the size of ours, inside the sandbox if there is one;
     /// tells that size, too. What it is fed is typed there.
     fn start_on_terminal(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32, Size)> {
@@ -275,6 +277,12 @@ impl World for RealWorld {
 
     fn refusals(&mut self) -> Vec<Refusal> {
         self.cell.as_mut().map(|cell| cell.sandbox.refusals()).unwrap_or_default()
+    }
+
+    fn rest(&mut self) {
+        if let Some(cell) = &mut self.cell {
+            cell.sandbox.rest(&mut self.system);
+        }
     }
 
     fn start_on_terminal(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32, Size)> {

@@ -20,7 +20,7 @@ use super::keep::Kept;
 use super::namespaces::{self, Furnished, failed};
 use super::plan::{Mount, Network, Plan, Walls};
 use super::probe::{self, Probe};
-use super::proxy::{Proxy, Refusal};
+use super::proxy::{self, Proxy, Refusal};
 use super::scratch::{self, Scratch};
 use super::{Backend, Request, Sandbox, Unusable, Wrapped, inside, seccomp};
 use crate::process::{self, Launch};
@@ -178,13 +178,12 @@ impl Confined {
                 serving.serve(listener.into());
                 proxy = Some(serving);
                 ports = Some(local.iter().copied().chain([port]).collect());
-                let url = OsString::from(format!("http://127.0.0.1:{port}"));
-                for (_, value) in env.iter_mut().filter(|(name, value)| {
-                    value.is_some()
-                        && name.to_ascii_lowercase().as_encoded_bytes().ends_with(b"_proxy")
-                        && !name.to_ascii_lowercase().as_encoded_bytes().starts_with(b"no_")
-                }) {
-                    *value = Some(url.clone());
+                // There is no network of its own here, in which the port could always be the same.
+                let usual = OsString::from(format!("http://127.0.0.1:{}", proxy::PORT));
+                for value in env.iter_mut().filter_map(|(_, value)| value.as_mut()) {
+                    if *value == usual {
+                        *value = format!("http://127.0.0.1:{port}").into();
+                    }
                 }
             }
             Network::None => ports = Some(Vec::new()),

@@ -170,6 +170,10 @@ pub trait Sandbox: fmt::Debug {
     fn wrap(&mut self, launch: &Launch<'_>, terminal: Option<i32>) -> io::Result<Wrapped>;
     /// What was put inside last is gone. Where things were put that it had planted.
     fn ended(&mut self) -> Vec<PathBuf>;
+    /// Nothing will be put inside for a while, and the user may change files meanwhile.
+    fn rest(&mut self, system: &mut System) {
+        let _ = system;
+    }
     /// Hosts that were refused since this was last asked.
     fn refusals(&mut self) -> Vec<Refusal>;
     /// Something to read is in here when there are refusals. To be asked for once.

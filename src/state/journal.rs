@@ -3,7 +3,7 @@
 mod quick;
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
 use crate::core::event::{Entry, Event, Stamp};
@@ -57,9 +57,14 @@ impl Lines {
 /// Reads a journal from its beginning. A line that is torn or that this version does not know is left
 /// out: what is whole is worth reading.
 pub fn read(path: &Path) -> io::Result<impl Iterator<Item = Entry<'static>> + use<>> {
-    let mut reader = BufReader::new(File::open(path)?);
+    File::open(path).map(entries)
+}
+
+/// The same, from wherever its bytes are.
+pub fn entries<R: Read>(journal: R) -> impl Iterator<Item = Entry<'static>> + use<R> {
+    let mut reader = BufReader::new(journal);
     let mut line = Vec::new();
-    Ok(std::iter::from_fn(move || {
+    std::iter::from_fn(move || {
         loop {
             line.clear();
             match reader.read_until(b'\n', &mut line) {
@@ -70,7 +75,7 @@ pub fn read(path: &Path) -> io::Result<impl Iterator<Item = Entry<'static>> + us
                 return Some(entry);
             }
         }
-    }))
+    })
 }
 
 #[cfg(test)]

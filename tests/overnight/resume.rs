@@ -86,6 +86,20 @@ fn a_killed_run_goes_on_with_the_iteration_that_was_cut_off() {
 }
 
 #[test]
+fn a_report_credits_the_run_with_its_own_commits_only() {
+    let project = Project::git();
+    let packed = "git pack-refs --all; git commit -q --allow-empty -m inside";
+    for script in ["git commit -q --allow-empty -m inside", packed] {
+        // Within the second in which the run begins.
+        project.git_command(["commit", "-q", "--allow-empty", "-m", "before"]);
+        let agent = project.fake_agent(&json!([{"shell": script}, {"print": DONE}]));
+        project.ralph(["run", "-p", "x", "--"]).args(agent).run().code(0);
+        let report = project.ralph(["report"]).run();
+        report.code(0).stdout_has(" inside").stdout_lacks(" before");
+    }
+}
+
+#[test]
 fn costs_and_failures_are_counted_on() {
     let project = Project::new();
     project

@@ -41,6 +41,17 @@ fn nothing_changes_so_that_it_is_warned_of_and_stopped() {
 }
 
 #[test]
+fn a_run_that_goes_on_counts_on() {
+    let project = Project::git();
+    project.settings(&json!({"stall": {"iterations": 3}}));
+    let agent = project.fake_agent(&json!([{"print": "hm"}]));
+    project.ralph(["run", "-n", "1", "-p", "x", "--"]).args(agent).run().code(1);
+    project.ralph(["resume", "-n", "2"]).run().code(1);
+    project.ralph(["resume", "-n", "9"]).run().code(3).stderr_has("3 in a row stop the run");
+    assert_eq!(project.events().last("run_ended")["iterations"], 3);
+}
+
+#[test]
 fn any_change_is_progress() {
     // A new file, one that is changed and no longer, a commit of nothing, a branch, a name.
     for script in [

@@ -119,8 +119,15 @@ fn a_second_signal_ends_a_guardrail_with_all_that_it_started() {
     running.signal(Signal::INT);
     wait_until(LONG, || running.stderr().contains("Received signal, shutting down..."));
     running.signal(Signal::TERM);
-    running.wait().code(130);
+    // It found nothing wrong with the work: nobody is told that it failed.
+    running.wait().code(130).stdout_has("Guardrail interrupted").stdout_lacks("failed");
     assert_eq!(project.processes(), []);
+    let events = project.events();
+    assert_eq!(events.find("guardrail_ended")["cut_off"], true);
+    let ended = events.find("run_ended");
+    assert_eq!((&ended["iterations"], &ended["cut_off"]), (&json!(1), &json!(true)));
+    let report = project.ralph(["report"]).run();
+    report.code(0).stdout_has("~ sleep 100").stdout_lacks("guardrail failed");
 }
 
 #[test]

@@ -120,8 +120,9 @@ pub(crate) const ATTACKS: &[Attack] = &[
     },
     attack(
         "kill a process outside",
-        How::Shell("kill -9 {victim}"),
-        Check::Outside(|scene| !scene.victim_is_alive()),
+        // Whoever is hit is not gone the same moment.
+        How::Shell("kill -9 {victim} && exit {escaped}"),
+        Check::ItSays,
         |plan| plan.walls.processes = false,
     ),
     Attack {

@@ -205,10 +205,6 @@ impl Scene {
     pub(crate) fn read(&self, path: &str) -> String {
         fs::read_to_string(self.path.join(path)).unwrap_or_default()
     }
-
-    pub(crate) fn victim_is_alive(&self) -> bool {
-        crate::support::is_alive(self.victim.id().try_into().unwrap())
-    }
 }
 
 impl Drop for Scene {

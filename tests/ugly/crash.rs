@@ -64,7 +64,7 @@ fn killed_at(project: &Project, agent: &[String], marker: &str) {
     run.signal(Signal::KILL);
     run.wait().ended_by(Signal::KILL);
     let id = run_id(project);
-    project.ralph(["runs"]).run().code(0).stdout_has("interrupted");
+    project.ralph(["runs"]).run().code(0).stdout_has("cut off");
     std::fs::remove_file(project.path().join(marker)).expect("the marker");
     let next = project.fake_agent(&json!({
         "sessions": [[{"print": DONE}]], "commit_message": [{"print": "Do it"}],
@@ -199,7 +199,7 @@ fn killed_at_any_moment_and_in_the_end_complete() {
     }));
     project.ralph(["run", "-p", "x", "--"]).args(agent).run().code(0);
     assert_eq!(project.processes(), []);
-    project.ralph(["runs"]).run().code(0).stdout_has("interrupted").stdout_has("complete");
+    project.ralph(["runs"]).run().code(0).stdout_has("cut off").stdout_has("complete");
 }
 
 #[test]

@@ -42,6 +42,32 @@ fn a_paused_worker_finishes_what_it_does_and_goes_on_when_it_is_resumed() {
 }
 
 #[test]
+fn a_microvm_is_stopped_while_its_worker_is_paused_and_used_again() {
+    use std::os::unix::fs::PermissionsExt;
+    let shop = Workshop::new();
+    let sbx = shop.beside("bin").join("sbx");
+    std::fs::write(&sbx, include_str!("../support/sbx.sh")).unwrap();
+    std::fs::set_permissions(&sbx, std::fs::Permissions::from_mode(0o755)).unwrap();
+    shop.write(
+        "agent.sh",
+        format!("until test -e {}; do sleep 0.02; done", shop.beside("go").display()),
+    );
+    shop.spawn(2, &["--sandbox=docker"]).args(["sh", "agent.sh"]).run().code(0);
+    shop.ralph(["pause", "agent"]).run().code(0);
+    let calls = || std::fs::read_to_string(shop.beside("bin").join("calls")).unwrap();
+    let before = calls().len();
+    go(&shop);
+    shop.wait_for_event("paused");
+    wait_until(LONG, || calls()[before..].contains("<stop>"));
+    shop.ralph(["resume", "agent"]).run().code(0);
+    shop.wait_for_status("stopped");
+    let calls = calls();
+    let (_, after) = calls[before..].split_once("<stop>").unwrap();
+    assert!(after.contains("<sh><agent.sh>"), "{after}");
+    assert_eq!(calls.matches("<create>").count(), 1);
+}
+
+#[test]
 fn a_pause_ends_a_back_off_at_once_and_the_limit_may_be_changed_meanwhile() {
     let shop = Workshop::new();
     shop.settings(&json!({"retry": {"backoffSeconds": 100}}));

@@ -104,8 +104,7 @@ fn several_are_waited_for_and_a_failure_among_them_is_told() {
     shop.settings(&json!({"retry": {"max": 0}}));
     let spawn = |name: &str, step: Value| {
         let agent = shop.fake_agent(&json!([shop.until_let_go(), step]));
-        let args = ["spawn", "--name", name, "-f", "PROMPT.md", "-n", "1", "--"];
-        shop.ralph(args).args(&agent).run().code(0);
+        shop.spawn_as(name, 1, &[]).args(&agent).run().code(0);
     };
     spawn("good", json!({"print": "x"}));
     spawn("bad", json!({"exit": 3}));

@@ -24,9 +24,9 @@ use crate::core::exit;
 use crate::error::Error;
 use crate::policy::AllowList;
 use crate::report::Pace;
-use crate::run::driver;
 use crate::run::session::{self, Keep, Opening, Session, Started};
 use crate::run::spec::{PromptSource, RunSpec, Variables};
+use crate::run::{driver, scm};
 use crate::sandbox::choice::Choice;
 use crate::state::project::Project;
 use crate::state::start::StartNote;
@@ -270,6 +270,9 @@ impl Start<'_> {
                     return Err(err);
                 }
             }
+        }
+        if let Some(head) = scm::head(project.root()) {
+            events.insert(0, Event::Repository { head: head.into() });
         }
         spec.run_id.clone_from(&session.run_id);
         spec.journal_bytes = spec.journal_bytes.saturating_sub(session.world.journal_size());

@@ -235,6 +235,12 @@ impl LoopMachine {
     ) {
         let Phase::Looking { .. } = self.phase else { return };
         let verdict = self.watch.looked(fingerprint);
+        let seen = self.watch.seen();
+        out.push(Action::Emit(Event::Looked {
+            unchanged: seen.unchanged,
+            same_failures: seen.same_failures,
+            fingerprint: fingerprint.map(|number| format!("{number:016x}").into()),
+        }));
         if self.stop.is_some() {
             return self.stop_here(now, out);
         }

@@ -134,6 +134,7 @@ impl LoopMachine {
             self.set_feedback(said, out);
         }
         // Only one that completes the run is checked to its end and still open.
+        let cut_off = self.iteration_open && !complete;
         self.end_iteration(now, !complete, out);
         self.phase = Phase::Finished;
         out.push(Action::Emit(Event::RunEnded {
@@ -141,6 +142,7 @@ impl LoopMachine {
             exit_code,
             message: message.into(),
             iterations: self.iteration,
+            cut_off,
             duration_ms: self.active_ms(now),
             usage: self.spending.total(),
             tools: self.tools,

@@ -4,6 +4,7 @@ use crate::core::event::{Usage, WaitReason};
 fn follower() -> Follower {
     let state = WorkerState {
         worker_name: "agent".into(),
+        max_iterations: 100,
         done_pattern: Some("All done".into()),
         inactivity_timeout: 60,
         ..WorkerState::default()
@@ -53,6 +54,7 @@ fn run_ended(outcome: Outcome, exit_code: u8, iterations: u32) -> Event<'static>
         exit_code,
         message: "the message".into(),
         iterations,
+        cut_off: false,
         duration_ms: 0,
         usage: Usage::default(),
         tools: 0,
@@ -128,7 +130,11 @@ fn failures_are_counted_and_the_fifth_stops_the_loop() {
     );
     let expected = "[ralph] agent: iteration 5 failed (exit: 1), retrying in 4s (attempt 3/5)";
     assert_eq!(said, [expected]);
-    tell(&mut follower, &[(6, failed()), (6, retrying(4, 8_000))]);
+    let start = Event::IterationStarted { max_iterations: 6 };
+    let (said, _) = tell(&mut follower, &[(6, start), (6, failed()), (6, retrying(4, 8_000))]);
+    let expected =
+        "[ralph] agent: iteration 6 failed (exit: 1), no iteration is left (attempt 4/5)";
+    assert_eq!(said[1], expected);
     let (said, logged) = tell(
         &mut follower,
         &[

@@ -345,6 +345,7 @@ impl Human {
             command,
             exit,
             timed_out,
+            cut_off,
             passed,
             fail_action,
             log,
@@ -361,13 +362,14 @@ impl Human {
         let (mark, paint, words) = match (passed, timed_out) {
             (true, _) => (marks.ok, Paint::Good, "Guardrail passed"),
             (false, true) => (marks.error, Paint::Bad, "Guardrail timed out"),
+            _ if *cut_off => (marks.stopped, Paint::Caution, "Guardrail interrupted"),
             (false, false) => (marks.error, Paint::Bad, "Guardrail failed"),
         };
         let (exit, time) = (exit_words(*exit), text::duration(*duration_ms));
         let mut pen = self.line(at, Paragraph::Guardrail);
         pen.head(mark, paint, words).say(": ").quote(command);
         pen.say(&format!(" ({exit}, {time}"));
-        if !passed {
+        if !passed && !cut_off {
             pen.say(", fail action: ").say(fail_action.as_str());
         }
         pen.say(")").end();
@@ -402,6 +404,7 @@ impl Human {
             outcome,
             message,
             iterations,
+            cut_off,
             duration_ms,
             usage,
             tools,
@@ -421,7 +424,11 @@ impl Human {
             _ => (marks.error, Paint::Bad),
         };
         let counts = [("tools", *tools), ("errors", *tool_errors)];
-        let figures = figures(Some(*iterations), usage, &counts, *duration_ms);
+        let mut figures = figures(Some(*iterations), usage, &counts, *duration_ms);
+        if *cut_off {
+            let words = format!("iterations: {iterations}");
+            figures = figures.replacen(&words, &format!("{words}, the last not finished"), 1);
+        }
         let mut pen = self.line(at, Paragraph::End);
         pen.head(mark, paint, outcome_words(*outcome));
         // Where words and figures have said it all, the message would only say it again.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use jiff::tz::TimeZone;
 
-use super::{Facts, Iteration, plain};
+use super::{Check, Facts, Iteration, plain};
 use crate::core::text;
 
 const STYLE: &str = "\
@@ -81,7 +81,7 @@ fn chart(iterations: &[Iteration], out: &mut String) {
         );
         for (iteration, (at, value)) in iterations.iter().zip(values.iter().enumerate()) {
             let height = if most > 0.0 { (value / most * (ROW - 10.0)).max(1.0) } else { 1.0 };
-            let bad = iteration.guardrails.iter().any(|check| !check.passed);
+            let bad = iteration.guardrails.iter().any(Check::failed);
             let _ = writeln!(
                 out,
                 "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{height:.1}\" \
@@ -115,7 +115,11 @@ fn table(iterations: &[Iteration], out: &mut String) {
             iteration.tools
         );
         for check in &iteration.guardrails {
-            let (class, word) = if check.passed { ("", "passed") } else { ("bad", "failed") };
+            let (class, word) = match (check.passed, check.cut_off) {
+                (true, _) => ("", "passed"),
+                (false, true) => ("", "interrupted"),
+                (false, false) => ("bad", "failed"),
+            };
             let _ = write!(
                 out,
                 "<div class=\"{class}\"><code>{}</code> {word}</div>",

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use jiff::tz::TimeZone;
 
-use super::{Continued, Facts, Iteration, Left, Wait};
+use super::{Check, Continued, Facts, Iteration, Left, Wait};
 use crate::core::event::{Class, WaitReason};
 use crate::core::text;
 use crate::report::runs::after_words;
@@ -106,7 +106,7 @@ pub(super) fn left_to_do(left: &Left) -> Vec<String> {
 /// What became of an iteration, in a word or two.
 pub(super) fn state(iteration: &Iteration) -> &'static str {
     let Some(class) = iteration.class else { return "not ended" };
-    if iteration.guardrails.iter().any(|check| !check.passed) {
+    if iteration.guardrails.iter().any(Check::failed) {
         return "guardrail failed";
     }
     match class {
@@ -253,13 +253,14 @@ impl Page {
                     match own.next_back() {
                         None => '.',
                         Some(check) if check.passed => '+',
+                        Some(check) if check.cut_off => '~',
                         Some(_) => '-',
                     }
                 })
                 .collect();
             self.bullet(&format!("{history}  {command}"));
         }
-        self.bullet("(+ passed, - failed, . not run)");
+        self.bullet("(+ passed, - failed, ~ interrupted, . not run)");
     }
 }
 

@@ -28,6 +28,7 @@ fn night() -> Facts {
         command: "make test".into(),
         exit: Some(Exit::Code(i32::from(!passed))),
         timed_out: false,
+        cut_off: false,
         passed,
         fail_action: FailAction::Append,
         log: ".ralph/guardrail_001_make_test.log".into(),
@@ -155,6 +156,7 @@ fn a_run_that_is_complete_has_nothing_left() {
             exit_code: 0,
             message: "complete after 1 iteration".into(),
             iterations: 1,
+            cut_off: false,
             duration_ms: 1,
             usage: Usage::default(),
             tools: 0,
@@ -188,7 +190,7 @@ Iterations
 
 Guardrails, from the first iteration to the last
   -+. make test
-  (+ passed, - failed, . not run)
+  (+ passed, - failed, ~ interrupted, . not run)
 
 Limits waited for
   iteration 2: from 2026-11-15 20:21:02 for 1h0m

@@ -39,6 +39,7 @@ impl<W: World> Driver<'_, W> {
                     command: spec.command.as_str().into(),
                     exit: None,
                     timed_out: false,
+                    cut_off: false,
                     passed: false,
                     fail_action: spec.fail_action,
                     log: log.into(),

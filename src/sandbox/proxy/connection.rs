@@ -534,3 +534,7 @@ fn write(to: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
     }
     Ok(sent)
 }
+
+#[cfg(test)]
+#[path = "connection_tests.rs"]
+mod tests;

@@ -1,0 +1,130 @@
+//! A night in some minutes: one run of many iterations whose agents print more than any disk should hold.
+//!
+//! What must not grow with it is looked at all the time: memory, descriptors, threads, files.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ralph::core::event::Event;
+use ralph::state::journal;
+
+use crate::place::{Place, figure};
+use crate::table::{Table, Target, count, size, speed, time};
+use crate::writer;
+
+/// What each agent prints. Ten thousand of them make 20 GB.
+const EACH: u64 = 2_000_000;
+const MEGABYTES: u64 = 20_000;
+/// What the settings allow by default for the journal and for raw output.
+const ROOM: f64 = 2.0 * 200.0 * 1024.0 * 1024.0;
+/// What an iteration adds to a journal that is full, at most: the beginning and the end of what its
+/// agent printed, and ralph's own events.
+const OF_ITERATION: f64 = 16.0 * 1024.0;
+
+/// What was seen of the process in one tenth of the run.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    memory: f64,
+    descriptors: f64,
+    threads: f64,
+}
+
+impl Seen {
+    fn look(&mut self, pid: u32) -> io::Result<()> {
+        let descriptors = fs::read_dir(format!("/proc/{pid}/fd"))?.count();
+        self.memory = self.memory.max(figure(pid, "status", "VmRSS:")?);
+        self.descriptors = self.descriptors.max(descriptors as f64);
+        self.threads = self.threads.max(figure(pid, "status", "Threads:")?);
+        Ok(())
+    }
+}
+
+pub(super) fn soak(place: &Place, table: &mut Table, megabytes: Option<u64>) -> io::Result<()> {
+    let bytes = megabytes.unwrap_or(MEGABYTES) * 1_000_000;
+    let iterations = bytes.div_ceil(EACH).max(20);
+    let mut run = place.ralph_run("soak", iterations, &["claude"]);
+    run.command.env(writer::SIZE_VARIABLE, EACH.to_string());
+    let began = Instant::now();
+    let mut child = run.spawn()?;
+    let (mut peak, mut largest) = (0.0, 0_u64);
+    let mut tenths = [Seen::default(); 10];
+    while child.try_wait()?.is_none() {
+        // Gone between two questions, it tells no more than it has told. The first of its agents tells
+        // how far it is: their number is its own.
+        if let Ok(journal) = run.journal()
+            && let Some(done) = last_iteration(&journal)
+        {
+            let tenth = usize::try_from((done.saturating_sub(1)) * 10 / iterations).unwrap_or(0);
+            if let Some(seen) = tenths.get_mut(tenth) {
+                let _ = seen.look(child.id());
+            }
+            largest = largest.max(run.on_disk().unwrap_or(0));
+        }
+        peak = figure(child.id(), "status", "VmHWM:").unwrap_or(peak);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    let journal = run.journal()?;
+    let starts: Vec<f64> = journal::read(&journal)?
+        .filter(|entry| matches!(entry.event, Event::AgentStarted { .. }))
+        .map(|entry| entry.at.time_ms as f64 / 1e3)
+        .collect();
+    if starts.len() as u64 != iterations {
+        return Err(io::Error::other(format!("{} iterations of {iterations}", starts.len())));
+    }
+    let gigabytes = (iterations * EACH) as f64 / 1e9;
+    let what = format!("{iterations} iterations, {gigabytes:.1} GB of output in one run");
+    table.value(&what, seconds, time, Target::None);
+    table.value("  its speed", (iterations * EACH) as f64 / seconds, speed, Target::None);
+    table.value("  peak memory", peak, size, Target::AtMost(16e6));
+    let (second, last) = (tenths[1], tenths[9]);
+    let mut grows = |what: &str, of: fn(&Seen) -> f64, show: fn(f64) -> String, most: f64| {
+        let what = format!("  {what}: in the last tenth, beside the second");
+        table.ratio(&what, (of(&second), of(&last)), show, Target::AtMost(most));
+    };
+    grows("memory", |seen| seen.memory, size, 1.1);
+    grows("open descriptors", |seen| seen.descriptors, count, 1.0);
+    grows("threads", |seen| seen.threads, count, 1.0);
+    let tenth = starts.len() / 10;
+    let each = |from: usize| (starts[from + tenth - 1] - starts[from]) / (tenth - 1) as f64;
+    table.ratio(
+        "  an iteration in the last tenth, beside the second",
+        (each(tenth), each(starts.len() - tenth)),
+        time,
+        Target::AtMost(1.1),
+    );
+    let on_disk = largest.max(run.on_disk()?) as f64;
+    table.value(
+        "  on disk, at most",
+        on_disk,
+        size,
+        Target::AtMost(ROOM + OF_ITERATION * iterations as f64),
+    );
+    let journal = fs::metadata(journal)?.len() as f64;
+    table.value("  of that, the journal", journal, size, Target::None);
+    let began = Instant::now();
+    let mut report = place.ralph();
+    report.arg("report").arg("-C").arg(run.project());
+    if !report.status()?.success() {
+        return Err(io::Error::other("no report"));
+    }
+    table.value("  ralph report of it", began.elapsed().as_secs_f64(), time, Target::None);
+    fs::remove_dir_all(run.project())
+}
+
+/// The iteration that the end of a journal tells of.
+fn last_iteration(journal: &Path) -> Option<u64> {
+    use std::io::{Read, Seek, SeekFrom};
+    let mut file = fs::File::open(journal).ok()?;
+    let length = file.seek(SeekFrom::End(0)).ok()?;
+    file.seek(SeekFrom::Start(length.saturating_sub(64 * 1024))).ok()?;
+    let mut end = Vec::new();
+    file.read_to_end(&mut end).ok()?;
+    let mark = b"\"iteration\":";
+    let at = memchr::memmem::rfind(&end, mark)? + mark.len();
+    let digits: String =
+        end[at..].iter().map(|byte| char::from(*byte)).take_while(char::is_ascii_digit).collect();
+    digits.parse().ok()
+}

@@ -1,0 +1,419 @@
+//! What is fuzzed: functions of any bytes that hold the program to what it promises of them.
+//!
+//! libFuzzer calls these by way of `fuzz_targets/` (`scripts/fuzz`), and so does `tests/fuzz.rs` with
+//! the seeds and with mutations of them, which are the same every time. A panic is a finding.
+
+#![allow(clippy::unwrap_used, reason = "a panic is how a finding is told")]
+#![allow(dead_code, unreachable_pub, reason = "the fuzzers and the test use different parts")]
+
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use ralph::config::{self, Sources, loop_file, shell};
+use ralph::core::completion::{Detector, Rule, Verdict as Completion};
+use ralph::core::event::{Entry, Event, Exit, Stamp};
+use ralph::core::lines::{Line, LineSplitter};
+use ralph::core::progress::Tracker;
+use ralph::core::tasks::{self, edit, ledger::Ledger, order, verdict};
+use ralph::hook::{self, Answer};
+use ralph::policy::{self, AllowList, Context, ToolCall, Verdict};
+use ralph::report::morning::{Reading, html, plain};
+use ralph::state::journal;
+
+/// A function of any bytes.
+pub type Target = fn(&[u8]);
+
+/// All of them, by name: the adapters' are called as the adapters are.
+pub const TARGETS: [(&str, Target); 17] = [
+    ("amp", |data| adapter("amp", data)),
+    ("claude", |data| adapter("claude", data)),
+    ("cline", |data| adapter("cline", data)),
+    ("codex", |data| adapter("codex", data)),
+    ("completion", completion),
+    ("config", config_file),
+    ("copilot", |data| adapter("copilot", data)),
+    ("gemini", |data| adapter("gemini", data)),
+    ("hooks", hooks),
+    ("journal", journal_reader),
+    ("lines", lines),
+    ("opencode", |data| adapter("opencode", data)),
+    ("policy", shell_policy),
+    ("qwen", |data| adapter("qwen", data)),
+    ("settings", settings),
+    ("tasks", task_list),
+    ("text", |data| adapter("text", data)),
+];
+
+/// No input is judged longer than this. It is far more than any takes, so that a busy machine is not
+/// taken for a finding.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The bytes in pieces whose lengths are made from the bytes themselves.
+fn pieces(data: &[u8]) -> Vec<&[u8]> {
+    let mut state = data.iter().fold(0x9E37_79B9_7F4A_7C15_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3)
+    });
+    let mut pieces = Vec::new();
+    let mut rest = data;
+    while !rest.is_empty() {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        // Mostly short, so that characters and words are split; now and then long.
+        let most = if state >> 61 == 0 { 4096 } else { 24 };
+        let length = usize::try_from(state >> 33).unwrap() % most + 1;
+        let (piece, after) = rest.split_at(length.min(rest.len()));
+        pieces.push(piece);
+        rest = after;
+    }
+    pieces
+}
+
+/// No byte is lost, no piece is too long, and how the bytes arrived makes no difference.
+pub fn lines(data: &[u8]) {
+    let split = |pieces: &[&[u8]], max_line: usize| {
+        let mut splitter = LineSplitter::new(max_line);
+        let mut lines: Vec<(Vec<u8>, bool, bool)> = Vec::new();
+        let mut each =
+            |line: Line<'_>| lines.push((line.bytes.to_vec(), line.joined, line.unfinished));
+        pieces.iter().for_each(|piece| splitter.push(piece, &mut each));
+        splitter.finish(&mut each);
+        lines
+    };
+    for max_line in [4, 17, 1 << 20] {
+        let lines = split(&[data], max_line);
+        assert_eq!(lines, split(&pieces(data), max_line));
+        let mut whole: Vec<Vec<u8>> = Vec::new();
+        for (bytes, joined, _) in lines {
+            assert!(bytes.len() <= max_line);
+            if joined { whole.last_mut().unwrap().extend(bytes) } else { whole.push(bytes) }
+        }
+        let mut plain: Vec<&[u8]> = data.split(|byte| *byte == b'\n').collect();
+        if plain.last().is_some_and(|last| last.is_empty()) {
+            plain.pop();
+        }
+        let plain: Vec<&[u8]> =
+            plain.iter().map(|line| line.strip_suffix(b"\r").unwrap_or(line)).collect();
+        assert_eq!(whole, plain);
+    }
+}
+
+/// An adapter makes the same events of a stream however it arrives, each survives the journal, and
+/// nothing that was printed is passed over without a trace.
+pub fn adapter(name: &str, data: &[u8]) {
+    let adapter = ralph::agent::by_name(name).unwrap();
+    for structured in [true, false] {
+        let events = |pieces: &[&[u8]]| {
+            let mut reader = adapter.reader(structured);
+            let mut splitter = LineSplitter::new(reader.max_line());
+            let mut events: Vec<String> = Vec::new();
+            let mut entries = journal::Lines::default();
+            let at = Stamp { time_ms: 1, iteration: 1, attempt: 1 };
+            let mut take = |event: Event<'_>| {
+                let line = entries.push(at, &event);
+                let entry: Entry<'_> = serde_json::from_slice(line).unwrap();
+                assert_eq!(entry.event, event, "{}", String::from_utf8_lossy(line));
+                events.push(format!("{event:?}"));
+                entries.clear();
+            };
+            for piece in pieces {
+                splitter.push(piece, |line| reader.stdout(line, &mut take));
+            }
+            splitter.finish(|line| reader.stdout(line, &mut take));
+            reader.stderr(Line { bytes: data, joined: false, unfinished: false }, &mut take);
+            reader.side_file(&String::from_utf8_lossy(data), &mut take);
+            reader.finish(Some(Exit::Code(1)), &mut take);
+            events
+        };
+        assert_eq!(events(&[data]), events(&pieces(data)));
+    }
+    // What is no JSON is no news of any kind, and is handed on to the letter.
+    let mut reader = adapter.reader(true);
+    let mut kept = String::new();
+    let words = format!("\u{1}{}", String::from_utf8_lossy(data).replace(['\n', '\r'], " "));
+    let line = Line { bytes: words.as_bytes(), joined: false, unfinished: false };
+    reader.stdout(line, &mut |event| {
+        if let Event::Output { text, .. } | Event::Text { text, .. } | Event::Notice { text } =
+            event
+        {
+            kept.push_str(&text);
+        }
+    });
+    reader.finish(Some(Exit::Code(0)), &mut |event| {
+        if let Event::Output { text, .. } | Event::Text { text, .. } = event {
+            kept.push_str(&text);
+        }
+    });
+    assert!(kept.contains(words.trim()), "{words:?} became {kept:?}");
+}
+
+/// A rule comes to the same verdict however the words arrive, and finds no completion where its text is
+/// not.
+pub fn completion(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let (prompt, said) = text.split_once('\0').unwrap_or(("", &text));
+    let rules = [
+        Rule::Response("DONE".to_owned()),
+        Rule::Promise("COMPLETE".to_owned()),
+        Rule::Pattern("(?m)^all done$".parse().unwrap()),
+        Rule::Never,
+    ];
+    let words = ["done", "COMPLETE", "all done"];
+    for (nth, rule) in rules.iter().enumerate() {
+        let verdict = |pieces: &[&str], echo: bool| -> Completion {
+            let mut detector = Detector::new(rule);
+            if echo {
+                detector = detector.ignoring_echo_of(prompt);
+            }
+            for (nth, piece) in pieces.iter().enumerate() {
+                detector.said(piece, nth > 0);
+            }
+            detector.verdict()
+        };
+        let chars: Vec<&str> = char_pieces(said);
+        for echo in [false, true] {
+            let whole = verdict(&[said], echo);
+            assert_eq!(whole, verdict(&chars, echo), "{rule:?} echo {echo}");
+            let word = words.get(nth).copied();
+            let there = word.is_some_and(|word| {
+                let plain: String = said.chars().filter(|c| !c.is_control()).collect();
+                plain.to_lowercase().contains(&word.to_lowercase())
+            });
+            // Escapes of terminals may stand between its letters; those are the detector's own affair.
+            assert!(!whole.complete || there || said.contains('\u{1b}'), "{rule:?} {whole:?}");
+        }
+    }
+}
+
+fn char_pieces(text: &str) -> Vec<&str> {
+    let mut ends: Vec<usize> = Vec::new();
+    let mut at = 0;
+    for piece in pieces(text.as_bytes()) {
+        at += piece.len();
+        ends.push(text.ceil_char_boundary(at));
+    }
+    ends.dedup();
+    let mut from = 0;
+    ends.into_iter()
+        .map(|end| {
+            let piece = &text[from..end];
+            from = end;
+            piece
+        })
+        .collect()
+}
+
+/// Somewhere to put files, for as long as the process lives.
+fn place() -> &'static Path {
+    static PLACE: OnceLock<PathBuf> = OnceLock::new();
+    PLACE.get_or_init(|| {
+        let path = std::env::temp_dir().join(format!("ralph-fuzz-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        path
+    })
+}
+
+/// A directory of this thread alone.
+fn own_place() -> PathBuf {
+    let path = place().join(format!("{:?}", std::thread::current().id()));
+    std::fs::create_dir_all(&path).unwrap();
+    path
+}
+
+/// Removes what the targets have put into files.
+pub fn clean_up() {
+    let _ = std::fs::remove_dir_all(place());
+}
+
+/// Settings that are accepted are accepted again as they came out, and mean the same; merging a layer a
+/// second time changes nothing; and a complaint is never empty.
+pub fn settings(data: &[u8]) {
+    let (project, local) = match data.iter().position(|byte| *byte == 0) {
+        Some(at) => (&data[..at], Some(&data[at + 1..])),
+        None => (data, None),
+    };
+    let dir = own_place();
+    let (path, beside) = (dir.join("settings.json"), dir.join(config::LOCAL_FILE));
+    let put = |bytes: &[u8], local: Option<&[u8]>| {
+        std::fs::write(&path, bytes).unwrap();
+        match local {
+            Some(local) => std::fs::write(&beside, local).unwrap(),
+            None => {
+                let _ = std::fs::remove_file(&beside);
+            }
+        }
+        let settings_path = Some(path.clone());
+        config::load(&Sources { settings_path, project_dir: dir.clone(), ..Sources::default() })
+    };
+    match put(project, local) {
+        Err(err) => assert!(!err.to_string().trim().is_empty()),
+        Ok(loaded) => {
+            let whole = serde_json::to_vec(&loaded.settings).unwrap();
+            let again = put(&whole, None).unwrap_or_else(|err| {
+                panic!("{}: {err}", String::from_utf8_lossy(&whole));
+            });
+            assert_eq!(again.settings, loaded.settings);
+            if let Some(local) = local {
+                let again = put(&whole, Some(local)).unwrap();
+                assert_eq!(again.settings, loaded.settings, "merged a second time");
+            }
+        }
+    }
+}
+
+/// A config is read as data: what is accepted says the same when every value is quoted, a complaint
+/// names a line that is there.
+pub fn config_file(data: &[u8]) {
+    let path = own_place().join("config");
+    std::fs::write(&path, data).unwrap();
+    let known = |name: &str| (name == "HOME").then(|| "/home/u".to_owned());
+    let read = loop_file::read(&path, known);
+    let Ok(text) = std::str::from_utf8(data) else {
+        assert!(read.is_err());
+        return;
+    };
+    match shell::parse(text, known) {
+        Err(problem) => {
+            let lines = text.matches('\n').count() + 1;
+            assert!((1..=lines).contains(&problem.line), "{problem:?} of {lines}");
+            assert!(read.is_err());
+        }
+        Ok((assignments, _)) => {
+            let quoted: String = assignments
+                .iter()
+                .map(|set| {
+                    let export = if set.exported { "export " } else { "" };
+                    format!("{export}{}='{}'\n", set.name, set.value.replace('\'', r"'\''"))
+                })
+                .collect();
+            let (again, warnings) = shell::parse(&quoted, |_| None)
+                .unwrap_or_else(|problem| panic!("{quoted:?}: {problem:?}"));
+            let of = |all: &[shell::Assignment]| -> Vec<(String, String, bool)> {
+                all.iter().map(|it| (it.name.clone(), it.value.clone(), it.exported)).collect()
+            };
+            assert_eq!(of(&again), of(&assignments));
+            assert!(warnings.is_empty(), "{warnings:?}");
+        }
+    }
+}
+
+/// A task list that is understood is understood after an edit, which changes nothing else; what an agent
+/// made of one is judged, and none is complete that has an open story.
+pub fn task_list(data: &[u8]) {
+    let (before, after) = match data.iter().position(|byte| *byte == 0) {
+        Some(at) => (&data[..at], &data[at + 1..]),
+        None => (data, data),
+    };
+    let Ok(list) = tasks::parse(before) else { return };
+    assert_eq!(order::standings(&list).len(), list.stories.len());
+    if let Some(next) = order::next(&list) {
+        assert!(!next.passes);
+    }
+    let text = std::str::from_utf8(before).unwrap();
+    if let Some(story) = list.stories.first() {
+        let notes = serde_json::Value::from("seen");
+        let edited = edit::set_in_story(text, &story.id, &[("notes", notes)]).unwrap();
+        let again = tasks::parse(edited.as_bytes()).unwrap();
+        assert_eq!(again.stories[0].notes, "seen");
+        assert_eq!(again.stories[1..], list.stories[1..]);
+        assert_eq!(again.verify_commands, list.verify_commands);
+    }
+    let mut ledger = Ledger::new(&list);
+    let now = tasks::parse(after);
+    let review = ledger.review(&now);
+    let _ = verdict::briefing(&review, &[], "tasks.json");
+    for (claimed, checked) in [(false, false), (true, false), (true, true)] {
+        let verdict = verdict::verdict(&review, claimed, checked, "tasks.json");
+        let open = now.as_ref().is_ok_and(|list| !list.is_complete()) || now.is_err();
+        let complete = matches!(verdict, ralph::core::machine::GateVerdict::Complete);
+        assert!(!(complete && (open || !checked)), "{verdict:?}");
+    }
+}
+
+/// Hooks answer everything, in JSON, and what cannot be read is not let through in a run.
+pub fn hooks(data: &[u8]) {
+    let home = own_place();
+    let variable = |name: &str| -> Option<OsString> {
+        match name {
+            "RALPH_HOME" => Some(home.clone().into()),
+            "HOME" => Some("/home/u".into()),
+            "RALPH_RUN_ID" => Some("20261115-202752-1ec3".into()),
+            "CLAUDE_PROJECT_DIR" => Some(home.clone().into()),
+            _ => None,
+        }
+    };
+    let began = Instant::now();
+    for name in hook::NAMES {
+        let (answer, _) = hook::answer(OsStr::new(name), data, &variable);
+        if let Some(json) = answer.json() {
+            let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+            assert!(json.is_object());
+        }
+        let is_json = serde_json::from_slice::<serde::de::IgnoredAny>(data).is_ok();
+        if name == "pre-tool-use" && !(is_json && data.trim_ascii_start().starts_with(b"{")) {
+            assert!(matches!(answer, Answer::Deny(_)), "{answer:?}");
+        }
+    }
+    assert!(began.elapsed() < PATIENCE);
+}
+
+/// Every command is judged, soon, and a command that comes first and does nothing hides none.
+pub fn shell_policy(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let allow = AllowList::default();
+    let context = Context {
+        project: Path::new("/home/u/proj"),
+        cwd: Path::new("/home/u/proj"),
+        home: Some(Path::new("/home/u")),
+        allow: &allow,
+        resolve: &policy::lexical,
+        variable: &|name| (name == "KNOWN").then(|| "build".to_owned()),
+    };
+    let judge = |command: &str| policy::judge(&context, &ToolCall::Shell(command));
+    let began = Instant::now();
+    let verdict = judge(&text);
+    let after = judge(&format!("true\n{text}"));
+    for call in [ToolCall::Read(&text), ToolCall::Write(&text)] {
+        policy::judge(&context, &call);
+    }
+    assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
+    if let Verdict::Deny(finding) = &verdict {
+        assert!(!finding.reason.is_empty() && !finding.instead.is_empty());
+        // Of what is too long nobody knows what it does, and a little more may be too long.
+        assert!(matches!(after, Verdict::Deny(_)), "hidden by `true`: {finding:?}");
+    }
+    assert_eq!(verdict, judge(&text), "another verdict on the same command");
+}
+
+/// A journal is read as far as it is whole, whatever else is in it: a line that follows on anything is
+/// found, and all that is drawn from a journal can be drawn from this one.
+pub fn journal_reader(data: &[u8]) {
+    let read = |bytes: &[u8]| -> Vec<Entry<'static>> { journal::entries(bytes).collect() };
+    let entries = read(data);
+    let whole = data.split(|byte| *byte == b'\n');
+    let whole = whole.filter(|line| serde_json::from_slice::<Entry<'_>>(line).is_ok()).count();
+    assert_eq!(entries.len(), whole, "every line that is whole, and no other");
+    let mut lines = journal::Lines::default();
+    let at = Stamp { time_ms: 1_794_774_472_123, iteration: 1, attempt: 1 };
+    let last = Event::Warning { message: Cow::Borrowed("the last word") };
+    lines.push(at, &last);
+    let longer = read(&[data, b"\n", lines.bytes()].concat());
+    assert_eq!(longer.len(), entries.len() + 1);
+    assert_eq!(longer.last().map(|entry| &entry.event), Some(&last));
+
+    let (mut tracker, mut reading) = (Tracker::default(), Reading::default());
+    for entry in &entries {
+        tracker.fold(entry);
+        reading.fold(entry);
+    }
+    tracker.end();
+    let facts = reading.facts(None);
+    serde_json::to_vec(&facts).unwrap();
+    let zone = jiff::tz::TimeZone::UTC;
+    let page = html::draw(&facts, &zone);
+    assert!(page.starts_with("<!"));
+    for form in [plain::Form::Terminal, plain::Form::Markdown] {
+        let _ = plain::draw(&facts, &zone, form);
+    }
+}
