@@ -56,7 +56,7 @@ fn a_microvm_is_stopped_while_its_worker_is_paused_and_used_again() {
     shop.ralph(["pause", "agent"]).run().code(0);
     let calls = || std::fs::read_to_string(shop.beside("bin").join("calls")).unwrap();
     let before = calls().len();
-    std::fs::write(shop.beside("go"), "").unwrap();
+    shop.let_go();
     shop.wait_for_event("paused");
     wait_until(LONG, || calls()[before..].contains("<stop>"));
     shop.ralph(["resume", "agent"]).run().code(0);
