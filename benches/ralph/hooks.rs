@@ -7,7 +7,7 @@ use std::process::Command;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
-use crate::place::{Place, ralph, silent};
+use crate::place::{Place, silent};
 use crate::sections::compare;
 use crate::table::{Table, Target, time};
 
@@ -46,7 +46,7 @@ fn answered(place: &Place, name: &str, question: &Value) -> io::Result<(f64, f64
     let path = place.path("question.json");
     fs::write(&path, question.to_string())?;
     let mut floor = silent(Command::new(place.path("true")));
-    let mut hook = ralph();
+    let mut hook = place.ralph();
     hook.args(["hook", name]).env("RALPH_RUN_ID", "bench").env("RALPH_HOME", place.path("home"));
     compare(
         400,

@@ -1,9 +1,8 @@
 //! What must stay fast and small, each beside the least that any program would need for it, measured
 //! in the same run on the same machine.
 //!
-//! `cargo bench --bench ralph` measures everything; `-- start hooks iteration stream memory silent loops
-//! workers`
-//! chooses. `memory=5000` takes so many megabytes of output for the largest memory measurement, whose
+//! `cargo bench --bench ralph` measures everything; `-- start hooks iteration sandbox stream memory silent
+//! loops workers` chooses. `memory=5000` takes so many megabytes of output for the largest memory measurement, whose
 //! journal needs about as much room on disk.
 //!
 //! `cargo bench --bench ralph -- soak` is a night in some minutes: 10,000 iterations and 20 GB of output in one
@@ -15,6 +14,8 @@ mod hooks;
 mod null_world;
 #[cfg(target_os = "linux")]
 mod place;
+#[cfg(target_os = "linux")]
+mod sandbox;
 #[cfg(target_os = "linux")]
 mod sections;
 #[cfg(target_os = "linux")]

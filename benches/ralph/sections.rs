@@ -18,17 +18,18 @@ use ralph::state::journal;
 
 use crate::hooks;
 use crate::null_world::NullWorld;
-use crate::place::{Place, busy, figure, ralph, silent};
+use crate::place::{Place, busy, figure, silent};
 use crate::table::{Table, Target, count, size, speed, time};
-use crate::{soak, workers, writer};
+use crate::{sandbox, soak, workers, writer};
 
 /// A part of the whole. The number is what was given for it on the command line.
 type Section = fn(&Place, &mut Table, Option<u64>) -> io::Result<()>;
 
-const SECTIONS: [(&str, Section); 9] = [
+const SECTIONS: [(&str, Section); 10] = [
     ("start", start),
     ("hooks", hooks::hooks),
     ("iteration", iteration),
+    ("sandbox", sandbox::sandbox),
     ("stream", stream),
     ("memory", memory),
     ("silent", silence),
@@ -73,13 +74,13 @@ pub(super) fn compare(
     Ok((median(times.0), median(times.1)))
 }
 
-fn timed(task: impl FnOnce() -> io::Result<()>) -> io::Result<f64> {
+pub(super) fn timed(task: impl FnOnce() -> io::Result<()>) -> io::Result<f64> {
     let start = Instant::now();
     task()?;
     Ok(start.elapsed().as_secs_f64())
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+pub(super) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
@@ -87,7 +88,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 /// How long the shortest call takes, and what a run costs beside its iterations.
 fn start(place: &Place, table: &mut Table, _: Option<u64>) -> io::Result<()> {
     let mut floor = silent(Command::new(place.path("true")));
-    let mut version = ralph();
+    let mut version = place.ralph();
     version.arg("--version");
     let times = compare(400, || floor.status().map(drop), || version.status().map(drop))?;
     table.ratio("ralph --version, beside a static `true`", times, time, Target::AtMost(1.5));

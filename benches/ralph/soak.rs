@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use ralph::core::event::Event;
 use ralph::state::journal;
 
-use crate::place::{Place, figure, ralph};
+use crate::place::{Place, figure};
 use crate::table::{Table, Target, count, size, speed, time};
 use crate::writer;
 
@@ -105,7 +105,7 @@ pub(super) fn soak(place: &Place, table: &mut Table, megabytes: Option<u64>) -> 
     let journal = fs::metadata(journal)?.len() as f64;
     table.value("  of that, the journal", journal, size, Target::None);
     let began = Instant::now();
-    let mut report = ralph();
+    let mut report = place.ralph();
     report.arg("report").arg("-C").arg(run.project());
     if !report.status()?.success() {
         return Err(io::Error::other("no report"));

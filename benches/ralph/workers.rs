@@ -10,7 +10,7 @@ use ralph::worker::control::Wish;
 use ralph::worker::store::{Known, LaunchNote, Worker, Workers};
 use ralph::worker::watch::Watch;
 
-use crate::place::{Place, figure, ralph, silent};
+use crate::place::{Place, figure, silent};
 use crate::sections::compare;
 use crate::table::{Table, Target, count, time};
 
@@ -47,7 +47,7 @@ fn many(place: &Place, table: &mut Table, number: u64) -> io::Result<()> {
     for command in [&["ls"][..], &["status", "--all"]] {
         let mut floor = silent(Command::new("ls"));
         floor.arg("-l").arg(home.join("workers"));
-        let mut listing = ralph();
+        let mut listing = place.ralph();
         listing.args(command).env("RALPH_HOME", &home);
         let times = compare(200, || floor.status().map(drop), || listing.status().map(drop))?;
         let what = format!("ralph {} of {number} workers, beside `ls -l`", command.join(" "));
@@ -70,7 +70,7 @@ fn one(place: &Place, table: &mut Table) -> io::Result<()> {
     let args = args.map(str::to_owned).to_vec();
     worker.save_launch(&LaunchNote { args, directory: project.clone(), worktree: None })?;
     // Its window is of no matter here.
-    let mut command = ralph();
+    let mut command = place.ralph();
     command.args(["worker-loop", "agent"]).env("RALPH_HOME", &home).current_dir(&project);
     let mut child = command.spawn()?;
     let measured = ask(&worker, &child, SECONDS);

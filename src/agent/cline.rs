@@ -15,7 +15,6 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
-use super::json::{Count, Raw, RawText, Size, Str, lenient};
 use super::structured::{LineParser, Read, Structured};
 use super::text::{PlainReader, Words};
 use super::tools::{End, Tools, key_values, summary, tool_output};
@@ -24,6 +23,7 @@ use super::{
     plain, sets, with_remedy,
 };
 use crate::core::event::{Event, Failure, FailureKind, Usage};
+use crate::core::json::{Count, Raw, RawText, Size, Str, lenient};
 
 /// The adapter for `cline`.
 #[derive(Debug)]

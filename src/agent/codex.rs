@@ -8,7 +8,6 @@ use std::borrow::Cow;
 use jiff::Zoned;
 use serde::Deserialize;
 
-use super::json::{Count, Raw, RawText, Size, Str, lenient};
 use super::structured::{LineParser, Read, Structured};
 use super::text::{PlainReader, Words};
 use super::tools::{key_values, tool_output};
@@ -17,6 +16,7 @@ use super::{
     sets,
 };
 use crate::core::event::{Event, Failure, FailureKind, TodoItem, TodoStatus, Usage};
+use crate::core::json::{Count, Raw, RawText, Size, Str, lenient};
 
 /// The adapter for `codex`.
 #[derive(Debug)]

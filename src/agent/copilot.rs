@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::json::{Count, Raw, RawText, Str, lenient};
 use super::messages::todo_items;
 use super::structured::{LineParser, Read, Structured};
 use super::text::{PlainReader, Words};
@@ -18,6 +17,7 @@ use super::{
     plain, sets,
 };
 use crate::core::event::{Event, Failure, FailureKind, Usage};
+use crate::core::json::{Count, Raw, RawText, Str, lenient};
 
 /// The adapter for `copilot`.
 #[derive(Debug)]

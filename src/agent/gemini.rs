@@ -6,7 +6,6 @@
 
 use serde::Deserialize;
 
-use super::json::{Count, Raw, RawText, Str, lenient};
 use super::messages::todo_items;
 use super::structured::{LineParser, Read, Structured};
 use super::text::{PlainReader, Words};
@@ -16,6 +15,7 @@ use super::{
     plain, sets, with_remedy,
 };
 use crate::core::event::{Event, Exit, Failure, FailureKind, Usage};
+use crate::core::json::{Count, Raw, RawText, Str, lenient};
 
 /// The adapter for `gemini`.
 #[derive(Debug)]

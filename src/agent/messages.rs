@@ -21,12 +21,12 @@ use self::outcome::Outcome;
 pub(super) use self::outcome::failure_in_words;
 pub(super) use self::plan::todo_items;
 use self::plan::{PlanChange, Todo};
-use super::json::{Count, Raw, RawText, Str, lenient};
 use super::structured::{LineParser, Read};
 use super::text::Words;
 use super::tools::{Recent, summary, tool_output};
 use super::{Emit, SUMMARY_CHARS, failure, one_line, reset, with_remedy};
 use crate::core::event::{Event, Failure, FailureKind};
+use crate::core::json::{Count, Raw, RawText, Str, lenient};
 use crate::core::text::duration;
 
 /// In what the agents of this family differ.
@@ -90,6 +90,9 @@ impl Messages {
         // Words that the program put into the model's mouth, such as an API error.
         let synthetic =
             line.api_error || message.model.is_some_and(|model| model.bytes() == b"<synthetic>");
+        if let Some(model) = message.model.filter(|_| !synthetic && !subagent) {
+            self.model_told(&model.text(), emit);
+        }
         let mut understood = true;
         for block in &message.blocks {
             match block.kind.bytes() {
@@ -306,6 +309,14 @@ impl Messages {
         model.clone_into(&mut self.model);
         let told = |text: &'_ str| (!text.is_empty()).then(|| Cow::Owned(text.to_owned()));
         emit(Event::Session { id: told(id), model: told(model) });
+    }
+
+    /// A message tells its model. That of the session's first line is better: it is the one that was asked for.
+    fn model_told(&mut self, model: &str, emit: &mut Emit<'_>) {
+        if self.model.is_empty() && !model.is_empty() {
+            model.clone_into(&mut self.model);
+            emit(Event::Session { id: None, model: Some(model.into()) });
+        }
     }
 
     fn rate_limit(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> Read {

@@ -12,7 +12,6 @@ mod codex;
 mod copilot;
 pub mod filter;
 mod gemini;
-mod json;
 mod messages;
 mod opencode;
 mod qwen;
@@ -888,6 +887,30 @@ mod tests {
                 "[]",
             ]
         );
+    }
+
+    #[test]
+    fn the_model_is_known_by_a_message_where_no_session_was_announced() {
+        let message = r#"{"type":"assistant","message":{"id":"1","model":"opus","content":[]}}"#;
+        let of_program =
+            r#"{"type":"assistant","message":{"id":"2","model":"<synthetic>","content":[]}}"#;
+        let of_subagent = r#"{"type":"assistant","parent_tool_use_id":"t","message":{"id":"3","model":"haiku","content":[]}}"#;
+        let init = r#"{"type":"system","subtype":"init","session_id":"s","model":"opus[1m]"}"#;
+        for (lines, expected) in [
+            (&[of_program, of_subagent, message, message][..], &["opus"][..]),
+            (&[init, message], &["opus[1m]"]),
+            (&[message, init], &["opus", "opus[1m]"]),
+        ] {
+            let events = read("claude", true, lines, &[], 0);
+            let models: Vec<&str> = events
+                .iter()
+                .filter_map(|event| match event {
+                    Event::Session { model, .. } => model.as_deref(),
+                    _ => None,
+                })
+                .collect();
+            assert_eq!(models, expected, "{lines:?}");
+        }
     }
 
     #[test]

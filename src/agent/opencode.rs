@@ -7,7 +7,6 @@
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::json::{Count, Raw, RawText, Size, Str, lenient};
 use super::messages::todo_items;
 use super::structured::{LineParser, Read, Structured};
 use super::text::{PlainReader, Words};
@@ -17,6 +16,7 @@ use super::{
     with_remedy,
 };
 use crate::core::event::{Event, Exit, Failure, FailureKind, Usage};
+use crate::core::json::{Count, Raw, RawText, Size, Str, lenient};
 
 /// The adapter for `opencode`.
 #[derive(Debug)]

@@ -3,10 +3,10 @@
 
 use std::borrow::Cow;
 
-use super::json::utf8;
 use super::text::{Words, output};
 use super::{Emit, Reader, Tail, failure};
 use crate::core::event::{Event, Exit, Failure, FailureKind, Stream};
+use crate::core::json::utf8;
 use crate::core::lines::Line;
 
 /// What became of a line.

@@ -3,9 +3,9 @@
 
 use std::borrow::Cow;
 
-use super::json::utf8;
 use super::{Adapter, Emit, Invocation, Reader, Request, Tail};
 use crate::core::event::{Event, Exit, Failure, Stream};
+use crate::core::json::utf8;
 use crate::core::lines::Line;
 
 /// The adapter for a command that is not known. A model cannot be chosen this way: how such a

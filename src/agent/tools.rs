@@ -3,9 +3,9 @@
 
 use std::borrow::Cow;
 
-use super::json::{Raw, RawText, Size, utf8};
 use super::{Emit, PREVIEW_CHARS, SUMMARY_CHARS, one_line};
 use crate::core::event::{Event, TodoItem};
+use crate::core::json::{Raw, RawText, Size, utf8};
 
 /// The tool calls of one process.
 #[derive(Debug, Default)]

@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
-use super::agents;
+use super::settings::LoopFileLook;
+use super::{agents, sandbox};
 use crate::agent;
+use crate::config::{self, Sources};
 use crate::error::Error;
 use crate::report::visible::one_line;
 use crate::state::project::Project;
@@ -29,20 +31,30 @@ pub(super) fn doctor(project: &Project) -> Result<u8, Error> {
         &mut out,
         "tmux",
         check("tmux", &["-V"], dir),
-        "needed for background workers, which are still to come: install tmux",
+        "needed for background workers (`ralph spawn`): install tmux",
     );
-    row(
-        &mut out,
-        "bwrap",
-        check("bwrap", &["--version"], dir),
-        "needed to lock agents in: install bubblewrap, then `ralph sandbox check`",
-    );
+    let (works, what) = sandbox::diagnosis(project);
+    row(&mut out, "sandbox", works.then(|| what.clone()), &what);
     out.push_str("\nThis project\n");
     // A name may hold anything, and a terminal obeys a lot.
     let mut shown = Vec::new();
     one_line(&dir.to_string_lossy(), 500, "…", &mut shown);
     out.push_str(&format!("  directory  {}\n", String::from_utf8_lossy(&shown)));
-    out.push_str(&format!("  settings   {}\n", settings(dir)));
+    let sources = Sources {
+        project_dir: dir.to_owned(),
+        env: std::env::vars_os().collect(),
+        ..Sources::default()
+    };
+    out.push_str(&format!("  settings   {}\n", settings(&sources)));
+    if let Some(look) = LoopFileLook::at(&sources) {
+        let name = config::display_name(&look.path);
+        match look.problem() {
+            None => out.push_str(&format!("  config     {name}, for plan, build and prompt\n")),
+            Some(error) => {
+                out.push_str(&format!("  config     wrong\n{}\n", error.to_string().trim_end()));
+            }
+        }
+    }
     super::print(&out)
 }
 
@@ -62,17 +74,12 @@ fn check(name: &str, args: &[&str], dir: &Path) -> Option<String> {
     })
 }
 
-fn settings(dir: &Path) -> String {
-    let sources = crate::config::Sources {
-        project_dir: dir.to_owned(),
-        env: std::env::vars_os().collect(),
-        ..crate::config::Sources::default()
-    };
-    match crate::config::load(&sources) {
+fn settings(sources: &Sources) -> String {
+    match config::load(sources) {
         Ok(loaded) if loaded.files.is_empty() => "none; `ralph init` writes some".to_owned(),
         Ok(loaded) => {
             let names: Vec<String> =
-                loaded.files.iter().map(|path| crate::config::display_name(path)).collect();
+                loaded.files.iter().map(|path| config::display_name(path)).collect();
             names.join(", ")
         }
         Err(error) => format!("wrong\n{}", error.to_string().trim_end()),

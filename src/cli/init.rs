@@ -17,6 +17,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::config::{self, FILE, LOCAL_FILE, Sources, schema, secret};
 use crate::error::{Error, Kind};
+use crate::sandbox::Backend;
 use crate::state::project::Project;
 use crate::state::save::save_atomically;
 
@@ -26,9 +27,17 @@ use super::modes;
 const SCHEMA_FILE: &str = "settings.schema.json";
 
 /// What `ralph init` was asked for.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct InitOptions {
     pub project_dir: PathBuf,
+    /// Tells the sandbox that this agent would get in the project, if one works.
+    pub sandbox: fn(&Project, &str) -> Option<Backend>,
+}
+
+impl InitOptions {
+    pub fn new(project_dir: PathBuf) -> InitOptions {
+        InitOptions { project_dir, sandbox: super::sandbox::usable }
+    }
 }
 
 /// Somebody who answers questions.
@@ -107,7 +116,7 @@ pub fn init_by(options: &InitOptions, ask: &mut dyn Ask) -> Result<u8, Error> {
         )));
     }
     let project = Project::new(options.project_dir.clone());
-    let Answers { document, prompts } = match dialog(&sources, &project, &name, ask) {
+    let Answers { document, prompts } = match dialog(options, &sources, &project, &name, ask) {
         Ok(Some(answers)) => answers,
         Ok(None) => return Ok(0),
         Err(abort) => {
@@ -150,6 +159,7 @@ struct Answers {
 
 /// Everything between the start and the write; `None` if the settings are to stay as they are.
 fn dialog(
+    options: &InitOptions,
     sources: &Sources,
     project: &Project,
     name: &str,
@@ -173,9 +183,34 @@ fn dialog(
         }
     }
     ask.say("\n")?;
-    let document = questions(ask)?;
+    let mut document = questions(ask)?;
     let prompts = starter_prompts(project, ask)?;
+    let agent = document["agent"]["command"].as_str().unwrap_or_default();
+    if let Some(backend) = (options.sandbox)(project, agent) {
+        document["sandbox"] = sandbox(backend, ask)?;
+    }
     Ok(Some(Answers { document, prompts }))
+}
+
+/// Asks whether to lock agents in. The answer is written either way: some commands would do it unasked.
+fn sandbox(backend: Backend, ask: &mut dyn Ask) -> Result<Value, Abort> {
+    let question = format!("Run agents in a sandbox? {} works here. (Y/n): ", backend.name());
+    let refused = match optional(ask, &question)? {
+        Some(answer) => matches!(answer.trim().to_ascii_lowercase().as_str(), "n" | "no"),
+        None => false,
+    };
+    Ok(json!({"backend": if refused { "none" } else { "auto" }}))
+}
+
+/// Asks for more than is needed: who has no more to say takes the default.
+fn optional(ask: &mut dyn Ask, question: &str) -> Result<Option<String>, Abort> {
+    match ask.line(question) {
+        Err(Abort::EndOfInput) => {
+            ask.say("\n")?;
+            Ok(None)
+        }
+        answer => answer.map(Some),
+    }
 }
 
 /// Offers the prompts of `plan` and `build` that are not there, to be made one's own.
@@ -190,14 +225,7 @@ fn starter_prompts(
         return Ok(Vec::new());
     }
     let question = "Write starter prompts for `ralph plan` and `ralph build`? (y/N): ";
-    let wanted = match ask.line(question) {
-        // Everything that is needed has been answered: who has no more to say takes the default.
-        Err(Abort::EndOfInput) => {
-            ask.say("\n")?;
-            false
-        }
-        answer => yes(&answer?),
-    };
+    let wanted = optional(ask, question)?.is_some_and(|answer| yes(&answer));
     missing.retain(|_| wanted);
     Ok(missing.into_iter().map(|(name, text)| (directory.join(name), text)).collect())
 }
@@ -480,9 +508,18 @@ mod tests {
         }
 
         fn init(&self, answers: &[&'static str]) -> (Result<u8, Error>, String) {
+            self.init_where(|_, _| None, answers)
+        }
+
+        fn init_where(
+            &self,
+            sandbox: fn(&super::Project, &str) -> Option<Backend>,
+            answers: &[&'static str],
+        ) -> (Result<u8, Error>, String) {
             let mut script =
                 Script { answers: answers.iter().copied().collect(), screen: String::new() };
-            let options = InitOptions { project_dir: self.0.path().to_owned() };
+            let project_dir = self.0.path().to_owned();
+            let options = InitOptions { project_dir, sandbox };
             let result = init_by(&options, &mut script);
             assert!(script.answers.is_empty(), "left: {:?}", script.answers);
             let dir = format!("{}/", self.0.path().display());
@@ -638,6 +675,25 @@ Settings written to .ralph/settings.json
         let project = Project::new();
         assert_eq!(project.init(&["claude", "", "", "", "", ""]).0, Ok(0));
         assert!(!project.settings().unwrap().contains("scm"));
+    }
+
+    #[test]
+    fn a_sandbox_is_offered_where_one_works() {
+        for (answer, expected) in
+            [(None, "auto"), (Some(""), "auto"), (Some("Y"), "auto"), (Some(" No "), "none")]
+        {
+            let project = Project::new();
+            let mut answers = vec!["claude", "", "", "", "", "", ""];
+            answers.extend(answer);
+            let works = |_: &_, agent: &str| (agent == "claude").then_some(Backend::Bwrap);
+            let (result, screen) = project.init_where(works, &answers);
+            assert_eq!(result, Ok(0));
+            assert!(screen.contains("sandbox? bwrap works here. (Y/n): "), "{screen}");
+            let document: Value = serde_json::from_str(&project.settings().unwrap()).unwrap();
+            assert_eq!(document["sandbox"], json!({"backend": expected}), "{answer:?}");
+        }
+        let (_, screen) = Project::new().init(&["claude", "", "", "", "", ""]);
+        assert!(!screen.contains("sandbox"), "{screen}");
     }
 
     #[test]

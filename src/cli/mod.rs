@@ -114,17 +114,17 @@ pub enum Command {
     #[command(after_help = worker::STATUS_EXAMPLES)]
     Status(worker::StatusArgs),
 
-    /// Have a worker begin nothing new after what it is doing.
+    /// Have workers begin nothing new after what they are doing.
     #[command(after_help = worker::PAUSE_EXAMPLES)]
-    Pause(worker::NameArgs),
+    Pause(worker::Which),
 
     /// Go on with a run that was stopped or cut off, or with a paused worker.
     #[command(after_help = resume::EXAMPLES)]
     Resume(resume::ResumeArgs),
 
-    /// End a worker and its agent now.
+    /// End workers and their agents now.
     #[command(after_help = worker::KILL_EXAMPLES)]
-    Kill(worker::NameArgs),
+    Kill(worker::Which),
 
     /// Show what a worker has done, and does.
     #[command(after_help = worker::LOGS_EXAMPLES)]
@@ -136,13 +136,13 @@ pub enum Command {
 
     /// Wait for the end of workers, and exit with their code.
     #[command(after_help = worker::WAIT_EXAMPLES)]
-    Wait(worker::WaitArgs),
+    Wait(worker::Which),
 
     /// Type a line into the window of a worker.
     #[command(after_help = worker::SEND_EXAMPLES)]
     Send(worker::SendArgs),
 
-    /// Forget a worker that has come to its end.
+    /// Forget workers that have come to their end.
     #[command(after_help = worker::RM_EXAMPLES)]
     Rm(worker::RmArgs),
 
@@ -295,6 +295,7 @@ pub struct LoopArgs {
         value_name = "N",
         short_alias = 'm',
         visible_alias = "maximum-iterations",
+        allow_negative_numbers = true,
         value_parser = iterations
     )]
     pub max_iterations: Option<u32>,
@@ -629,7 +630,11 @@ pub fn definition() -> clap::Command {
 }
 
 /// Does what the command line says.
-pub fn main(args: Vec<OsString>) -> u8 {
+pub fn main(mut args: Vec<OsString>) -> u8 {
+    // Whoever asks how to ask for help is to be helped.
+    if args.get(1).is_some_and(|command| command == "help") {
+        args.retain(|arg| arg != "--help" && arg != "-h");
+    }
     // Asked for by scripts and prompts, many times: it need not wait for all the other definitions.
     if let [_, only] = args.as_slice()
         && (only == "--version" || only == "-v")
@@ -690,7 +695,7 @@ fn dispatch(cli: Cli) -> Result<u8, Error> {
         Command::WorkerLoop(args) => worker::run_loop(&args.name),
         Command::Init => {
             let project_dir = project()?.root().to_owned();
-            init::init(&init::InitOptions { project_dir })
+            init::init(&init::InitOptions::new(project_dir))
         }
         Command::Settings(args) => {
             let alone = args.settings.is_some() || args.schema;
@@ -737,10 +742,14 @@ fn exit_code(result: Result<u8, Error>) -> u8 {
     match result {
         Ok(code) => code,
         Err(error) => {
-            let _ = io::stderr().write_all(format!("{error}\n").as_bytes());
+            complain(&error);
             error.exit_code()
         }
     }
+}
+
+fn complain(error: &Error) {
+    let _ = io::stderr().write_all(format!("{error}\n").as_bytes());
 }
 
 /// Says what a person has to know beside the answer. If nobody reads it, nobody needs it.
@@ -750,10 +759,15 @@ fn warn(message: &str) {
 
 /// Prints an answer. A reader that went away has seen enough.
 fn print(text: &str) -> Result<u8, Error> {
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        Err(err) if err.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Error::failed(format!("cannot write to standard output: {err}")))
-        }
-        _ => Ok(0),
+    say(text).map(|_| 0)
+}
+
+/// Prints a part of an answer, and tells whether anybody is there to read the rest.
+fn say(text: &str) -> Result<bool, Error> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Ok(()) => Ok(true),
+        Err(err) if err.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(err) => Err(Error::failed(format!("cannot write to standard output: {err}"))),
     }
 }

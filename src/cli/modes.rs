@@ -169,14 +169,19 @@ impl Mode {
         let Mode { defaults, source, needs_plan, needs_signal } = self;
         let ModeArgs { limit, config, completion, mut common, .. } = args;
         common.max_iterations = limit.or(common.max_iterations);
-        let (mut file, path) = loop_file(project, config)?;
+        // A run that goes on has what the file said when it began, in its settings and in its note.
+        let kept = common.resume.as_ref().and_then(|resume| resume.variables.clone());
+        let (mut file, path) = match kept {
+            Some(variables) => (LoopFile { variables, ..LoopFile::default() }, None),
+            None => loop_file(project, config)?,
+        };
         let overlay = std::mem::take(&mut file.overlay);
         let mut loaded = launch::load(project, &common, overlay, Vec::new())?;
         loaded.files.extend(path);
         loaded.warnings.append(&mut file.warnings);
         let promise = || Ok(Rule::Promise("COMPLETE".to_owned()));
         let completion = rules::completion(&completion, promise)?;
-        let variables = variables(defaults.command, &file);
+        let variables = variables(defaults.command, file.variables);
 
         let start = Start { project, args: &common, defaults: &defaults, loaded: &loaded };
         if common.print_prompt {
@@ -214,8 +219,6 @@ impl Mode {
             };
             return Err(no_signal(&name, &spec.completion));
         }
-        let exported = file.exported.iter().map(|(name, value)| (name.into(), Some(value.into())));
-        spec.agent.env.splice(0..0, exported);
         spec.variables = Some(variables);
         let code = start.carry_out(spec)?;
         let makes_plan = defaults.command == "plan" && code == exit::DONE && !common.dry_run;
@@ -246,22 +249,22 @@ fn loop_file(
 }
 
 /// What a template may name: the environment, over it what has a default, over that the file.
-fn variables(mode: &'static str, file: &LoopFile) -> Variables {
+fn variables(mode: &'static str, file: BTreeMap<String, String>) -> Variables {
     let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
-    let mut given: BTreeMap<String, String> =
+    let environment: BTreeMap<String, String> =
         std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect();
-    given.insert("PLAN_FILE".to_owned(), Project::PLAN.to_owned());
-    given.extend(file.variables.clone());
+    let mut given = BTreeMap::from([("PLAN_FILE".to_owned(), Project::PLAN.to_owned())]);
+    given.extend(file);
     // An empty name is none: it would send the agent to the root of the file system.
-    if given.get("SPECS_DIR").is_none_or(|specs| specs.trim().is_empty()) {
-        given.insert("SPECS_DIR".to_owned(), "specs".to_owned());
-    }
-    Variables::Template { mode, given }
+    let specs = given.get("SPECS_DIR").or_else(|| environment.get("SPECS_DIR"));
+    let specs = specs.filter(|specs| !specs.trim().is_empty()).cloned();
+    given.insert("SPECS_DIR".to_owned(), specs.unwrap_or_else(|| "specs".to_owned()));
+    Variables::Template { mode, given, environment }
 }
 
 /// A prompt that sends the agent to specifications that are not there sends it nowhere.
 fn require_specs(project: &Project, template: &str, variables: &Variables) -> Result<(), Error> {
-    let Some(specs) = variables.given("SPECS_DIR") else { return Ok(()) };
+    let Some(specs) = variables.value("SPECS_DIR") else { return Ok(()) };
     if !template::mentions(template, "SPECS_DIR") || project.root().join(specs).is_dir() {
         return Ok(());
     }

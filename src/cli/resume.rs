@@ -1,5 +1,6 @@
 //! `ralph resume`: goes on with a run that was left, or with a worker.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
@@ -20,7 +21,7 @@ use crate::state::start::StartNote;
 use crate::worker::store::{Known, Workers};
 
 use super::runs::{all, find};
-use super::worker::{self, NameArgs};
+use super::worker::{self, Which};
 use super::{BudgetArgs, Cli, Command, LoopArgs, OutputForm, Place, PromptArgs};
 use super::{modes, print, run, work};
 
@@ -38,6 +39,9 @@ Examples:
   Have a paused worker go on, or one whose process is gone:
     ralph resume agent
 
+  The same for all of them, after a reboot for example:
+    ralph resume --all
+
 A run goes on with its settings, its count of iterations, what it has cost and what its agent was to be
 told next. The iteration that was cut off is begun again. A worker whose process is gone (a crash, a
 reboot, the end of tmux) is started again at the next iteration; `max_iterations` in its state.json may
@@ -50,6 +54,10 @@ pub struct ResumeArgs {
     #[arg(value_name = "RUN")]
     pub run: Option<String>,
 
+    /// All workers that are paused, or whose process is gone.
+    #[arg(long, conflicts_with = "run")]
+    pub all: bool,
+
     /// Stop after this many iterations, those before included.
     #[arg(
         short = 'n',
@@ -57,7 +65,8 @@ pub struct ResumeArgs {
         value_name = "N",
         short_alias = 'm',
         visible_alias = "maximum-iterations",
-        value_parser = clap::value_parser!(u32).range(1..)
+        allow_negative_numbers = true,
+        value_parser = super::iterations
     )]
     pub max_iterations: Option<u32>,
 
@@ -93,6 +102,8 @@ impl ResumeArgs {
 pub struct Resumption {
     pub run: String,
     pub progress: Progress,
+    /// What its templates were given; `None` if it had none, or nobody noted it.
+    pub variables: Option<BTreeMap<String, String>>,
     /// What there is to say of its settings.
     pub warnings: Vec<String>,
 }
@@ -100,8 +111,11 @@ pub struct Resumption {
 /// # Errors
 /// There is no such run, it cannot go on, or whatever else keeps it from starting.
 pub(super) fn resume(place: &Place, args: ResumeArgs) -> Result<u8, Error> {
+    if args.all {
+        return resume_workers(&Which::all(), &args);
+    }
     if let Some(name) = args.run.as_deref().filter(|name| is_worker(name)) {
-        return resume_worker(name, &args);
+        return resume_workers(&Which::one(name), &args);
     }
     let project = super::project(place)?;
     let Some(left) = choose(&project, args.run.as_deref())? else {
@@ -119,7 +133,7 @@ pub(super) fn resume(place: &Place, args: ResumeArgs) -> Result<u8, Error> {
     }
     if left.summary.command == "spawn" {
         return match worker_of(id) {
-            Some(name) => resume_worker(&name, &args),
+            Some(name) => resume_workers(&Which::one(&name), &args),
             None => Err(Error::input(format!("run {id} is that of a worker that is gone"))
                 .hint("ralph spawn starts a new one")),
         };
@@ -138,14 +152,15 @@ fn is_worker(name: &str) -> bool {
     Workers::of_user().is_ok_and(|workers| workers.find(name).is_ok())
 }
 
-fn resume_worker(name: &str, args: &ResumeArgs) -> Result<u8, Error> {
+fn resume_workers(which: &Which, args: &ResumeArgs) -> Result<u8, Error> {
     if args.is_about_a_run() {
-        return Err(Error::usage(format!(
-            "{name} is a worker, whose limits are in its state.json"
-        ))
-        .hint(format!("change max_iterations there, then: ralph resume {name}")));
+        let whose = match which.names.as_slice() {
+            [name] => format!("{name} is a worker, whose limits are in its state.json"),
+            _ => "--all is about workers, whose limits are in their state.json".to_owned(),
+        };
+        return Err(Error::usage(whose).hint("change max_iterations there, then resume it"));
     }
-    worker::resume(&NameArgs { name: name.to_owned() })
+    worker::resume(which)
 }
 
 /// The worker that has this run.
@@ -249,7 +264,8 @@ fn go_on(project: &Project, left: Left, note: &StartNote, args: ResumeArgs) -> R
         (common.verbose, common.quiet) = (args.verbose, args.quiet);
     }
     common.output = args.output.unwrap_or(common.output);
-    common.resume = Some(Resumption { run: id, progress, warnings });
+    common.resume =
+        Some(Resumption { run: id, progress, variables: note.variables.clone(), warnings });
     // Paths are relative to where it was started; if that is gone, whoever needs it says so.
     let _ = std::env::set_current_dir(&note.directory);
     match command {
@@ -335,8 +351,12 @@ fn changed_since(
     let ours = project.ralph_dir();
     let settings = common.settings.clone().unwrap_or_else(|| ours.join(config::FILE));
     let local = settings.with_file_name(config::LOCAL_FILE);
+    // What was named and is gone is a change, too.
+    let gone = config.filter(|path| time(path).is_none()).cloned();
     let config = config.cloned().unwrap_or_else(|| ours.join(loop_file::FILE));
-    let changed = |path: &PathBuf| time(path).is_some_and(|changed| changed > kept);
+    let changed = |path: &PathBuf| {
+        time(path).is_some_and(|changed| changed > kept) || gone.as_ref() == Some(path)
+    };
     let changed = [settings, local, config].into_iter().filter(changed);
     let names: Vec<String> = changed.map(|path| config::display_name(&path)).collect();
     if names.is_empty() {
@@ -362,7 +382,7 @@ mod tests {
 
     #[test]
     fn a_prompt_that_came_by_a_pipe_is_taken_from_the_note() {
-        let note = StartNote::new([], "/".into(), Some("text".to_owned()));
+        let note = StartNote::new([], "/".into(), Some("text".to_owned()), None);
         for words in [
             &["ralph", "run", "-f", "/dev/fd/63"][..],
             &["ralph", "prompt", "/dev/fd/63", "3"],

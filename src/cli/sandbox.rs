@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::process::{self, Launch, Occurrence, Signal, System};
 use crate::sandbox::choice::{self, Asked, Choice};
 use crate::sandbox::proxy::Refusal;
-use crate::sandbox::{self, Backend, Request, Sandbox, docker, scratch};
+use crate::sandbox::{self, Backend, Request, Sandbox, Unusable, docker, scratch};
 use crate::state::project::Project;
 
 /// What is read at most for a command that is given something on standard input.
@@ -76,33 +76,92 @@ impl Said {
     }
 }
 
+/// What came of trying a backend.
+enum Tried {
+    /// It holds; so many milliseconds to start it and to try it.
+    Holds(Box<dyn Sandbox>, u128),
+    /// There is a program for it. Making one takes minutes, so that nobody does it to look.
+    Here,
+    Not(Unusable),
+}
+
+fn try_out(backend: Backend, request: &Request<'_>) -> Tried {
+    if backend == Backend::Docker && matches!(docker::has_one(request.project), Ok(false)) {
+        return Tried::Here;
+    }
+    let started = Instant::now();
+    match sandbox::prepare(backend, request) {
+        Ok(sandbox) => Tried::Holds(sandbox, started.elapsed().as_millis()),
+        Err(unusable) => Tried::Not(unusable),
+    }
+}
+
+/// The sandbox that a run of `agent` would get in this project, if any works.
+pub(super) fn usable(project: &Project, agent: &str) -> Option<Backend> {
+    let said = Said { settings: Settings::default(), env: Vec::new() };
+    let request = Request { adapter: agent::for_command(agent).name(), ..said.request(project) };
+    Backend::ALL.into_iter().find(|backend| !matches!(try_out(*backend, &request), Tried::Not(_)))
+}
+
+/// What `ralph doctor` says of sandboxes: whether there is one, and a line.
+pub(super) fn diagnosis(project: &Project) -> (bool, String) {
+    let said = match Said::load(project) {
+        Ok(said) => said,
+        Err(_) => Said { settings: Settings::default(), env: Vec::new() },
+    };
+    let mut failed = Vec::new();
+    for backend in Backend::ALL {
+        let name = backend.name();
+        let usable = match try_out(backend, &said.request(project)) {
+            Tried::Holds(_, ms) => format!("{name} was tried and holds ({ms} ms)"),
+            Tried::Here => format!("{name} is here"),
+            // One that is merely not installed is only worth a word if there is no better one.
+            Tried::Not(unusable) => {
+                failed.push((backend, unusable));
+                continue;
+            }
+        };
+        let better = failed.iter().find(|(better, _)| *better == Backend::Bwrap);
+        return (
+            true,
+            match better {
+                None => format!("{usable}; `ralph run --sandbox` locks agents in"),
+                Some((_, unusable)) => format!("{usable}; bwrap would be better: {unusable}"),
+            },
+        );
+    }
+    let why = failed.iter().map(|(backend, unusable)| format!("{}: {unusable}", backend.name()));
+    let why: Vec<String> = why.collect();
+    (false, format!("none works, agents can do whatever you can ({})", why.join("; ")))
+}
+
 fn check(project: &Project) -> Result<u8, Error> {
     let said = Said::load(project)?;
     let mut usable = 0;
     let mut out = String::new();
     for backend in Backend::ALL {
         let name = backend.name();
-        if backend == Backend::Docker && matches!(docker::has_one(project.root()), Ok(false)) {
-            usable += 1;
-            out.push_str(&format!(
-                "here    {name:<9} a run with --sandbox=docker makes one for this project and tries it out\n"
-            ));
-            continue;
-        }
-        let started = Instant::now();
-        match sandbox::prepare(backend, &said.request(project)) {
-            Ok(sandbox) => {
+        match try_out(backend, &said.request(project)) {
+            Tried::Here => {
                 usable += 1;
-                let ms = started.elapsed().as_millis();
+                out.push_str(&format!(
+                    "here    {name:<9} a run with --sandbox=docker makes one for this project and tries it out\n"
+                ));
+            }
+            Tried::Holds(sandbox, ms) => {
+                usable += 1;
                 out.push_str(&format!(
                     "ok      {name:<9} it holds; starting and trying it took {ms} ms\n"
                 ));
+                let kept = sandbox.withheld().join(", ");
+                let kept = format!("kept from the agent: {kept}; sandbox.env passes one on");
+                let kept = (!sandbox.withheld().is_empty()).then_some(kept);
                 let notes = sandbox.notes().into_iter();
-                for line in notes.chain(sandbox.limits()) {
+                for line in notes.chain(sandbox.limits()).chain(kept) {
                     out.push_str(&format!("                  - {line}\n"));
                 }
             }
-            Err(unusable) => {
+            Tried::Not(unusable) => {
                 out.push_str(&format!("no      {name:<9} {}\n", unusable.why));
                 if let Some(hint) = unusable.hint {
                     out.push_str(&format!("                  {hint}\n"));

@@ -165,7 +165,7 @@ pub(super) fn tasks(project: &Project, args: &TasksArgs) -> Result<u8, Error> {
         None | Some(TasksCommand::List) => list(project, &documents, args.format),
         Some(TasksCommand::Next) => next(project, &documents, args.format),
         Some(TasksCommand::Show { id }) => show(&documents, id, args.format),
-        Some(TasksCommand::Add(new)) => add(&documents, new, args.format),
+        Some(TasksCommand::Add(new)) => add(project, &documents, new, args.format),
         Some(TasksCommand::Set(changes)) => set(&documents, changes, args.format),
     }
 }
@@ -316,7 +316,12 @@ fn show(documents: &Documents, id: &str, format: Format) -> Result<u8, Error> {
     })
 }
 
-fn add(documents: &Documents, args: &AddArgs, format: Format) -> Result<u8, Error> {
+fn add(
+    project: &Project,
+    documents: &Documents,
+    args: &AddArgs,
+    format: Format,
+) -> Result<u8, Error> {
     let title = one_line("the title", &args.title)?;
     let given = args.id.as_deref().map(|id| one_line("the id", id)).transpose()?;
     let criteria: Vec<String> = args.criteria.iter().map(|text| lines(text)).collect();
@@ -327,6 +332,12 @@ fn add(documents: &Documents, args: &AddArgs, format: Format) -> Result<u8, Erro
     let mut id = String::new();
     change(documents, |text, list| {
         id = given.map_or_else(|| free_id(list), str::to_owned);
+        for replaced in &args.replaces {
+            // It may be gone from the list already.
+            if !work::has_seen(project, documents, replaced) {
+                find(documents, list, replaced)?;
+            }
+        }
         let after_all = list.stories.iter().map(|story| story.priority).fold(0.0, f64::max) + 1.0;
         let mut story = Map::new();
         story.insert("id".into(), json!(id));

@@ -137,11 +137,21 @@ pub(super) fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
     start.carry_out(RunSpec { guardrails, tasks: Some(tasks), variables, ..spec })
 }
 
-/// What the last run knows that speaks against a list of which every story is marked as passing.
-pub(super) fn doubts(project: &Project, documents: &Documents, list: &TaskList) -> Option<String> {
+/// Whether a story was in the list when a run last saw it.
+pub(super) fn has_seen(project: &Project, documents: &Documents, id: &str) -> bool {
+    remembered(project, documents).is_some_and(|(_, ledger)| ledger.has_seen(id))
+}
+
+/// What the last run knows of the list, and which run that is.
+fn remembered(project: &Project, documents: &Documents) -> Option<(String, Ledger)> {
     let home = home::ralph_home(|name| std::env::var_os(name))?;
     let places = snapshots::directories(&home, project.root(), &documents.path(TASKS));
-    let (run, ledger) = snapshots::last(&places).ok()??;
+    snapshots::last(&places).ok()?
+}
+
+/// What the last run knows that speaks against a list of which every story is marked as passing.
+pub(super) fn doubts(project: &Project, documents: &Documents, list: &TaskList) -> Option<String> {
+    let (run, ledger) = remembered(project, documents)?;
     let (mut ledger, since) = ledger.after(list, true);
     let mut against = since.losses();
     let review = ledger.review(&Ok(list.clone()));

@@ -41,9 +41,7 @@ const MEANT: [&str; 9] = [
 pub struct LoopFile {
     /// Everything that it sets, for prompts.
     pub variables: BTreeMap<String, String>,
-    /// What programs are to see, too.
-    pub exported: BTreeMap<String, String>,
-    /// What it says of settings.
+    /// What it says of settings. What programs are to see is among them, as the agent's environment.
     pub overlay: Vec<Flag>,
     pub warnings: Vec<String>,
 }
@@ -152,10 +150,11 @@ fn parse(
     });
     let warnings = warnings.into_iter().chain(odd).collect();
 
-    let pairs = |set: &Assignment| (set.name.clone(), set.value.clone());
-    let exported = given.values().filter(|set| set.exported).map(|set| pairs(set)).collect();
-    let variables = given.values().map(|set| pairs(set)).collect();
-    Ok(LoopFile { variables, exported, overlay, warnings })
+    for set in given.values().filter(|set| set.exported) {
+        say("agent.env", json!({ &set.name: set.value }), set);
+    }
+    let variables = given.values().map(|set| (set.name.clone(), set.value.clone())).collect();
+    Ok(LoopFile { variables, overlay, warnings })
 }
 
 /// The name that means something here and that this one, which does not, is nearly the same as.
@@ -164,7 +163,22 @@ fn mistyped(name: &str) -> Option<&'static str> {
         return None;
     }
     let upper = name.to_ascii_uppercase();
-    MEANT.into_iter().find(|known| strsim::osa_distance(&upper, known) <= 1)
+    let one = singular(&upper);
+    MEANT.into_iter().find(|known| {
+        strsim::osa_distance(&upper, known) <= 1
+            || strsim::osa_distance(&one, &singular(known)) <= 1
+    })
+}
+
+/// A name that is one of several, as one: `MAX_RETRIES` as `MAX_RETRY`.
+fn singular(name: &str) -> String {
+    match name.strip_suffix('S') {
+        None => name.to_owned(),
+        Some(one) => match one.strip_suffix("IE") {
+            Some(stem) => format!("{stem}Y"),
+            None => one.to_owned(),
+        },
+    }
 }
 
 #[cfg(test)]
@@ -173,14 +187,35 @@ mod tests {
 
     #[test]
     fn names_that_are_nearly_right_are_warned_of() {
-        let config = "AGNET_CLI=x\nagent_type=claude\nMAX_RETRY=1\nMAX_RETRIE=1\nMINE=1\nSPECS=x\nAGENT_CLI=y\n";
-        let file = parse(config, "config", |_| None).unwrap();
-        let warned = file.warnings.join("\n");
-        for (line, known) in [(1, "AGENT_CLI"), (2, "AGENT_TYPE"), (4, "MAX_RETRIES")] {
-            assert!(warned.contains(&format!("config:{line}: ")), "{warned}");
-            assert!(warned.contains(&format!("did you mean {known}?")), "{warned}");
+        for (name, known) in [
+            ("AGNET_CLI", Some("AGENT_CLI")),
+            ("agent_type", Some("AGENT_TYPE")),
+            ("AGENT_TYP", Some("AGENT_TYPE")),
+            ("MAX_RETRY", Some("MAX_RETRIES")),
+            ("MAX_RETRYS", Some("MAX_RETRIES")),
+            ("MAX_RETIRES", Some("MAX_RETRIES")),
+            ("MAX_ITERATION", Some("MAX_ITERATIONS")),
+            ("MAXITERATIONS", Some("MAX_ITERATIONS")),
+            ("AGENT_ARG", Some("AGENT_ARGS")),
+            ("SPEC_DIR", Some("SPECS_DIR")),
+            // Anybody's own.
+            ("AGENT_NAME", None),
+            ("MAX_FILES", None),
+            ("SPECS", None),
+            ("MODE", None),
+            ("MINE", None),
+        ] {
+            let file = parse(&format!("AGENT_CLI=y\n{name}=1\n"), "config", |_| None).unwrap();
+            let expected: Vec<String> = known
+                .map(|known| {
+                    format!(
+                        "config:2: {name} is only a variable for prompts; did you mean {known}?"
+                    )
+                })
+                .into_iter()
+                .collect();
+            assert_eq!(file.warnings, expected);
         }
-        assert_eq!(file.warnings.len(), 3, "{warned}");
     }
 
     fn overlay(text: &str) -> BTreeMap<&'static str, Value> {

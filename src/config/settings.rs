@@ -401,6 +401,9 @@ pub struct Sandbox {
     /// `"*.example.com"`, `"localhost:8080"`.
     pub allowed_domains: Vec<String>,
 
+    /// Variables that are passed on to the agent although they look like secrets, by their names.
+    pub env: Vec<String>,
+
     /// Further paths that may be read.
     pub readable: Vec<String>,
 
@@ -416,6 +419,7 @@ impl Default for Sandbox {
             guardrails: true,
             network: SandboxNetwork::Allowlist,
             allowed_domains: Vec::new(),
+            env: Vec::new(),
             readable: Vec::new(),
             writable: Vec::new(),
         }

@@ -3,6 +3,7 @@
 //! Such a file could be sourced by a shell and would mean the same, as far as it only assigns. What a
 //! shell would execute is an error with its line, and so is what would need a whole shell to know.
 
+use std::collections::HashSet;
 use std::iter::Peekable;
 use std::str::Chars;
 
@@ -15,7 +16,7 @@ pub struct Assignment {
     pub value: String,
     /// Where it begins, counted from 1.
     pub line: usize,
-    /// `export` was said of it, so that programs see it.
+    /// Programs see it: `export` was said of it, or they see a variable of that name already.
     pub exported: bool,
 }
 
@@ -50,10 +51,15 @@ pub fn parse(
         line: 1,
         known,
         assignments: Vec::new(),
+        exported: HashSet::new(),
         warnings: Vec::new(),
     };
     while parser.skip_to_statement() {
         parser.statement()?;
+    }
+    let Parser { assignments, exported, known, .. } = &mut parser;
+    for set in assignments {
+        set.exported = exported.contains(&set.name) || known(&set.name).is_some();
     }
     Ok((parser.assignments, parser.warnings))
 }
@@ -66,6 +72,8 @@ struct Parser<'t, K> {
     line: usize,
     known: K,
     assignments: Vec<Assignment>,
+    /// Names that were exported, whether or not they had a value then.
+    exported: HashSet<String>,
     warnings: Vec<Problem>,
 }
 
@@ -111,7 +119,7 @@ impl<K: Fn(&str) -> Option<String>> Parser<'_, K> {
         let name = self.name();
         let blank_follows = matches!(self.peek(), None | Some(' ' | '\t' | '\r' | '\n'));
         if name != "export" || !blank_follows {
-            return self.assignment(name, false);
+            return self.assignment(name);
         }
         loop {
             self.skip_blanks();
@@ -119,14 +127,12 @@ impl<K: Fn(&str) -> Option<String>> Parser<'_, K> {
                 return Ok(());
             }
             let name = self.name();
-            if matches!(self.peek(), None | Some(' ' | '\t' | '\r' | '\n' | ';'))
-                && !name.is_empty()
-            {
-                for set in self.assignments.iter_mut().filter(|set| set.name == name) {
-                    set.exported = true;
-                }
-            } else {
-                self.assignment(name, true)?;
+            let is_alone = matches!(self.peek(), None | Some(' ' | '\t' | '\r' | '\n' | ';'));
+            if !name.is_empty() {
+                self.exported.insert(name.clone());
+            }
+            if !is_alone || name.is_empty() {
+                self.assignment(name)?;
             }
         }
     }
@@ -140,7 +146,7 @@ impl<K: Fn(&str) -> Option<String>> Parser<'_, K> {
         name
     }
 
-    fn assignment(&mut self, name: String, exported: bool) -> Result<(), Problem> {
+    fn assignment(&mut self, name: String) -> Result<(), Problem> {
         let is_name = name.starts_with(|c: char| !c.is_ascii_digit());
         if self.peek() != Some('=') || !is_name {
             let mut shown = name;
@@ -153,9 +159,7 @@ impl<K: Fn(&str) -> Option<String>> Parser<'_, K> {
         self.next();
         let line = self.line;
         let value = self.word()?;
-        let exported =
-            exported || self.assignments.iter().any(|set| set.name == name && set.exported);
-        self.assignments.push(Assignment { name, value, line, exported });
+        self.assignments.push(Assignment { name, value, line, exported: false });
         self.skip_blanks();
         Ok(())
     }
@@ -163,15 +167,7 @@ impl<K: Fn(&str) -> Option<String>> Parser<'_, K> {
     /// A value: quoted and unquoted stretches up to the next blank.
     fn word(&mut self) -> Result<String, Problem> {
         let mut word = String::new();
-        if self.peek() == Some('~') {
-            self.next();
-            match (self.peek(), (self.known)("HOME")) {
-                (None | Some('/' | ' ' | '\t' | '\r' | '\n' | ';'), Some(home)) => {
-                    word.push_str(&home);
-                }
-                _ => word.push('~'),
-            }
-        }
+        self.tilde(&mut word);
         while let Some(c) = self.peek() {
             match c {
                 c if c.is_whitespace() || c == ';' => break,
@@ -194,10 +190,27 @@ impl<K: Fn(&str) -> Option<String>> Parser<'_, K> {
                 c => {
                     word.push(c);
                     self.next();
+                    if c == ':' {
+                        self.tilde(&mut word);
+                    }
                 }
             }
         }
         Ok(word)
+    }
+
+    /// `~` for the home, at the beginning of a value and of each entry of a list such as `PATH`.
+    fn tilde(&mut self, word: &mut String) {
+        if self.peek() != Some('~') {
+            return;
+        }
+        self.next();
+        match (self.peek(), (self.known)("HOME")) {
+            (None | Some('/' | ':' | ' ' | '\t' | '\r' | '\n' | ';'), Some(home)) => {
+                word.push_str(&home);
+            }
+            _ => word.push('~'),
+        }
     }
 
     fn single_quoted(&mut self, word: &mut String) -> Result<(), Problem> {
@@ -367,6 +380,8 @@ mod tests {
             ("A=~", "/home/me"),
             ("A=a~b", "a~b"),
             ("A='~/x'", "~/x"),
+            ("A=x:~/y:~:z", "x:/home/me/y:/home/me:z"),
+            ("A=x:~y", "x:~y"),
             ("A=${NOBODY:-claude}", "claude"),
             ("A=${EMPTY:-claude}", "claude"),
             ("A=${EMPTY-claude}", ""),
@@ -388,9 +403,9 @@ mod tests {
 
     #[test]
     fn a_shell_agrees() {
-        let text = "A='a b'\\''c'\nexport B=\"$A \\\"x\\\" \\\\ \\n\" C=${NOBODY:-d}\nD=~/x;E=a#b\nF=\"${B}\"$A\n";
+        let text = "G=x:~/y:~\nA='a b'\\''c'\nexport B=\"$A \\\"x\\\" \\\\ \\n\" C=${NOBODY:-d}\nD=~/x;E=a#b\nF=\"${B}\"$A\n";
         let mut script = text.to_owned();
-        for name in ["A", "B", "C", "D", "E", "F"] {
+        for name in ["G", "A", "B", "C", "D", "E", "F"] {
             script.push_str(&format!("printf '%s=%s\\n' {name} \"${name}\"\n"));
         }
         let output = std::process::Command::new("sh")
@@ -402,6 +417,23 @@ mod tests {
         let ours: String =
             values(text).iter().map(|(name, value)| format!("{name}={value}\n")).collect();
         assert_eq!(ours, String::from_utf8(output.stdout).unwrap());
+    }
+
+    #[test]
+    fn programs_see_what_is_exported_and_what_takes_the_place_of_what_they_see() {
+        for (text, expected) in [
+            ("A=1", false),
+            ("export A=1", true),
+            ("A=1; export A", true),
+            ("export A\nA=late", true),
+            ("export A B\nB=1\nA=1", true),
+            ("export AB\nA=1", false),
+            ("HOME=/elsewhere", true),
+            ("EMPTY=x", true),
+        ] {
+            let (assignments, _) = parse(text, known).unwrap();
+            assert!(assignments.iter().all(|set| set.exported == expected), "{text:?}");
+        }
     }
 
     #[test]

@@ -445,6 +445,12 @@ pub enum Event<'a> {
         tools: u32,
         tool_errors: u32,
         denied: u32,
+        /// All that it said was what it had been asked.
+        #[serde(default, skip_serializing_if = "is_false")]
+        repeats_prompt: bool,
+        /// Lines of its stream that the user's response filter could make nothing of.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        filter_errors: u64,
     },
     /// Processes that the agent had put in the background.
     Leftovers {
@@ -603,6 +609,11 @@ pub enum Event<'a> {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape that serde asks for")]
 fn is_false(value: &bool) -> bool {
     !value
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape that serde asks for")]
+fn is_zero(value: &u64) -> bool {
+    *value == 0
 }
 
 /// Milliseconds since the Unix epoch as `2026-11-15T20:27:52.123Z`.

@@ -63,6 +63,11 @@ impl LineSplitter {
         }
     }
 
+    /// The end of the line that has not ended yet, as far as it is held.
+    pub fn unfinished(&self) -> &[u8] {
+        &self.held
+    }
+
     /// Hands on what was left without a newline at the end of the stream.
     pub fn finish(&mut self, mut each: impl FnMut(Line<'_>)) {
         if !self.held.is_empty() {

@@ -183,7 +183,10 @@ impl LoopMachine {
         } = progress;
         let watch = Watch::resumed(rules.stall, progress.seen, &feedback, progress.open.is_some());
         // Whoever starts a run again that had given up has done something about it.
-        let failures = if progress.outcome.is_some() { 0 } else { failures };
+        let failures = match progress.outcome {
+            None | Some(Outcome::Interrupted) => failures,
+            Some(_) => 0,
+        };
         LoopMachine {
             iteration: iterations,
             failures,

@@ -7,6 +7,7 @@ pub mod attempt;
 pub mod completion;
 pub mod event;
 pub mod exit;
+pub(crate) mod json;
 pub mod lines;
 pub mod machine;
 pub mod merge;

@@ -41,6 +41,8 @@ pub struct Tracker {
     progress: Progress,
     /// What the attempt that is open has used so far.
     running: Option<Usage>,
+    /// The retry policy has counted the last attempt as a failure.
+    failed: bool,
     last_ms: Option<i64>,
     idle: bool,
 }
@@ -74,11 +76,17 @@ impl Tracker {
                 progress.spending.attempt_ends(usage);
                 progress.tools = progress.tools.saturating_add(*tools);
                 progress.tool_errors = progress.tool_errors.saturating_add(*tool_errors);
-                if (*purpose, *class) == (Purpose::Work, Class::Answered) {
-                    progress.failures = 0;
+                if *purpose == Purpose::Work {
+                    self.failed = false;
+                    if *class == Class::Answered {
+                        progress.failures = 0;
+                    }
                 }
             }
-            Event::Retrying { failures, .. } => progress.failures = *failures,
+            Event::Retrying { failures, .. } => {
+                self.failed = true;
+                progress.failures = *failures;
+            }
             Event::FeedbackSet { parts } => progress.feedback.clone_from(parts),
             Event::ScmEnded { ok, .. } => progress.scm_failed = !ok,
             Event::IterationEnded { cut_off: true, .. } => {
@@ -88,6 +96,10 @@ impl Tracker {
             Event::IterationEnded { .. } => {
                 progress.iterations = entry.at.iteration;
                 progress.open = None;
+                // Whatever it came to, it was none of those that count: silence may be none.
+                if !self.failed {
+                    progress.failures = 0;
+                }
             }
             Event::Looked { unchanged, same_failures, fingerprint } => {
                 let number = |digits: &str| u64::from_str_radix(digits, 16).ok();
@@ -185,6 +197,8 @@ mod tests {
             tools: 2,
             tool_errors: 1,
             denied: 0,
+            repeats_prompt: false,
+            filter_errors: 0,
         }
     }
 
@@ -240,9 +254,18 @@ mod tests {
             (7, 1, 2, retrying(2)),
         ];
         assert_eq!(fold(events.clone()).failures, 2);
+        let mut silent = events.clone();
         events.push((8, 1, 3, agent_started()));
         events.push((9, 1, 3, agent_ended(Class::Answered, 0)));
         assert_eq!(fold(events).failures, 0);
+        // Where a failure uses its iteration up, and silence is none.
+        silent.push((8, 1, 2, iteration_ended(Class::Failed, false)));
+        assert_eq!(fold(silent.clone()).failures, 2);
+        silent.push((9, 2, 1, agent_started()));
+        silent.push((10, 2, 1, agent_ended(Class::TimedOut, 0)));
+        assert_eq!(fold(silent.clone()).failures, 2, "not decided yet");
+        silent.push((11, 2, 1, iteration_ended(Class::TimedOut, false)));
+        assert_eq!(fold(silent).failures, 0);
     }
 
     #[test]

@@ -68,6 +68,10 @@ pub struct WorkerState {
     /// Iterations that came to their end, and how long they took in all.
     pub finished_iterations: u32,
     pub finished_ms: u64,
+    /// Iterations that were begun and never came to one: somebody ended them, or the loop with them.
+    pub cut_off_iterations: u32,
+    /// The current iteration has been begun and has no end yet.
+    pub iteration_open: bool,
     /// US dollars, as far as the agent tells them.
     pub cost_usd: Option<f64>,
     /// What was said of the loop last, and when.
@@ -89,9 +93,18 @@ impl WorkerState {
             return None;
         }
         // The one that is under way is counted as a whole: how much of it is left nobody knows.
-        let begun = self.current_iteration.saturating_sub(1).max(self.finished_iterations);
-        let left = self.max_iterations.saturating_sub(begun.min(self.max_iterations));
+        let used_up = self.current_iteration.saturating_sub(u32::from(self.iteration_open));
+        let left = self.max_iterations.saturating_sub(used_up);
         Some(self.average_ms()?.saturating_mul(u64::from(left)))
+    }
+}
+
+impl WorkerState {
+    /// The iteration that is open, if there is one, will never come to its end. Says whether there is.
+    fn cut_off(&mut self) -> bool {
+        let open = std::mem::take(&mut self.iteration_open);
+        self.cut_off_iterations = self.cut_off_iterations.saturating_add(u32::from(open));
+        open
     }
 }
 
@@ -146,6 +159,12 @@ impl Follower {
         let state = &mut self.state;
         match event {
             Event::RunStarted { run, pid, max_iterations, .. } => {
+                if state.cut_off() {
+                    let words =
+                        format!("iteration {} was cut off with its loop", state.current_iteration);
+                    log(format!("[CUT] {words}"));
+                    say(words);
+                }
                 state.run_id = Some(run.clone().into_owned());
                 state.pid = Some(*pid);
                 state.max_iterations = *max_iterations;
@@ -158,6 +177,7 @@ impl Follower {
             }
             Event::IterationStarted { max_iterations } => {
                 state.current_iteration = iteration;
+                state.iteration_open = true;
                 state.max_iterations = *max_iterations;
                 state.last_iteration_started = Some(stamp(time));
                 self.told_of_failure = false;
@@ -187,16 +207,34 @@ impl Follower {
                 state.consecutive_failures = *failures;
                 state.total_failures = state.total_failures.saturating_add(1);
                 self.told_of_failure = true;
+                // The last one that it may have is not tried again, though it was not one failure too many.
+                let next = if iteration >= state.max_iterations {
+                    "no iteration is left".to_owned()
+                } else {
+                    format!("retrying in {}", duration(*delay_ms, " "))
+                };
                 let words = format!(
-                    "iteration {iteration} failed (exit: {}), retrying in {} (attempt {failures}/{max_failures})",
+                    "iteration {iteration} failed (exit: {}), {next} (attempt {failures}/{max_failures})",
                     self.exit,
-                    duration(*delay_ms, " ")
                 );
                 log(format!("[FAIL] {words}"));
                 say(words);
             }
+            // The failure that ends the loop is an end of its iteration all the same.
+            Event::IterationEnded { cut_off: true, class, duration_ms, .. }
+                if !is_failure(*class) =>
+            {
+                state.cut_off();
+                let words = format!(
+                    "iteration {iteration} was cut off after {}",
+                    duration(*duration_ms, " ")
+                );
+                log(format!("[CUT] {words}"));
+                say(words);
+            }
             Event::IterationEnded { class, duration_ms, .. } => {
                 let exit = self.exit;
+                state.iteration_open = false;
                 state.finished_iterations = state.finished_iterations.saturating_add(1);
                 state.finished_ms = state.finished_ms.saturating_add(*duration_ms);
                 log(format!(
@@ -270,7 +308,13 @@ impl Follower {
             | Outcome::Broken => Status::Failed,
         };
         match outcome {
-            Outcome::LimitReached => format!("loop complete after {iterations} iteration{s}"),
+            Outcome::LimitReached => {
+                let cut_off = match state.cut_off_iterations {
+                    0 => String::new(),
+                    n => format!(", {n} of them cut off"),
+                };
+                format!("loop complete after {iterations} iteration{s}{cut_off}")
+            }
             Outcome::Complete if state.done_pattern.is_some() => {
                 "done pattern matched, stopping loop".to_owned()
             }

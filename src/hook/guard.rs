@@ -1,70 +1,59 @@
 //! A tool is about to be used: may it? What is asked here of [`policy`] is asked of the file system
 //! first: where things are, and where links lead.
 
-use std::borrow::Cow;
-use std::collections::VecDeque;
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;
+use std::io;
 use std::path::{Component, Path, PathBuf};
-use std::{fmt, io};
 
-use serde::de::{self, Deserialize, Deserializer, IgnoredAny};
 use serde_json::Value;
 
 use super::answer::Answer;
 use super::input::Input;
 use super::settings::Hooks;
 use super::{GUARDED, Surroundings};
+use crate::core::json::{Raw, RawText};
 use crate::policy::{self, AllowList, Context, Verdict};
 
 /// How many links may lead to one another.
 const MOST_LINKS: usize = 40;
 
-/// What is asked, with what the tool is to do.
-type Question<'a> = Input<'a, ToolInput>;
-
 /// What is looked at of a tool's input. The rest, which may be a whole file, is passed over: memory that is
-/// not touched is what makes this quick.
-struct ToolInput(Value);
-
-impl<'de> Deserialize<'de> for ToolInput {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-
-        impl<'de> de::Visitor<'de> for Visitor {
-            type Value = serde_json::Map<String, Value>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the input of a tool")
-            }
-
-            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut looked_at = serde_json::Map::new();
-                while let Some(key) = map.next_key::<Cow<'de, str>>()? {
-                    if policy::is_looked_at(&key) {
-                        looked_at.insert(key.into_owned(), map.next_value()?);
-                    } else {
-                        map.next_value::<IgnoredAny>()?;
-                    }
-                }
-                Ok(looked_at)
-            }
+/// not touched is what makes this quick. `None` if it is no object.
+fn looked_at(input: Raw<'_>) -> Option<Value> {
+    let mut looked_at = serde_json::Map::new();
+    let mut all_read = true;
+    input.members(|key, value| {
+        let key = RawText::written(key).text();
+        if policy::is_looked_at(&key) {
+            let value = match value.text() {
+                Some(text) => Some(Value::String(text.text().into_owned())),
+                None => serde_json::from_slice(value.bytes()).ok(),
+            };
+            all_read &= value.is_some();
+            looked_at.insert(key.into_owned(), value.unwrap_or_default());
         }
-
-        deserializer.deserialize_map(Visitor).map(|map| ToolInput(Value::Object(map)))
-    }
+    })?;
+    all_read.then_some(Value::Object(looked_at))
 }
 
 /// Judges what is asked. Whatever it cannot understand, it denies.
 pub(super) fn pre_tool_use(bytes: &io::Result<Vec<u8>>, surroundings: &Surroundings<'_>) -> Answer {
     let input = match bytes {
-        Ok(bytes) => Question::parse(bytes).map_err(|err| err.to_string()),
+        Ok(bytes) => Input::parse(bytes),
         Err(err) => Err(err.to_string()),
     };
-    let nothing = Question::default();
+    let nothing = Input::default();
     let project = surroundings.project(input.as_ref().unwrap_or(&nothing)).unwrap_or_default();
     let hooks = Hooks::load(&project, surroundings.variable);
     if surroundings.run().is_none() && !hooks.always {
-        return Answer::Nothing;
+        return hooks.broken.map_or(Answer::Nothing, |broken| {
+            Answer::Warn(format!(
+                "ralph's pre-tool-use hook cannot read {broken}. So it does not know whether it is to look at \
+                 tool calls outside of a loop, and does not. Mend the file; `ralph settings` checks it."
+            ))
+        });
     }
     let verdict = match &input {
         Ok(input) => judge(input, &project, &hooks, surroundings),
@@ -92,15 +81,15 @@ fn is_second(surroundings: &Surroundings<'_>) -> bool {
 }
 
 fn judge(
-    input: &Question<'_>,
+    input: &Input<'_>,
     project: &Path,
     hooks: &Hooks,
     surroundings: &Surroundings<'_>,
 ) -> Result<Verdict, String> {
     let tool = input.tool_name.as_deref().filter(|name| !name.is_empty());
     let tool = tool.ok_or("it does not name the tool")?;
-    let tool_input = input.tool_input.as_ref();
-    let tool_input = tool_input.ok_or("it does not tell what the tool is to do")?;
+    let tool_input = input.tool_input.ok_or("it does not tell what the tool is to do")?;
+    let tool_input = looked_at(tool_input).ok_or("its \"tool_input\" is no JSON object")?;
     let cwd = match input.cwd.as_deref().map(PathBuf::from) {
         Some(cwd) if cwd.is_absolute() => cwd,
         Some(_) => return Err("its directory is not told by its whole path".to_owned()),
@@ -109,24 +98,30 @@ fn judge(
     let project = resolve(project).unwrap_or_else(|| project.to_owned());
     let home = (surroundings.variable)("HOME").map(PathBuf::from);
     let (allow, _) = AllowList::parse(hooks.allow.iter().map(String::as_str));
+    // The same few places are asked for again and again.
+    let resolved = RefCell::new(HashMap::new());
     let context = Context {
         project: &project,
         cwd: &cwd,
         home: home.as_deref().filter(|home| home.is_absolute()),
         allow: &allow,
-        resolve: &resolve,
+        resolve: &|path| {
+            let known = resolved.borrow().get(path).cloned();
+            known.unwrap_or_else(|| {
+                let target = resolve(path);
+                resolved.borrow_mut().insert(path.to_owned(), target.clone());
+                target
+            })
+        },
         variable: &|name| surroundings.text(name),
     };
-    Ok(policy::judge_tool(&context, tool, &tool_input.0))
+    Ok(policy::judge_tool(&context, tool, &tool_input))
 }
 
 /// Where an absolute path leads when every link in it is followed, whether or not there is anything. A
 /// `..` counts from where a link before it leads, as it does for the kernel. `None` if it leads in a
 /// circle, or through what may not be looked at.
 fn resolve(path: &Path) -> Option<PathBuf> {
-    if let Ok(found) = path.canonicalize() {
-        return Some(found);
-    }
     let mut left: VecDeque<OsString> = parts(path);
     let mut reached = PathBuf::from("/");
     let mut links = 0;

@@ -3,49 +3,25 @@
 use std::borrow::Cow;
 use std::io::{self, Read};
 
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use crate::core::json::{Raw, RawText};
 
 /// More than any tool call; what is larger is not looked at.
 const LARGEST: u64 = 128 << 20;
 
 /// One question. Unknown fields are passed over, since each version of Claude Code has new ones. Those
 /// that are missing are empty, and whoever needs one has to look.
-#[derive(Debug, Deserialize)]
-#[serde(default, bound = "T: Deserialize<'de>")]
-pub(super) struct Input<'a, T> {
-    #[serde(borrow)]
+#[derive(Debug, Default)]
+pub(super) struct Input<'a> {
     pub(super) session_id: Cow<'a, str>,
-    #[serde(borrow)]
     pub(super) transcript_path: Option<Cow<'a, str>>,
-    #[serde(borrow)]
     pub(super) cwd: Option<Cow<'a, str>>,
     /// Set for what a subagent does.
-    #[serde(borrow)]
     pub(super) agent_id: Option<Cow<'a, str>>,
-    #[serde(borrow)]
     pub(super) tool_name: Option<Cow<'a, str>>,
-    /// Passed over unless somebody asks for it: it may hold a whole file.
-    pub(super) tool_input: Option<T>,
+    /// As it is written: it may hold a whole file.
+    pub(super) tool_input: Option<Raw<'a>>,
     /// A stop hook has kept it from stopping already, and it goes on because of that.
     pub(super) stop_hook_active: bool,
-}
-
-/// A question without what the tool is to do.
-pub(super) type Outline<'a> = Input<'a, IgnoredAny>;
-
-impl<T> Default for Input<'_, T> {
-    fn default() -> Self {
-        Input {
-            session_id: Cow::default(),
-            transcript_path: None,
-            cwd: None,
-            agent_id: None,
-            tool_name: None,
-            tool_input: None,
-            stop_hook_active: false,
-        }
-    }
 }
 
 /// Reads all of standard input.
@@ -59,14 +35,87 @@ pub(super) fn read(stdin: impl Read) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-impl<'a, T: Deserialize<'a>> Input<'a, T> {
+impl<'a> Input<'a> {
     /// # Errors
     /// It is no JSON object, or a field in it is not what it has to be.
-    pub(super) fn parse(bytes: &'a [u8]) -> Result<Self, serde_json::Error> {
-        // A list would be taken for the fields in their order.
-        if bytes.trim_ascii_start().first() != Some(&b'{') {
-            return Err(serde::de::Error::custom("it is no JSON object"));
+    pub(super) fn parse(bytes: &'a [u8]) -> Result<Self, String> {
+        let mut input = Input::default();
+        let mut wrong = None;
+        let document = Raw::document(bytes);
+        let members = document.members(|key, value| {
+            let key = RawText::written(key).text();
+            if input.take(&key, value).is_none() {
+                wrong.get_or_insert(key);
+            }
+        });
+        members.ok_or("it is no JSON object")?;
+        match wrong {
+            Some(field) => Err(format!("its {field:?} is not what it has to be")),
+            None => Ok(input),
         }
-        serde_json::from_slice(bytes)
+    }
+
+    /// Takes a field. `None` if it is of another kind than it has to be, or comes a second time, since then
+    /// nobody knows which is meant.
+    fn take(&mut self, field: &str, value: Raw<'a>) -> Option<()> {
+        match field {
+            "session_id" => self.session_id = value.text()?.text(),
+            "stop_hook_active" => self.stop_hook_active = value.flag()?,
+            _ if value.is_null() => {}
+            "transcript_path" => once(&mut self.transcript_path, value.text()?.text())?,
+            "cwd" => once(&mut self.cwd, value.text()?.text())?,
+            "agent_id" => once(&mut self.agent_id, value.text()?.text())?,
+            "tool_name" => once(&mut self.tool_name, value.text()?.text())?,
+            "tool_input" => once(&mut self.tool_input, value)?,
+            _ => {}
+        }
+        Some(())
+    }
+}
+
+fn once<T>(field: &mut Option<T>, value: T) -> Option<()> {
+    let is_first = field.is_none();
+    *field = Some(value);
+    is_first.then_some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_is_taken_apart() {
+        let input =
+            br#" {"session_id":"s","transcript_path":null,"cwd":"/a b","tool\u005fname":"Bash",
+            "tool_input":{"command":"echo \"hi\""},"new":[{"cwd":"no"}],"stop_hook_active":true}
+        "#;
+        let input = Input::parse(input).unwrap();
+        assert_eq!(input.session_id, "s");
+        assert_eq!(input.transcript_path, None);
+        assert_eq!(input.cwd.as_deref(), Some("/a b"));
+        assert_eq!(input.tool_name.as_deref(), Some("Bash"));
+        assert_eq!(input.tool_input.unwrap().bytes(), br#"{"command":"echo \"hi\""}"#);
+        assert!(input.stop_hook_active);
+    }
+
+    #[test]
+    fn what_is_no_question_is_told() {
+        for (bytes, expected) in [
+            ("", "it is no JSON object"),
+            ("[]", "it is no JSON object"),
+            ("[\"s\"]", "it is no JSON object"),
+            ("{\"tool_name\":\"Bash\"", "it is no JSON object"),
+            ("{\"tool_name\":\"Bash\"} {}", "it is no JSON object"),
+            ("{\"tool_name\":7}", "its \"tool_name\" is not what it has to be"),
+            ("{\"session_id\":null}", "its \"session_id\" is not what it has to be"),
+            ("{\"stop_hook_active\":1}", "its \"stop_hook_active\" is not what it has to be"),
+            ("{\"cwd\":\"/a\",\"cwd\":\"/b\"}", "its \"cwd\" is not what it has to be"),
+            (
+                "{\"tool_input\":{},\"tool_input\":{}}",
+                "its \"tool_input\" is not what it has to be",
+            ),
+        ] {
+            assert_eq!(Input::parse(bytes.as_bytes()).err().as_deref(), Some(expected), "{bytes}");
+        }
     }
 }

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 pub use answer::Answer;
 use context::Audience;
-use input::{Input, Outline};
+use input::Input;
 use memory::Memory;
 pub use settings::ALLOW_VARIABLE;
 
@@ -43,7 +43,7 @@ pub const GUARDED: &str = "RALPH_GUARDED";
 
 /// How long a verdict may take. Claude Code takes a hook that runs into its time limit (10 s in ours) for one
 /// that has no objection.
-const PATIENCE_SECONDS: u32 = 5;
+const PATIENCE_SECONDS: u32 = 7;
 
 /// Answers the question on standard input. Whatever happens, the exit code is 0: Claude Code would
 /// take 2 for a verdict and anything else for a nuisance.
@@ -138,7 +138,7 @@ impl Surroundings<'_> {
 
     /// Where the session was started, which is where a loop runs. Its tools may be somewhere else by now, so
     /// that without Claude Code's word it is the repository that they are in, and not where they are.
-    fn project<T>(&self, input: &Input<'_, T>) -> Option<PathBuf> {
+    fn project(&self, input: &Input<'_>) -> Option<PathBuf> {
         let told = (self.variable)("CLAUDE_PROJECT_DIR").map(PathBuf::from);
         told.filter(|path| path.is_absolute()).or_else(|| {
             let cwd = input.cwd.as_deref().map(PathBuf::from);
@@ -160,7 +160,7 @@ impl Surroundings<'_> {
 
 /// A new session: its thresholds are armed again.
 fn session_start(bytes: &[u8], surroundings: &Surroundings<'_>) -> io::Result<Answer> {
-    let Ok(input) = Outline::parse(bytes) else { return Ok(Answer::Nothing) };
+    let Ok(input) = Input::parse(bytes) else { return Ok(Answer::Nothing) };
     let memory = surroundings.memory()?;
     memory.forget(&input.session_id);
     if let Some((run, start)) = surroundings.run().zip(surroundings.text(STOP_CHECK))
@@ -173,7 +173,7 @@ fn session_start(bytes: &[u8], surroundings: &Surroundings<'_>) -> io::Result<An
 
 /// A tool was used: is the context getting full?
 fn post_tool_use(bytes: &[u8], surroundings: &Surroundings<'_>) -> io::Result<Answer> {
-    let Ok(input) = Outline::parse(bytes) else { return Ok(Answer::Nothing) };
+    let Ok(input) = Input::parse(bytes) else { return Ok(Answer::Nothing) };
     // A subagent has a context of its own, which is not the one that the transcript tells of.
     let (None, Some(transcript)) = (&input.agent_id, &input.transcript_path) else {
         return Ok(Answer::Nothing);
@@ -201,7 +201,7 @@ fn post_tool_use(bytes: &[u8], surroundings: &Surroundings<'_>) -> io::Result<An
     }))
 }
 
-fn audience(input: &Outline<'_>, surroundings: &Surroundings<'_>) -> Audience {
+fn audience(input: &Input<'_>, surroundings: &Surroundings<'_>) -> Audience {
     let has_task_list = || {
         surroundings
             .project(input)

@@ -2,6 +2,7 @@
 //! where a run starts, and a hook has nobody to tell.
 
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -13,6 +14,8 @@ use crate::config;
 pub(super) struct Hooks {
     pub(super) always: bool,
     pub(super) allow: Vec<String>,
+    /// A file that is there and says nothing, because it cannot be read, and why.
+    pub(super) broken: Option<String>,
 }
 
 /// The same as one layer gives them.
@@ -29,27 +32,38 @@ impl Hooks {
     pub(super) fn load(project: &Path, variable: &dyn Fn(&str) -> Option<OsString>) -> Hooks {
         let directory = project.join(config::DIRECTORY);
         let mut hooks = Hooks::default();
-        for layer in [
-            from_file(&directory.join(config::FILE)),
-            from_file(&directory.join(config::LOCAL_FILE)),
-            from_environment(variable),
-        ] {
-            hooks.always = layer.always.unwrap_or(hooks.always);
-            hooks.allow = layer.allow.unwrap_or(hooks.allow);
+        for name in [config::FILE, config::LOCAL_FILE] {
+            match from_file(&directory.join(name)) {
+                Ok(layer) => hooks.add(layer),
+                Err(why) => hooks.broken = Some(format!("{}/{name}: {why}", config::DIRECTORY)),
+            }
         }
+        hooks.add(from_environment(variable));
         hooks
+    }
+
+    fn add(&mut self, layer: Layer) {
+        self.always = layer.always.unwrap_or(self.always);
+        if let Some(allow) = layer.allow {
+            self.allow = allow;
+        }
     }
 }
 
-fn from_file(path: &Path) -> Layer {
+fn from_file(path: &Path) -> Result<Layer, String> {
     #[derive(Default, Deserialize)]
     #[serde(default)]
     struct Document {
         hooks: Layer,
     }
-    let document = std::fs::read(path).ok();
-    let document = document.and_then(|bytes| serde_json::from_slice::<Document>(&bytes).ok());
-    document.unwrap_or_default().hooks
+    let document = match std::fs::read(path) {
+        Ok(bytes) => serde_json::from_slice::<Document>(&bytes).map_err(|err| err.to_string())?,
+        Err(err) if matches!(err.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Document::default()
+        }
+        Err(err) => return Err(err.to_string()),
+    };
+    Ok(document.hooks)
 }
 
 fn from_environment(variable: &dyn Fn(&str) -> Option<OsString>) -> Layer {
@@ -77,6 +91,33 @@ pub const ALLOW_VARIABLE: &str = "RALPH_HOOKS__ALLOW";
 mod tests {
     use super::*;
 
+    fn project(file: &str, local: &str) -> tempfile::TempDir {
+        let project = tempfile::tempdir().unwrap();
+        let directory = project.path().join(config::DIRECTORY);
+        std::fs::create_dir(&directory).unwrap();
+        std::fs::write(directory.join(config::FILE), file).unwrap();
+        if !local.is_empty() {
+            std::fs::write(directory.join(config::LOCAL_FILE), local).unwrap();
+        }
+        project
+    }
+
+    #[test]
+    fn a_mistake_lets_nothing_through_and_is_told() {
+        for (file, local) in [
+            ("{", ""),
+            (r#"{"hooks": {"allow": "x"}}"#, ""),
+            (r#"{"hooks": 7}"#, ""),
+            ("{}", r#"{"hooks": {"always": true"#),
+        ] {
+            let hooks = Hooks::load(project(file, local).path(), &|_| None);
+            assert_eq!((hooks.always, hooks.allow), (false, vec![]), "{file} {local}");
+            let name = if local.is_empty() { "settings.json: " } else { "settings.local.json: " };
+            let broken = hooks.broken.unwrap_or_default();
+            assert!(broken.starts_with(&format!(".ralph/{name}")), "{broken}");
+        }
+    }
+
     #[test]
     fn later_layers_replace_what_they_name() {
         let both =
@@ -84,6 +125,7 @@ mod tests {
         let hooks = |always, allow: &[&str]| Hooks {
             always,
             allow: allow.iter().map(|entry| (*entry).to_owned()).collect(),
+            broken: None,
         };
         for (file, local, variables, expected) in [
             ("{}", "", &[][..], hooks(false, &[])),
@@ -94,18 +136,8 @@ mod tests {
             (both, "", &[("RALPH_HOOKS__ALLOW", "'d e' f")], hooks(true, &["d e", "f"])),
             (both, "", &[("RALPH_HOOKS__ALLOW", "")], hooks(true, &[])),
             (both, "", &[("RALPH_HOOKS__ALWAYS", "0")], hooks(false, &["a b", "c"])),
-            // Mistakes let nothing through.
-            ("{", "", &[], hooks(false, &[])),
-            (r#"{"hooks": {"allow": "x"}}"#, "", &[], hooks(false, &[])),
-            (r#"{"hooks": 7}"#, "", &[], hooks(false, &[])),
         ] {
-            let project = tempfile::tempdir().unwrap();
-            let directory = project.path().join(config::DIRECTORY);
-            std::fs::create_dir(&directory).unwrap();
-            std::fs::write(directory.join(config::FILE), file).unwrap();
-            if !local.is_empty() {
-                std::fs::write(directory.join(config::LOCAL_FILE), local).unwrap();
-            }
+            let project = project(file, local);
             let variable = |name: &str| {
                 variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
             };

@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use super::answer::Answer;
-use super::input::Outline;
+use super::input::Input;
 use super::{STOP_CHECK, Surroundings};
 use crate::core::tasks::{self, ledger::Ledger};
 use crate::run::scm;
@@ -17,7 +17,7 @@ use crate::state::{runs, snapshots};
 const NAMED: usize = 10;
 
 pub(super) fn stop(bytes: &[u8], surroundings: &Surroundings<'_>) -> io::Result<Answer> {
-    let Ok(input) = Outline::parse(bytes) else { return Ok(Answer::Nothing) };
+    let Ok(input) = Input::parse(bytes) else { return Ok(Answer::Nothing) };
     let Some(run) = surroundings.run() else { return Ok(Answer::Nothing) };
     // It was told once. A second time would be the first step of an endless loop.
     if input.stop_hook_active || input.agent_id.is_some() {

@@ -148,6 +148,8 @@ fn fits(entry: &[Pattern], argv: &[Arg]) -> bool {
         arg.is_known()
             && !text.split('/').any(|part| part == "..")
             && glob_match(&pattern.text, text)
+            // What is in a directory is not the directory.
+            && !pattern.text.strip_suffix('*').is_some_and(|whole| whole.ends_with('/') && whole == text)
     })
 }
 
@@ -179,6 +181,7 @@ mod tests {
             &["git", "push", "--force", "origin", "main"]
         ));
         assert!(covers("rm -rf /tmp/x/*", &["/bin/rm", "-rf", "/tmp/x/y/z"]));
+        assert!(!covers("rm -rf /tmp/x/*", &["rm", "-rf", "/tmp/x/"]));
         assert!(!covers("rm -rf /tmp/x/*", &["rm", "-rf", "/tmp/x/../.."]));
         assert!(!covers("rm -rf /tmp/x/*", &["rm", "-rf", "/tmp/x/\u{f8ff}"]));
         assert!(!covers("rm -rf '*'", &["rm", "-rf", "/"]));

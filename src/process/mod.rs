@@ -65,6 +65,8 @@ pub struct Extras<'a> {
     /// It has a terminal of this size of its own, which is all its standard streams; what it is fed is
     /// typed there. See [`System::start_on_terminal`].
     pub terminal: Option<Size>,
+    /// That terminal is left for what it stands around, which has a session of its own to take it into.
+    pub hands_terminal_on: bool,
 }
 
 /// The size of a terminal.

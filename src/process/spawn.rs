@@ -296,7 +296,7 @@ mod linux {
             inherit: inherit.as_ptr(),
             inherit_count: inherit.len(),
             ignore_term: extras.ignore_term,
-            terminal: extras.terminal.is_some(),
+            terminal: extras.terminal.is_some() && !extras.hands_terminal_on,
             failed_step: AtomicI32::new(0),
             failed_errno: AtomicI32::new(0),
         };
@@ -435,7 +435,7 @@ fn start(
     )]
     // SAFETY: see the reason above.
     unsafe {
-        let terminal = extras.terminal.is_some();
+        let terminal = extras.terminal.is_some() && !extras.hands_terminal_on;
         command.pre_exec(move || {
             rustix::process::setsid()?;
             if terminal {

@@ -486,11 +486,17 @@ impl Reporter for Human {
         }
         if let Event::AgentEnded { .. } = event {
             self.purpose = Purpose::Work;
+            self.screen.set_unfinished(b"");
         }
     }
 
     fn line(&mut self, line: &[u8]) {
         self.held.take(line);
+    }
+
+    fn unfinished(&mut self, line: &[u8]) {
+        let is_shown = self.shows_agent() && self.filter.is_none();
+        self.screen.set_unfinished(if is_shown { line } else { b"" });
     }
 
     fn filtering(&mut self, at: Stamp, on: bool) {

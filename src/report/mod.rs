@@ -45,6 +45,9 @@ pub trait Reporter {
     fn line(&mut self, _line: &[u8]) {}
     /// The agent's bytes as they came. They only prepare, too.
     fn raw(&mut self, _stream: Stream, _bytes: &[u8]) {}
+    /// The line that the agent has begun and not ended, for those who can take it back: it comes again, as
+    /// an event, when it is whole. Empty if there is none.
+    fn unfinished(&mut self, _line: &[u8]) {}
     /// From now on somebody else, a command of the user's, makes of the agent's bytes what is shown of
     /// its work; or not any more.
     fn filtering(&mut self, _at: Stamp, _on: bool) {}

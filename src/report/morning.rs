@@ -85,6 +85,9 @@ pub struct Iteration {
     pub duration_ms: u64,
     /// How its last attempt ended; `None` if it did not.
     pub class: Option<Class>,
+    /// All that was said there was the prompt.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub repeats_prompt: bool,
     pub attempts: u32,
     #[serde(flatten)]
     pub usage: Usage,
@@ -224,7 +227,16 @@ impl Reading {
             Event::AgentStarted { .. } => {
                 self.left_out_before += std::mem::take(&mut self.left_out);
             }
-            Event::AgentEnded { purpose, class, usage, tools, tool_errors, denied, .. } => {
+            Event::AgentEnded {
+                purpose,
+                class,
+                usage,
+                tools,
+                tool_errors,
+                denied,
+                repeats_prompt,
+                ..
+            } => {
                 if let Some(iteration) = facts.iterations.last_mut() {
                     iteration.usage.add(usage);
                     iteration.tools = iteration.tools.saturating_add(*tools);
@@ -233,6 +245,7 @@ impl Reading {
                     if *purpose == Purpose::Work {
                         iteration.attempts = at.attempt;
                         iteration.class = Some(*class);
+                        iteration.repeats_prompt = *repeats_prompt;
                     }
                 }
             }

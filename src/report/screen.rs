@@ -198,6 +198,8 @@ pub struct Screen {
     missing: u64,
     /// The last line on standard output has no end yet.
     in_line: bool,
+    /// A line that is only shown, and will come to `buffer` when it is whole.
+    unfinished: Vec<u8>,
 }
 
 /// What is assumed of a terminal that does not tell.
@@ -230,6 +232,7 @@ impl Screen {
             notice: |_, _| {},
             missing: 0,
             in_line: false,
+            unfinished: Vec::new(),
         }
     }
 
@@ -283,6 +286,18 @@ impl Screen {
         }
     }
 
+    /// Shows a line that is not whole yet, where it can be taken back. What a carriage return would have
+    /// written over is not part of it.
+    pub fn set_unfinished(&mut self, line: &[u8]) {
+        self.unfinished.clear();
+        if self.live.is_some() && self.one_terminal {
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            let window = &line[line.len().saturating_sub(OPEN_WINDOW)..];
+            let start = memchr::memrchr(b'\r', window).map_or(0, |at| at + 1);
+            self.unfinished.extend_from_slice(&window[start..]);
+        }
+    }
+
     /// Where bytes for `target` are to be appended. Lines for standard error are whole lines.
     pub fn to(&mut self, target: Target) -> &mut Vec<u8> {
         if self.segments.last().map(|(last, _)| *last) != Some(target) {
@@ -327,7 +342,11 @@ impl Screen {
         } else {
             self.buffer.len()
         };
-        live.set_open(&self.buffer[ready..], &mut self.scratch);
+        let open = match &self.buffer[ready..] {
+            b"" => self.unfinished.as_slice(),
+            open => open,
+        };
+        live.set_open(open, &mut self.scratch);
         let moves = if self.one_terminal {
             ready > 0
         } else {
@@ -612,6 +631,31 @@ pub(crate) mod tests {
         screen.to(Target::Out).extend(b"\n");
         screen.flush("st");
         assert_eq!(out.take(), ["\r\x1b[2A\x1b[Junfinished\tlong 日\nst\r"]);
+    }
+
+    #[test]
+    fn a_line_that_is_only_shown_goes_when_the_whole_one_comes() {
+        let (mut screen, out, _) = screen(true, Some(20));
+        screen.set_unfinished(b"Working... ");
+        screen.flush("st");
+        assert_eq!(out.take(), ["Working... \nst\r"]);
+        screen.flush("st");
+        assert_eq!(out.take(), [""; 0], "nothing changed");
+        screen.set_unfinished(b"Working... \r10%\r20%\r");
+        screen.flush("st");
+        assert_eq!(out.take(), ["\r\x1b[1A\x1b[J20%\nst\r"]);
+        screen.to(Target::Out).extend(b"Working... done\n");
+        screen.set_unfinished(b"");
+        screen.flush("st");
+        assert_eq!(out.take(), ["\r\x1b[1A\x1b[JWorking... done\nst\r"]);
+        // Nothing is shown that could not be taken back.
+        screen.set_unfinished(b"more");
+        screen.flush("");
+        assert_eq!(out.take(), ["\r\x1b[J"]);
+        let (mut screen, out, _) = self::screen(false, Some(20));
+        screen.set_unfinished(b"more");
+        screen.flush("st");
+        assert_eq!(out.take(), [""; 0]);
     }
 
     #[test]

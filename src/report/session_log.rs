@@ -1,5 +1,6 @@
 //! The log of a session: what the agent printed, iteration by iteration, as a file for people.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
@@ -7,7 +8,7 @@ use jiff::tz::TimeZone;
 
 use super::Reporter;
 use crate::core::attempt::describe_end;
-use crate::core::event::{Class, Event, Purpose, Stamp, Stream, Usage, WaitReason};
+use crate::core::event::{Class, Entry, Event, Purpose, Stamp, Stream, Usage, WaitReason};
 use crate::core::merge::Merger;
 use crate::core::text;
 use crate::state::logs::LogFile;
@@ -43,14 +44,20 @@ pub struct SessionLog<S> {
     merger: Merger,
     mode: String,
     facts: Facts,
-    successful: u32,
-    failed: u32,
-    interrupted: u32,
+    /// How each iteration came out; one that a run was left in and begins again has a second end.
+    ends: BTreeMap<u32, End>,
     /// How much of what agents print still goes in.
     room: u64,
     /// The first thing that went wrong with the file, until somebody asks.
     trouble: Option<String>,
     broken: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Successful,
+    Failed,
+    Interrupted,
 }
 
 /// What the footer of an iteration tells.
@@ -71,6 +78,8 @@ struct Facts {
     /// What the agent said, piece by piece; only a stream has pieces that count.
     messages: u32,
     streams: bool,
+    /// Lines that the response filter failed for.
+    filter_errors: u64,
 }
 
 impl<S: Sink> SessionLog<S> {
@@ -83,13 +92,17 @@ impl<S: Sink> SessionLog<S> {
             merger: Merger::default(),
             mode: String::new(),
             facts: Facts::default(),
-            successful: 0,
-            failed: 0,
-            interrupted: 0,
+            ends: BTreeMap::new(),
             room,
             trouble: None,
             broken: false,
         }
+    }
+
+    /// Counts what happened in a session before this one. It is written in the log of that session.
+    pub fn recall(&mut self, entry: &Entry<'_>) {
+        self.event(entry.at, &entry.event);
+        self.pending.clear();
     }
 
     fn time(&self, ms: i64) -> String {
@@ -134,11 +147,12 @@ impl<S: Sink> SessionLog<S> {
         if facts.header.is_some() {
             return;
         }
-        match status {
-            "success" | "complete" => self.successful += 1,
-            "interrupted" => self.interrupted += 1,
-            _ => self.failed += 1,
-        }
+        let end = match status {
+            "success" | "complete" => End::Successful,
+            "interrupted" => End::Interrupted,
+            _ => End::Failed,
+        };
+        self.ends.insert(at.iteration, end);
         let failure = match &facts.failure {
             None if !facts.begun => Some("the agent could not be started"),
             failure => failure.as_deref(),
@@ -161,11 +175,13 @@ impl<S: Sink> SessionLog<S> {
         let messages = (facts.streams && facts.messages > 0).then_some(facts.messages);
         let cost = usage.cost_usd.map(text::dollars);
         let retries = (facts.retries > 0).then_some(facts.retries);
-        let rows: [(&str, Option<String>); 5] = [
+        let filter_errors = (facts.filter_errors > 0).then_some(facts.filter_errors);
+        let rows: [(&str, Option<String>); 6] = [
             ("API Requests", facts.turns.map(|n| n.to_string())),
             ("Model", facts.model),
             ("Messages", messages.map(|n| n.to_string())),
             ("Cost", cost),
+            ("Filter Errors", filter_errors.map(|n| n.to_string())),
             ("Retries", retries.map(|n| n.to_string())),
         ];
         for (name, value) in rows {
@@ -182,16 +198,17 @@ impl<S: Sink> SessionLog<S> {
             return;
         };
         self.end_output();
-        let interrupted = match self.interrupted {
+        let count = |end| self.ends.values().filter(|other| **other == end).count();
+        let interrupted = match count(End::Interrupted) {
             0 => String::new(),
             n => format!("Interrupted: {n}\n"),
         };
         let summary = format!(
             "{DOUBLE}\nSESSION SUMMARY\n{DOUBLE}\nTotal Iterations: {}\nSuccessful: {}\n\
              Failed: {}\n{interrupted}Total Duration: {}\nExit Reason: {}\nExit Code: {exit_code}\n{DOUBLE}\n",
-            self.successful + self.failed + self.interrupted,
-            self.successful,
-            self.failed,
+            self.ends.len(),
+            count(End::Successful),
+            count(End::Failed),
             text::duration(*duration_ms),
             message.replace('\n', " "),
         );
@@ -216,7 +233,17 @@ impl<S: Sink> SessionLog<S> {
 impl<S: Sink> Reporter for SessionLog<S> {
     fn event(&mut self, at: Stamp, event: &Event<'_>) {
         match event {
-            Event::RunStarted { command, .. } => self.mode = command.as_ref().to_owned(),
+            Event::RunStarted { command, .. } => {
+                self.mode = command.as_ref().to_owned();
+                // An iteration that a session before this one left without an end is begun again.
+                self.facts = Facts::default();
+            }
+            Event::RunContinued { iterations, .. } => {
+                let s = if *iterations == 1 { "" } else { "s" };
+                self.note(&format!(
+                    "goes on after {iterations} iteration{s}; the summary counts the whole run"
+                ));
+            }
             Event::IterationStarted { .. } => self.header(at),
             Event::Session { model, .. } => {
                 self.facts.streams = true;
@@ -237,8 +264,11 @@ impl<S: Sink> Reporter for SessionLog<S> {
                 self.facts.retries += u32::from(std::mem::take(&mut self.facts.retry_due));
             }
             Event::AgentStarted { purpose: Purpose::Work, .. } => self.facts.begun = true,
-            Event::AgentEnded { purpose, class, failure, exit, ended_by, .. } => {
+            Event::AgentEnded {
+                purpose, class, failure, exit, ended_by, filter_errors, ..
+            } => {
                 self.end_output();
+                self.facts.filter_errors += filter_errors;
                 if *purpose == Purpose::Work {
                     self.facts.failure = has_failed(*class).then(|| match failure {
                         Some(failure) if !failure.message.is_empty() => failure.message.clone(),

@@ -456,6 +456,8 @@ mod tests {
                 tools: 0,
                 tool_errors: 0,
                 denied: 0,
+                repeats_prompt: false,
+                filter_errors: 0,
             },
         );
         status.event(at(0), &usage(0.25, 500));

@@ -36,6 +36,8 @@ pub(super) struct AgentTask {
     judge: Option<Judge>,
     out: LineSplitter,
     err: LineSplitter,
+    /// What it prints is for people, also before the line ends.
+    is_plain: bool,
     facts: Gathered,
 }
 
@@ -63,8 +65,6 @@ struct Gathered {
     tools: u32,
     tool_errors: u32,
     denied: u32,
-    /// What it prints on standard error is said, too.
-    hears_stderr: bool,
     /// It has a screen, and something is on it.
     shows_anything: bool,
     /// What the machine has to hear of, in order.
@@ -98,14 +98,36 @@ impl AgentTask {
             tools: 0,
             tool_errors: 0,
             denied: 0,
-            hears_stderr: false,
             shows_anything: false,
             news: Vec::new(),
         };
         let out = LineSplitter::new(reader.max_line());
         let err = LineSplitter::new(MAX_STDERR_LINE);
-        let (ended_by, screen, judge) = (None, None, None);
-        AgentTask { child, started_ms, ended_by, files, screen, reader, judge, out, err, facts }
+        AgentTask {
+            child,
+            started_ms,
+            ended_by: None,
+            files,
+            screen: None,
+            reader,
+            judge: None,
+            out,
+            err,
+            is_plain: false,
+            facts,
+        }
+    }
+
+    /// It prints plain text.
+    pub(super) fn in_plain_text(mut self) -> Self {
+        self.is_plain = true;
+        self
+    }
+
+    /// What stands on its last line so far, if that is worth showing before it ends: a prompt, a bar that
+    /// grows.
+    pub(super) fn unfinished(&self) -> Option<&[u8]> {
+        (self.is_plain && self.facts.purpose == Purpose::Work).then(|| self.out.unfinished())
     }
 
     /// Takes for the agent's words what the judge finds.
@@ -138,12 +160,6 @@ impl AgentTask {
     /// begins, again with each change.
     pub(super) fn done_on_screen(&mut self) {
         self.facts.result = Some(None);
-    }
-
-    /// Takes what the agent prints on standard error for its words, too.
-    pub(super) fn hearing_stderr(mut self) -> Self {
-        self.facts.hears_stderr = true;
-        self
     }
 
     pub(super) fn purpose(&self) -> Purpose {
@@ -207,8 +223,12 @@ impl AgentTask {
             reader.side_file(text, &mut emit);
         }
         reader.finish(exit, &mut emit);
+        let told = matches!(facts.result, Some(Some(_)));
         if let Some(judge) = judge {
-            judge.finish(&mut emit);
+            judge.finish(told, &mut |event| {
+                facts.take(&event);
+                recorder.record(&event);
+            });
         }
         let verdict = facts.detector.verdict();
         self.conclude(verdict, exit, duration_ms)
@@ -223,6 +243,7 @@ impl AgentTask {
             active: facts.detector.said_anything() || facts.tools > 0 || facts.shows_anything,
         });
         let failure = facts.result.take().flatten();
+        let repeats_prompt = facts.purpose == Purpose::Work && facts.detector.heard_only_echo();
         let commit_message = match facts.purpose {
             Purpose::CommitMessage => prompt::commit_message(&facts.answer),
             Purpose::Work => None,
@@ -238,6 +259,8 @@ impl AgentTask {
             tools: facts.tools,
             tool_errors: facts.tool_errors,
             denied: facts.denied,
+            repeats_prompt,
+            filter_errors: self.judge.as_ref().map_or(0, Judge::failures),
         };
         let report = Report {
             class,
@@ -249,8 +272,8 @@ impl AgentTask {
             complete: verdict.complete,
             found: verdict.found,
             has_message: commit_message.is_some(),
+            repeats_prompt,
         };
-        let repeats_prompt = facts.purpose == Purpose::Work && facts.detector.heard_only_echo();
         Finished { ended, report, commit_message, repeats_prompt }
     }
 }
@@ -291,9 +314,6 @@ impl Gathered {
             Event::Retracted { .. } => {
                 self.detector.retract();
                 self.answer.clear();
-            }
-            Event::Output { stream: Stream::Stderr, text, joined } if self.hears_stderr => {
-                self.detector.said(text, *joined);
             }
             Event::ToolStarted { .. } => {
                 // What it says while it looks around is not yet the message.

@@ -238,6 +238,12 @@ impl<W: World> Driver<'_, W> {
                     self.recorder.at.attempt = 0;
                 }
                 self.recorder.record(&event);
+                if let Event::Paused = event {
+                    self.commit();
+                    self.world.rest();
+                    // Whoever called meanwhile was not heard.
+                    self.heed_requests();
+                }
                 self.notify(&event);
             }
             Action::Save => {

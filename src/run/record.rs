@@ -78,6 +78,13 @@ impl Recorder {
         }
     }
 
+    /// A line of the agent's that has not ended: only to be looked at. It is recorded once it has.
+    pub fn unfinished(&mut self, line: &[u8]) {
+        for reporter in &mut self.reporters {
+            reporter.unfinished(line);
+        }
+    }
+
     /// Whether the user's own filter makes what is shown of the agent's work.
     pub fn filtering(&mut self, on: bool) {
         for reporter in &mut self.reporters {

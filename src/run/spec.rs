@@ -82,7 +82,10 @@ pub enum Variables {
     Template {
         /// The command, as `MODE`.
         mode: &'static str,
+        /// What the run was given. It stays so if the run is left and goes on.
         given: BTreeMap<String, String>,
+        /// For all that it was not given.
+        environment: BTreeMap<String, String>,
     },
     /// The iteration's figures, under the names that the agent has in its environment. Every other name
     /// is only text.
@@ -93,8 +96,8 @@ impl Variables {
     /// The template with the values in their places, and the names of those that have none.
     pub fn fill_in(&self, template: &str, iteration: u32, max: u32) -> (String, Vec<String>) {
         let (iteration, max) = (iteration.to_string(), max.to_string());
-        let (mode, given) = match self {
-            Variables::Template { mode, given } => (*mode, given),
+        let mode = match self {
+            Variables::Template { mode, .. } => *mode,
             Variables::Figures => {
                 let value = |name: &str| match name {
                     "RALPH_ITERATION" => Some(iteration.as_str()),
@@ -108,7 +111,7 @@ impl Variables {
         let mut unknown: Vec<String> = Vec::new();
         let filled = template::substitute(template, |name| {
             let own = own.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
-            let value = own.or_else(|| given.get(name).map(String::as_str));
+            let value = own.or_else(|| self.value(name));
             if value.is_none() && !unknown.iter().any(|known| known == name) {
                 unknown.push(name.to_owned());
             }
@@ -117,10 +120,20 @@ impl Variables {
         (filled, unknown)
     }
 
-    /// The value that was given for a name.
-    pub fn given(&self, name: &str) -> Option<&str> {
+    /// The value of a name that is not the run's own.
+    pub fn value(&self, name: &str) -> Option<&str> {
         match self {
-            Variables::Template { given, .. } => given.get(name).map(String::as_str),
+            Variables::Template { given, environment, .. } => {
+                given.get(name).or_else(|| environment.get(name)).map(String::as_str)
+            }
+            Variables::Figures => None,
+        }
+    }
+
+    /// What the run was given.
+    pub fn given(&self) -> Option<&BTreeMap<String, String>> {
+        match self {
+            Variables::Template { given, .. } => Some(given),
             Variables::Figures => None,
         }
     }

@@ -69,8 +69,10 @@ pub trait World {
     fn refusals(&mut self) -> Vec<Refusal> {
         Vec::new()
     }
-    /// Starts a child on a terminal of its own, of the size of ours; tells that size, too. What it is fed
-    /// is typed there.
+    /// Nothing will be started for a while.
+    fn rest(&mut self) {}
+    /// Starts an agent on a terminal of its own, of the size of ours, inside the sandbox if there is one;
+    /// tells that size, too. What it is fed is typed there.
     fn start_on_terminal(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32, Size)> {
         let _ = launch;
         Err(io::ErrorKind::Unsupported.into())
@@ -277,9 +279,24 @@ impl World for RealWorld {
         self.cell.as_mut().map(|cell| cell.sandbox.refusals()).unwrap_or_default()
     }
 
+    fn rest(&mut self) {
+        if let Some(cell) = &mut self.cell {
+            cell.sandbox.rest(&mut self.system);
+        }
+    }
+
     fn start_on_terminal(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32, Size)> {
         let size = own_size();
-        let (child, pid) = self.system.start_on_terminal(launch, size)?;
+        let system = &mut self.system;
+        let (child, pid) = match &mut self.cell {
+            Some(cell) => {
+                let sandbox = cell.sandbox.as_mut();
+                let started = sandbox::start_on_terminal(sandbox, system, launch, size)?;
+                cell.child = Some(started.0);
+                started
+            }
+            None => system.start_on_terminal(launch, size)?,
+        };
         Ok((child, pid, size))
     }
 

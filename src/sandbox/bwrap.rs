@@ -65,10 +65,14 @@ pub fn arguments(plan: &Plan, command: &Command<'_>) -> Vec<OsString> {
             }
         }
     }
-    // Only now, since other mounts are made in them. What was covered since is not there any more.
+    // What holds other mounts is closed, or its directories could be exchanged; only now, since those are
+    // made in it. The others may be written for all that it matters: nobody sees it, and it is gone with
+    // the sandbox. (Every mount but an empty directory makes bubblewrap read the list of all mounts again.)
     for (nth, mount) in plan.mounts.iter().enumerate() {
+        let later = &plan.mounts[nth + 1..];
         if let Mount::EmptyDir { at } = mount
-            && !plan.mounts[nth + 1..].iter().any(|later| at.starts_with(later.at()))
+            && later.iter().any(|later| later.at().starts_with(at))
+            && !later.iter().any(|later| at.starts_with(later.at()))
         {
             args.add([OsStr::new("--remount-ro"), at.as_ref()]);
         }

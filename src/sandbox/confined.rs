@@ -18,9 +18,9 @@ use super::disk::RealDisk;
 use super::grants::{Grants, grants};
 use super::keep::Kept;
 use super::namespaces::{self, Furnished, failed};
-use super::plan::{Mount, Network, Plan};
+use super::plan::{Mount, Network, Plan, Walls};
 use super::probe::{self, Probe};
-use super::proxy::{Proxy, Refusal, Resolver, Rules};
+use super::proxy::{self, Proxy, Refusal};
 use super::scratch::{self, Scratch};
 use super::{Backend, Request, Sandbox, Unusable, Wrapped, inside, seccomp};
 use crate::process::{self, Launch};
@@ -34,11 +34,24 @@ const CONNECTIONS: i32 = 4;
 const SIGNALS: i32 = 6;
 
 /// What it is told, in a file that the agent cannot write.
-#[derive(Debug, Serialize, Deserialize)]
-struct Orders {
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Orders {
     grants: Grants,
     /// Ports that may be connected to; all of them without a list.
     ports: Option<Vec<u16>>,
+    walls: Walls,
+}
+
+impl Orders {
+    pub fn new(plan: &Plan, ports: Option<Vec<u16>>) -> Orders {
+        Orders { grants: grants(plan, &RealDisk), ports, walls: plan.walls }
+    }
+
+    /// # Errors
+    /// What the file system said.
+    pub fn save(&self, path: &Path) -> io::Result<()> {
+        std::fs::write(path, serde_json::to_vec(self)?)
+    }
 }
 
 /// Which version of Landlock the kernel has; 0 for none.
@@ -62,32 +75,52 @@ pub fn main(args: &[OsString]) -> u8 {
         Ok(orders) => orders,
         Err(err) => return inside::complain(&format!("its orders cannot be read: {err}")),
     };
-    inside::close_all();
-    drop_capabilities();
+    if orders.walls.descriptors {
+        inside::close_all();
+    }
+    if orders.walls.capabilities {
+        drop_capabilities();
+    }
     if let Err(err) = restrict(&orders) {
         return inside::complain(&format!("Landlock: {err}"));
     }
     let open = orders.ports.is_none();
-    if let Err(err) = seccomp::install(&seccomp::without_namespaces(open)) {
+    if orders.walls.calls
+        && let Err(err) = seccomp::install(&seccomp::without_namespaces(open))
+    {
         return inside::complain(&format!("system calls cannot be filtered: {err}"));
     }
     inside::run(program, args)
 }
 
 fn restrict(orders: &Orders) -> Result<(), landlock::RulesetError> {
+    let Orders { grants, ports, walls } = orders;
+    let ports = ports.as_ref().filter(|_| walls.network);
+    if !walls.files && !walls.ipc && !walls.processes && ports.is_none() {
+        return Ok(());
+    }
     let all = AccessFs::from_all(ABI::V6);
-    let mut ruleset = Ruleset::default().handle_access(all)?;
-    if orders.ports.is_some() {
+    let mut ruleset = Ruleset::default();
+    if walls.files {
+        ruleset = ruleset.handle_access(all)?;
+    }
+    if ports.is_some() {
         // To listen is allowed: whoever connects to it is on this machine.
         ruleset = ruleset.handle_access(AccessNet::ConnectTcp)?;
     }
-    let mut ruleset = ruleset
-        .scope(Scope::AbstractUnixSocket)?
-        .scope(Scope::Signal)?
-        .create()?
-        .add_rules(path_beneath_rules(&orders.grants.read, AccessFs::from_read(ABI::V6)))?
-        .add_rules(path_beneath_rules(&orders.grants.write, all))?;
-    for port in orders.ports.iter().flatten() {
+    if walls.ipc {
+        ruleset = ruleset.scope(Scope::AbstractUnixSocket)?;
+    }
+    if walls.processes {
+        ruleset = ruleset.scope(Scope::Signal)?;
+    }
+    let mut ruleset = ruleset.create()?;
+    if walls.files {
+        ruleset = ruleset
+            .add_rules(path_beneath_rules(&grants.read, AccessFs::from_read(ABI::V6)))?
+            .add_rules(path_beneath_rules(&grants.write, all))?;
+    }
+    for port in ports.into_iter().flatten() {
         ruleset = ruleset.add_rule(NetPort::new(*port, AccessNet::ConnectTcp))?;
     }
     ruleset.restrict_self()?;
@@ -130,7 +163,7 @@ impl Confined {
             return Err(Unusable::new("this kernel has no Landlock")
                 .hint("it needs Linux 5.13, with `landlock` among its security modules"));
         }
-        let Furnished { scratch, plan, allow, ralph } =
+        let Furnished { scratch, plan, rules, ralph } =
             namespaces::furnish(request, Backend::Landlock)?;
         let mut proxy = None;
         let mut ports = None;
@@ -141,18 +174,16 @@ impl Confined {
                 let listener =
                     TcpListener::bind("127.0.0.1:0").map_err(|err| failed("the proxy", &err))?;
                 let port = listener.local_addr().map_err(|err| failed("the proxy", &err))?.port();
-                let rules = Rules { allow, resolver: Resolver::default() };
                 let mut serving = Proxy::start(rules).map_err(|err| failed("the proxy", &err))?;
                 serving.serve(listener.into());
                 proxy = Some(serving);
                 ports = Some(local.iter().copied().chain([port]).collect());
-                let url = OsString::from(format!("http://127.0.0.1:{port}"));
-                for (_, value) in env.iter_mut().filter(|(name, value)| {
-                    value.is_some()
-                        && name.to_ascii_lowercase().as_encoded_bytes().ends_with(b"_proxy")
-                        && !name.to_ascii_lowercase().as_encoded_bytes().starts_with(b"no_")
-                }) {
-                    *value = Some(url.clone());
+                // There is no network of its own here, in which the port could always be the same.
+                let usual = OsString::from(format!("http://127.0.0.1:{}", proxy::PORT));
+                for value in env.iter_mut().filter_map(|(_, value)| value.as_mut()) {
+                    if *value == usual {
+                        *value = format!("http://127.0.0.1:{port}").into();
+                    }
                 }
             }
             Network::None => ports = Some(Vec::new()),
@@ -163,10 +194,8 @@ impl Confined {
         env.push(("HOME".into(), Some(home.into())));
         env.push(("TMPDIR".into(), Some(scratch.path().join("tmp").into())));
         let orders = scratch.path().join("orders.json");
-        let told = Orders { grants: grants(&plan, &RealDisk), ports };
-        serde_json::to_vec(&told)
-            .map_err(io::Error::from)
-            .and_then(|bytes| std::fs::write(&orders, bytes))
+        Orders::new(&plan, ports)
+            .save(&orders)
             .map_err(|err| failed("the sandbox's files cannot be written", &err))?;
         let kept = keep(&plan, request.project);
         let sandbox = Confined { ralph, orders, plan, env, kept, proxy, version, scratch };
@@ -263,6 +292,10 @@ impl Sandbox for Confined {
 
     fn notes(&self) -> Vec<String> {
         self.plan.notes.clone()
+    }
+
+    fn withheld(&self) -> &[String] {
+        &self.plan.withheld
     }
 
     fn wrap(&mut self, launch: &Launch<'_>, terminal: Option<i32>) -> io::Result<Wrapped> {

@@ -35,4 +35,10 @@ impl Disk for RealDisk {
         names.sort();
         names
     }
+
+    fn is_open(&self, path: &Path) -> bool {
+        use rustix::fs::{Access, AtFlags, CWD};
+        let may = |access| rustix::fs::accessat(CWD, path, access, AtFlags::EACCESS).is_ok();
+        may(Access::READ_OK) || may(Access::EXEC_OK)
+    }
 }

@@ -16,7 +16,7 @@ use super::probe::Probe;
 use super::proxy::Refusal;
 use super::{Backend, Request, Sandbox, Unusable, Wrapped, scratch};
 use crate::config::settings::SandboxNetwork;
-use crate::process::{self, Launch, Output};
+use crate::process::{self, Launch, Output, System};
 
 /// How long making or starting a machine may take: an image may have to be fetched.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -261,6 +261,15 @@ impl Sandbox for Docker {
 
     fn ended(&mut self) -> Vec<PathBuf> {
         Vec::new()
+    }
+
+    fn rest(&mut self, system: &mut System) {
+        // It sees the project by a share that may keep what it has read; one that is started anew, by the
+        // next command, sees what was changed out here.
+        let mut words = self.tool.words();
+        words.extend(["stop", &self.name].map(OsString::from));
+        let program = self.tool.program().as_os_str();
+        let _ = system.run_quick(program, &words, Path::new("/"), &[], SHORT);
     }
 
     fn refusals(&mut self) -> Vec<Refusal> {

@@ -1,7 +1,7 @@
 //! The environment inside: the way to the proxy, and no secrets that the agent has no use for.
 
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::plan::{Disk, INSIDE_DIR, Network, Wanted};
 use super::proxy;
@@ -38,7 +38,7 @@ const OUTSIDE: &[&str] = &[
     "XDG_RUNTIME_DIR",
 ];
 
-/// Whose secrets agents need: services with models.
+/// Services with models, by what the names of their variables begin with.
 const SERVICES: &[&str] = &[
     "AMP_",
     "ANTHROPIC_",
@@ -54,6 +54,7 @@ const SERVICES: &[&str] = &[
     "FIREWORKS_",
     "GEMINI_",
     "GOOGLE_API_KEY",
+    "GOOGLE_GEMINI_",
     "GOOGLE_GENERATIVE_AI_",
     "GROQ_",
     "MISTRAL_",
@@ -68,6 +69,28 @@ const SERVICES: &[&str] = &[
     "ZAI_",
 ];
 
+/// Those that an agent uses. Who is a door to many of them, or is not known, may use any.
+fn services(adapter: &str) -> &'static [&'static str] {
+    match adapter {
+        "claude" => &["ANTHROPIC_", "CLAUDE_"],
+        "codex" => &["OPENAI_", "CODEX_", "AZURE_OPENAI_"],
+        "gemini" => &["GEMINI_", "GOOGLE_API_KEY", "GOOGLE_GEMINI_", "GOOGLE_GENERATIVE_AI_"],
+        "copilot" => &["COPILOT_"],
+        "amp" => &["AMP_"],
+        _ => SERVICES,
+    }
+}
+
+fn is_of_service(adapter: &str, name: &str) -> bool {
+    services(adapter).iter().any(|service| name.starts_with(service))
+}
+
+/// Whether this is a variable by which the agent is told where its service is: `ANTHROPIC_BASE_URL`.
+pub(super) fn names_a_service(adapter: &str, name: &str) -> bool {
+    let ends = ["_BASE_URL", "_API_BASE", "_API_URL", "_ENDPOINT"];
+    ends.iter().any(|end| name.ends_with(end)) && is_of_service(adapter, name)
+}
+
 /// Variables by which programs find a proxy.
 const PROXIES: &[&str] = &["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"];
 
@@ -75,27 +98,53 @@ pub(super) fn get<'e>(env: &'e [(OsString, OsString)], name: &str) -> Option<&'e
     env.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_os_str())
 }
 
-/// The names of the secrets that are kept from the agent.
-pub(super) fn withheld(wanted: &Wanted) -> Vec<String> {
+/// The names of the secrets that are kept from the agent. `named` are those that its own configuration
+/// says it needs.
+fn withheld(wanted: &Wanted, named: &[String]) -> Vec<String> {
     let is_set = |name: &str| get(&wanted.env, name).is_some_and(|value| value != "0");
     // Claude by way of a cloud uses that cloud's keys.
     let bedrock = wanted.adapter == "claude" && is_set("CLAUDE_CODE_USE_BEDROCK");
     let vertex = wanted.adapter == "claude" && is_set("CLAUDE_CODE_USE_VERTEX");
     let needed = |name: &str| {
-        SERVICES.iter().any(|service| name.starts_with(service))
+        is_of_service(wanted.adapter, name)
+            || named.iter().any(|named| named == name)
             || (bedrock && name.starts_with("AWS_"))
             || (vertex && (name.starts_with("GOOGLE_") || name.starts_with("CLOUDSDK_")))
             || wanted.env_kept.iter().any(|kept| kept == name)
     };
     let names = wanted.env.iter().filter_map(|(name, _)| name.to_str());
-    let secret = |name: &&str| looks_secret(name) || name.starts_with("AWS_");
+    let secret =
+        |name: &&str| (looks_secret(name) || name.starts_with("AWS_")) && !OUTSIDE.contains(name);
     names.filter(secret).filter(|name| !needed(name)).map(str::to_owned).collect()
 }
 
-/// The changes to the environment.
-pub(super) fn changes(wanted: &Wanted) -> Vec<(OsString, Option<OsString>)> {
+/// The variables that codex is told to take a key from. Its configuration cannot be written inside.
+fn keys_of_codex(text: &str) -> Vec<String> {
+    let values = text.lines().filter_map(|line| {
+        let value =
+            line.trim().strip_prefix("env_key")?.trim_start().strip_prefix('=')?.trim_start();
+        let (value, _) = value.strip_prefix('"')?.split_once('"')?;
+        Some(value.to_owned())
+    });
+    values.collect()
+}
+
+/// The changes to the environment, and the names of the secrets that are kept from the agent.
+pub(super) fn changes(
+    wanted: &Wanted,
+    home: Option<&Path>,
+    disk: &dyn Disk,
+) -> (Vec<(OsString, Option<OsString>)>, Vec<String>) {
+    let mut named = Vec::new();
+    if wanted.adapter == "codex" {
+        let moved = get(&wanted.env, "CODEX_HOME").map(PathBuf::from);
+        let dir = moved.or_else(|| Some(home?.join(".codex")));
+        let text = dir.and_then(|dir| disk.read(&dir.join("config.toml")));
+        named = text.as_deref().map(keys_of_codex).unwrap_or_default();
+    }
+    let withheld = withheld(wanted, &named);
     let mut changes: Vec<(OsString, Option<OsString>)> = Vec::new();
-    let gone = OUTSIDE.iter().map(|name| (*name).to_owned()).chain(withheld(wanted));
+    let gone = OUTSIDE.iter().map(|name| (*name).to_owned()).chain(withheld.iter().cloned());
     changes.extend(gone.map(|name| (name.into(), None)));
     for name in PROXIES.iter().chain(&["ALL_PROXY", "all_proxy", "NO_PROXY", "no_proxy"]) {
         if wanted.network != Network::Full {
@@ -115,34 +164,38 @@ pub(super) fn changes(wanted: &Wanted) -> Vec<(OsString, Option<OsString>)> {
     path.push(":");
     path.push(INSIDE_DIR);
     changes.push(("PATH".into(), Some(path)));
-    changes
+    (changes, withheld)
 }
 
-/// `/etc/passwd` and `/etc/group` with the user that the agent is inside: programs that look their own
-/// user up must find one, with this home.
+/// `/etc/passwd` and `/etc/group` with the user that the agent is inside, where they do not have it:
+/// programs that look their own user up must find one, with this home.
 pub(super) fn accounts(
     disk: &dyn Disk,
     (user, group): (u32, u32),
     home: Option<&Path>,
     name: Option<&OsStr>,
-) -> [(&'static str, String); 2] {
-    let without = |file: &str, id: u32, name: &str| -> String {
-        let text = disk.read(Path::new(file)).unwrap_or_default();
-        let others = text.lines().filter(|line| {
-            let mut fields = line.split(':');
-            fields.next() != Some(name) && fields.nth(1) != Some(&id.to_string())
-        });
-        others.map(|line| format!("{line}\n")).collect()
-    };
+) -> Vec<(&'static str, String)> {
     let plain = |name: &&str| {
         !name.is_empty() && *name != "root" && name.bytes().all(|b| b.is_ascii_alphanumeric())
     };
     let name = name.and_then(OsStr::to_str).filter(plain).unwrap_or("agent");
     let home = home.and_then(Path::to_str).filter(|home| !home.contains(':')).unwrap_or("/");
-    let passwd = without("/etc/passwd", user, name);
-    let groups = without("/etc/group", group, name);
-    [
-        ("passwd", format!("{name}:x:{user}:{group}::{home}:/bin/sh\n{passwd}")),
-        ("group", format!("{name}:x:{group}:\n{groups}")),
-    ]
+    let mut files = Vec::new();
+    for (file, id, own) in [
+        ("passwd", user, format!("{name}:x:{user}:{group}::{home}:/bin/sh")),
+        ("group", group, format!("{name}:x:{group}:")),
+    ] {
+        let Some(text) = disk.read(&Path::new("/etc").join(file)) else { continue };
+        let id = id.to_string();
+        let field = |line: &str, nth: usize| line.split(':').nth(nth).map(str::to_owned);
+        let is_own = |line: &&str| field(line, 2).as_ref() == Some(&id);
+        let known = text.lines().find(is_own);
+        if known.is_some_and(|line| file == "group" || field(line, 5).as_deref() == Some(home)) {
+            continue;
+        }
+        let is_other = |line: &&str| !is_own(line) && field(line, 0).as_deref() != Some(name);
+        let others = text.lines().filter(is_other).map(|line| format!("{line}\n"));
+        files.push((file, format!("{own}\n{}", others.collect::<String>())));
+    }
+    files
 }

@@ -6,7 +6,7 @@ use super::environment;
 use super::plan::{Draft, Mount, Wanted};
 
 /// Tools that people install into their homes. They can be read, not changed.
-const TOOLS: &[&str] = &[
+pub(super) const TOOLS: &[&str] = &[
     ".asdf",
     ".bun",
     ".cabal/bin",
@@ -20,7 +20,9 @@ const TOOLS: &[&str] = &[
     ".gitconfig",
     ".gitignore",
     ".gitignore_global",
+    ".goenv",
     ".gvm",
+    ".jenv",
     ".juliaup",
     ".linuxbrew",
     ".local/bin",
@@ -35,6 +37,7 @@ const TOOLS: &[&str] = &[
     ".local/share/uv",
     ".local/share/virtualenvs",
     ".mix",
+    ".nodenv",
     ".nix-profile",
     ".npm-global",
     ".nvm",
@@ -60,7 +63,7 @@ const TOOLS: &[&str] = &[
 ];
 
 /// What package managers keep, and have to be able to add to.
-const CACHES: &[&str] = &[
+pub(super) const CACHES: &[&str] = &[
     ".bun/install/cache",
     ".cache/bazel",
     ".cache/deno",
@@ -87,7 +90,7 @@ const CACHES: &[&str] = &[
 ];
 
 /// Secrets in the middle of [`TOOLS`].
-const SECRETS: &[&str] =
+pub(super) const SECRETS: &[&str] =
     &[".cargo/credentials", ".cargo/credentials.toml", ".config/git/credentials"];
 
 /// How a file of an agent is shown.

@@ -227,12 +227,12 @@ impl AllowList {
 }
 
 /// This machine, by the names that people use for it.
-fn is_local(host: &str) -> bool {
+pub(super) fn is_local(host: &str) -> bool {
     host == "localhost" || host == "127.0.0.1" || host == "::1"
 }
 
 /// `host`, `host:port`, `[::1]:port` or a bare `::1`.
-fn split_port(text: &str) -> Result<(&str, Option<u16>), &'static str> {
+pub(super) fn split_port(text: &str) -> Result<(&str, Option<u16>), &'static str> {
     let port = |digits: &str| match digits.parse::<u16>() {
         Ok(port) if port > 0 => Ok(Some(port)),
         _ => Err("the port is not a number from 1 to 65535"),

@@ -139,11 +139,14 @@ fn hand_out(socket: i32, ports: &[u16]) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a terminal that was inherited the one of this session. bubblewrap has begun a new one.
+/// Makes a terminal that was inherited the one of a session that begins here. The one that bubblewrap has begun
+/// belongs to its own first process, and only whoever leads a session can take a terminal into it.
 fn take_terminal(terminal: i32) -> io::Result<()> {
     #[expect(unsafe_code, reason = "as for the socket: a descriptor that was passed by its number")]
     // SAFETY: the number is that of the terminal that was inherited for this.
     let terminal = unsafe { BorrowedFd::borrow_raw(terminal) };
+    // Refused to whoever leads one already.
+    let _ = rustix::process::setsid();
     rustix::process::ioctl_tiocsctty(terminal)?;
     rustix::stdio::dup2_stdin(terminal)?;
     rustix::stdio::dup2_stdout(terminal)?;

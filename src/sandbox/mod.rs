@@ -16,6 +16,7 @@ pub mod plan;
 pub mod probe;
 pub mod proxy;
 pub mod scratch;
+mod tools;
 
 #[cfg(target_os = "linux")]
 pub mod bwrap;
@@ -39,7 +40,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use crate::config::settings;
-use crate::process::{self, ChildId, Extras, Launch, System};
+use crate::process::{self, ChildId, Extras, Launch, Size, System};
 
 use hosts::AllowList;
 use proxy::Refusal;
@@ -118,6 +119,39 @@ pub fn start(
     system.start_with(&wrapped.launch(launch), &extras)
 }
 
+/// The same on a terminal of its own, of this size; see [`System::start_on_terminal`].
+///
+/// # Errors
+/// What the system said, or this sandbox has no terminals.
+pub fn start_on_terminal(
+    sandbox: &mut dyn Sandbox,
+    system: &mut System,
+    launch: &Launch<'_>,
+    size: Size,
+) -> io::Result<(ChildId, u32)> {
+    let hands_terminal_on = match sandbox.backend() {
+        // bubblewrap begins a session of its own, which has none.
+        Backend::Bwrap => true,
+        Backend::Landlock => false,
+        Backend::Docker => {
+            let message = "an agent in Docker has no screen of its own";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, message));
+        }
+    };
+    let standard_input = hands_terminal_on.then_some(0);
+    let wrapped = sandbox.wrap(launch, standard_input)?;
+    let inherit: Vec<BorrowedFd<'_>> =
+        wrapped.socket.as_ref().map(AsFd::as_fd).into_iter().collect();
+    let extras = Extras {
+        inherit: &inherit,
+        ignore_term: wrapped.ignore_term,
+        terminal: Some(size),
+        hands_terminal_on,
+        ..Extras::default()
+    };
+    system.start_with(&wrapped.launch(launch), &extras)
+}
+
 /// A place that an agent cannot get out of.
 pub trait Sandbox: fmt::Debug {
     fn backend(&self) -> Backend;
@@ -125,6 +159,10 @@ pub trait Sandbox: fmt::Debug {
     fn limits(&self) -> Vec<String>;
     /// What of this project or machine the user should know.
     fn notes(&self) -> Vec<String>;
+    /// The variables that look like secrets and are kept from the agent.
+    fn withheld(&self) -> &[String] {
+        &[]
+    }
     /// Puts a program inside. `terminal` is the descriptor of one that it is to have, inherited as well.
     ///
     /// # Errors
@@ -132,6 +170,10 @@ pub trait Sandbox: fmt::Debug {
     fn wrap(&mut self, launch: &Launch<'_>, terminal: Option<i32>) -> io::Result<Wrapped>;
     /// What was put inside last is gone. Where things were put that it had planted.
     fn ended(&mut self) -> Vec<PathBuf>;
+    /// Nothing will be put inside for a while, and the user may change files meanwhile.
+    fn rest(&mut self, system: &mut System) {
+        let _ = system;
+    }
     /// Hosts that were refused since this was last asked.
     fn refusals(&mut self) -> Vec<Refusal>;
     /// Something to read is in here when there are refusals. To be asked for once.
@@ -207,17 +249,12 @@ pub fn allow_list(
     }
     for (name, value) in env {
         if let (Some(name), Some(value)) = (name.to_str(), value.to_str())
-            && names_a_service(name)
+            && environment::names_a_service(request.adapter, name)
         {
             allow.add_url(value);
         }
     }
     Ok(allow)
-}
-
-/// Variables by which agents are told where their service is: `ANTHROPIC_BASE_URL`, `OPENAI_API_BASE`.
-fn names_a_service(name: &str) -> bool {
-    ["_BASE_URL", "_API_BASE", "_API_URL", "_ENDPOINT"].iter().any(|end| name.ends_with(end))
 }
 
 /// Reads a file, also one that an agent may have put in the place of another: from a path in `root` no

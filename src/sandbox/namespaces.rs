@@ -13,7 +13,7 @@ use super::disk::RealDisk;
 use super::hosts::AllowList;
 use super::plan::{self, INSIDE_DIR, Network, Plan, Wanted};
 use super::probe::{self, Probe};
-use super::proxy::{ListenersId, Proxy, Refusal, Resolver, Rules};
+use super::proxy::{ListenersId, Proxy, Refusal, Resolver, Rules, Upstream};
 use super::scratch::{self, Note, Scratch};
 use super::{Backend, Request, Sandbox, Unusable, Wrapped, inside};
 use crate::config::settings::SandboxNetwork;
@@ -34,7 +34,8 @@ pub(super) struct Namespaces {
 pub(super) struct Furnished {
     pub(super) scratch: Scratch,
     pub(super) plan: Plan,
-    pub(super) allow: AllowList,
+    /// For the proxy.
+    pub(super) rules: Rules,
     /// This program, as it is found outside.
     pub(super) ralph: PathBuf,
 }
@@ -46,12 +47,17 @@ pub(super) fn furnish(request: &Request<'_>, backend: Backend) -> Result<Furnish
         .map_err(|err| failed(&format!("{} cannot be used", base.display()), &err))?;
     let env = super::environment_of(request);
     let allow = super::allow_list(request, &env)?;
+    let (upstream, problem) = Upstream::from_env(&env);
     let wanted = wanted(request, &scratch, &base, env, &allow)?;
-    let plan = plan::plan(&wanted, &RealDisk).map_err(Unusable::new)?;
+    let mut plan = plan::plan(&wanted, &RealDisk).map_err(Unusable::new)?;
+    if let Network::Proxy { .. } = &plan.network {
+        plan.notes.extend(problem);
+    }
+    let rules = Rules { allow, resolver: Resolver::default(), upstream };
     set_up(&plan).map_err(|err| failed("the sandbox's files cannot be written", &err))?;
     let note = Note::new(backend, request.project, &plan);
     scratch.write_note(&note).map_err(|err| failed("the sandbox's note", &err))?;
-    Ok(Furnished { scratch, plan, allow, ralph: wanted.ralph })
+    Ok(Furnished { scratch, plan, rules, ralph: wanted.ralph })
 }
 
 pub(super) fn failed(what: &str, err: &io::Error) -> Unusable {
@@ -64,12 +70,11 @@ impl Namespaces {
             return Err(Unusable::new("bwrap is not installed")
                 .hint("install bubblewrap: apt install bubblewrap, dnf install bubblewrap, …"));
         };
-        let Furnished { scratch, plan, allow, .. } = furnish(request, Backend::Bwrap)?;
+        let Furnished { scratch, plan, rules, .. } = furnish(request, Backend::Bwrap)?;
         let mut sandbox =
             Namespaces { bwrap, plan, proxy: None, listeners: None, _scratch: scratch };
         sandbox.probe(request.project)?;
         if let Network::Proxy { .. } = &sandbox.plan.network {
-            let rules = Rules { allow, resolver: Resolver::default() };
             let proxy = Proxy::start(rules).map_err(|err| failed("the proxy", &err))?;
             sandbox.proxy = Some(proxy);
         }
@@ -142,7 +147,10 @@ pub(super) fn wanted(
         adapter: request.adapter,
         agent: request.agent.clone(),
         env,
-        env_kept: request.env.iter().map(|(name, _)| name.clone()).collect(),
+        env_kept: {
+            let set = request.env.iter().map(|(name, _)| name.clone());
+            set.chain(request.settings.env.iter().map(OsString::from)).collect()
+        },
         readable: paths(&request.settings.readable),
         writable: paths(&request.settings.writable),
         network,
@@ -206,6 +214,10 @@ impl Sandbox for Namespaces {
 
     fn notes(&self) -> Vec<String> {
         self.plan.notes.clone()
+    }
+
+    fn withheld(&self) -> &[String] {
+        &self.plan.withheld
     }
 
     fn wrap(&mut self, launch: &Launch<'_>, terminal: Option<i32>) -> io::Result<Wrapped> {

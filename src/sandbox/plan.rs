@@ -11,6 +11,7 @@ use std::path::{Component, Path, PathBuf};
 use super::environment;
 use super::git;
 use super::home;
+use super::tools;
 
 /// Where ralph itself is inside: it makes the listeners, and the agent's hooks call it.
 pub const INSIDE_DIR: &str = "/run/ralph";
@@ -25,6 +26,8 @@ pub trait Disk {
     fn read(&self, path: &Path) -> Option<String>;
     /// The names in a directory.
     fn names(&self, directory: &Path) -> Vec<OsString>;
+    /// Whether this user may read a file, or look for anything in a directory.
+    fn is_open(&self, path: &Path) -> bool;
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,7 +86,7 @@ pub enum Mount {
         from: PathBuf,
         at: PathBuf,
     },
-    /// An empty directory in the place of what is there. Nothing can be written to it.
+    /// An empty directory in the place of what is there.
     EmptyDir {
         at: PathBuf,
     },
@@ -115,7 +118,7 @@ pub struct Guard {
 
 /// What separates the inside from the outside, each by itself. All of them are up in every sandbox;
 /// they are data so that tests can take one away and see what it is good for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Walls {
     /// What is not shown as writable cannot be written.
     pub files: bool,
@@ -160,6 +163,8 @@ pub struct Plan {
     pub guards: Vec<Guard>,
     /// Variables to set or to take away.
     pub env: Vec<(OsString, Option<OsString>)>,
+    /// Secrets among them that are taken away.
+    pub withheld: Vec<String>,
     pub network: Network,
     /// The user and group that it looks like inside.
     pub user: (u32, u32),
@@ -248,8 +253,7 @@ pub fn plan(wanted: &Wanted, disk: &dyn Disk) -> Result<Plan, String> {
     let home = home.map(|home| home.real);
     refuse_overlaps(wanted, home.as_deref())?;
     let named_home = wanted.home.clone().zip(home.clone());
-    let (mounts, hidden, seen) = (Vec::new(), Vec::new(), BTreeSet::new());
-    let mut draft = Draft { disk, home: named_home, mounts, hidden, seen };
+    let mut draft = Draft { disk, home: named_home, mounts: Vec::new(), hidden: Vec::new() };
     let scratch = |name: &str| wanted.scratch.join(name);
 
     for dir in HIDDEN_DIRS {
@@ -260,7 +264,9 @@ pub fn plan(wanted: &Wanted, disk: &dyn Disk) -> Result<Plan, String> {
     let keys =
         disk.names(ssh).into_iter().filter(|name| name.as_encoded_bytes().ends_with(b"_key"));
     let files = HIDDEN_FILES.iter().map(PathBuf::from).chain(keys.map(|name| ssh.join(name)));
-    for file in files.filter(|file| disk.find(file).is_some_and(|found| !found.is_dir)) {
+    let is_secret = |file: &Path| disk.find(file).is_some_and(|found| !found.is_dir);
+    // What this user cannot read needs no mount, which would cost time at every start.
+    for file in files.filter(|file| is_secret(file) && disk.is_open(file)) {
         draft.mounts.push(Mount::EmptyFile { at: file });
     }
     for path in SHOWN {
@@ -277,9 +283,7 @@ pub fn plan(wanted: &Wanted, disk: &dyn Disk) -> Result<Plan, String> {
         copies = home::show(&mut draft, home, &scratch("home"), wanted);
     }
     let variable = |name: &str| environment::get(&wanted.env, name);
-    for dir in variable("PATH").map(std::env::split_paths).into_iter().flatten() {
-        draft.show_hidden(&dir);
-    }
+    tools::show(&mut draft, home.as_deref(), wanted);
     for name in CERTIFICATES {
         if let Some(path) = variable(name) {
             draft.show_hidden(Path::new(path));
@@ -323,17 +327,15 @@ pub fn plan(wanted: &Wanted, disk: &dyn Disk) -> Result<Plan, String> {
     let mut files = Vec::new();
     for (name, text) in environment::accounts(disk, user, home.as_deref(), variable("USER")) {
         let at = Path::new("/etc").join(name);
-        if disk.find(&at).is_some() {
-            files.push((scratch(name), text));
-            draft.mounts.push(Mount::ReadOnly { from: scratch(name), at });
-        }
+        files.push((scratch(name), text));
+        draft.mounts.push(Mount::ReadOnly { from: scratch(name), at });
     }
-    let env = environment::changes(wanted);
+    let (env, withheld) = environment::changes(wanted, home.as_deref(), disk);
     let dirs = ["home", "tmp", "var-tmp"].map(scratch).to_vec();
     let (mounts, network) = (draft.mounts, wanted.network.clone());
     guards.sort();
     let walls = Walls::ALL;
-    Ok(Plan { mounts, copies, files, dirs, guards, env, network, user, walls, notes })
+    Ok(Plan { mounts, copies, files, dirs, guards, env, withheld, network, user, walls, notes })
 }
 
 /// What must not be inside of each other, or hiding one would hide the other.
@@ -422,12 +424,12 @@ pub(super) struct Draft<'d> {
     pub(super) mounts: Vec<Mount>,
     /// What is not seen inside, unless it is shown again.
     hidden: Vec<PathBuf>,
-    seen: BTreeSet<PathBuf>,
 }
 
 impl Draft<'_> {
     fn hide(&mut self, dir: &Path) {
         if let Some(found) = self.disk.find(dir).filter(|found| found.is_dir)
+            && self.disk.is_open(&found.real)
             && !self.hidden.iter().any(|above| found.real.starts_with(above))
         {
             self.mounts.push(Mount::EmptyDir { at: found.real.clone() });
@@ -459,17 +461,40 @@ impl Draft<'_> {
     /// Shows what would be hidden otherwise, to be read. Never something that what is hidden is in:
     /// that would show it all.
     pub(super) fn show_hidden(&mut self, path: &Path) {
-        if !path.is_absolute() || path.components().any(|part| part == Component::ParentDir) {
-            return;
-        }
-        let Some(found) = self.disk.find(path) else { return };
-        for at in self.places(path, &found.real) {
-            let is_hidden = self.hidden.iter().any(|dir| at.starts_with(dir));
-            let holds_hidden = self.hidden.iter().any(|dir| dir.starts_with(&found.real));
-            if is_hidden && !holds_hidden && self.seen.insert(at.clone()) {
-                self.mounts.push(Mount::ReadOnly { from: found.real.clone(), at });
+        for (from, at) in self.hidden_places(path) {
+            // Each mount takes its time at every start, so that none is made for what is shown already.
+            if !self.is_shown(&from, &at) {
+                self.mounts.push(Mount::ReadOnly { from, at });
             }
         }
+    }
+
+    /// The same, to be written.
+    pub(super) fn show_hidden_writable(&mut self, path: &Path) {
+        for (from, at) in self.hidden_places(path) {
+            self.mounts.push(Mount::Writable { from, at });
+        }
+    }
+
+    fn hidden_places(&self, path: &Path) -> Vec<(PathBuf, PathBuf)> {
+        if !path.is_absolute() || path.components().any(|part| part == Component::ParentDir) {
+            return Vec::new();
+        }
+        let Some(found) = self.disk.find(path) else { return Vec::new() };
+        let holds_hidden = self.hidden.iter().any(|dir| dir.starts_with(&found.real));
+        let is_hidden = |at: &PathBuf| self.hidden.iter().any(|dir| at.starts_with(dir));
+        let places = self.places(path, &found.real).into_iter();
+        places
+            .filter(|at| is_hidden(at) && !holds_hidden)
+            .map(|at| (found.real.clone(), at))
+            .collect()
+    }
+
+    /// Whether `from` is what is seen at this place already, by a mount of something that it is in.
+    fn is_shown(&self, from: &Path, at: &Path) -> bool {
+        let covering = self.mounts.iter().rev().find(|mount| at.starts_with(mount.at()));
+        let Some(Mount::ReadOnly { from: whole, at: whole_at }) = covering else { return false };
+        at.strip_prefix(whole_at).is_ok_and(|below| whole.join(below) == from)
     }
 
     /// Where something has to be seen: a link that leads to it is not there in the scratch home.

@@ -76,6 +76,11 @@ impl Disk for Paper {
         let children = self.0.keys().filter(|path| path.parent() == Some(directory));
         children.filter_map(|path| path.file_name()).map(OsString::from).collect()
     }
+
+    /// What has `closed` in its path is not.
+    fn is_open(&self, path: &Path) -> bool {
+        !path.to_str().unwrap().contains("closed")
+    }
 }
 
 const MACHINE: &[&str] = &[
@@ -84,6 +89,7 @@ const MACHINE: &[&str] = &[
     "/etc/shadow",
     "/etc/ssh/ssh_host_rsa_key",
     "/etc/ssh/ssh_host_rsa_key.pub",
+    "/etc/ssh/closed_key",
     "/home/u/.ssh/id",
     "/home/other/",
     "/root/",
@@ -149,6 +155,7 @@ fn what_is_seen_of_the_machine() {
         ("/etc/hosts", "r /etc/hosts".to_owned()),
         ("/etc/shadow", "-".to_owned()),
         ("/etc/ssh/ssh_host_rsa_key", "-".to_owned()),
+        ("/etc/ssh/closed_key", "r /etc/ssh/closed_key".to_owned()),
         ("/etc/ssh/ssh_host_rsa_key.pub", "r /etc/ssh/ssh_host_rsa_key.pub".to_owned()),
         ("/home/u/.ssh/id", scratch("home/.ssh/id")),
         ("/home/u/.ralph/workers", scratch("home/.ralph/workers")),
@@ -160,7 +167,9 @@ fn what_is_seen_of_the_machine() {
         ("/var/tmp/x", scratch("var-tmp/x")),
         ("/home/u/src/project/x", "w /home/u/src/project/x".to_owned()),
         ("/home/u/src/other", scratch("home/src/other")),
-        ("/etc/passwd", format!("r {SCRATCH}/passwd")),
+        // The user is in there already.
+        ("/etc/passwd", "r /etc/passwd".to_owned()),
+        ("/etc/group", format!("r {SCRATCH}/group")),
     ] {
         assert_eq!(seen(&plan, path), expected, "{path}");
     }
@@ -174,6 +183,7 @@ fn the_administrator_is_somebody_else_inside() {
     let (_, passwd) = &plan.files[0];
     assert!(passwd.starts_with("agent:x:1000:1000::/home/u:/bin/sh\n"), "{passwd}");
     assert!(passwd.contains("root:x:0:0"));
+    assert_eq!(seen(&plan, "/etc/passwd"), format!("r {SCRATCH}/passwd"));
     assert_eq!(plan_of(&wanted(), &[]).user, (1001, 1001));
 }
 
@@ -252,6 +262,58 @@ fn programs_are_found_where_they_are_called_from() {
         seen(&plan, "/home/u/.ssh/id").contains(SCRATCH),
         "a path that holds it all shows nothing"
     );
+}
+
+#[test]
+fn tools_that_were_moved_or_need_what_is_beside_them_work() {
+    let more = [
+        "/root/.pyenv/shims/python",
+        "/root/.pyenv/bin/pyenv -> ../libexec/pyenv",
+        "/root/.pyenv/libexec/pyenv",
+        "/root/.pyenv/.git/HEAD",
+        "/root/node/bin/npm -> ../lib/cli.js",
+        "/root/node/lib/cli.js",
+        "/root/work/bin/tool",
+        "/root/work/lib/x",
+        "/root/work/.git/HEAD",
+        "/root/.local/bin/tool",
+        "/root/.local/lib/x",
+        "/root/.local/share/keyrings/login",
+        "/root/bin/tool",
+        "/root/lib/x",
+        "/root/.ssh/id",
+        "/mnt/cargo/bin/cargo",
+        "/mnt/cargo/registry/x",
+        "/mnt/cargo/credentials.toml",
+        "/home/u/.rustup/x",
+    ];
+    let path = "/mnt/cargo/bin:/root/.pyenv/shims:/root/.pyenv/bin:/root/node/bin:/root/work/bin:\
+                /root/.local/bin:/root/bin";
+    let env = [("PATH", path), ("CARGO_HOME", "/mnt/cargo"), ("RUSTUP_HOME", "/home/u/.rustup")];
+    let env = env.map(|(name, value)| (name.into(), value.into())).to_vec();
+    let plan = plan_of(&Wanted { env, ..wanted() }, &[&more[..], &["/mnt/other"]].concat());
+    for (path, expected) in [
+        ("/root/.pyenv/libexec/pyenv", "r"),
+        ("/root/node/lib/cli.js", "r"),
+        ("/root/work/bin/tool", "r"),
+        ("/root/work/lib/x", "-"),
+        ("/root/.local/bin/tool", "r"),
+        ("/root/.local/share/keyrings/login", "-"),
+        ("/root/bin/tool", "r"),
+        ("/root/.ssh/id", "-"),
+        ("/mnt/cargo/bin/cargo", "r"),
+        ("/mnt/cargo/registry/x", "w"),
+        ("/mnt/cargo/credentials.toml", "-"),
+        ("/mnt/other", "-"),
+        ("/home/u/.rustup/x", "r"),
+    ] {
+        assert!(seen(&plan, path).starts_with(expected), "{path}: {}", seen(&plan, path));
+    }
+    // Mounts cost time at every start: nothing is shown a second time.
+    for place in ["/root/.pyenv/bin", "/root/.pyenv/shims", "/mnt/cargo/bin"] {
+        assert!(!plan.mounts.iter().any(|mount| mount.at() == Path::new(place)), "{place}");
+    }
+    assert_eq!(plan.mounts.iter().filter(|mount| mount.at().ends_with(".rustup")).count(), 1);
 }
 
 #[test]
@@ -394,6 +456,8 @@ fn the_environment_leads_to_the_proxy_and_has_no_secrets_in_it() {
         ("AWS_PROFILE", "x"),
         ("ANTHROPIC_API_KEY", "x"),
         ("MY_KEY", "x"),
+        ("OPENAI_API_KEY", "x"),
+        ("THEIR_KEY", "x"),
         ("SSH_AUTH_SOCK", "x"),
         ("HTTPS_PROXY", "http://old"),
     ];
@@ -420,5 +484,24 @@ fn the_environment_leads_to_the_proxy_and_has_no_secrets_in_it() {
         ("TMPDIR", Some(Some("/tmp"))),
     ] {
         assert_eq!(change(name), expected, "{name}");
+    }
+    // Each agent has the keys of its own services, and of what its own configuration names.
+    let config = "/home/u/.codex/config.toml = [model_providers.x]\nenv_key = \"THEIR_KEY\" # x";
+    let withheld = |adapter: &'static str| {
+        plan_of(&Wanted { adapter, ..wanted.clone() }, &[config]).withheld.join(" ")
+    };
+    assert_eq!(withheld("claude"), "GITHUB_TOKEN AWS_PROFILE OPENAI_API_KEY THEIR_KEY");
+    assert_eq!(withheld("codex"), "GITHUB_TOKEN AWS_PROFILE ANTHROPIC_API_KEY");
+    assert_eq!(withheld("opencode"), "GITHUB_TOKEN AWS_PROFILE THEIR_KEY");
+    for (adapter, name, expected) in [
+        ("claude", "ANTHROPIC_BASE_URL", true),
+        ("claude", "OPENAI_BASE_URL", false),
+        ("gemini", "GOOGLE_GEMINI_BASE_URL", true),
+        ("text", "OPENAI_API_BASE", true),
+        ("text", "SENTRY_API_URL", false),
+        ("claude", "ANTHROPIC_API_KEY", false),
+    ] {
+        let names = environment::names_a_service(adapter, name);
+        assert_eq!(names, expected, "{adapter} {name}");
     }
 }

@@ -25,6 +25,16 @@ pub fn save_privately(path: &Path, bytes: &[u8]) -> io::Result<()> {
     save_as(path, bytes, Readers::OnlyTheUser)
 }
 
+/// The same for what means nothing any more once the machine has gone down, such as a request to a process:
+/// nobody waits for the disk.
+///
+/// # Errors
+/// As above.
+pub fn save_for_now(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    written(path, bytes, Readers::AsBefore)?.persist(path).map_err(|error| error.error)?;
+    Ok(())
+}
+
 /// Who may read a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Readers {
@@ -158,6 +168,12 @@ fn directory_of(path: &Path) -> &Path {
 
 /// The content of a file beside it, on the disk, without its name.
 fn staged(path: &Path, bytes: &[u8], readers: Readers) -> io::Result<tempfile::NamedTempFile> {
+    let file = written(path, bytes, readers)?;
+    file.as_file().sync_all()?;
+    Ok(file)
+}
+
+fn written(path: &Path, bytes: &[u8], readers: Readers) -> io::Result<tempfile::NamedTempFile> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(PREFIX);
     #[cfg(unix)]
@@ -175,7 +191,6 @@ fn staged(path: &Path, bytes: &[u8], readers: Readers) -> io::Result<tempfile::N
     {
         file.as_file().set_permissions(old.permissions())?;
     }
-    file.as_file().sync_all()?;
     Ok(file)
 }
 
@@ -207,6 +222,8 @@ mod tests {
         save_atomically(&path, b"one, and longer").unwrap();
         save_atomically(&path, b"two").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"two");
+        save_for_now(&path, b"three").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"three");
         assert_eq!(names(dir.path()), ["a.json"]);
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Both files are for the user only, since settings may hold keys for the agent's environment.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -23,6 +24,9 @@ pub struct StartNote {
     /// What the agent is asked, if it came by a pipe and cannot be read again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
+    /// The values of what its templates name, but for those of the environment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variables: Option<BTreeMap<String, String>>,
 }
 
 /// A word of a command line. JSON has no place for one that is no text, so that it is a list of bytes.
@@ -38,12 +42,13 @@ impl StartNote {
         args: impl IntoIterator<Item = OsString>,
         directory: PathBuf,
         prompt: Option<String>,
+        variables: Option<BTreeMap<String, String>>,
     ) -> Self {
         let word = |arg: OsString| match arg.into_string() {
             Ok(text) => Word::Text(text),
             Err(arg) => Word::Bytes(arg.as_bytes().to_vec()),
         };
-        StartNote { args: args.into_iter().map(word).collect(), directory, prompt }
+        StartNote { args: args.into_iter().map(word).collect(), directory, prompt, variables }
     }
 
     /// The command line, from the program's name on.
@@ -120,7 +125,12 @@ mod tests {
         assert_eq!(run.start().unwrap(), None);
         let args = ["ralph", "run", "-p", "é\n\"x\""].map(OsString::from).into_iter();
         let args: Vec<OsString> = args.chain([OsString::from_vec(vec![b'/', 0xff])]).collect();
-        let note = StartNote::new(args.clone(), "/somewhere".into(), Some("piped".to_owned()));
+        let note = StartNote::new(
+            args.clone(),
+            "/somewhere".into(),
+            Some("piped".to_owned()),
+            Some([("A".to_owned(), "b".to_owned())].into()),
+        );
         run.save_start(&note, &json!({"agent": {"env": {"KEY": "secret"}}})).unwrap();
         let found = run.start().unwrap().unwrap();
         assert_eq!((found.args(), &found), (args, &note));

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::store::{Known, Worker};
 use crate::core::worker::WorkerState;
 use crate::run::world::{Control, Request};
-use crate::state::save::save_atomically;
+use crate::state::save::save_for_now;
 
 /// What may be wanted of a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,7 +48,7 @@ impl Worker {
     /// # Errors
     /// The request cannot be written.
     pub fn ask(&self, wish: Wish) -> io::Result<()> {
-        save_atomically(&self.request_path(), &serde_json::to_vec(&Note { request: wish })?)?;
+        save_for_now(&self.request_path(), &serde_json::to_vec(&Note { request: wish })?)?;
         self.knock();
         Ok(())
     }

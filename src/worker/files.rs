@@ -35,6 +35,9 @@ impl WorkerFiles {
     }
 
     fn save(&mut self) -> std::io::Result<()> {
+        if self.saved.run_id.is_none() {
+            self.worker.release();
+        }
         if !self.lines.is_empty() {
             self.worker.append_log(&self.lines)?;
             self.lines.clear();

@@ -15,12 +15,15 @@ use crate::state::home::ralph_home;
 use crate::state::journal;
 use crate::state::lock;
 use crate::state::project::Project;
-use crate::state::save::{save_atomically, save_privately};
+use crate::state::save::{save_atomically, save_for_now, save_privately};
 
 /// How long a command waits for another one that is busy with the same worker.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a loop waits for those who only look whether there is one.
 const MOMENT: Duration = Duration::from_secs(2);
+
+/// More than a state, the one that its run began with, and the beginning of a log take.
+const RESERVE: usize = 32 * 1024;
 
 /// All workers of a user.
 #[derive(Debug, Clone)]
@@ -173,6 +176,10 @@ impl Worker {
 
     fn failure_path(&self) -> PathBuf {
         self.path.join("failure.txt")
+    }
+
+    fn reserve_path(&self) -> PathBuf {
+        self.path.join("reserve")
     }
 
     /// Makes its directory, for this user only.
@@ -366,12 +373,27 @@ impl Worker {
         serde_json::from_slice(&text).ok()
     }
 
+    /// Keeps room on the disk for the first that a loop has to write down: its state, or why it could not
+    /// start. Whatever else it writes comes out of what is left.
+    ///
+    /// # Errors
+    /// There is not as much.
+    pub fn reserve(&self) -> io::Result<()> {
+        save_for_now(&self.reserve_path(), &[b' '; RESERVE])
+    }
+
+    /// The room is needed now, or not any more.
+    pub fn release(&self) {
+        let _ = std::fs::remove_file(self.reserve_path());
+    }
+
     /// Leaves word of why the loop could not start.
     pub fn leave_failure(&self, error: &Error) {
+        self.release();
         let text = serde_json::json!({"message": error.message, "hints": error.hints,
                                       "exit_code": error.exit_code()});
         // If not even this can be written, the one who waits says that it does not know.
-        let _ = save_atomically(&self.failure_path(), text.to_string().as_bytes());
+        let _ = save_for_now(&self.failure_path(), text.to_string().as_bytes());
     }
 
     pub fn take_failure(&self) -> Option<Error> {

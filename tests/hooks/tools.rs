@@ -118,6 +118,10 @@ fn a_person_is_left_alone_unless_settings_say_always() {
     denial(&ask().run());
     project.write(".ralph/settings.local.json", r#"{"hooks": {"always": false}}"#);
     ask().run().says_nothing();
+    // What it cannot read may have said so.
+    project.write(".ralph/settings.local.json", r#"{"hooks": {"always": true"#);
+    project.settings(&json!({}));
+    ask().run().code(0).stdout_has("systemMessage").stdout_has(".ralph/settings.local.json: EOF");
 }
 
 #[test]

@@ -81,6 +81,8 @@ fn in_text_everything_that_is_printed_counts_but_an_echo_of_the_prompt() {
     project.write(".ralph/config", "AGENT_CLI=./echo.sh\n");
     let output = project.ralph(["plan", "2"]).run();
     output.code(0).stderr_has("the agent's answer only repeats the prompt");
+    output.stdout_has("The agent repeated its prompt and said nothing else");
+    output.stdout_lacks("The agent said nothing");
     assert_eq!(output.stderr.matches("repeats the prompt").count(), 1, "{}", output.stderr);
     assert_eq!(project.events().last("run_ended")["outcome"], "limit_reached");
 }

@@ -96,12 +96,29 @@ fn what_is_exported_reaches_the_agent_and_nothing_else_does() {
     project.agent_named(
         "robot",
         &json!([
-            {"shell": "echo \"[$MINE][$OTHER][$TWICE]\" >seen"}, {"print": COMPLETE},
+            {"shell": "echo \"[$MINE][$OTHER][$TWICE][$LATE][$INHERITED]\" >seen"},
+            {"print": COMPLETE},
         ]),
     );
-    let config = "AGENT_CLI=robot\nexport MINE='a b'\nOTHER=x\nexport TWICE=config\n";
+    let config = "AGENT_CLI=robot\nexport MINE='a b'\nOTHER=x\nexport TWICE=config\n\
+                  export LATE\nLATE=late\nINHERITED=config\n";
     project.write(".ralph/config", config);
     project.settings(&json!({"agent": {"env": {"TWICE": "settings"}}}));
+    project.ralph(["plan"]).env("INHERITED", "environment").run().code(0);
+    assert_eq!(project.read("seen"), "[a b][][config][late][config]\n");
+}
+
+#[test]
+fn the_agent_is_looked_for_on_the_path_of_the_config() {
+    let project = project(&json!([]));
+    project.agent_named("hidden", &json!([{"print": COMPLETE}]));
+    std::fs::create_dir(project.beside("tools")).unwrap();
+    std::fs::rename(project.beside("bin/hidden"), project.beside("tools/hidden")).unwrap();
+    project.write(".ralph/config", "AGENT_CLI=hidden\n");
+    project.ralph(["plan"]).run().code(2).stderr_has("the agent was not found: hidden");
+    let tools = project.beside("tools");
+    let config = format!("AGENT_CLI=hidden\nexport PATH=\"{}:$PATH\"\n", tools.display());
+    project.write(".ralph/config", config);
     project.ralph(["plan"]).run().code(0);
-    assert_eq!(project.read("seen"), "[a b][][settings]\n");
+    assert_eq!(project.events().find("run_ended")["outcome"], "complete");
 }

@@ -38,16 +38,12 @@ fn all_that_the_agent_printed_between_header_and_footer() {
     let name = &logs(&project)[0];
     let digits = name.strip_prefix("session-").and_then(|name| name.strip_suffix(".log")).unwrap();
     assert!(digits.len() == 15 && digits.as_bytes()[8] == b'-', "{name}");
-    let log = log(&project);
-    let first = log.find(&header("build", 2)).expect("the second iteration");
-    // The two streams are read apart.
-    for line in ["\none\n", "\noops\n", "\nno newline\n"] {
-        assert!(log[..first].contains(line), "{log}");
-    }
-    assert!(log.starts_with(&header("build", 1)), "{log}");
     assert_eq!(
-        log[first..],
+        log(&project),
         [
+            header("build", 1),
+            "one\noops\nno newline\n".to_owned(),
+            footer(1, "Status: success"),
             header("build", 2),
             format!("{COMPLETE}\n"),
             footer(2, "Status: complete"),
@@ -55,6 +51,42 @@ fn all_that_the_agent_printed_between_header_and_footer() {
         ]
         .concat()
     );
+}
+
+#[test]
+fn both_streams_of_a_text_agent_are_one_text_in_its_order() {
+    let project = project(&json!([]));
+    project.write(
+        "talk.sh",
+        "i=0; while [ $i -lt 200 ]; do echo out $i; echo err $i >&2; i=$((i+1)); done; echo end",
+    );
+    let output = project.ralph(["plan", "1", "--output", "plain", "--", "sh", "talk.sh"]).run();
+    let expected: String = (0..200).map(|i| format!("out {i}\nerr {i}\n")).collect();
+    output.code(0).stdout_has(&format!("{expected}end\n"));
+    assert!(log(&project).contains(&format!("{SINGLE}\n{expected}end\n")), "{}", log(&project));
+}
+
+#[test]
+fn a_session_that_goes_on_counts_the_whole_run() {
+    let project = project(&json!({"sessions": [
+        [{"print": "one"}], [{"exit": 1}], [{"print": "two"}, {"wait_for": "../go"}],
+        [{"print": "two again"}], [{"print": COMPLETE}],
+    ]}));
+    project.write(".ralph/config", "AGENT_CLI=robot\nMAX_RETRIES=0\n");
+    project.ralph(["plan"]).run().code(4);
+    let running = project.ralph(["resume"]).start();
+    wait_until(LONG, || running.stdout().contains("two"));
+    running.signal(Signal::KILL);
+    running.wait().ended_by(Signal::KILL);
+    project.ralph(["resume"]).run().code(0);
+    let begin = "[ralph] goes on after 1 iteration; the summary counts the whole run\n";
+    let logs = logs(&project).into_iter().map(|name| project.read(&format!(".ralph/logs/{name}")));
+    let ended = |log: &String| log.starts_with(begin) && log.contains("SESSION SUMMARY");
+    let last = logs.into_iter().find(ended).expect("the log of the last session");
+    assert!(!last.contains("ITERATION 1\n"), "{last}");
+    // The one that failed, and was cut off, counts as it came out at last.
+    let counts = "Total Iterations: 3\nSuccessful: 3\nFailed: 0\n";
+    assert!(last.contains(counts), "{last}");
 }
 
 #[test]

@@ -206,7 +206,7 @@ fn named_pipes_are_refused_and_those_of_a_shell_are_read() {
         let made = project.command("mkfifo").arg(name).status().expect("mkfifo");
         assert!(made.success());
     }
-    refused(&project, &["prompt", "pipe"], 2, &["prompt file", "a named pipe", "ralph run -f -"]);
+    refused(&project, &["prompt", "pipe"], 2, &["prompt file", "a named pipe", "name the file -"]);
     refused(&project, &["plan"], 2, &["prompts/plan.md", "a named pipe"]);
     refused(&project, &["build", "--config", "pipe"], 2, &["pipe: ", "a named pipe"]);
     refused(&project, &["build", "--settings", "pipe"], 2, &["pipe: ", "a named pipe"]);

@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 use crate::support::{LONG, Output, Project, Ralph, wait_until};
 use crate::{DONE, prompts, run_id};
 
+const COMPLETE: &str = "<promise>COMPLETE</promise>";
+
 /// `ralph run ARGS -- robot`, where the robot's starts differ and each is recorded.
 fn run(project: &Project, args: &[&str], sessions: &[Value]) -> Ralph {
     script(project, "robot", sessions);
@@ -298,22 +300,36 @@ fn a_prompt_by_a_pipe_and_one_that_is_relative_are_found_again() {
 
 #[test]
 fn every_command_that_loops_can_go_on() {
-    let promise = json!([{"print": "<promise>COMPLETE</promise>"}]);
     for command in
         [&["plan", "3"][..], &["build", "3", "--config", "my.config"], &["prompt", "ask.md", "3"]]
     {
         let project = Project::git();
         project.write("specs/a.md", "x").write(".ralph/implementation_plan.md", "- [ ] x");
-        project.write("my.config", "AGENT_CLI=robot\n");
-        project.write(".ralph/config", "AGENT_CLI=robot\n");
-        project.write("ask.md", "Say <promise>COMPLETE</promise>.");
+        let config = "AGENT_CLI=robot\nWHO=me\nexport SEEN=config\n";
+        project.write("my.config", config).write(".ralph/config", config);
+        let ask = "${WHO}: say <promise>COMPLETE</promise>.";
+        project.write("ask.md", ask);
+        for mode in ["plan", "build"] {
+            project.write(&format!(".ralph/prompts/{mode}.md"), ask);
+        }
         script(
             &project,
             "robot",
-            &[json!([{"print": "a"}]), json!([reach("at"), "hang"]), promise.clone()],
+            &[
+                json!([{"print": "a"}]),
+                json!([reach("at"), "hang"]),
+                json!([{"shell": "echo $SEEN >seen"}, {"print": COMPLETE}]),
+            ],
         );
         kill_at(&project, project.ralph(command), "at");
-        resume(&project, &[]).code(0).stdout_has("Iteration 2/3");
+        // It goes on with what the config said when it began, whatever became of that.
+        project.write(".ralph/config", "WHO=$(nobody");
+        std::fs::remove_file(project.path().join("my.config")).unwrap();
+        let output = resume(&project, &[]);
+        output.code(0).stdout_has("Iteration 2/3");
+        output.stderr_has("goes on with the settings that it began with");
+        assert!(prompts(&project)[2].contains("me: say"), "{:?}", prompts(&project));
+        assert_eq!(project.read("seen"), "config\n");
         assert_eq!(iterations(&project), [1, 2, 2], "{command:?}");
         assert_eq!(project.events().last("run_started")["command"], command[0]);
     }

@@ -5,7 +5,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::real::RealAgent;
-use crate::support::skipped;
+use crate::support::{LONG, namespaces, skipped, wait_until};
 use crate::{Facts, for_agents};
 
 /// Whether bubblewrap works on this machine; said aloud if not.
@@ -24,8 +24,12 @@ fn shell(command: &str) -> Value {
     json!({"sh": command})
 }
 
-// Those that are told by a variable where their service is, so that it is allowed by itself.
-for_agents!(works_inside: claude, gemini, copilot);
+// opencode, gemini, cline and qwen pass as well. They take 10 to 30 s of processor time for this, as they do
+// outside, so that they are left to whoever changes something about them.
+for_agents!(works_inside: claude, codex, copilot);
+
+/// Those that are told by a variable where their service is, so that it is allowed by itself.
+const TOLD: [&str; 4] = ["claude", "gemini", "copilot", "qwen"];
 
 /// Three iterations: it looks around, works, and is done.
 fn works_inside(facts: &Facts) {
@@ -35,6 +39,7 @@ fn works_inside(facts: &Facts) {
     let script = |_: &_| {
         json!({"sessions": [
             [
+                shell("cd /proc/self/ns; readlink user mnt pid net ipc uts > \"$OLDPWD/namespaces\"; cd -"),
                 shell("id -u; ls -A \"$HOME\"; curl -sS -m 5 https://example.com; cat \"$HOME/secret\""),
                 {"text": "I looked around."},
             ],
@@ -48,6 +53,8 @@ fn works_inside(facts: &Facts) {
     let Some(real) = RealAgent::new(facts.name, script) else { return };
     let project = &real.project;
     std::fs::write(project.home().join("secret"), "TOP SECRET").expect("a secret");
+    let allowed = if TOLD.contains(&facts.name) { vec![] } else { vec![real.service()] };
+    project.settings(&json!({"sandbox": {"allowedDomains": allowed}}));
     let args =
         [&["-p", "Say hello. Then <response>DONE</response>.", "-n", "5", "--sandbox"], facts.args];
     let output = real.run(&args.concat()).run();
@@ -57,9 +64,10 @@ fn works_inside(facts: &Facts) {
     assert_eq!(events.find("sandbox_ready")["backend"], "bwrap");
     assert_eq!(events.all("iteration_started").len(), 3, "{:?}", events.kinds());
     assert_eq!(events.last("run_ended")["outcome"], "complete");
-    let refused = events.find("network_refused");
-    assert_eq!((&refused["host"], &refused["port"]), (&json!("example.com"), &json!(443)));
-    assert_eq!(refused["allow"], "example.com");
+    // Some also ask for hosts of their own that they can do without.
+    let refused = events.all("network_refused");
+    let curl = refused.iter().find(|refused| refused["allow"] == "example.com");
+    assert_eq!(curl.map(|curl| &curl["port"]), Some(&json!(443)), "{refused:?}");
     assert_eq!(project.git_command(["log", "--format=%s"]), "Say hello\nBegin\n");
     assert_eq!(project.read("greeting.txt"), "hello\n");
     // Neither what it saw nor what it was told has the secret in it.
@@ -67,6 +75,9 @@ fn works_inside(facts: &Facts) {
     assert!(!real.requests().iter().any(|request| request.to_string().contains("TOP SECRET")));
 
     assert_eq!(project.processes(), []);
+    let own = project.read("namespaces");
+    assert_eq!(own.lines().count(), 6, "{own}");
+    wait_until(LONG, || !own.lines().any(|name| namespaces().contains(name)));
     let sandboxes = project.home().join(".ralph/sandboxes");
     assert_eq!(std::fs::read_dir(sandboxes).expect("the directory").count(), 0);
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("mounts");

@@ -42,6 +42,23 @@ fn an_unknown_agents_words_are_found_by_an_expression() {
 }
 
 #[test]
+fn an_expression_that_fails_for_every_line_fails_the_attempt() {
+    let lines = json!([{"json": {"says": DONE}}, {"json": {"says": "more"}}]);
+    let project = project(&json!({"responseFilter": ".says[]"}), &lines);
+    let output = project.ralph(["run", "-p", "x"]).env("RALPH_RETRY__MAX", "0").run();
+    output.code(4).stdout_has("the response filter fails for all 2 lines of its stream (");
+    output.stdout_has("correct agent.responseFilter");
+    assert_eq!(project.events().find("agent_ended")["filter_errors"], 2);
+    // One that fails for some lines is only told of.
+    let settings =
+        json!({"agent": {"command": "robot", "responseFilter": ".says[]?, (.more | .[])"}});
+    project.settings(&settings);
+    project.agent_named("robot", &json!([{"json": {"more": [DONE]}}, {"json": {"says": "x"}}]));
+    let output = project.ralph(["run", "-p", "x", "-n", "1"]).run();
+    output.code(0).stdout_has("The response filter failed for 1 line of its output");
+}
+
+#[test]
 fn an_agent_that_does_not_speak_json_as_it_was_to_has_failed() {
     let project = project(&json!({"responseFilter": SAYS}), &json!([{"print": DONE}]));
     let output = project.ralph(["run", "-p", "x"]).env("RALPH_RETRY__MAX", "0").run();
@@ -201,6 +218,21 @@ fn a_display_filter_that_dies_after_its_agent_loses_nothing_either() {
     let project = project(&json!({"displayFilter": "sleep 0.2; exit 3"}), &script);
     let output = project.ralph(["run", "-p", "x", "--output", "plain"]).run();
     output.code(0).stdout_has("one\n").stdout_has("two\n").stderr_has("exit code 3");
+}
+
+#[test]
+fn what_a_display_filter_has_shown_is_not_shown_again_when_it_fails() {
+    let script = json!([{"print": "one of two"}, {"print": "two of two"}, {"print": DONE}]);
+    for (filter, what) in [
+        ("cat; exit 3", "the display filter failed: exit code 3"),
+        ("tr a-z A-Z; sleep 1000", "the display filter hangs, and was ended"),
+    ] {
+        let project = project(&json!({"displayFilter": filter}), &script);
+        let output = project.ralph(["run", "-p", "x", "--output", "plain"]).run();
+        output.code(0).stderr_has(what);
+        let shown = output.stdout.to_lowercase();
+        assert_eq!(shown.matches("of two\n").count(), 2, "{shown}");
+    }
 }
 
 #[test]

@@ -39,6 +39,8 @@ fn a_limit_must_be_a_number_from_one() {
         let output = run(&project, &["-p", "do it", &arg], &json!([project.record()])).run();
         output.code(2).stderr_has("--max-iterations");
     }
+    let output = project.ralph(["run", "-p", "x", "-n", "-3"]).run();
+    output.code(2).stderr_has("it must be a whole number from 1").stderr_lacks("-- -3");
     project.settings(&json!({"maximumIterations": 0}));
     let output = run(&project, &["-p", "do it"], &json!([project.record()])).run();
     output.code(2).stderr_has("maximumIterations").stderr_has(".ralph/settings.json");

@@ -38,6 +38,16 @@ fn pushed(project: &Project) -> String {
 }
 
 #[test]
+fn version_control_without_tasks_is_warned_of_unless_it_is_meant() {
+    let project = Project::git();
+    let script = json!([{"print": DONE}]);
+    project.settings(&json!({"scm": {"command": "git"}}));
+    run(&project, &["-p", "x"], &script).run().code(0).stderr_has("scm has no tasks");
+    project.settings(&json!({"scm": {"command": "git", "tasks": []}}));
+    run(&project, &["-p", "x"], &script).run().code(0).stderr_lacks("scm has no tasks");
+}
+
+#[test]
 fn everything_that_is_not_ignored_is_committed_with_the_agents_message() {
     let project = project(&["commit"]);
     let steps = json!([{"shell": "echo new > new.txt; echo more >> old.txt; touch x.tmp"}, {"print": DONE}]);

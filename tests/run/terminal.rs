@@ -35,14 +35,18 @@ fn ctrl_c_lets_the_agent_finish() {
     let project = Project::new();
     let go = project.beside("go");
     let script =
-        json!([{"print": "here"}, {"wait_for": go}, {"print": "finished"}, {"print": DONE}]);
+        json!([{"raw": "Working... "}, {"wait_for": go}, {"print": "finished"}, {"print": DONE}]);
     let tmux = run(&project, &["-p", "do it"], &script).in_tmux();
-    tmux.wait_for_text(LONG, "here");
+    // Also what has no end of line yet.
+    tmux.wait_for_text(LONG, "Working...");
     tmux.send_keys(["C-c"]);
     let screen = tmux.wait_for_text(LONG, "Received signal, shutting down...");
     assert!(!screen.contains("finished"), "{screen}");
     std::fs::write(go, "").unwrap();
     assert_eq!(tmux.wait_for_exit(LONG), 130);
+    let screen = tmux.scrollback();
+    assert!(screen.contains("Working... finished\n"), "{screen}");
+    assert_eq!(screen.matches("Working").count(), 1, "{screen}");
     let events = project.events();
     assert_eq!(events.find("agent_ended")["class"], "answered", "the key did not reach the agent");
     assert_eq!(events.find("run_ended")["outcome"], "interrupted");

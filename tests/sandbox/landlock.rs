@@ -43,6 +43,7 @@ fn files_connections_and_processes_outside_are_out_of_reach() {
          kill -0 $PPID && kill -0 1 && touch signalled\n\
          cat /proc/$PPID/environ > environ; echo evil > .git/hooks/pre-commit; echo evil >> .git/config\n\
          echo '{{}}' > .claude-settings; mkdir .claude; mv .claude-settings .claude/settings.json\n\
+         echo \"$NODE_USE_ENV_PROXY $HTTPS_PROXY\" > proxy\n\
          echo kept > \"$HOME/scratch\" && mktemp > /dev/null && echo work > made"
     );
     let output = run(&project, &script).run();
@@ -51,6 +52,8 @@ fn files_connections_and_processes_outside_are_out_of_reach() {
     assert_eq!(project.read("stolen"), "");
     assert_eq!(project.read("environ"), "");
     assert_eq!(project.read("made"), "work\n");
+    let proxy = project.read("proxy");
+    assert!(proxy.starts_with("1 http://127.0.0.1:") && !proxy.contains(":3128"), "{proxy}");
     for name in
         ["linked", "connected", "signalled", ".git/hooks/pre-commit", ".claude/settings.json"]
     {

@@ -9,5 +9,7 @@ mod attacker;
 mod docker;
 mod escapes;
 mod landlock;
+mod landlock_escapes;
 mod proxy;
 mod runs;
+mod scene;

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ralph::sandbox::hosts::AllowList;
-use ralph::sandbox::proxy::{Proxy, Refusal, Resolver, Rules};
+use ralph::sandbox::proxy::{Proxy, Refusal, Resolver, Rules, Upstream};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -24,6 +24,10 @@ impl Bench {
     }
 
     fn with(allowed: &[&str], hosts: &str, servers: &[SocketAddr]) -> Bench {
+        Bench::behind(Upstream::default(), allowed, hosts, servers)
+    }
+
+    fn behind(upstream: Upstream, allowed: &[&str], hosts: &str, servers: &[SocketAddr]) -> Bench {
         let files = tempfile::tempdir().unwrap();
         let hosts_file = files.path().join("hosts");
         std::fs::write(&hosts_file, hosts).unwrap();
@@ -35,7 +39,7 @@ impl Bench {
         let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let servers = if servers.is_empty() { vec![nobody] } else { servers.to_vec() };
         let resolver = Resolver { hosts: hosts_file, servers, ..Resolver::default() };
-        let mut proxy = Proxy::start(Rules { allow, resolver }).unwrap();
+        let mut proxy = Proxy::start(Rules { allow, resolver, upstream }).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         proxy.serve(listener.into());
@@ -169,6 +173,44 @@ fn what_is_not_allowed_is_refused_with_the_setting_that_would_allow_it() {
     assert_eq!(refusals[1], refusal("evil.test", 80, false));
     assert_eq!(refusals[2], refusal("127.0.0.1", echo, false));
     assert_eq!(refusals.last().unwrap(), &refusal("inside.test", 443, true));
+}
+
+#[test]
+fn a_proxy_that_the_user_has_to_go_through_is_gone_through() {
+    let _alone = alone();
+    let (echo, mirror) = (echo(), mirror());
+    // Names that nobody knows here: it is the other proxy, one of ours, that looks them up.
+    let hosts = "127.0.0.1 far.test\n127.0.0.1 direct.test\n";
+    let far = [format!("far.test:{echo}"), format!("far.test:{mirror}")];
+    let other = Bench::with(&far.each_ref().map(String::as_str), hosts, &[]);
+    let env = |name: &str, value: String| (name.into(), value.into());
+    let upstream = Upstream::from_env(&[
+        env("ALL_PROXY", format!("http://user:secret@{}", other.address)),
+        env("NO_PROXY", "direct.test".to_owned()),
+    ]);
+    let direct = format!("direct.test:{echo}");
+    let allowed = [&far[0], &far[1], &direct, "other.test", "10.0.0.1"].map(|entry| entry.as_ref());
+    let bench = Bench::behind(upstream.0, &allowed, "127.0.0.1 direct.test\n", &[]);
+    for host in [&far[0], &direct] {
+        let mut tunnel = bench.tunnel(host);
+        tunnel.write_all(b"hello").unwrap();
+        tunnel.shutdown(Shutdown::Write).unwrap();
+        let mut back = String::new();
+        tunnel.read_to_string(&mut back).unwrap();
+        assert_eq!(back, "hello", "{host}");
+    }
+    let answer = bench.ask(&format!("GET http://far.test:{mirror}/path HTTP/1.1\r\n\r\n"));
+    assert!(answer.contains("GET /path HTTP/1.1\r\n"), "{answer}");
+    // What the other one refuses is told; what ours refuses never gets there.
+    let answer = bench.ask("CONNECT other.test:443 HTTP/1.1\r\n\r\n");
+    assert!(answer.contains("HTTPS_PROXY names refused it (403)"), "{answer}");
+    assert_eq!(other.refusals(), [refusal("other.test", 443, false)]);
+    for host in ["evil.test", "10.0.0.1"] {
+        let answer = bench.ask(&format!("CONNECT {host}:443 HTTP/1.1\r\n\r\n"));
+        assert!(answer.contains("403 Forbidden"), "{answer}");
+    }
+    assert_eq!(bench.refusals().len(), 2);
+    assert_eq!(other.refusals(), []);
 }
 
 /// A name server that answers every question for IPv4 with this address.

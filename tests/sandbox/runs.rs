@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::support::{LONG, Project, Ralph, skipped, wait_until};
+use crate::support::{LONG, Project, Ralph, namespaces, skipped, wait_until};
 
 /// Whether bubblewrap works on this machine; said aloud if not.
 fn is_here() -> bool {
@@ -53,7 +53,8 @@ fn a_run_commits_inside_and_leaves_nothing_behind() {
         "scm": {"tasks": ["commit"]},
     }));
     fs::write(project.home().join("secret"), "s").unwrap();
-    let script = "cat > /dev/null; id -u > made; (sleep 1000 &); setsid sleep 1000 &\n";
+    let script = "cat > /dev/null; id -u > made; (sleep 1000 &); setsid sleep 1000 &\n\
+                  cd /proc/self/ns; readlink user mnt pid net ipc uts > \"$OLDPWD/namespaces\"; cd - > /dev/null\n";
     let output = run(&project, &["--sandbox"], &format!("{script}{DONE}")).run();
     output.code(0).stdout_has("Sandbox: bwrap, network: allowlist");
     let events = project.events();
@@ -63,6 +64,14 @@ fn a_run_commits_inside_and_leaves_nothing_behind() {
     assert_ne!(project.read("made").trim(), "0", "nobody is the administrator inside");
     assert!(project.git_command(["show", "--stat", "HEAD"]).contains("made"));
     assert_nothing_is_left(&project);
+    let own = project.read("namespaces");
+    assert_eq!(own.lines().count(), 6, "{own}");
+    let is_ours = |name: &str| {
+        let kind = name.split(':').next().unwrap();
+        fs::read_link(format!("/proc/self/ns/{kind}")).unwrap() == Path::new(name)
+    };
+    assert!(!own.lines().any(is_ours), "{own}");
+    wait_until(LONG, || !own.lines().any(|name| namespaces().contains(name)));
 }
 
 #[test]

@@ -16,6 +16,7 @@
     reason = "every test program compiles this module for itself and uses its own part of it"
 )]
 
+mod mounts;
 mod tmux;
 
 use std::ffi::{OsStr, OsString};
@@ -313,6 +314,25 @@ impl Process {
             let _ = kill_process(pid, signal);
         }
     }
+}
+
+/// All namespaces that anything holds: a process that is in one, a file that is open, a mount. The kernel
+/// gives their numbers again, so that one may be another's the next moment.
+pub(crate) fn namespaces() -> std::collections::BTreeSet<String> {
+    let mut found = std::collections::BTreeSet::new();
+    let names = |dir: PathBuf| fs::read_dir(dir).into_iter().flatten().flatten();
+    for process in names("/proc".into()) {
+        let links = ["ns", "fd"].map(|dir| names(process.path().join(dir)));
+        let links = links.into_iter().flatten().filter_map(|link| fs::read_link(link.path()).ok());
+        // `net:[4026531840]`
+        found.extend(links.filter_map(|to| to.into_os_string().into_string().ok()));
+    }
+    found.retain(|link| {
+        link.contains(":[") && !link.starts_with("pipe") && !link.starts_with("socket")
+    });
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    found.extend(mounts.split_whitespace().filter(|word| word.contains(":[")).map(str::to_owned));
+    found
 }
 
 /// Whether a process exists and is not merely waiting to be reaped.

@@ -81,6 +81,12 @@ impl RealAgent {
         self.inside(&self.agent.program(), &args)
     }
 
+    /// Where the model is: `localhost:PORT`.
+    pub(crate) fn service(&self) -> String {
+        let port = self.server.url.rsplit(':').next().unwrap_or_default();
+        format!("localhost:{}", port.trim_end_matches('/'))
+    }
+
     /// What the agent sent to the model, in order.
     pub(crate) fn requests(&self) -> Vec<Value> {
         let text = fs::read_to_string(&self.server.log).unwrap_or_default();

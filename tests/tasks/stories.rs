@@ -84,7 +84,7 @@ fn a_change_that_would_break_the_list_is_refused() {
     let project = Project::new();
     write_list(&project, &list(&[open("a", &json!({})), open("b", &json!({"dependsOn": ["a"]}))]));
     let before = project.read("ralph/tasks.json");
-    let cases: [(&[&str], &str); 16] = [
+    let cases: [(&[&str], &str); 17] = [
         (&["set", "a", "--passes"], "a: notes: is empty, though passes is true"),
         (&["set", "a", "--depends-on", "b"], "a: dependsOn: goes in a circle: a -> b -> a"),
         (
@@ -98,6 +98,7 @@ fn a_change_that_would_break_the_list_is_refused() {
         (&["add", "two\nlines", "--criterion", "c"], "the title has a line break"),
         (&["add", "a\ttab", "--criterion", "c"], "the title has a line break, a tab"),
         (&["add", "t", "--criterion", "\r\n"], "a criterion is empty"),
+        (&["add", "t", "--criterion", "c", "--replaces", "z"], "there is no story \"z\""),
         (&["add", "t", "--criterion", "c", "--id", ""], "the id is empty"),
         (&["add", "t", "--criterion", "c", "--priority", "inf"], "not a finite number"),
         (&["set", "a", "--title", ""], "the title is empty"),

@@ -45,17 +45,26 @@ fn init_in_a_terminal() {
         tmux.wait_for_text(LONG, &format!("{}{}", transcript(index), question.trim_end()));
         tmux.send_keys([*answer, "Enter"].iter().filter(|key| !key.is_empty()));
     }
+    // Asked only where one works, which is up to the machine.
+    let asked = || tmux.scrollback().contains("Run agents in a sandbox?");
+    wait_until(LONG, || asked() || tmux.scrollback().contains("Settings written"));
+    let backend = if asked() {
+        tmux.send_keys(["Enter"]);
+        json!("auto")
+    } else {
+        Value::Null
+    };
     assert_eq!(tmux.wait_for_exit(LONG), 0);
-    let end = format!("{}\nSettings written to .ralph/settings.json", transcript(DIALOG.len()));
     // tmux scrolls by a line to say that the program has ended.
-    wait_until(LONG, || tmux.scrollback().contains("Settings written"));
+    wait_until(LONG, || tmux.scrollback().contains("Settings written to .ralph/settings.json"));
     let screen = tmux.scrollback();
     let lines: Vec<&str> = screen.lines().map(str::trim_end).collect();
-    assert!(lines.join("\n").starts_with(&end), "{screen}");
+    assert!(lines.join("\n").starts_with(&transcript(DIALOG.len())), "{screen}");
     let settings: Value = serde_json::from_str(&project.read(".ralph/settings.json")).unwrap();
     assert_eq!(settings["agent"], json!({"command": "claude", "flags": ["--model", "opus"]}));
     assert_eq!(settings["scm"], json!({"command": "git", "tasks": ["commit"]}));
     assert_eq!(settings["outputTruncateChars"], 5000);
+    assert_eq!(settings["sandbox"]["backend"], backend);
     assert!(project.read(".ralph/.gitignore").contains("settings.local.json"));
     project.ralph(["settings"]).run().code(0).stdout_has("agent.command = \"claude\"");
 }
@@ -133,8 +142,15 @@ fn doctor_tells_what_is_there_and_what_is_wrong() {
     output
         .code(0)
         .stdout_has("codex-cli 9.9")
+        .stdout_has("  sandbox   ")
         .stdout_has("agnet")
-        .stdout_has("did you mean agent?");
+        .stdout_has("did you mean agent?")
+        .stdout_lacks("config ");
+    project.write(".ralph/config", "A=1\nB=$(x)\n");
+    project.ralph(["doctor"]).run().code(0).stdout_has(".ralph/config:2: $(…) would run a command");
+    project.write(".ralph/config", "A=1\n").settings(&json!({}));
+    let output = project.ralph(["doctor"]).run();
+    output.code(0).stdout_has("config     .ralph/config, for plan, build and prompt\n");
     assert_eq!(project.processes(), []);
 }
 
@@ -211,6 +227,8 @@ fn help_is_there_at_every_turn() {
     ] {
         project.ralph([command, "--help"]).run().code(0).stdout_has("Examples:");
     }
+    project.ralph(["help", "--help"]).run().code(0).stdout_has("ralph demo");
+    project.ralph(["help", "run", "-h"]).run().code(0).stdout_has("Examples:");
     project.ralph(["rum"]).run().code(2).stderr_has("run");
     project.ralph(["run", "--promtp", "x"]).run().code(2).stderr_has("--prompt");
     project.ralph(["run", "--output", "xml"]).run().code(2).stderr_has("json");

@@ -3,23 +3,9 @@
 
 use serde_json::json;
 
-use crate::support::{Output, Project, skipped};
+use crate::support::Project;
 
 const DONE: &str = "<response>DONE</response>";
-
-/// Runs a shell script in a mount namespace of its own, after `mount`. `None`, counted and said aloud,
-/// where that is not allowed.
-fn mounted(project: &Project, mount: &str, script: &str) -> Option<Output> {
-    let unshare = |script: &str| {
-        project.program("unshare", ["--map-root-user", "--mount", "sh", "-c", script]).run()
-    };
-    let possible = unshare(&format!("mkdir -p .ralph && {mount}"));
-    if possible.status.success() {
-        return Some(unshare(&format!("{mount}\n{script}")));
-    }
-    skipped(&format!("no file system can be mounted here: {}", possible.stderr.trim()));
-    None
-}
 
 const SMALL: &str = "mount -t tmpfs -o size=256k none .ralph";
 
@@ -38,7 +24,7 @@ fn a_disk_that_is_full_from_the_start() {
          {run}; echo code $?
          rm .ralph/filler; {run} >/dev/null; echo code $?"
     );
-    let Some(output) = mounted(&project, SMALL, &script) else { return };
+    let Some(output) = project.mounted(SMALL, &script) else { return };
     output.stderr_has("No space left on device").stderr_has("make room").stderr_lacks("panicked");
     output.stdout_is("code 2\ncode 0\n").stderr_lacks("cut off");
     assert_eq!(project.recorded().len(), 1, "no agent without a journal");
@@ -60,7 +46,7 @@ fn a_disk_that_fills_up_while_the_agent_prints() {
          rm .ralph/runs/*/raw*; {ralph} runs
          rm -r .ralph/runs; {next} >/dev/null; echo code $?"
     );
-    let Some(output) = mounted(&project, SMALL, &script) else { return };
+    let Some(output) = project.mounted(SMALL, &script) else { return };
     output.stderr_has("No space left on device").stderr_lacks("panicked");
     output.stdout_has("code 2\n").stdout_has("code 0\n");
     assert_eq!(project.processes(), []);
@@ -105,7 +91,7 @@ fn a_directory_that_may_not_be_written() {
     let run = ralph(&project, &agent);
     let mount = "mount --bind . . && mount -o remount,ro,bind . && cd \"$PWD\"";
     let script = format!("{run}; echo code $?; {} runs; echo code $?", env!("CARGO_BIN_EXE_ralph"));
-    let Some(output) = mounted(&project, mount, &script) else { return };
+    let Some(output) = project.mounted(mount, &script) else { return };
     output.stdout_has("code 2\n").stdout_has("code 0\n");
     output.stderr_has("Read-only file system").stderr_has("make it writable");
     assert!(project.recorded().is_empty());

@@ -13,12 +13,8 @@ fn waiting(shop: &Workshop) -> Vec<String> {
     shop.fake_agent(&json!([
         shop.record(),
         {"print": "at work"},
-        {"wait_for": shop.beside("go")},
+        shop.until_let_go(),
     ]))
-}
-
-fn go(shop: &Workshop) {
-    std::fs::write(shop.beside("go"), "").expect("a file beside the project");
 }
 
 #[test]
@@ -31,7 +27,7 @@ fn a_paused_worker_finishes_what_it_does_and_goes_on_when_it_is_resumed() {
         .run()
         .code(0)
         .stderr_is("ralph: warning: worker 'agent' is already paused\n");
-    go(&shop);
+    shop.let_go();
     shop.wait_for_event("paused");
     assert_eq!(shop.recorded().len(), 1, "nothing new was begun");
     shop.ralph(["resume", "agent"]).run().code(0).stdout_is("resumed ralph loop for agent\n");
@@ -43,6 +39,32 @@ fn a_paused_worker_finishes_what_it_does_and_goes_on_when_it_is_resumed() {
         .code(0)
         .stderr_is("ralph: warning: worker 'agent' is not paused\n");
     shop.ralph(["pause", "agent"]).run().code(1).stderr_has("is not running (stopped)");
+}
+
+#[test]
+fn a_microvm_is_stopped_while_its_worker_is_paused_and_used_again() {
+    use std::os::unix::fs::PermissionsExt;
+    let shop = Workshop::new();
+    let sbx = shop.beside("bin").join("sbx");
+    std::fs::write(&sbx, include_str!("../support/sbx.sh")).unwrap();
+    std::fs::set_permissions(&sbx, std::fs::Permissions::from_mode(0o755)).unwrap();
+    shop.write(
+        "agent.sh",
+        format!("until test -e {}; do sleep 0.02; done", shop.beside("go").display()),
+    );
+    shop.spawn(2, &["--sandbox=docker"]).args(["sh", "agent.sh"]).run().code(0);
+    shop.ralph(["pause", "agent"]).run().code(0);
+    let calls = || std::fs::read_to_string(shop.beside("bin").join("calls")).unwrap();
+    let before = calls().len();
+    go(&shop);
+    shop.wait_for_event("paused");
+    wait_until(LONG, || calls()[before..].contains("<stop>"));
+    shop.ralph(["resume", "agent"]).run().code(0);
+    shop.wait_for_status("stopped");
+    let calls = calls();
+    let (_, after) = calls[before..].split_once("<stop>").unwrap();
+    assert!(after.contains("<sh><agent.sh>"), "{after}");
+    assert_eq!(calls.matches("<create>").count(), 1);
 }
 
 #[test]
@@ -59,7 +81,7 @@ fn a_pause_ends_a_back_off_at_once_and_the_limit_may_be_changed_meanwhile() {
     assert_ne!(text, edited);
     std::fs::write(shop.file("state.json"), edited).unwrap();
     shop.ralph(["resume", "agent"]).run().code(0);
-    shop.ralph(["wait", "agent"]).run().code(0);
+    shop.wait();
     let state = shop.state().unwrap();
     assert_eq!((&state["current_iteration"], &state["max_iterations"]), (&json!(4), &json!(4)));
 }
@@ -78,7 +100,13 @@ fn killing_a_worker_ends_the_loop_and_everything_below_it() {
     shop.ralph(["kill", "agent"]).run().code(0).stdout_is("killed agent\n");
     let state = shop.state().unwrap();
     assert_eq!(state["status"], "stopped");
-    assert_eq!(shop.log().last().unwrap(), "[DONE] killed");
+    assert_eq!(
+        (&state["finished_iterations"], &state["cut_off_iterations"]),
+        (&json!(0), &json!(1))
+    );
+    let log = shop.log();
+    assert!(log[1].starts_with("[CUT] iteration 1 was cut off after "), "{log:?}");
+    assert_eq!(log.last().unwrap(), "[DONE] killed");
     wait_until(LONG, || shop.processes().is_empty());
     shop.ralph(["kill", "agent"]).run().code(0).stderr_has("is not running");
     shop.ralph(["rm", "agent"]).run().code(0).stdout_is("removed agent\n");
@@ -111,10 +139,45 @@ fn sigterm_pauses_and_a_second_one_ends_it_resumably() {
     wait_until(LONG, || !crate::support::is_alive(pid));
     assert_eq!(shop.state().unwrap()["status"], "paused");
     wait_until(LONG, || shop.processes().is_empty());
-    go(&shop);
+    shop.let_go();
     shop.ralph(["resume", "agent"]).run().code(0).stdout_is("resumed ralph loop for agent\n");
-    shop.ralph(["wait", "agent"]).run().code(0);
+    shop.wait();
     assert_eq!(shop.state().unwrap()["current_iteration"], 3);
+}
+
+#[test]
+fn many_can_be_asked_with_one_word() {
+    let shop = Workshop::new();
+    let agent = shop.patient_agent();
+    for name in ["a", "b", "c"] {
+        shop.spawn_as(name, 3, &[]).args(&agent).run().code(0);
+    }
+    shop.ralph(["pause", "a"]).run().code(0);
+    let asked = |args: &[&str], told: &str| {
+        shop.ralph(args).run().code(0).stdout_is(told).stderr_is("");
+    };
+    asked(&["pause", "--all"], "paused ralph loop for b\npaused ralph loop for c\n");
+    asked(&["pause", "--all"], "no worker is running\n");
+    // As after a reboot: some are paused, some are gone.
+    shop.kill_loop("b");
+    let all = "resumed ralph loop for a\nresumed ralph loop for b\nresumed ralph loop for c\n";
+    asked(&["resume", "--all"], all);
+    asked(&["resume", "--all"], "no worker is paused\n");
+    shop.ralph(["resume", "--all", "-n", "3"]).run().code(2).stderr_has("--all is about workers");
+    shop.ralph(["resume", "--all", "a"]).run().code(2);
+    // One that is not there keeps nobody from the others.
+    let told = shop.ralph(["kill", "a", "nobody", "c", "a"]).run();
+    told.code(1).stdout_is("killed a\nkilled c\n").stderr_has("worker 'nobody' not found");
+    shop.ralph(["rm", "a", "b", "nobody"])
+        .run()
+        .code(1)
+        .stdout_is("removed a\n")
+        .stderr_has("ralph: error: worker 'b' is running\n")
+        .stderr_has("ralph: error: worker 'nobody' not found\n");
+    asked(&["kill", "--all"], "killed b\n");
+    asked(&["kill", "--all"], "no worker is running\n");
+    asked(&["rm", "--all"], "removed b\nremoved c\n");
+    wait_until(LONG, || shop.processes().is_empty() && shop.windows().is_empty());
 }
 
 #[test]

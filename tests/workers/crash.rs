@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::Workshop;
-use crate::support::{LONG, Process, is_alive, wait_until};
+use crate::support::{LONG, is_alive, wait_until};
 
 fn start(shop: &Workshop) -> i32 {
     let agent = shop.fake_agent(&json!({"sessions": [
@@ -22,8 +22,7 @@ fn start(shop: &Workshop) -> i32 {
 fn a_killed_loop_is_started_again_at_the_next_iteration() {
     let shop = Workshop::new();
     let pid = start(&shop);
-    Process { pid, command: String::new() }.signal(Signal::KILL);
-    wait_until(LONG, || !is_alive(pid));
+    shop.kill_loop("agent");
     shop.ralph(["status", "agent"])
         .run()
         .code(0)
@@ -35,7 +34,7 @@ fn a_killed_loop_is_started_again_at_the_next_iteration() {
         .code(1)
         .stderr_has("already exists (running)");
     shop.ralph(["resume", "agent"]).run().code(0);
-    shop.ralph(["wait", "agent"]).run().code(0);
+    shop.wait();
     let state = shop.state().unwrap();
     assert_eq!((&state["status"], &state["current_iteration"]), (&json!("stopped"), &json!(4)));
     assert_ne!(state["pid"], pid);
@@ -44,6 +43,13 @@ fn a_killed_loop_is_started_again_at_the_next_iteration() {
     let expected: Vec<String> = (1..=4).map(|n| format!("[START] iteration {n}/4")).collect();
     assert_eq!(starts, expected.iter().collect::<Vec<_>>());
     assert_eq!(shop.events().all("run_started").len(), 2, "one journal for both");
+    // What was cut off is not done, and no failure either.
+    assert!(log.contains(&"[CUT] iteration 2 was cut off with its loop".to_owned()), "{log:?}");
+    let end = "[DONE] loop complete after 4 iterations, 1 of them cut off";
+    assert_eq!(log.last().unwrap(), end);
+    let counts = ["finished_iterations", "cut_off_iterations", "total_failures"];
+    assert_eq!(counts.map(|key| state[key].as_i64()), [Some(3), Some(1), Some(0)]);
+    shop.ralph(["status", "agent"]).run().stdout_has("Cut off iterations: 1\n");
     wait_until(LONG, || shop.processes().is_empty());
 }
 
@@ -55,16 +61,15 @@ fn a_killed_tmux_server_leaves_a_worker_that_can_be_resumed() {
     wait_until(LONG, || !is_alive(pid) && shop.processes().is_empty());
     assert_eq!(shop.state().unwrap()["status"], "paused");
     shop.ralph(["resume", "agent"]).run().code(0);
-    shop.ralph(["wait", "agent"]).run().code(0);
+    shop.wait();
     assert_eq!(shop.state().unwrap()["current_iteration"], 4);
 }
 
 #[test]
 fn a_loop_that_is_gone_can_be_paused_and_killed_and_strangers_are_left_alone() {
     let shop = Workshop::new();
-    let pid = start(&shop);
-    Process { pid, command: String::new() }.signal(Signal::KILL);
-    wait_until(LONG, || !is_alive(pid));
+    start(&shop);
+    shop.kill_loop("agent");
     // The number of the process has gone to somebody else since.
     let mut stranger = shop.command("sleep").arg("1000").spawn().unwrap();
     let mut state = shop.state().unwrap();
@@ -97,7 +102,7 @@ fn a_reboot_leaves_a_worker_that_can_be_resumed() {
     std::fs::write(shop.file("state.json"), state.to_string()).unwrap();
     shop.ralph(["ls"]).run().code(0).stdout_has("gone");
     shop.ralph(["resume", "agent"]).run().code(0).stdout_is("resumed ralph loop for agent\n");
-    shop.ralph(["wait", "agent"]).run().code(0);
+    shop.wait();
     assert_eq!(shop.state().unwrap()["current_iteration"], 4);
     assert!(stranger.try_wait().unwrap().is_none(), "a stranger was killed");
     stranger.kill().unwrap();
@@ -107,9 +112,8 @@ fn a_reboot_leaves_a_worker_that_can_be_resumed() {
 #[test]
 fn a_spoilt_state_of_a_loop_that_is_gone_is_told_by_its_journal() {
     let shop = Workshop::new();
-    let pid = start(&shop);
-    Process { pid, command: String::new() }.signal(Signal::KILL);
-    wait_until(LONG, || !is_alive(pid));
+    start(&shop);
+    shop.kill_loop("agent");
     let whole = std::fs::read_to_string(shop.file("state.json")).unwrap();
     std::fs::write(shop.file("state.json"), &whole[..whole.len() / 2]).unwrap();
     shop.ralph(["status", "agent"]).run().code(1).stderr_has("ralph resume agent");
@@ -118,7 +122,7 @@ fn a_spoilt_state_of_a_loop_that_is_gone_is_told_by_its_journal() {
         .code(0)
         .stderr_has("cannot understand ")
         .stderr_has("state.json.broken\n");
-    shop.ralph(["wait", "agent"]).run().code(0);
+    shop.wait();
     let state = shop.state().unwrap();
     assert_eq!((&state["current_iteration"], &state["status"]), (&json!(4), &json!("stopped")));
     let expected: serde_json::Value = serde_json::from_str(&whole).unwrap();
@@ -132,12 +136,9 @@ fn a_spoilt_state_of_a_loop_that_is_gone_is_told_by_its_journal() {
 #[test]
 fn a_spoilt_state_of_a_living_loop_is_written_again() {
     let shop = Workshop::new();
-    let agent = shop.fake_agent(&json!([{"wait_for": shop.beside("go")}]));
+    let agent = shop.patient_agent();
     shop.spawn(2, &[]).args(&agent).run().code(0);
-    shop.ralph(["spawn", "--name", "other", "-f", "PROMPT.md", "-n", "1", "--"])
-        .args(&agent)
-        .run()
-        .code(0);
+    shop.spawn_as("other", 1, &[]).args(&agent).run().code(0);
     for spoilt in ["", "{\"worker_name\": \"ag", "[]"] {
         std::fs::write(shop.file("state.json"), spoilt).unwrap();
         shop.ralph(["ls"]).run().code(0).stdout_has("unknown").stdout_has("other  running");
@@ -147,8 +148,8 @@ fn a_spoilt_state_of_a_living_loop_is_written_again() {
         shop.ralph(["resume", "agent"]).run().code(0).stderr_is("");
         assert_eq!(shop.state().unwrap()["status"], "running");
     }
-    std::fs::write(shop.beside("go"), "").unwrap();
-    shop.ralph(["wait", "agent"]).run().code(0);
+    shop.let_go();
+    shop.wait();
     shop.ralph(["wait", "other"]).run().code(0);
 }
 
@@ -168,7 +169,7 @@ fn a_state_of_an_older_version_goes_on_where_it_was() {
     std::fs::write(shop.file("state.json"), old.to_string()).unwrap();
     shop.ralph(["status", "agent"]).run().code(0).stdout_has("Iteration: 7/9");
     shop.ralph(["resume", "agent"]).run().code(0);
-    shop.ralph(["wait", "agent"]).run().code(0);
+    shop.wait();
     assert_eq!(shop.recorded().len() - ran, 2, "the eighth and the ninth");
     let state = shop.state().unwrap();
     assert_eq!((&state["current_iteration"], &state["total_failures"]), (&json!(9), &json!(2)));
@@ -177,12 +178,11 @@ fn a_state_of_an_older_version_goes_on_where_it_was() {
 #[test]
 fn a_journal_that_is_gone_does_not_take_the_count_with_it() {
     let shop = Workshop::new();
-    let pid = start(&shop);
-    Process { pid, command: String::new() }.signal(Signal::KILL);
-    wait_until(LONG, || !is_alive(pid));
+    start(&shop);
+    shop.kill_loop("agent");
     std::fs::remove_dir_all(shop.path().join(".ralph/runs")).unwrap();
     shop.ralph(["resume", "agent"]).run().code(0);
-    shop.ralph(["wait", "agent"]).run().code(0);
+    shop.wait();
     assert_eq!(shop.state().unwrap()["current_iteration"], 4);
     assert_eq!(shop.events().all("iteration_started").len(), 2, "the third and the fourth");
 }

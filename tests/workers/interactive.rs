@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::Workshop;
-use crate::support::{LONG, wait_until};
+use crate::support::{LONG, skipped, wait_until};
 
 /// A program for people: it asks, and answers on its screen. `$1` is where it notes what it was told.
 fn spawn(shop: &Workshop, more: &[&str], script: &str) {
@@ -29,7 +29,7 @@ fn the_prompt_is_typed_and_its_echo_completes_nothing() {
     let told = shop.wait_for_file(shop.beside("notes"));
     assert_eq!(told.trim(), "Say All tasks complete when all is done.");
     wait_until(LONG, || screen(&shop).contains("ready> Say All tasks complete when all is done."));
-    shop.ralph(["wait", "agent"]).run().code(0);
+    shop.wait();
     // What stands still is ended, and that is no failure.
     let log = shop.log();
     assert!(log.contains(&"[TIMEOUT] inactivity timeout (3s), restarting".to_owned()), "{log:?}");
@@ -51,7 +51,7 @@ fn what_is_sent_is_typed_and_what_the_agent_shows_completes_the_run() {
     shop.wait_for_file(shop.beside("notes"));
     shop.ralph(["send", "agent", "yes; go on -x 'é'"]).run().code(0).stdout_is("");
     // It would wait for ever, but it has said what was to be said.
-    shop.ralph(["wait", "agent"]).run().code(0);
+    shop.wait();
     assert_eq!(shop.log().last().unwrap(), "[DONE] done pattern matched, stopping loop");
     shop.ralph(["logs", "agent"]).run().code(0).stdout_has("told: yes; go on -x 'é'");
     shop.ralph(["send", "agent", "x"]).run().code(1).stderr_has("has no window");
@@ -77,16 +77,77 @@ fn the_agent_has_a_terminal_and_its_keys() {
 }
 
 #[test]
-fn nothing_is_sent_to_who_reads_nothing_and_a_sandbox_has_no_screen() {
+fn a_pause_is_heeded_while_the_screen_changes() {
     let shop = Workshop::new();
-    let agent = shop.fake_agent(&json!([{"wait_for": shop.beside("go")}]));
-    shop.spawn(1, &[]).args(&agent).run().code(0);
+    let end = shop.beside("end");
+    let script =
+        r#"read line; while test ! -e "$1"; do n=$((n + 1)); printf "\rtick $n"; sleep 0.05; done"#;
+    let agent = ["sh", "-c", script, "sh", end.to_str().expect("UTF-8")];
+    shop.spawn(2, &["--interactive"]).args(agent).run().code(0);
+    wait_until(LONG, || screen(&shop).contains("tick"));
+    shop.ralph(["pause", "agent"]).run().code(0).stdout_is("paused ralph loop for agent\n");
+    let shown = screen(&shop);
+    wait_until(LONG, || screen(&shop) != shown);
+    assert_eq!(shop.log(), ["[START] iteration 1/2", "[PAUSE] paused"], "the agent goes on");
+    std::fs::write(&end, "").unwrap();
+    shop.wait_for_event("paused");
+    assert!(shop.log()[2].starts_with("[END] iteration 1 exit=0 "), "{:?}", shop.log());
+    shop.ralph(["resume", "agent"]).run().code(0);
+    shop.wait_for_state(|state| state["current_iteration"] == 2);
+    shop.ralph(["kill", "agent"]).run().code(0);
+}
+
+#[test]
+fn nothing_is_sent_to_who_reads_nothing_and_no_budget_taken_from_who_tells_nothing() {
+    let shop = Workshop::new();
+    shop.spawn(1, &[]).args(shop.patient_agent()).run().code(0);
     shop.ralph(["send", "agent", "x"])
         .run()
         .code(1)
         .stderr_has("worker 'agent' is not interactive");
-    std::fs::write(shop.beside("go"), "").unwrap();
-    shop.ralph(["wait", "agent"]).run().code(0);
-    let told = shop.spawn(1, &["--interactive", "--sandbox"]).args(&agent).run();
-    told.code(2).stderr_has("cannot be in a sandbox");
+    shop.let_go();
+    shop.wait();
+    // What nobody tells cannot be kept within limits.
+    shop.agent_named("claude", &json!([]));
+    shop.spawn(1, &["--interactive", "--max-cost", "5"])
+        .arg("claude")
+        .run()
+        .code(2)
+        .stderr_has(
+            "costUsd cannot be kept, because claude does not tell its costs on its own screen",
+        )
+        .stderr_has("hint: leave --interactive out, or set duration instead");
+}
+
+#[test]
+fn an_agent_in_a_sandbox_has_a_screen_and_keys_all_the_same() {
+    let shop = Workshop::new();
+    shop.settings(&json!({"resultGraceSeconds": 1}));
+    shop.write("PROMPT.md", "Say All tasks complete when all is done.\n");
+    std::fs::write(shop.home().join("secret"), "secret").unwrap();
+    let check = shop.ralph(["sandbox", "check"]).run();
+    // It must not end by the key, but by what it says.
+    let script = "trap 'echo caught' INT; cat $HOME/secret; stty size </dev/tty; test -t 2 && echo yes; \
+                  while :; do read line && touch prompted; test \"$line\" = over && break; done; \
+                  echo All tasks complete; sleep 1000";
+    for backend in ["bwrap", "landlock"] {
+        if !check.stdout.contains(&format!("ok      {backend}")) {
+            skipped(&format!("{backend} does not work here"));
+            continue;
+        }
+        let sandbox = format!("--sandbox={backend}");
+        let more = ["--interactive", &sandbox, "--done-pattern", "All tasks complete"];
+        shop.spawn(1, &more).args(["sh", "-c", script]).run().code(0);
+        wait_until(LONG, || screen(&shop).contains("50 200\nyes\n"));
+        let shown = screen(&shop);
+        assert!(shown.contains("secret: "), "{backend}: it could be read\n{shown}");
+        shop.wait_for_file("prompted");
+        shop.tmux(["send-keys", "-t", "ralph:agent", "C-c"]);
+        wait_until(LONG, || screen(&shop).contains("caught"));
+        shop.ralph(["send", "agent", "over"]).run().code(0);
+        shop.wait();
+        assert_eq!(shop.log().last().unwrap(), "[DONE] done pattern matched, stopping loop");
+        wait_until(LONG, || shop.processes().is_empty());
+        std::fs::remove_file(shop.path().join("prompted")).unwrap();
+    }
 }

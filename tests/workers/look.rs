@@ -11,7 +11,7 @@ fn workers_are_listed_for_people_programs_and_shells() {
     shop.ralph(["ls"]).run().code(0).stdout_is("no workers yet; ralph spawn starts one\n");
     shop.ralph(["ls", "--format", "json"]).run().code(0).stdout_is("[]\n");
     shop.ralph(["status"]).run().code(0).stdout_has("no workers are running");
-    let agent = shop.fake_agent(&json!([{"wait_for": shop.beside("go")}]));
+    let agent = shop.patient_agent();
     shop.spawn(7, &[]).args(&agent).run().code(0);
     shop.ralph(["ls", "--format", "names"]).run().code(0).stdout_is("agent\n");
     let listed = shop.ralph(["ls", "--format", "json"]).run();
@@ -41,7 +41,7 @@ fn how_long_it_takes_and_what_it_cost_is_told() {
         &json!({"sessions": [
             [{"print": result.to_string()}],
             [{"print": result.to_string()}],
-            [{"wait_for": shop.beside("go")}, {"print": result.to_string()}],
+            [shop.until_let_go(), {"print": result.to_string()}],
         ]}),
     );
     shop.spawn(5, &["--no-sandbox"]).arg("claude").run().code(0);
@@ -67,19 +67,35 @@ fn how_long_it_takes_and_what_it_cost_is_told() {
 fn a_watched_status_stays_on_the_screen() {
     let shop = Workshop::new();
     let agent = shop.fake_agent(&json!({"sessions": [
-        [{"wait_for": shop.beside("go")}],
+        [shop.until_let_go()],
         [{"wait_for": shop.beside("stay")}],
     ]}));
     shop.spawn(3, &[]).args(&agent).run().code(0);
     let terminal = shop.ralph(["status", "--watch"]).in_tmux();
     terminal.wait_for_text(LONG, "Iteration: 1/3");
-    std::fs::write(shop.beside("go"), "").unwrap();
+    shop.let_go();
     let screen = terminal.wait_for_text(LONG, "Iteration: 2/3");
     assert_eq!(screen.matches("Ralph Loop: agent").count(), 1, "{screen}");
     assert!(screen.starts_with("Ralph Loop: agent\nStatus: running\n"), "{screen}");
     terminal.send_keys(["C-c"]);
     assert_eq!(terminal.wait_for_exit(LONG), 130);
-    shop.ralph(["kill", "agent"]).run().code(0);
+    drop(terminal);
+    // However little room there is, nothing is wrapped and nothing scrolls away.
+    shop.spawn_as("other", 3, &[]).args(&agent).run().code(0);
+    let terminal = shop.ralph(["ls", "--watch"]).in_tmux();
+    terminal.wait_for_text(LONG, "other  running");
+    terminal.resize(30, 3);
+    let screen = terminal.wait_for_text(LONG, "NAME   STATUS   ITERATION  EL…\n… and 2 more lines");
+    assert_eq!(screen.trim_end().lines().count(), 2, "{screen}");
+    terminal.resize(120, 40);
+    shop.ralph(["kill", "--all"]).run().code(0);
+    let screen = terminal.wait_for_text(LONG, "other  stopped");
+    assert_eq!(screen.matches("NAME").count(), 1, "{screen}");
+    terminal.send_keys(["C-c"]);
+    assert_eq!(terminal.wait_for_exit(LONG), 130);
+    // Whoever has seen enough is not kept waiting.
+    let script = format!("{} ls --watch | head -n 1", env!("CARGO_BIN_EXE_ralph"));
+    shop.program("sh", ["-c", &script]).run().code(0).stdout_has("NAME");
 }
 
 #[test]
@@ -87,16 +103,15 @@ fn several_are_waited_for_and_a_failure_among_them_is_told() {
     let shop = Workshop::new();
     shop.settings(&json!({"retry": {"max": 0}}));
     let spawn = |name: &str, step: Value| {
-        let agent = shop.fake_agent(&json!([{"wait_for": shop.beside("go")}, step]));
-        let args = ["spawn", "--name", name, "-f", "PROMPT.md", "-n", "1", "--"];
-        shop.ralph(args).args(&agent).run().code(0);
+        let agent = shop.fake_agent(&json!([shop.until_let_go(), step]));
+        shop.spawn_as(name, 1, &[]).args(&agent).run().code(0);
     };
     spawn("good", json!({"print": "x"}));
     spawn("bad", json!({"exit": 3}));
     let all = shop.ralph(["wait", "--all"]).start();
     let both = shop.ralph(["wait", "good", "bad"]).start();
     let one = shop.ralph(["wait", "good"]).start();
-    std::fs::write(shop.beside("go"), "").unwrap();
+    shop.let_go();
     all.wait();
     both.wait().code(1);
     one.wait().code(0);
@@ -108,14 +123,14 @@ fn what_a_worker_does_can_be_followed() {
     let shop = Workshop::new();
     let agent = shop.fake_agent(&json!([
         {"print": "first words"},
-        {"wait_for": shop.beside("go")},
+        shop.until_let_go(),
         {"print": "last words"},
     ]));
     shop.spawn(1, &[]).args(&agent).run().code(0);
     let following = shop.ralph(["logs", "-f", "agent"]).start();
     wait_until(LONG, || following.stdout().contains("first words"));
     assert!(!following.stdout().contains("last words"));
-    std::fs::write(shop.beside("go"), "").unwrap();
+    shop.let_go();
     following.wait().code(0).stdout_has("last words");
     shop.ralph(["logs", "agent"]).run().code(0).stdout_has("last words");
 }
@@ -125,14 +140,14 @@ fn the_window_shows_the_loop_and_somebody_can_attach_to_it() {
     let shop = Workshop::new();
     let agent = shop.fake_agent(&json!({"sessions": [
         [{"print": "hello"}],
-        [{"print": "again"}, {"wait_for": shop.beside("go")}],
+        [{"print": "again"}, shop.until_let_go()],
     ]}));
     shop.spawn(2, &[]).args(&agent).run().code(0);
     let terminal = shop.ralph(["attach", "agent"]).env("TERM", "xterm").in_tmux();
     let screen = terminal.wait_for_text(LONG, "[ralph] agent: starting iteration 2/2");
     assert!(screen.contains("[ralph] agent: iteration 1 completed (exit: 0, duration: 0s)"));
-    std::fs::write(shop.beside("go"), "").unwrap();
-    shop.ralph(["wait", "agent"]).run().code(0);
+    shop.let_go();
+    shop.wait();
     shop.ralph(["attach", "agent"]).run().code(1).stderr_has("its loop is not running");
 }
 

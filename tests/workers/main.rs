@@ -14,8 +14,9 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::Command;
 
-use serde_json::Value;
-use support::{LONG, Project, Ralph, wait_until};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use support::{LONG, Process, Project, Ralph, is_alive, wait_until};
 
 /// A project whose workers have a tmux server of their own, which goes with it.
 struct Workshop {
@@ -46,14 +47,54 @@ impl Workshop {
         self.project.ralph(args).env("RALPH_TMUX_SOCKET", self.socket())
     }
 
-    /// `ralph spawn --name agent -f PROMPT.md -n N`, to be followed by `--` and an agent.
+    /// `ralph spawn --name agent -f PROMPT.md -n N … --`, to be followed by an agent.
     fn spawn(&self, iterations: u32, more: &[&str]) -> Ralph {
+        self.spawn_as("agent", iterations, more)
+    }
+
+    fn spawn_as(&self, name: &str, iterations: u32, more: &[&str]) -> Ralph {
         let n = iterations.to_string();
-        self.ralph(["spawn", "--name", "agent", "-f", "PROMPT.md", "-n", &n]).args(more).arg("--")
+        self.ralph(["spawn", "--name", name, "-f", "PROMPT.md", "-n", &n]).args(more).arg("--")
+    }
+
+    /// An agent that does nothing until it is let go.
+    fn patient_agent(&self) -> Vec<String> {
+        self.fake_agent(&json!([self.until_let_go()]))
+    }
+
+    /// The step of a script that waits for [`Workshop::let_go`].
+    fn until_let_go(&self) -> Value {
+        json!({"wait_for": self.beside("go")})
+    }
+
+    /// Lets agents go on that wait for it, and all that come after them.
+    fn let_go(&self) {
+        std::fs::write(self.beside("go"), "").expect("a file beside the project");
+    }
+
+    /// Waits for the end of the worker, which must have come to it in peace.
+    #[track_caller]
+    fn wait(&self) {
+        self.ralph(["wait", "agent"]).run().code(0);
+    }
+
+    /// Kills the loop of a worker as nobody can prevent, and tells which process it was.
+    fn kill_loop(&self, name: &str) -> i32 {
+        let state = std::fs::read(self.worker(name).join("state.json")).expect("a state");
+        let state: Value = serde_json::from_slice(&state).expect("a state that can be read");
+        let pid = state["pid"].as_i64().expect("a process number") as i32;
+        Process { pid, command: String::new() }.signal(Signal::KILL);
+        wait_until(LONG, || !is_alive(pid));
+        pid
+    }
+
+    /// What is kept of a worker.
+    fn worker(&self, name: &str) -> PathBuf {
+        self.home().join(".ralph/workers").join(name)
     }
 
     fn file(&self, name: &str) -> PathBuf {
-        self.home().join(".ralph/workers/agent").join(name)
+        self.worker("agent").join(name)
     }
 
     /// The worker's state, if it can be read.

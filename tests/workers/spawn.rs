@@ -11,7 +11,7 @@ fn a_worker_runs_in_its_window_to_its_limit() {
     let agent = shop.fake_agent(&json!([
         shop.record(),
         {"print": "working"},
-        {"wait_for": shop.beside("go")},
+        shop.until_let_go(),
     ]));
     shop.spawn(3, &[])
         .args(&agent)
@@ -26,7 +26,7 @@ fn a_worker_runs_in_its_window_to_its_limit() {
     assert_eq!(state["done_pattern"], json!(null));
     assert!(support::is_alive(state["pid"].as_i64().unwrap() as i32));
     shop.write("PROMPT.md", "Do another thing.\n");
-    std::fs::write(shop.beside("go"), "").unwrap();
+    shop.let_go();
     let state = shop.wait_for_status("stopped");
     assert_eq!((&state["current_iteration"], &state["exit_code"]), (&json!(3), &json!(0)));
     let log = shop.log();
@@ -97,6 +97,10 @@ fn what_is_missing_is_said_and_nothing_is_left() {
     spawn(&["-f", "PROMPT.md"])
         .code(1)
         .stderr_has("ralph: error: spawn requires --max-iterations\n");
+    spawn(&["--ralph", "-n", "3"]).code(1).stderr_has("error: --ralph requires --prompt-file\n");
+    spawn(&["--ralph", "-f", "PROMPT.md"])
+        .code(1)
+        .stderr_has("error: --ralph requires --max-iterations\n");
     spawn(&["-f", "./missing.md", "-n", "3"])
         .code(1)
         .stderr_has("ralph: error: prompt file not found: ./missing.md\n");
@@ -123,7 +127,7 @@ fn without_tmux_nothing_is_left_and_the_step_is_named() {
 #[test]
 fn a_loop_that_cannot_start_says_why_and_leaves_nothing() {
     let shop = Workshop::new();
-    let hold = shop.fake_agent(&json!([{"wait_for": shop.beside("go")}]));
+    let hold = shop.patient_agent();
     let foreground = shop.project.ralph(["run", "-p", "x", "-n", "1", "--"]).args(&hold).start();
     shop.wait_for_event("agent_started");
     shop.spawn(3, &[])
@@ -134,16 +138,16 @@ fn a_loop_that_cannot_start_says_why_and_leaves_nothing() {
         .stderr_has("is in use by `ralph run`");
     assert!(!shop.home().join(".ralph/workers/agent").exists());
     wait_until(LONG, || shop.windows().is_empty());
-    std::fs::write(shop.beside("go"), "").unwrap();
+    shop.let_go();
     foreground.wait();
 }
 
 #[test]
 fn workers_share_a_directory_with_each_other_and_with_nobody_else() {
     let shop = Workshop::new();
-    let agent = shop.fake_agent(&json!([{"wait_for": shop.beside("go")}]));
+    let agent = shop.patient_agent();
     shop.spawn(1, &[]).args(&agent).run().code(0).stderr_lacks("warning");
-    shop.ralph(["spawn", "--name", "other", "-f", "PROMPT.md", "-n", "1", "--"])
+    shop.spawn_as("other", 1, &[])
         .args(&agent)
         .run()
         .code(0)
@@ -159,8 +163,8 @@ fn workers_share_a_directory_with_each_other_and_with_nobody_else() {
         .run()
         .code(2)
         .stderr_has("`ralph ls` lists workers");
-    std::fs::write(shop.beside("go"), "").unwrap();
-    shop.ralph(["wait", "agent"]).run().code(0);
+    shop.let_go();
+    shop.wait();
     shop.ralph(["wait", "other"]).run().code(0);
     // The name of one that has come to its end is free again.
     shop.spawn(1, &["--wait"]).args(&agent).run().code(0);
@@ -180,27 +184,72 @@ fn many_iterations_are_warned_of_and_an_empty_prompt_is_none_of_our_business() {
 #[test]
 fn the_loop_has_the_environment_of_whoever_spawned_it() {
     let shop = Workshop::new();
-    let hold = shop.fake_agent(&json!([{"wait_for": shop.beside("go")}]));
+    let hold = shop.patient_agent();
     // Whoever starts the server decides what others would get.
-    shop.ralph(["spawn", "--name", "first", "-f", "PROMPT.md", "-n", "1", "--"])
-        .args(&hold)
-        .env("API_KEY", "of the first")
-        .run()
-        .code(0);
+    shop.spawn_as("first", 1, &[]).args(&hold).env("API_KEY", "of the first").run().code(0);
     let agent = shop.fake_agent(&json!([shop.record()]));
     shop.spawn(1, &["--wait"]).args(&agent).env("API_KEY", "my own").run().code(0);
     assert_eq!(shop.recorded()[0]["env"]["API_KEY"], "my own");
     assert!(!shop.file("environment.json").exists(), "no secret stays on the disk");
-    std::fs::write(shop.beside("go"), "").unwrap();
+    shop.let_go();
     shop.ralph(["wait", "first"]).run();
 }
 
 #[test]
-fn a_prompt_that_vanishes_fails_the_worker() {
+fn a_prompt_that_vanishes_or_cannot_be_read_fails_the_worker() {
     let shop = Workshop::new();
-    let agent = shop.fake_agent(&json!([{"shell": "rm PROMPT.md"}, {"print": "oops"}]));
-    shop.spawn(3, &["--wait"]).args(&agent).run().code(1);
-    let state = shop.state().unwrap();
-    assert_eq!(state["status"], "failed");
-    assert!(state["message"].as_str().unwrap().starts_with("prompt file not found: "));
+    let path = shop.path().join("PROMPT.md");
+    for (spoil, why) in [
+        ("rm PROMPT.md", "prompt file not found: "),
+        ("rm PROMPT.md; mkdir PROMPT.md", "cannot read prompt file: "),
+    ] {
+        shop.write("PROMPT.md", "Do it.");
+        let agent = shop.fake_agent(&json!([{"shell": spoil}, {"print": "oops"}]));
+        shop.spawn(3, &["--wait"]).args(&agent).run().code(1);
+        let state = shop.state().unwrap();
+        assert_eq!((&state["status"], &state["exit_code"]), (&json!("failed"), &json!(1)));
+        let expected = format!("{why}{}", path.display());
+        let message = state["message"].as_str().unwrap();
+        assert!(message.starts_with(&expected), "{message}");
+    }
+}
+
+/// With more and more room for what is kept of workers, of runs, or of both on one disk, until all fits.
+#[test]
+fn a_full_disk_leaves_nothing_and_is_said() {
+    let shop = Workshop::new();
+    let agent = shop.patient_agent().join(" ");
+    let ralph = env!("CARGO_BIN_EXE_ralph");
+    let socket = shop.socket();
+    let socket = socket.display();
+    for places in ["$HOME/.ralph", ".ralph", "$HOME/.ralph .ralph"] {
+        // Bound to it, two places are on one disk.
+        let mount = format!(
+            "mkdir -p disk && mount -t tmpfs -o size=256k none disk
+             for place in {places}; do
+                 mkdir -p $place disk/$place && mount --bind disk/$place $place
+             done"
+        );
+        let script = format!(
+            r#"export RALPH_TMUX_SOCKET={socket}
+            free=0
+            until
+                head -c 1M /dev/zero > disk/filler 2>/dev/null
+                truncate -s -${{free}}k disk/filler
+                {ralph} spawn --name agent -f PROMPT.md -n 1 -- {agent}
+            do
+                test -e $HOME/.ralph/workers/agent && echo left: state
+                tmux -S {socket} has-session 2>/dev/null && echo left: session
+                free=$((free + 4))
+                test $free -lt 200 || break
+            done
+            {ralph} ls; {ralph} kill agent"#
+        );
+        let Some(told) = shop.mounted(&mount, &script) else { return };
+        told.stdout_lacks("left:").stdout_has("spawned agent").stderr_lacks("panicked");
+        let errors: Vec<_> = told.stderr.lines().filter(|line| line.contains("error:")).collect();
+        assert!(!errors.is_empty(), "{told:?}");
+        assert!(errors.iter().all(|line| line.contains("No space left on device")), "{errors:#?}");
+    }
+    wait_until(LONG, || shop.processes().is_empty());
 }

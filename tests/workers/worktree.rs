@@ -111,13 +111,14 @@ fn a_project_within_the_repository_is_found_within_the_worktree() {
     shop.git_command(["add", "part"]);
     shop.git_command(["commit", "--quiet", "-m", "a part"]);
     let agent = shop.fake_agent(&json!([shop.record()]));
-    let args =
-        ["spawn", "--name", "agent", "-f", "PROMPT.md", "-n", "1", "-w", "--wait", "-C", "part"];
-    shop.ralph(args).arg("--").args(&agent).run().code(0);
+    shop.spawn(1, &["-w", "--wait", "-C", "part"]).args(&agent).run().code(0);
     assert_eq!(shop.recorded()[0]["cwd"], worktree(&shop, "agent").join("part").to_str().unwrap());
-    let args = ["spawn", "--name", "new", "-f", "PROMPT.md", "-n", "1", "-w", "-C", "uncommitted"];
     std::fs::create_dir(shop.path().join("uncommitted")).unwrap();
-    shop.ralph(args).arg("--").args(&agent).run().code(2).stderr_has("HEAD has no uncommitted");
+    shop.spawn_as("new", 1, &["-w", "-C", "uncommitted"])
+        .args(&agent)
+        .run()
+        .code(2)
+        .stderr_has("HEAD has no uncommitted");
     assert!(!worktree(&shop, "new").exists());
     assert_eq!(branches(&shop), ["agent", "main"]);
 }
@@ -228,9 +229,8 @@ fn twenty_workers_at_once_in_one_repository_all_finish() {
     let spawned: Vec<_> = names
         .iter()
         .map(|name| {
-            let args =
-                ["spawn", "--name", name, "-f", "PROMPT.md", "-n", "2", "-w", "--wait", "--"];
-            shop.ralph(args).args(&agent).deadline(LONG * 5).start()
+            let spawn = shop.spawn_as(name, 2, &["--worktree", "--wait"]);
+            spawn.args(&agent).deadline(LONG * 5).start()
         })
         .collect();
     for worker in spawned {

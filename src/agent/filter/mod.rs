@@ -11,10 +11,10 @@ pub mod helper;
 use serde::{Deserialize, Serialize};
 use unicode_width::UnicodeWidthStr;
 
-use super::json::utf8;
 use super::text::output;
 use super::{Emit, failure};
 use crate::core::event::{Event, FailureKind, Stream};
+use crate::core::json::utf8;
 use crate::core::lines::Line;
 use crate::core::text;
 
@@ -84,7 +84,12 @@ impl Answer {
 pub struct Judge {
     /// What else reads the agent takes anything for an answer, so that what is no stream must be told here.
     stands_alone: bool,
-    warned_of_failure: bool,
+    /// Lines that the expression was given, those that it failed for, and why it did so first.
+    asked: u64,
+    failures: u64,
+    first_failure: Option<String>,
+    /// It has found something that the agent said.
+    heard: bool,
     warned_of_value: bool,
     unanswered: u32,
     /// Nobody hears the agent any more, and why.
@@ -98,7 +103,10 @@ impl Judge {
     pub fn new(stands_alone: bool) -> Self {
         Judge {
             stands_alone,
-            warned_of_failure: false,
+            asked: 0,
+            failures: 0,
+            first_failure: None,
+            heard: false,
             warned_of_value: false,
             unanswered: 0,
             deaf: None,
@@ -133,15 +141,19 @@ impl Judge {
         match answer {
             Ok(Answer { is_json, said, unsaid, failure }) => {
                 self.streamed |= is_json;
-                if let Some(message) = failure
-                    && !std::mem::replace(&mut self.warned_of_failure, true)
-                {
-                    let message = text::truncate(&message, 200, "…");
-                    let line = line();
-                    warn(
-                        emit,
-                        format!("the response filter fails: {message}, for the line {line}"),
-                    );
+                self.asked += u64::from(is_json);
+                self.heard |= !said.is_empty();
+                if let Some(message) = failure {
+                    self.failures += 1;
+                    if self.first_failure.is_none() {
+                        let message = text::truncate(&message, 200, "…").into_owned();
+                        let line = line();
+                        warn(
+                            emit,
+                            format!("the response filter fails: {message}, for the line {line}"),
+                        );
+                        self.first_failure = Some(message);
+                    }
                 }
                 if let Some(kind) = unsaid
                     && !std::mem::replace(&mut self.warned_of_value, true)
@@ -159,6 +171,8 @@ impl Judge {
             }
             Err(why) => {
                 self.streamed = true;
+                self.asked += 1;
+                self.failures += 1;
                 self.unanswered += 1;
                 if self.unanswered < MAX_UNANSWERED {
                     let line = line();
@@ -169,7 +183,7 @@ impl Judge {
                          the agent says: correct agent.responseFilter (AGENT_RESPONSE_FILTER)"
                     );
                     self.deaf = Some(why);
-                    self.finish(emit);
+                    self.finish(false, emit);
                 }
                 Vec::new()
             }
@@ -189,14 +203,30 @@ impl Judge {
         }
     }
 
-    /// The last word on an agent that could not be heard.
-    pub fn finish(&self, emit: &mut Emit<'_>) {
-        let message = match &self.deaf {
-            Some(why) => why.as_str(),
-            None if self.stands_alone && self.printed && !self.streamed => {
-                "it printed no JSON, though it was to"
+    /// Lines that the expression failed for.
+    pub fn failures(&self) -> u64 {
+        self.failures
+    }
+
+    /// The last word on an agent that could not be heard, which may have `told` by itself why it failed.
+    pub fn finish(&self, told: bool, emit: &mut Emit<'_>) {
+        let message = match (&self.deaf, &self.first_failure) {
+            (Some(why), _) => why.clone(),
+            (None, _) if self.stands_alone && self.printed && !self.streamed => {
+                "it printed no JSON, though it was to".to_owned()
             }
-            None => return,
+            // An iteration in which nobody was listening must not pass for one in which nothing was said.
+            (None, Some(why)) if self.failures == self.asked && !self.heard && !told => {
+                let lines = match self.asked {
+                    1 => "the only line".to_owned(),
+                    n => format!("all {n} lines"),
+                };
+                format!(
+                    "the response filter fails for {lines} of its stream ({why}), so that nobody can tell \
+                     what the agent says: correct agent.responseFilter (AGENT_RESPONSE_FILTER)"
+                )
+            }
+            _ => return,
         };
         let failure = Some(failure(FailureKind::Other, message));
         emit(Event::Result { failure, usage: None, turns: None });
@@ -252,7 +282,7 @@ mod tests {
         let mut splitter = LineSplitter::new(judge_max());
         splitter.push(lines.as_bytes(), &mut take);
         splitter.finish(&mut take);
-        judge.finish(&mut emit);
+        judge.finish(false, &mut emit);
         read
     }
 
@@ -336,6 +366,24 @@ mod tests {
         // At once, so that the agent can be ended, and as the last word.
         assert_eq!(read.failed.len(), 2);
         assert!(read.failed[0].contains("took longer than 3 s, 3 times"), "{read:?}");
+    }
+
+    #[test]
+    fn an_expression_that_fails_for_every_line_hears_nobody() {
+        let lines = "{\"a\": \"x\"}\nplain\n{\"a\": \"y\"}\n";
+        for (expression, lines, failed) in [
+            (".a[]", lines, Some("fails for all 2 lines of its stream (")),
+            (".a[]", "{\"a\": 1}\n", Some("fails for the only line")),
+            // It says something before it fails, or fails for some lines only.
+            (".a, .a[]", lines, None),
+            ("if .a == \"x\" then .a[] else empty end", lines, None),
+        ] {
+            let read = read("text", expression, lines);
+            let told = read.failed.first().map(String::as_str);
+            assert_eq!(told.is_some(), failed.is_some(), "{expression}: {read:?}");
+            assert!(told.unwrap_or_default().contains(failed.unwrap_or_default()), "{told:?}");
+            assert_eq!(read.warned.len(), 1, "{read:?}");
+        }
     }
 
     #[test]

@@ -13,9 +13,9 @@ use serde::Deserialize;
 
 use super::Dialect;
 use super::outcome::Outcome;
-use crate::agent::json::{Count, Raw, Str, lenient};
 use crate::agent::tools::Recent;
 use crate::core::event::Usage;
+use crate::core::json::{Count, Raw, Str, lenient};
 
 impl Dialect {
     /// Tokens as they are told, made into counts that do not overlap.

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::account::Tokens;
-use crate::agent::json::{Count, Raw, RawText, Str, Walk};
+use crate::core::json::{Count, Raw, RawText, Str, Walk};
 
 /// What is needed of a line to know what it is, and all that is needed of most.
 #[derive(Default)]

@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use jiff::Zoned;
 use serde::Deserialize;
 
-use crate::agent::json::{Count, Raw, RawText, Str, lenient};
 use crate::agent::tools::written;
 use crate::agent::{api, reset};
 use crate::core::event::{Failure, FailureKind};
+use crate::core::json::{Count, Raw, RawText, Str, lenient};
 use crate::core::text::first_line;
 
 /// A `result` line. What is only a figure is read leniently: the verdict must not be lost over it.

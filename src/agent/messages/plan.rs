@@ -2,9 +2,9 @@
 
 use serde::Deserialize;
 
-use crate::agent::json::{Raw, RawText, Str};
 use crate::agent::tools::written;
 use crate::core::event::{TodoItem, TodoStatus};
+use crate::core::json::{Raw, RawText, Str};
 
 /// What a tool call does to the agent's list, once it has succeeded.
 #[derive(Debug)]

@@ -11,10 +11,15 @@ pub(super) fn refuse_unkeepable_budgets(spec: &RunSpec) -> Result<(), Error> {
     let (run, iteration) = (&spec.rules.budget, &spec.rules.iteration_budget);
     let cost = run.cost_usd.or(iteration.cost_usd).is_some();
     let tokens = run.tokens.or(iteration.tokens).is_some();
-    let streams = spec.agent.stream;
-    let (key, what) = if cost && !(streams && adapter.tells_cost()) {
+    // Where nothing tells any of it, whatever the agent, and what to do about that.
+    let mute = match &spec.agent {
+        agent if agent.interactive => Some((" on its own screen", "leave --interactive out")),
+        agent if !agent.stream => Some((" in plain mode", "leave streamAgentOutput on")),
+        _ => None,
+    };
+    let (key, what) = if cost && (mute.is_some() || !adapter.tells_cost()) {
         ("costUsd", "costs")
-    } else if tokens && !(streams && adapter.tells_tokens()) {
+    } else if tokens && (mute.is_some() || !adapter.tells_tokens()) {
         ("tokens", "tokens")
     } else {
         return Ok(());
@@ -22,16 +27,14 @@ pub(super) fn refuse_unkeepable_budgets(spec: &RunSpec) -> Result<(), Error> {
     let error = Error::config(format!(
         "budget: {key} cannot be kept, because {} does not tell its {what}{}",
         if adapter.name() == "text" { &spec.agent.program } else { adapter.name() },
-        if streams { "" } else { " in plain mode" }
+        mute.map_or("", |(how, _)| how)
     ));
-    let others = match (key, streams && adapter.tells_tokens()) {
-        ("costUsd", true) => "set tokens or duration instead",
-        _ => "set duration instead",
-    };
-    Err(if streams {
-        error.hint(others)
-    } else {
-        error.hint("leave streamAgentOutput on, or set duration instead")
+    Err(match mute {
+        Some((_, instead)) => error.hint(format!("{instead}, or set duration instead")),
+        None if key == "costUsd" && adapter.tells_tokens() => {
+            error.hint("set tokens or duration instead")
+        }
+        None => error.hint("set duration instead"),
     })
 }
 

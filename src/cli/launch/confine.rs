@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::process;
 use crate::run::spec::RunSpec;
 use crate::sandbox::choice::{self, Asked, Choice};
-use crate::sandbox::{Request, scratch};
+use crate::sandbox::{Backend, Request, scratch};
 use crate::state::project::Project;
 
 use super::Start;
@@ -59,6 +59,13 @@ pub(super) fn choose(
         env: &agent.env,
     };
     let choice = choice::choose(&asked, &request)?;
+    if let Choice::Found(sandbox) = &choice
+        && spec.agent.interactive
+        && sandbox.backend() == Backend::Docker
+    {
+        return Err(Error::usage("an agent in Docker's sandbox has no screen of its own")
+            .hint("--sandbox=bwrap, --sandbox=landlock, or leave --interactive out"));
+    }
     spec.agent.sandboxed = matches!(choice, Choice::Found(_));
     super::agent::guard(&mut spec.agent, &settings.hooks.allow, project.root());
     Ok(choice)

@@ -12,6 +12,7 @@ use crate::report::session_log::SessionLog;
 use crate::report::style::{Capabilities, Style};
 use crate::report::{Pace, Reporter};
 use crate::run::session::{self, Keep};
+use crate::run::world::{RealWorld, World};
 use crate::state::logs::{self, LogFile};
 use crate::state::project::Project;
 
@@ -50,13 +51,15 @@ pub(in crate::cli) fn reporter(form: OutputForm, style: Style, pace: Pace) -> Bo
     }
 }
 
-/// Begins the log of a session, and says where it is. Of older ones as many are kept as of runs.
+/// Begins the log of a session, and says where it is. Of older ones as many are kept as of runs. `before` is
+/// the world of a run that goes on, which knows what it has done.
 ///
 /// # Errors
 /// The log cannot be written.
 pub(super) fn session_log(
     project: &Project,
     keep: Keep,
+    before: Option<&mut RealWorld>,
 ) -> Result<(Box<dyn Reporter>, Event<'static>), Error> {
     let dir = project.logs_dir();
     let zone = TimeZone::system();
@@ -65,8 +68,9 @@ pub(super) fn session_log(
     // Old logs that cannot be removed take up room and do no other harm.
     let _ = logs::prune(&dir, keep.runs.max(1));
     let message = format!("Session log: {}", config::display_name(log.path()));
-    Ok((
-        Box::new(SessionLog::new(log, zone, keep.log_bytes())),
-        Event::Note { message: message.into() },
-    ))
+    let mut log = SessionLog::new(log, zone, keep.log_bytes());
+    if let Some(world) = before {
+        world.recall(&mut |entry| log.recall(entry));
+    }
+    Ok((Box::new(log), Event::Note { message: message.into() }))
 }

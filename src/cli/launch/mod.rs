@@ -192,7 +192,9 @@ impl Start<'_> {
             | PromptSource::OfTasks(_) => None,
         };
         let here = std::env::current_dir().unwrap_or_else(|_| self.project.root().to_owned());
-        Ok(Started { note: StartNote::new(std::env::args_os(), here, prompt), settings })
+        let variables = spec.variables.as_ref().and_then(Variables::given).cloned();
+        let note = StartNote::new(std::env::args_os(), here, prompt, variables);
+        Ok(Started { note, settings })
     }
 
     /// `--print-prompt`: tells what the agent would be asked, and needs no agent for that.
@@ -257,7 +259,8 @@ impl Start<'_> {
         };
         let mut events = std::mem::take(&mut session.preface);
         if defaults.session_log {
-            match faces::session_log(project, keep) {
+            let before = args.resume.is_some().then_some(&mut session.world);
+            match faces::session_log(project, keep, before) {
                 Ok((log, note)) => {
                     reporters.push(log);
                     events.push(note);
@@ -408,6 +411,11 @@ fn preface(spec: &RunSpec, loaded: &Loaded) -> Vec<Event<'static>> {
     events.extend(unusable.into_iter().map(|bad| {
         warning(format!("hooks.allow: {:?} lets nothing through: {}", bad.entry, bad.reason))
     }));
+    if loaded.settings.scm.is_some() && spec.scm.is_none() && !loaded.is_set("scm.tasks") {
+        let message = "scm has no tasks, so that nothing is committed; \
+                       \"scm\": {\"tasks\": [\"commit\"]} commits each iteration that passes";
+        events.push(warning(message.to_owned()));
+    }
     let adapter = spec.agent.adapter;
     if spec.agent.autonomous
         && !spec.agent.sandboxed

@@ -31,11 +31,11 @@ pub(in crate::cli) fn source_or_empty(
 ) -> Result<PromptSource, Error> {
     match (args.prompt.as_deref(), args.prompt_file.as_deref()) {
         (Some(text), None) if text.trim().is_empty() => Err(Error::usage("the prompt is empty")
-            .hint("say what the agent is to do: ralph run -p \"Make the tests pass\"")),
+            .hint("say what the agent is to do: -p \"Make the tests pass\"")),
         (Some(text), None) => Ok(PromptSource::Text(text.to_owned())),
         (None, Some(path)) => read_file(path, may_be_empty),
         _ => Err(Error::usage("exactly one of --prompt and --prompt-file must be given")
-            .hint("ralph run -p \"Make the tests pass\", or ralph run -f PROMPT.md")),
+            .hint("-p \"Make the tests pass\", or -f PROMPT.md")),
     }
 }
 
@@ -61,7 +61,7 @@ fn read_file(path: &Path, may_be_empty: bool) -> Result<PromptSource, Error> {
         }
         io::ErrorKind::InvalidInput => {
             Error::input(format!("cannot read prompt file: {}: {err}", path.display()))
-                .hint("write the prompt to a file, or pipe it in: … | ralph run -f -")
+                .hint("write the prompt to a file, or pipe it in and name the file -")
         }
         _ => Error::input(format!("cannot read prompt file: {}: {err}", path.display())),
     };

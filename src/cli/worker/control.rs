@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use super::{NameArgs, RmArgs, spawn, unusable, warn};
+use super::which::each;
+use super::{RmArgs, Which, spawn, unusable, warn};
 use crate::core::worker::{Status, WorkerState};
 use crate::error::Error;
 use crate::process;
@@ -23,18 +24,31 @@ const GRACE_MS: u64 = 2_000;
 
 /// # Errors
 /// There is no such worker, or it has come to its end.
-pub(in crate::cli) fn pause(args: &NameArgs) -> Result<u8, Error> {
+pub(in crate::cli) fn pause(which: &Which) -> Result<u8, Error> {
     let workers = Workers::of_user()?;
-    let worker = workers.find(&args.name)?;
-    let _held = workers.hold(&worker)?;
+    let runs = |worker: &Worker| {
+        matches!(worker.known(), Known::State(state) if state.status == Status::Running)
+            && worker.is_alive()
+    };
+    let chosen = which.choose(&workers, runs)?;
+    if chosen.is_empty() {
+        return crate::cli::print("no worker is running\n");
+    }
+    each(chosen, |worker| pause_one(&workers, worker, which.all))
+}
+
+/// Of all that run, one may come to its end meanwhile.
+fn pause_one(workers: &Workers, worker: &Worker, all: bool) -> Result<(), Error> {
+    let _held = workers.hold(worker)?;
     let name = &worker.name;
-    let state = mended(&worker)?;
+    let state = mended(worker)?;
     match state.status {
         Status::Paused => {
             warn(&format!("worker '{name}' is already paused"));
-            return Ok(0);
+            return Ok(());
         }
         Status::Running => {}
+        _ if all => return Ok(()),
         over => {
             return Err(Error::failed(format!(
                 "worker '{name}' is not running ({})",
@@ -43,30 +57,47 @@ pub(in crate::cli) fn pause(args: &NameArgs) -> Result<u8, Error> {
             .hint(format!("ralph status {name}")));
         }
     }
-    request(&worker, Wish::Pause, Status::Paused, |state| state.status != Status::Running)?;
-    crate::cli::print(&format!("paused ralph loop for {name}\n"))
+    request(worker, Wish::Pause, Status::Paused, |state| state.status != Status::Running)?;
+    crate::cli::print(&format!("paused ralph loop for {name}\n")).map(drop)
 }
 
 /// # Errors
 /// There is no such worker, or it cannot be started again.
-pub(in crate::cli) fn resume(args: &NameArgs) -> Result<u8, Error> {
+pub(in crate::cli) fn resume(which: &Which) -> Result<u8, Error> {
     let workers = Workers::of_user()?;
-    let worker = workers.find(&args.name)?;
-    let _held = workers.hold(&worker)?;
+    let waits = |worker: &Worker| match worker.known() {
+        Known::State(state) => can_go_on(&state, worker.is_alive()),
+        // What its journal tells is found out by trying.
+        Known::Broken(_) => !worker.is_alive(),
+        Known::Nothing => false,
+    };
+    let chosen = which.choose(&workers, waits)?;
+    if chosen.is_empty() {
+        return crate::cli::print("no worker is paused\n");
+    }
+    each(chosen, |worker| resume_one(&workers, worker))
+}
+
+/// One that is paused, or whose loop is gone without having come to its end.
+fn can_go_on(state: &WorkerState, alive: bool) -> bool {
+    if alive { state.status == Status::Paused } else { !state.status.is_over() }
+}
+
+fn resume_one(workers: &Workers, worker: &Worker) -> Result<(), Error> {
+    let _held = workers.hold(worker)?;
     let name = &worker.name;
-    let state = mended(&worker)?;
+    let state = mended(worker)?;
     let alive = worker.is_alive();
-    let goes_on = if alive { state.status == Status::Paused } else { !state.status.is_over() };
-    if !goes_on {
+    if !can_go_on(&state, alive) {
         warn(&format!("worker '{name}' is not paused"));
-        return Ok(0);
+        return Ok(());
     }
     if alive {
-        request(&worker, Wish::Resume, Status::Running, |state| state.status != Status::Paused)?;
+        request(worker, Wish::Resume, Status::Running, |state| state.status != Status::Paused)?;
     } else {
-        start_again(&worker, state)?;
+        start_again(worker, state)?;
     }
-    crate::cli::print(&format!("resumed ralph loop for {name}\n"))
+    crate::cli::print(&format!("resumed ralph loop for {name}\n")).map(drop)
 }
 
 /// The state of a worker. One that cannot be understood is said and set aside; then its loop writes it
@@ -158,30 +189,51 @@ fn end_what_is_left(worker: &Worker, state: &WorkerState) {
 
 /// # Errors
 /// There is no such worker, or it cannot be ended.
-pub(in crate::cli) fn kill(args: &NameArgs) -> Result<u8, Error> {
+pub(in crate::cli) fn kill(which: &Which) -> Result<u8, Error> {
     let workers = Workers::of_user()?;
-    let worker = workers.find(&args.name)?;
-    let _held = workers.hold(&worker)?;
+    let chosen = which.choose(&workers, |worker| !is_over(worker))?;
+    if chosen.is_empty() {
+        return crate::cli::print("no worker is running\n");
+    }
+    // All agents are given their time to leave at once, not one after the other.
+    let mut asked = Vec::new();
+    for worker in chosen.iter().flatten().filter(|worker| chosen.len() > 1 && worker.is_alive()) {
+        if worker.ask(Wish::Kill).is_ok() {
+            asked.push(worker.name.clone());
+        }
+    }
+    each(chosen, |worker| kill_one(&workers, worker, asked.contains(&worker.name)))
+}
+
+/// Its loop is gone, and was to be.
+fn is_over(worker: &Worker) -> bool {
+    // What is half written or missing tells of nothing that is to go on.
+    !worker.is_alive() && !matches!(worker.known(), Known::State(state) if !state.status.is_over())
+}
+
+/// One that was asked already may be gone by now.
+fn kill_one(workers: &Workers, worker: &Worker, asked: bool) -> Result<(), Error> {
+    let _held = workers.hold(worker)?;
     let name = &worker.name;
     // One that cannot be mended is ended all the same.
-    let state = mended(&worker).unwrap_or_default();
-    if !worker.is_alive() && state.status.is_over() {
+    let state = mended(worker).unwrap_or_default();
+    if !worker.is_alive() && state.status.is_over() && !asked {
         warn(&format!("worker '{name}' is not running"));
-        return Ok(0);
+        return Ok(());
     }
-    worker.ask(Wish::Kill).map_err(|err| unusable(&worker, &err))?;
-    if !see_it_gone(&worker) {
+    worker.ask(Wish::Kill).map_err(|err| unusable(worker, &err))?;
+    if !see_it_gone(worker) {
         return Err(Error::failed(format!("the loop of worker '{name}' cannot be ended"))
             .hint(format!("ralph attach {name} shows its window")));
     }
     worker.forget_requests();
     if let Known::State(state) = worker.known() {
-        end_what_is_left(&worker, &state);
-        write_in_its_place(&worker, Status::Stopped)?;
+        end_what_is_left(worker, &state);
+        write_in_its_place(worker, Status::Stopped)?;
     } else {
-        end_what_is_left(&worker, &state);
+        end_what_is_left(worker, &state);
     }
-    crate::cli::print(&format!("killed {name}\n"))
+    crate::cli::print(&format!("killed {name}\n")).map(drop)
 }
 
 /// Waits for the end of a loop that was told to end, and ends it if it does not. Says whether it is gone.
@@ -204,34 +256,11 @@ pub(super) fn see_it_gone(worker: &Worker) -> bool {
 /// It still runs, or cannot be removed.
 pub(in crate::cli) fn rm(args: &RmArgs) -> Result<u8, Error> {
     let workers = Workers::of_user()?;
-    let chosen = match &args.name {
-        Some(name) => vec![workers.find(name)?],
-        None => workers
-            .all()?
-            .into_iter()
-            .filter(|worker| {
-                !worker.is_alive()
-                    && !matches!(worker.known(), Known::State(state) if !state.status.is_over())
-            })
-            .collect(),
-    };
-    let mut kept = None;
-    for worker in chosen {
-        let _held = workers.hold(&worker)?;
-        // Of many, one that cannot be removed keeps no other.
-        match remove(&worker, args) {
-            Err(error) if args.all => {
-                if let Some(before) = kept.replace(error) {
-                    warn(&before.message);
-                }
-            }
-            Err(error) => return Err(error),
-            Ok(()) => {
-                crate::cli::print(&format!("removed {}\n", worker.name))?;
-            }
-        }
-    }
-    kept.map_or(Ok(0), Err)
+    each(args.which.choose(&workers, is_over)?, |worker| {
+        let _held = workers.hold(worker)?;
+        remove(worker, args)?;
+        crate::cli::print(&format!("removed {}\n", worker.name)).map(drop)
+    })
 }
 
 fn remove(worker: &Worker, args: &RmArgs) -> Result<(), Error> {

@@ -2,10 +2,11 @@
 
 use serde_json::json;
 
-use super::{ListForm, LsArgs, StatusArgs, StatusForm};
+use super::{ListForm, LsArgs, StatusArgs, StatusForm, live};
 use crate::core::text;
 use crate::core::worker::{Status, WorkerState, between_ms, duration};
 use crate::error::Error;
+use crate::report::visible::{Cleaner, columns};
 use crate::worker::store::{Known, Worker, Workers};
 
 /// A worker, as it is looked at.
@@ -40,20 +41,28 @@ impl Seen {
 /// # Errors
 /// They cannot be listed.
 pub(in crate::cli) fn ls(args: &LsArgs) -> Result<u8, Error> {
-    let all: Vec<Seen> = Workers::of_user()?.all()?.into_iter().map(Seen::new).collect();
-    match args.format {
-        ListForm::Names => crate::cli::print(
-            &all.iter().map(|it| format!("{}\n", it.worker.name)).collect::<String>(),
-        ),
-        ListForm::Json => {
-            let objects: Vec<_> = all.iter().map(object).collect();
-            crate::cli::print(&format!("{:#}\n", json!(objects)))
-        }
-        ListForm::Table if all.is_empty() => {
-            crate::cli::print("no workers yet; ralph spawn starts one\n")
-        }
-        ListForm::Table => crate::cli::print(&table(&all)),
-    }
+    let workers = Workers::of_user()?;
+    live::show(args.watch, || {
+        let all: Vec<Seen> = workers.all()?.into_iter().map(Seen::new).collect();
+        Ok(match args.format {
+            ListForm::Names => all.iter().map(|it| format!("{}\n", it.worker.name)).collect(),
+            ListForm::Json => objects(&all),
+            ListForm::Table if all.is_empty() => {
+                "no workers yet; ralph spawn starts one\n".to_owned()
+            }
+            ListForm::Table => clean(&table(&all)),
+        })
+    })
+}
+
+/// What is shown to people. What it tells of may have come from an agent or a file name.
+fn clean(text: &str) -> String {
+    Cleaner::default().clean(text, &mut String::new()).to_owned()
+}
+
+fn objects(all: &[Seen]) -> String {
+    let objects: Vec<_> = all.iter().map(object).collect();
+    format!("{:#}\n", json!(objects))
 }
 
 fn object(seen: &Seen) -> serde_json::Value {
@@ -130,13 +139,15 @@ fn table(all: &[Seen]) -> String {
     let mut widths = [0; COLUMNS.len()];
     for cells in rows.iter().chain([&head]) {
         for (width, cell) in widths.iter_mut().zip(cells) {
-            *width = (*width).max(cell.chars().count());
+            *width = (*width).max(columns(cell));
         }
     }
     let mut table = String::new();
     for cells in [&head].into_iter().chain(&rows) {
-        let cells: Vec<String> =
-            cells.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        let padded = |(cell, width): (&String, usize)| {
+            format!("{cell}{:1$}", "", width.saturating_sub(columns(cell)))
+        };
+        let cells: Vec<String> = cells.iter().zip(widths).map(padded).collect();
         table.push_str(cells.join("  ").trim_end());
         table.push('\n');
     }
@@ -151,24 +162,7 @@ fn people(stamp: &str) -> String {
 /// # Errors
 /// There is no such worker, or its state cannot be understood.
 pub(in crate::cli) fn status(args: &StatusArgs) -> Result<u8, Error> {
-    if !args.watch {
-        return crate::cli::print(&status_text(args)?);
-    }
-    let on_terminal = std::io::IsTerminal::is_terminal(&std::io::stdout());
-    let mut before = String::new();
-    loop {
-        let text = status_text(args)?;
-        if on_terminal {
-            // Home, the text with each line cleared behind it, and nothing below.
-            let clear = if before.is_empty() { "\x1b[2J" } else { "" };
-            let lines = text.replace('\n', "\x1b[K\n");
-            crate::cli::print(&format!("{clear}\x1b[H{lines}\x1b[J"))?;
-        } else if text != before {
-            crate::cli::print(&format!("{text}\n"))?;
-        }
-        before = text;
-        std::thread::sleep(std::time::Duration::from_secs(1));
-    }
+    live::show(args.watch, || status_text(args))
 }
 
 fn status_text(args: &StatusArgs) -> Result<String, Error> {
@@ -182,17 +176,14 @@ fn status_text(args: &StatusArgs) -> Result<String, Error> {
     };
     match (args.format, chosen.as_slice()) {
         (StatusForm::Json, [one]) if args.name.is_some() => Ok(format!("{:#}\n", object(one))),
-        (StatusForm::Json, all) => {
-            let objects: Vec<_> = all.iter().map(object).collect();
-            Ok(format!("{:#}\n", json!(objects)))
-        }
+        (StatusForm::Json, all) => Ok(objects(all)),
         (StatusForm::Text, []) => Ok("no workers are running; `ralph ls` lists all\n".to_owned()),
         (StatusForm::Text, [one]) if args.name.is_some() => {
-            Ok(describe(&one.worker.state()?, one.alive))
+            Ok(clean(&described(&one.worker.state()?, one.alive)))
         }
         (StatusForm::Text, all) => {
             let texts: Vec<String> = all.iter().map(describe_any).collect();
-            Ok(texts.join("\n"))
+            Ok(clean(&texts.join("\n")))
         }
     }
 }
@@ -200,7 +191,7 @@ fn status_text(args: &StatusArgs) -> Result<String, Error> {
 fn describe_any(seen: &Seen) -> String {
     let name = &seen.worker.name;
     match &seen.known {
-        Known::State(state) => describe(state, seen.alive),
+        Known::State(state) => described(state, seen.alive),
         Known::Nothing => format!("Ralph Loop: {name}\nStatus: {}\n", seen.status()),
         Known::Broken(why) => {
             let path = seen.worker.state_path();
@@ -209,7 +200,11 @@ fn describe_any(seen: &Seen) -> String {
     }
 }
 
-fn describe(state: &WorkerState, alive: bool) -> String {
+fn described(state: &WorkerState, alive: bool) -> String {
+    describe(state, alive, elapsed_ms(state))
+}
+
+fn describe(state: &WorkerState, alive: bool, elapsed_ms: Option<u64>) -> String {
     let name = &state.worker_name;
     let mut status = state.status.as_str().to_owned();
     if !alive && !state.status.is_over() {
@@ -227,6 +222,7 @@ fn describe(state: &WorkerState, alive: bool) -> String {
         Some(time) => format!("{words} ({})", people(time)),
         None => words.clone(),
     });
+    let cut_off = Some(state.cut_off_iterations).filter(|n| *n > 0).map(|n| n.to_string());
     let directory = Some(state.directory.clone()).filter(|path| !path.is_empty());
     let lines = [
         ("Ralph Loop", Some(name.clone())),
@@ -236,8 +232,10 @@ fn describe(state: &WorkerState, alive: bool) -> String {
         ("Current iteration started", state.last_iteration_started.as_deref().map(people)),
         ("Consecutive failures", Some(state.consecutive_failures.to_string())),
         ("Total failures", Some(state.total_failures.to_string())),
+        ("Cut off iterations", cut_off),
         ("Inactivity timeout", Some(inactivity)),
         ("Done pattern", state.done_pattern.clone()),
+        ("Elapsed", elapsed_ms.map(about)),
         ("Average iteration", state.average_ms().map(about)),
         ("Left at most, about", state.left_ms().map(about)),
         ("Cost", state.cost_usd.map(text::dollars)),
@@ -276,9 +274,10 @@ Total failures: 2
 Inactivity timeout: 60s
 Done pattern: All tasks complete
 ";
-        assert_eq!(describe(&state, true), expected);
-        assert!(describe(&state, false).contains("Status: running (its process is gone"));
+        assert_eq!(describe(&state, true, None), expected);
+        assert!(describe(&state, false, None).contains("Status: running (its process is gone"));
         let state = WorkerState {
+            iteration_open: true,
             finished_iterations: 6,
             finished_ms: 6 * 222_000,
             cost_usd: Some(1.5),
@@ -288,12 +287,14 @@ Done pattern: All tasks complete
             ..state
         };
         let more = "\
+Elapsed: 2h 15m
 Average iteration: 3m 42s
 Left at most, about: 5h 47m
 Cost: $1.50
 Last event: starting iteration 7/100 (2024-01-15 12:45:00)
 Directory: /src
 ";
-        assert_eq!(describe(&state, true), format!("{expected}{more}"));
+        let elapsed_ms = Some(135 * 60_000);
+        assert_eq!(describe(&state, true, elapsed_ms), format!("{expected}{more}"));
     }
 }

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::time::Duration;
 
-use super::{LogsArgs, NameArgs, SendArgs, WaitArgs};
+use super::{LogsArgs, NameArgs, SendArgs, Which};
 use crate::core::event::{Entry, Event};
 use crate::error::{Error, Kind};
 use crate::process::{self, Interrupts};
@@ -113,13 +113,11 @@ pub(in crate::cli) fn send(args: &SendArgs) -> Result<u8, Error> {
 ///
 /// # Errors
 /// There is no such worker, or its loop is gone without having come to its end.
-pub(in crate::cli) fn wait(args: &WaitArgs) -> Result<u8, Error> {
+pub(in crate::cli) fn wait(which: &Which) -> Result<u8, Error> {
     let workers = Workers::of_user()?;
-    let chosen = if args.all {
-        workers.all()?.into_iter().filter(Worker::is_alive).collect()
-    } else {
-        args.names.iter().map(|name| workers.find(name)).collect::<Result<Vec<_>, _>>()?
-    };
+    let chosen = which.choose(&workers, Worker::is_alive)?;
+    // Whoever waits for hours wants to know at once that one of them is not there.
+    let chosen = chosen.into_iter().collect::<Result<Vec<_>, _>>()?;
     // One that is gone does not keep the others from being waited for.
     let ends: Vec<_> = chosen.iter().map(|worker| wait_for(worker, None)).collect();
     let codes = ends.into_iter().collect::<Result<Vec<u8>, _>>()?;

@@ -2,10 +2,12 @@
 
 mod control;
 mod list;
+mod live;
 mod look;
 mod run_loop;
 mod spawn;
 mod template;
+mod which;
 
 use clap::{Args, ValueEnum};
 
@@ -15,8 +17,9 @@ pub(super) use look::{attach, logs, send, wait};
 pub(super) use run_loop::run_loop;
 pub(super) use spawn::spawn;
 pub(super) use template::template;
+pub(super) use which::Which;
 
-use super::{CompletionArgs, LoopArgs, PromptArgs};
+use super::{CompletionArgs, LoopArgs, PromptArgs, warn};
 use crate::core::exit;
 use crate::error::Error;
 
@@ -41,6 +44,7 @@ Then: ralph status agent, ralph attach agent, ralph pause agent, ralph logs -f a
 pub(super) const LS_EXAMPLES: &str = "\
 Examples:
   ralph ls
+  ralph ls --watch
   ralph ls --format json | jq '.[] | select(.status == \"failed\") | .name'";
 pub(super) const STATUS_EXAMPLES: &str = "\
 Examples:
@@ -50,11 +54,14 @@ Examples:
 pub(super) const PAUSE_EXAMPLES: &str = "\
 Examples:
   ralph pause agent
+  ralph pause --all
 
 What the agent is doing it may finish. A wait before another try ends at once.";
 pub(super) const KILL_EXAMPLES: &str = "\
 Examples:
   ralph kill agent
+  ralph kill docs tests
+  ralph kill --all
 
 The agent is ended with everything that it started.";
 pub(super) const RM_EXAMPLES: &str = "\
@@ -117,7 +124,8 @@ pub struct SpawnArgs {
     #[arg(long, value_name = "BRANCH", requires = "worktree")]
     pub branch: Option<String>,
 
-    /// Run the agent with its own screen in the window, and type the prompt there.
+    /// Run the agent with its own screen in the window, and type the prompt there. What it costs is not told
+    /// then: only a machine-readable stream says it.
     #[arg(short, long)]
     pub interactive: bool,
 
@@ -145,25 +153,9 @@ pub struct NameArgs {
 }
 
 #[derive(Debug, Args)]
-pub struct WaitArgs {
-    /// The workers.
-    #[arg(value_name = "NAME", required_unless_present = "all")]
-    pub names: Vec<String>,
-
-    /// All workers whose loop is alive.
-    #[arg(long, conflicts_with = "names")]
-    pub all: bool,
-}
-
-#[derive(Debug, Args)]
 pub struct RmArgs {
-    /// The worker.
-    #[arg(required_unless_present = "all")]
-    pub name: Option<String>,
-
-    /// All workers that have come to their end.
-    #[arg(long, conflicts_with = "name")]
-    pub all: bool,
+    #[command(flatten)]
+    pub which: Which,
 
     /// Remove its git worktree, too, unless that holds uncommitted work.
     #[arg(short, long)]
@@ -190,6 +182,10 @@ pub struct LsArgs {
     /// How to list them.
     #[arg(long, value_name = "FORM", value_enum, default_value_t = ListForm::Table)]
     pub format: ListForm,
+
+    /// Show it again every second.
+    #[arg(short, long)]
+    pub watch: bool,
 }
 
 #[derive(Debug, Args)]
@@ -247,13 +243,6 @@ pub struct TemplateArgs {
     /// Overwrite PROMPT.md if it is there.
     #[arg(long, requires = "write")]
     pub force: bool,
-}
-
-/// Warns in the way that scripts know.
-fn warn(message: &str) {
-    use std::io::Write;
-    // If nobody reads the warning, nobody needs it.
-    let _ = writeln!(std::io::stderr(), "ralph: warning: {message}");
 }
 
 /// Something about a worker's files went wrong.

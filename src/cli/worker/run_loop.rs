@@ -9,7 +9,6 @@ use super::{SpawnArgs, defaults, unusable};
 use crate::cli::launch::{self, Background, Start, prompt, rules};
 use crate::cli::{Cli, Command};
 use crate::config::Loaded;
-use crate::config::settings::SandboxBackend;
 use crate::core::completion::Rule;
 use crate::core::progress::{Progress, Tracker};
 use crate::core::worker::{Follower, Status, WorkerState};
@@ -61,11 +60,6 @@ pub(super) fn spec(start: &Start<'_>, args: &SpawnArgs) -> Result<RunSpec, Error
     let completion = rules::completion(&args.completion, || Ok(Rule::Never))?;
     let mut spec = start.spec(prompt, completion)?;
     spec.agent.interactive = args.interactive;
-    let sandbox = start.loaded.settings.sandbox.backend.unwrap_or(start.defaults.sandbox);
-    if args.interactive && sandbox != SandboxBackend::None {
-        return Err(Error::usage("an agent with a screen of its own cannot be in a sandbox")
-            .hint("--no-sandbox, or leave --interactive out"));
-    }
     Ok(spec)
 }
 

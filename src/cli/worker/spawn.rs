@@ -29,8 +29,10 @@ const WINDOW_LOOK: Duration = Duration::from_millis(500);
 /// # Errors
 /// Whatever keeps the worker from starting; nothing of it is left then.
 pub(in crate::cli) fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, Error> {
+    // As those know it who say `--ralph`.
+    let who = if args.ralph { "--ralph" } else { "spawn" };
     let required = |flag: &str| {
-        Error::failed(format!("spawn requires {flag}"))
+        Error::failed(format!("{who} requires {flag}"))
             .hint("ralph spawn --name agent -f PROMPT.md -n 100 -- claude")
     };
     if args.prompt.prompt_file.is_none() && args.prompt.prompt.is_none() {
@@ -242,16 +244,21 @@ pub(super) fn open(
     let variables: Vec<(String, String)> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect();
-    worker.leave_environment(&variables).map_err(|err| unusable(worker, &err))?;
+    worker
+        .reserve()
+        .and_then(|()| worker.leave_environment(&variables))
+        .map_err(|err| unusable(worker, &err))?;
     let tmux = Tmux::new(|name| std::env::var_os(name));
     let command = [ralph.into(), "worker-loop".into(), name.into()];
     let window = tmux.open(name, &launch.directory, &command).map_err(|err| {
         worker.take_environment();
+        worker.release();
         Error { message: format!("cannot open a window for '{name}': {}", err.message), ..err }
     })?;
     wait_for_start(worker, &window, &tmux, interrupts, is_new).inspect_err(|_| {
         tmux.close(&window);
         worker.take_environment();
+        worker.release();
         // With its window gone, it is leaving: what it still writes must not be there afterwards.
         super::control::see_it_gone(worker);
     })

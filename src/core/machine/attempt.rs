@@ -10,6 +10,9 @@ use super::{Action, LoopMachine, Now, Phase, Report};
 /// A limit that ends at a full second has ended for everybody a moment later.
 const RESET_SLACK_MS: i64 = 1_000;
 
+/// Of an agent that says nothing of its own, whatever it prints.
+const ONLY_REPEATED: &str = "the agent repeated its prompt and said nothing else";
+
 impl LoopMachine {
     pub(super) fn agent_purpose(&self) -> Option<Purpose> {
         match self.phase {
@@ -136,7 +139,11 @@ impl LoopMachine {
                 let message = told.unwrap_or_else(|| "the agent is at its limit".to_owned());
                 self.limited(now, resets_at, &message, out);
             }
-            Class::Empty => self.failed(now, "the agent said nothing".to_owned(), out),
+            Class::Empty => {
+                let repeats = report.repeats_prompt;
+                let message = if repeats { ONLY_REPEATED } else { "the agent said nothing" };
+                self.failed(now, message.to_owned(), out);
+            }
             Class::Failed
             | Class::ContextExhausted
             | Class::TimedOut

@@ -111,6 +111,8 @@ pub struct Report {
     pub found: Option<String>,
     /// For a commit message: there is one.
     pub has_message: bool,
+    /// All that it said was what it had been asked.
+    pub repeats_prompt: bool,
 }
 
 /// What to do.

@@ -42,6 +42,7 @@ fn answered() -> Report {
         complete: false,
         found: None,
         has_message: false,
+        repeats_prompt: false,
     }
 }
 
@@ -629,7 +630,10 @@ fn a_resumed_run_goes_on_with_all_its_counts() {
     run.give(Input::Start).give(Input::AgentStarted);
     assert_eq!(run.machine.deadline(), Some(1_000));
 
-    // One that had given up has been helped.
+    // One that somebody stopped has not been helped by that; one that had given up has.
+    let mut run = begin(Progress { outcome: Some(Outcome::Interrupted), ..progress() });
+    run.agent(failed(Class::Failed));
+    assert!(run.asked_to_retry(2));
     let mut run = begin(Progress { outcome: Some(Outcome::AgentFailed), ..progress() });
     run.agent(failed(Class::Failed));
     assert!(run.asked_to_retry(1));

@@ -238,6 +238,10 @@ impl Ledger {
         }
     }
 
+    pub fn has_seen(&self, id: &str) -> bool {
+        self.stories.contains_key(id)
+    }
+
     /// What a story was when it was last seen.
     fn seen(&self, id: &str) -> Option<(String, Seen)> {
         let story = self.stories.get(id)?;

@@ -4,6 +4,7 @@ use crate::core::event::{Usage, WaitReason};
 fn follower() -> Follower {
     let state = WorkerState {
         worker_name: "agent".into(),
+        max_iterations: 100,
         done_pattern: Some("All done".into()),
         inactivity_timeout: 60,
         ..WorkerState::default()
@@ -27,14 +28,20 @@ fn agent_ended(exit: Exit, ended_by: Option<EndCause>, class: Class) -> Event<'s
         tools: 0,
         tool_errors: 0,
         denied: 0,
+        repeats_prompt: false,
+        filter_errors: 0,
     }
 }
 
 fn iteration_ended(class: Class, duration_ms: u64) -> Event<'static> {
+    ended(class, false, duration_ms)
+}
+
+fn ended(class: Class, cut_off: bool, duration_ms: u64) -> Event<'static> {
     Event::IterationEnded {
         class,
         guardrails_passed: Some(true),
-        cut_off: false,
+        cut_off,
         complete: false,
         duration_ms,
         usage: Usage::default(),
@@ -123,7 +130,11 @@ fn failures_are_counted_and_the_fifth_stops_the_loop() {
     );
     let expected = "[ralph] agent: iteration 5 failed (exit: 1), retrying in 4s (attempt 3/5)";
     assert_eq!(said, [expected]);
-    tell(&mut follower, &[(6, failed()), (6, retrying(4, 8_000))]);
+    let start = Event::IterationStarted { max_iterations: 6 };
+    let (said, _) = tell(&mut follower, &[(6, start), (6, failed()), (6, retrying(4, 8_000))]);
+    let expected =
+        "[ralph] agent: iteration 6 failed (exit: 1), no iteration is left (attempt 4/5)";
+    assert_eq!(said[1], expected);
     let (said, logged) = tell(
         &mut follower,
         &[
@@ -155,6 +166,61 @@ fn a_success_ends_a_row_of_failures_and_inactivity_is_none() {
     assert_eq!(said[1], "[ralph] agent: inactivity timeout (60s), restarting");
     assert_eq!(said.len(), 2);
     assert_eq!((follower.state.consecutive_failures, follower.state.total_failures), (0, 1));
+}
+
+fn run_started() -> Event<'static> {
+    Event::RunStarted {
+        run: "r".into(),
+        version: "0".into(),
+        command: "spawn".into(),
+        directory: "/p".into(),
+        pid: 1,
+        agent: "claude".into(),
+        prompt: "p".into(),
+        completion: "c".into(),
+        max_iterations: 4,
+    }
+}
+
+#[test]
+fn an_iteration_that_was_cut_off_is_neither_done_nor_a_failure_nor_a_success() {
+    let start = || Event::IterationStarted { max_iterations: 4 };
+    let mut follower = follower();
+    tell(
+        &mut follower,
+        &[
+            (1, run_started()),
+            (1, start()),
+            (1, agent_ended(Exit::Code(1), None, Class::Failed)),
+            (1, retrying(1, 1_000)),
+            (1, iteration_ended(Class::Failed, 4_000)),
+        ],
+    );
+    let (said, logged) = tell(
+        &mut follower,
+        &[
+            (2, start()),
+            (2, agent_ended(Exit::Signal(15), Some(EndCause::Interrupt), Class::Interrupted)),
+            (2, ended(Class::Interrupted, true, 65_000)),
+        ],
+    );
+    assert_eq!(said[1], "[ralph] agent: iteration 2 was cut off after 1m 5s");
+    assert_eq!(logged, ["[START] iteration 2/4", "[CUT] iteration 2 was cut off after 1m 5s"]);
+    // A loop that was killed cannot tell: the one that goes on in its place does.
+    tell(&mut follower, &[(2, run_started()), (3, start())]);
+    let (said, logged) = tell(&mut follower, &[(3, run_started())]);
+    assert_eq!(said, ["[ralph] agent: iteration 3 was cut off with its loop"]);
+    assert_eq!(logged, ["[CUT] iteration 3 was cut off with its loop"]);
+    let state = &follower.state;
+    assert_eq!((state.finished_iterations, state.cut_off_iterations), (1, 2));
+    assert_eq!((state.consecutive_failures, state.total_failures), (1, 1));
+    assert_eq!((state.average_ms(), state.left_ms()), (Some(4_000), Some(4_000)));
+    tell(&mut follower, &[(4, start())]);
+    assert_eq!(follower.state.left_ms(), Some(4_000), "the one under way is still to come");
+    tell(&mut follower, &[(4, iteration_ended(Class::Answered, 1))]);
+    assert_eq!(follower.state.left_ms(), Some(0));
+    let (said, _) = tell(&mut follower, &[(4, run_ended(Outcome::LimitReached, 0, 4))]);
+    assert_eq!(said, ["[ralph] agent: loop complete after 4 iterations, 2 of them cut off"]);
 }
 
 #[test]

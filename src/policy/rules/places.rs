@@ -43,7 +43,8 @@ pub(super) enum Loss {
     Fresh,
 }
 
-const WILD: [char; 5] = ['*', '?', '[', HOLE, BELOW];
+/// What stands for more than itself.
+pub(super) const WILD: [char; 5] = ['*', '?', '[', HOLE, BELOW];
 
 impl Scene<'_> {
     /// Where a path leads, by the links that the same command line made, too.

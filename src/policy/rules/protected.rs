@@ -1,8 +1,10 @@
 //! The paths that are not for an agent: to write, or even to read.
 
-use std::path::Path;
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::path::{Component, Path};
 
-use super::places::{Located, matches_name};
+use super::places::{Located, WILD, matches_name};
 use crate::policy::value::glob_match;
 use crate::policy::{Context, Family, Tier};
 
@@ -357,35 +359,21 @@ const PROTECTED: &[Protected] = &[
     },
 ];
 
-/// A project may well live below /opt, and root's home is /root: what is in them belongs to them.
-fn is_ones_own(context: &Context<'_>, pattern: &str, path: &Path) -> bool {
-    let below = |place: &Path| path.starts_with(place);
-    let home_is_project = context.home == Some(context.project);
-    match pattern.chars().next() {
-        Some('/') => {
-            below(context.project)
-                || context.home.is_some_and(|home| home.starts_with(pattern) && below(home))
-        }
-        Some('~') => below(context.project) && !home_is_project,
-        _ => false,
-    }
-}
-
 /// The entry that a path falls under.
 pub(super) fn find(
     context: &Context<'_>,
     place: &Located,
     access: Access,
 ) -> Option<&'static Protected> {
+    let path = Compared::new(context, place);
     PROTECTED
         .iter()
         .find(|entry| {
             if access == Access::Read && !entry.reads {
                 return false;
             }
-            entry.paths.iter().any(|pattern| {
-                !is_ones_own(context, pattern, &place.base) && fits(context, pattern, place)
-            }) && !exempt(entry, place)
+            entry.paths.iter().any(|pattern| path.fits(pattern) && !path.is_ones_own(pattern))
+                && !exempt(entry, place)
                 && !(entry.paths.contains(&"**/*.key") && is_for_tests(context, place))
         })
         .map(|entry| {
@@ -424,41 +412,89 @@ fn exempt(entry: &Protected, place: &Located) -> bool {
     entry.but.iter().any(|pattern| glob_match(pattern, &last.to_ascii_lowercase()))
 }
 
-fn fits(context: &Context<'_>, pattern: &str, place: &Located) -> bool {
-    if let Some(names) = pattern.strip_prefix("**/") {
-        let names: Vec<&str> = names.split('/').collect();
-        let all = components(&place.base, &place.rest);
-        return all.windows(names.len()).any(|window| {
-            window.iter().zip(&names).all(|(component, name)| component_fits(component, name))
-        });
-    }
-    let (root, names) = match (pattern.strip_prefix("~/"), pattern.strip_prefix("./")) {
-        (Some(names), _) => match context.home {
-            Some(home) => (home, names),
-            None => return false,
-        },
-        (_, Some(names)) => (context.project, names),
-        _ => (Path::new("/"), pattern.strip_prefix('/').unwrap_or(pattern)),
-    };
-    let Ok(below) = place.base.strip_prefix(root) else { return false };
-    let all = components(below, &place.rest);
-    let names: Vec<&str> = names.split('/').collect();
-    all.len() >= names.len()
-        && all.iter().zip(&names).all(|(component, name)| component_fits(component, name))
+/// A path, taken apart once for the hundreds of entries that it is compared with.
+struct Compared<'a> {
+    /// All of its components.
+    names: Vec<Name<'a>>,
+    /// How many of them are the home's, or the project's, if it is in there.
+    home: Option<usize>,
+    project: Option<usize>,
+    context: &'a Context<'a>,
 }
 
-fn components(base: &Path, rest: &[String]) -> Vec<String> {
-    base.components()
-        .filter(|component| matches!(component, std::path::Component::Normal(_)))
-        .map(|component| component.as_os_str().to_string_lossy().into_owned())
-        .chain(rest.iter().cloned())
-        .collect()
+struct Name<'a> {
+    text: Cow<'a, str>,
+    lower: String,
+    /// Whether it is a pattern, or may be anything.
+    is_wild: bool,
 }
 
-fn component_fits(component: &str, name: &str) -> bool {
-    if name.contains('*') {
-        return glob_match(name, &component.to_ascii_lowercase())
-            && !component.contains(['*', '?', '[']);
+impl<'a> Compared<'a> {
+    fn new(context: &'a Context<'a>, place: &'a Located) -> Self {
+        let names = normal_components(&place.base)
+            .map(OsStr::to_string_lossy)
+            .chain(place.rest.iter().map(|name| Cow::Borrowed(name.as_str())));
+        let depth_of =
+            |root: &Path| place.base.starts_with(root).then(|| normal_components(root).count());
+        Compared {
+            names: names.map(Name::new).collect(),
+            home: context.home.and_then(depth_of),
+            project: depth_of(context.project),
+            context,
+        }
     }
-    matches_name(component, name)
+
+    fn fits(&self, pattern: &str) -> bool {
+        if let Some(names) = pattern.strip_prefix("**/") {
+            return (0..self.names.len()).any(|at| self.fits_from(at, names));
+        }
+        let (from, names) = match pattern.split_once('/') {
+            Some(("~", names)) => (self.home, names),
+            Some((".", names)) => (self.project, names),
+            Some((_, names)) => (Some(0), names),
+            None => (Some(0), pattern),
+        };
+        from.is_some_and(|from| self.fits_from(from, names))
+    }
+
+    fn fits_from(&self, from: usize, names: &str) -> bool {
+        let mut ours = self.names.iter().skip(from);
+        names.split('/').all(|name| ours.next().is_some_and(|component| component.fits(name)))
+    }
+
+    /// A project may well live below /opt, and root's home is /root: what is in them belongs to them.
+    fn is_ones_own(&self, pattern: &str) -> bool {
+        let Context { home, project, .. } = self.context;
+        match pattern.as_bytes().first() {
+            Some(b'/') => {
+                self.project.is_some()
+                    || self.home.is_some() && home.is_some_and(|home| home.starts_with(pattern))
+            }
+            Some(b'~') => self.project.is_some() && *home != Some(project),
+            _ => false,
+        }
+    }
+}
+
+impl<'a> Name<'a> {
+    fn new(text: Cow<'a, str>) -> Self {
+        Name { lower: text.to_ascii_lowercase(), is_wild: text.contains(WILD), text }
+    }
+
+    fn fits(&self, name: &str) -> bool {
+        if name.contains('*') {
+            return glob_match(name, &self.lower) && !self.text.contains(['*', '?', '[']);
+        }
+        match self.is_wild {
+            true => matches_name(&self.text, name),
+            false => self.text.eq_ignore_ascii_case(name),
+        }
+    }
+}
+
+fn normal_components(path: &Path) -> impl Iterator<Item = &OsStr> {
+    path.components().filter_map(|component| match component {
+        Component::Normal(name) => Some(name),
+        _ => None,
+    })
 }

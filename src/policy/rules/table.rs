@@ -133,7 +133,10 @@ pub(super) const MACHINE_INSTALLERS: &[&str] = &[
 ];
 
 fn name_matches(program: &str, name: &str) -> bool {
-    program == name || program.strip_suffix('*').is_some_and(|start| name.starts_with(start))
+    match program.as_bytes() {
+        [start @ .., b'*'] => name.as_bytes().starts_with(start),
+        whole => whole == name.as_bytes(),
+    }
 }
 
 /// Options before (or among) the operands whose value is the next word, by program.

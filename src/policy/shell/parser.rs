@@ -13,7 +13,7 @@ pub(crate) fn parse(source: &str) -> Program {
     if source.len() > MAX_SIZE {
         return Program { error: Some("it is too long to be read"), ..Program::default() };
     }
-    if source.contains('\0') {
+    if memchr::memchr(0, source.as_bytes()).is_some() {
         return Program { error: Some("it has a NUL in it"), ..Program::default() };
     }
     Parser::new(source, 0).program()
@@ -44,6 +44,43 @@ const CLOSERS: &[&str] = &["then", "elif", "else", "fi", "do", "done", "esac", "
 /// no end is not searched to its end for each.
 fn find_near(text: &str, byte: u8) -> Option<usize> {
     text.bytes().take(1000).position(|b| b == byte)
+}
+
+/// How long the body of a here-document is, and where the command goes on behind it: after the line that
+/// is the delimiter. `None` if there is none.
+fn heredoc_end(text: &str, delimiter: &str, tabs: bool) -> Option<(usize, usize)> {
+    let bytes = text.as_bytes();
+    // A line has no newline in it.
+    if delimiter.contains('\n') {
+        return None;
+    }
+    if delimiter.is_empty() {
+        let mut start = 0;
+        for line in text.split_inclusive('\n') {
+            let end = start + line.len();
+            let line = line.strip_suffix('\n').unwrap_or(line);
+            if (if tabs { line.trim_start_matches('\t') } else { line }).is_empty() {
+                return Some((start, end));
+            }
+            start = end;
+        }
+        return None;
+    }
+    memchr::memmem::find_iter(bytes, delimiter).find_map(|at| {
+        let before = text.get(..at)?;
+        let before = if tabs { before.trim_end_matches('\t') } else { before };
+        if !before.is_empty() && !before.ends_with('\n') {
+            return None;
+        }
+        let after = at + delimiter.len();
+        match bytes.get(after) {
+            None => Some((before.len(), after)),
+            Some(b'\n') => Some((before.len(), after + 1)),
+            // `$(cat <<EOF … EOF)`: bash takes the delimiter there, with a warning.
+            Some(b')') => Some((before.len(), after)),
+            Some(_) => None,
+        }
+    })
 }
 
 impl<'a> Parser<'a> {
@@ -169,41 +206,19 @@ impl<'a> Parser<'a> {
     }
 
     fn heredoc_body(&mut self, delimiter: &str, tabs: bool) -> String {
-        let start = self.at;
-        // Lines as they stand are taken all at once.
-        let mut end = start;
-        let mut body = String::new();
-        while self.at < self.source.len() {
-            let rest = self.rest();
-            let (line, next) = match rest.find('\n') {
-                Some(end) => (rest.get(..end).unwrap_or_default(), end + 1),
-                None => (rest, rest.len()),
-            };
-            let line = if tabs { line.trim_start_matches('\t') } else { line };
-            if line == delimiter {
-                self.at += next;
-                break;
-            }
-            // `$(cat <<EOF … EOF)`: bash takes the delimiter there, with a warning.
-            if let Some(after) = line.strip_prefix(delimiter)
-                && after.starts_with(')')
-                && !delimiter.is_empty()
-            {
-                self.at += rest.find(delimiter).unwrap_or(0) + delimiter.len();
-                break;
-            }
-            if tabs {
-                body.push_str(line);
-                body.push('\n');
-            }
-            self.at += next;
-            end = self.at;
-        }
-        if !tabs {
-            body.push_str(self.source.get(start..end).unwrap_or_default());
-            if !body.is_empty() && !body.ends_with('\n') {
-                body.push('\n');
-            }
+        let rest = self.rest();
+        let (length, next) = match heredoc_end(rest, delimiter, tabs) {
+            Some((length, next)) => (length, next),
+            None => (rest.len(), rest.len()),
+        };
+        self.at += next;
+        let body = rest.get(..length).unwrap_or_default();
+        let mut body = match tabs {
+            false => body.to_owned(),
+            true => body.split_inclusive('\n').map(|line| line.trim_start_matches('\t')).collect(),
+        };
+        if !body.is_empty() && !body.ends_with('\n') {
+            body.push('\n');
         }
         body
     }

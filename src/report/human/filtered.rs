@@ -2,28 +2,53 @@
 
 use std::collections::VecDeque;
 
+use memchr::memmem;
+
 use super::words::plural;
 use super::{Human, Paragraph, Speaker};
-use crate::core::event::{Entry, Stamp};
+use crate::core::event::{Entry, Event, Stamp};
 use crate::core::lines::LineSplitter;
+use crate::report::visible::Cleaner;
 
 /// The longest line that is held.
 const MAX_LINE: usize = 64 * 1024;
 /// How much is held of what a filter may not show.
 const MAX_HELD: usize = 1 << 20;
-/// How long a filter may take to show what it was given. What is older when it prints something is taken
-/// for shown, or left out on purpose; what is younger may come twice if the filter then fails.
+/// How much is kept of what a filter printed last.
+const MAX_PRINTED: usize = 64 * 1024;
+/// So many of the last events are looked for in there.
+const MAX_SOUGHT: usize = 1_000;
+/// Fewer characters than this are found almost anywhere, unless they are a line by themselves.
+const TELLING: usize = 4;
+/// How long a filter may take to show what it was given.
 const LAG_MS: i64 = 1_000;
 
 /// Events that only the user's filter shows, as they are in the journal.
+///
+/// A filter works from the first line to the last, and nobody is told how far it has come. It has come past
+/// an event if the words of that event, or of a later one, are in what it printed since; if it prints a
+/// while after it was given the event; or if it printed something after that and nothing for a while. The
+/// rest it may not have shown.
 #[derive(Debug, Default)]
 pub(super) struct Held {
-    lines: VecDeque<(Stamp, Vec<u8>)>,
+    events: VecDeque<HeldEvent>,
     bytes: usize,
     /// Events that there was no room for.
     lost: u64,
     /// The next line is to be held.
     expected: Option<Stamp>,
+    /// The end of what the filter printed, and how much that was in all.
+    printed: Vec<u8>,
+    printed_bytes: usize,
+    printed_ms: Option<i64>,
+}
+
+#[derive(Debug)]
+struct HeldEvent {
+    at: Stamp,
+    line: Vec<u8>,
+    /// How much the filter had printed by then.
+    printed_bytes: usize,
 }
 
 impl Held {
@@ -36,25 +61,118 @@ impl Held {
     pub(super) fn take(&mut self, line: &[u8]) {
         let Some(at) = self.expected.take() else { return };
         self.bytes += line.len();
-        self.lines.push_back((at, line.to_vec()));
+        let (line, printed_bytes) = (line.to_vec(), self.printed_bytes);
+        self.events.push_back(HeldEvent { at, line, printed_bytes });
         while self.bytes > MAX_HELD {
             self.lost += 1;
             self.drop_first();
         }
     }
 
-    /// The filter has printed something, so that it has come past what it was given a while ago.
-    fn shown(&mut self, now_ms: i64) {
-        while self.lines.front().is_some_and(|(at, _)| at.time_ms < now_ms - LAG_MS) {
+    /// The filter has printed something.
+    fn printed(&mut self, now_ms: i64, bytes: &[u8]) {
+        self.come_past(now_ms.saturating_sub(LAG_MS));
+        self.printed_ms = Some(now_ms);
+        self.printed_bytes += bytes.len();
+        self.printed.extend_from_slice(bytes);
+        if self.printed.len() > 2 * MAX_PRINTED {
+            self.printed.drain(..self.printed.len() - MAX_PRINTED);
+        }
+    }
+
+    /// The filter has failed: leaves out what it has shown.
+    fn leave_out_shown(&mut self, now_ms: i64) {
+        if let Some(printed_ms) = self.printed_ms
+            && printed_ms <= now_ms.saturating_sub(LAG_MS)
+        {
+            self.come_past(printed_ms.saturating_add(1));
+        }
+        let printed = Printed::new(&self.printed, self.printed_bytes);
+        let first = self.events.len().saturating_sub(MAX_SOUGHT);
+        let shown = self.events.iter().enumerate().skip(first).rev().find(|(_, held)| {
+            let Ok(Entry { event, .. }) = serde_json::from_slice(&held.line) else { return false };
+            words(&event).is_some_and(|words| printed.has(&words, held.printed_bytes))
+        });
+        if let Some((last, _)) = shown {
+            self.events.drain(..=last);
+            self.lost = 0;
+        }
+    }
+
+    /// The filter has come past what it was given before this moment.
+    fn come_past(&mut self, before_ms: i64) {
+        while self.events.front().is_some_and(|held| held.at.time_ms < before_ms) {
             self.drop_first();
             self.lost = 0;
         }
     }
 
     fn drop_first(&mut self) {
-        match self.lines.pop_front() {
-            Some((_, line)) => self.bytes -= line.len(),
+        match self.events.pop_front() {
+            Some(held) => self.bytes -= held.line.len(),
             None => self.bytes = 0,
+        }
+    }
+}
+
+/// What of an event would be among what a filter printed of it: its last line that says anything.
+fn words(event: &Event<'_>) -> Option<String> {
+    let text = match event {
+        Event::Text { text, .. } | Event::Thinking { text, .. } | Event::Output { text, .. } => {
+            text.as_ref()
+        }
+        Event::ToolStarted { summary, .. } => summary.as_ref(),
+        _ => return None,
+    };
+    let (mut words, mut scratch) = (String::new(), String::new());
+    let mut lines = Cleaner::default().clean(text, &mut scratch).lines();
+    push_words(lines.rfind(|line| !line.trim().is_empty())?, &mut words);
+    Some(words)
+}
+
+/// Appends a line without what a filter is likely to change: capitals and blanks.
+fn push_words(line: &str, out: &mut String) {
+    for (at, word) in line.split_whitespace().enumerate() {
+        if at > 0 {
+            out.push(' ');
+        }
+        out.extend(word.chars().flat_map(char::to_lowercase));
+    }
+}
+
+/// What a filter printed, to be searched.
+struct Printed {
+    /// Its lines, each between two ends of lines.
+    text: String,
+    /// Where each begins: in all that was printed, and in `text`.
+    begins: Vec<(usize, usize)>,
+}
+
+impl Printed {
+    /// `end` is the end of all that was printed, and `bytes` in all.
+    fn new(end: &[u8], bytes: usize) -> Self {
+        let mut printed = Printed { text: "\n".to_owned(), begins: Vec::new() };
+        let mut at = bytes - end.len();
+        let mut scratch = String::new();
+        for line in end.split_inclusive(|byte| *byte == b'\n') {
+            printed.begins.push((at, printed.text.len() - 1));
+            at += line.len();
+            let line = String::from_utf8_lossy(line);
+            push_words(Cleaner::default().clean(&line, &mut scratch), &mut printed.text);
+            printed.text.push('\n');
+        }
+        printed
+    }
+
+    /// Whether a line is, or has in it, these words, among those that came after so many bytes.
+    fn has(&self, words: &str, after: usize) -> bool {
+        let first = self.begins.partition_point(|(at, _)| *at < after);
+        let Some((_, from)) = self.begins.get(first) else { return false };
+        let text = &self.text.as_bytes()[*from..];
+        if words.chars().count() < TELLING {
+            memmem::find(text, format!("\n{words}\n").as_bytes()).is_some()
+        } else {
+            memmem::find(text, words.as_bytes()).is_some()
         }
     }
 }
@@ -65,7 +183,7 @@ impl Human {
         if !self.style.show_stream || self.style.quiet {
             return;
         }
-        self.held.shown(at.time_ms);
+        self.held.printed(at.time_ms, bytes);
         let mut lines = self.filter.take().unwrap_or_else(|| LineSplitter::new(MAX_LINE));
         lines.push(bytes, |line| {
             self.speak(at, Speaker::Filter, &String::from_utf8_lossy(line.bytes), line.joined);
@@ -93,7 +211,8 @@ impl Human {
     }
 
     /// Shows in the usual way what a filter has not, or may not have, shown.
-    pub(super) fn show_held(&mut self, at: Stamp, held: Held) {
+    pub(super) fn show_held(&mut self, at: Stamp, mut held: Held) {
+        held.leave_out_shown(at.time_ms);
         if held.lost > 0 {
             let (more, lost) = (self.marks.more, held.lost);
             let were = if lost == 1 { "was" } else { "were" };
@@ -104,11 +223,71 @@ impl Human {
             ));
             pen.end();
         }
-        for (at, line) in held.lines {
+        for HeldEvent { at, line, .. } in held.events {
             if let Ok(Entry { event, .. }) = serde_json::from_slice(&line) {
                 self.agent_event(at, &event);
             }
         }
         self.end_block();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &'static str) -> Event<'static> {
+        Event::Text { text: text.into(), joined: false, subagent: false }
+    }
+
+    /// Filters are given events and print, at these moments; what is left when they fail.
+    fn left(story: &[(i64, Result<&'static str, &str>)], failed_ms: i64) -> Vec<String> {
+        let mut held = Held::default();
+        for (time_ms, what) in story {
+            let at = Stamp { time_ms: *time_ms, iteration: 1, attempt: 1 };
+            match what {
+                Ok(given) => {
+                    held.expect(at);
+                    held.take(&serde_json::to_vec(&Entry { at, event: text(given) }).unwrap());
+                }
+                Err(printed) => held.printed(*time_ms, printed.as_bytes()),
+            }
+        }
+        held.leave_out_shown(failed_ms);
+        let words = |held: &HeldEvent| match serde_json::from_slice(&held.line).unwrap() {
+            Entry { event: Event::Text { text, .. }, .. } => text.into_owned(),
+            other => panic!("{other:?}"),
+        };
+        held.events.iter().map(words).collect()
+    }
+
+    #[test]
+    fn only_what_a_filter_may_not_have_shown_is_left() {
+        let given = [(0, Ok("one")), (0, Ok("a second\nthing\n")), (0, Ok("the third"))];
+        let after = |printed: &'static [(i64, Result<&'static str, &str>)]| {
+            given.iter().copied().chain(printed.iter().copied()).collect::<Vec<_>>()
+        };
+        let all = ["one", "a second\nthing\n", "the third"];
+        for (story, failed_ms, expected) in [
+            // It shows nothing.
+            (after(&[]), 5, &all[..]),
+            // Everything, as it is or in its own way.
+            (after(&[(1, Err("one\na second\nthing\nthe third\n"))]), 5, &[]),
+            (after(&[(1, Err("> \x1b[1mTHE  THIRD\x1b[0m <"))]), 5, &[]),
+            // A part of it; the first was left out on purpose.
+            (after(&[(1, Err("a second\nthing\n")), (2, Err("the th"))]), 5, &all[2..]),
+            (after(&[(1, Err("one\n"))]), 5, &all[1..]),
+            // Three letters may be in any word.
+            (after(&[(1, Err("someone\n"))]), 5, &all),
+            // What cannot be known again: it has had its time, or it has not.
+            (after(&[(1, Err("3 lines\n"))]), 5, &all),
+            (after(&[(1, Err("3 lines\n"))]), 1_001, &[]),
+            (after(&[(1_001, Err("3 lines\n"))]), 1_002, &[]),
+        ] {
+            assert_eq!(left(&story, failed_ms), expected, "{story:?}");
+        }
+        // What was printed before says nothing of what came later.
+        let before = [(0, Err("again\n")), (1, Ok("again")), (1, Ok("and again"))];
+        assert_eq!(left(&before, 5), ["again", "and again"]);
     }
 }

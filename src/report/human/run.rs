@@ -1,7 +1,8 @@
 //! The run's own steps: iterations, guardrails, SCM, waits, and how it all ended.
 
 use super::words::{
-    cause_words, class_words, exit_words, figures, next_step, of, outcome_words, plural,
+    ONLY_REPEATED, cause_words, class_words, exit_words, figures, next_step, of, outcome_words,
+    plural,
 };
 use super::{Human, MAX_DETAIL, MAX_PROMPT, Paragraph};
 use crate::core::event::{Class, Event, Leftover, Outcome, Purpose, Stamp, WaitReason};
@@ -234,6 +235,8 @@ impl Human {
             tools,
             tool_errors,
             denied,
+            repeats_prompt,
+            filter_errors,
         } = event
         else {
             return;
@@ -257,6 +260,7 @@ impl Human {
                 (marks.stopped, Paint::Caution, class_words(*class))
             }
             // Whether that is a failure is for the run to say.
+            Class::Empty if *repeats_prompt => (marks.warning, Paint::Caution, ONLY_REPEATED),
             Class::Empty => (marks.warning, Paint::Caution, class_words(*class)),
             _ => (marks.error, Paint::Bad, class_words(*class)),
         };
@@ -275,6 +279,11 @@ impl Human {
         pen.say(" ").say(&figures).end();
         if let Some(cause) = ended_by {
             self.preview_line(at, "", true, cause_words(*cause));
+        }
+        if *filter_errors > 0 {
+            let lines = format!("{filter_errors} line{}", plural(*filter_errors));
+            let words = format!("The response filter failed for {lines} of its output");
+            self.preview_line(at, "", true, &words);
         }
     }
 

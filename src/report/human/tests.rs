@@ -92,6 +92,8 @@ fn seed() -> Vec<Event<'static>> {
             tools: 58,
             tool_errors: 4,
             denied: 0,
+            repeats_prompt: false,
+            filter_errors: 0,
         },
     ]
 }

@@ -70,6 +70,9 @@ pub(super) fn class_words(class: Class) -> &'static str {
     }
 }
 
+/// Of an agent that says nothing of its own, whatever it prints.
+pub(super) const ONLY_REPEATED: &str = "The agent repeated its prompt and said nothing else";
+
 pub(super) fn cause_words(cause: EndCause) -> &'static str {
     match cause {
         EndCause::Inactivity => "Ended: it printed nothing for the inactivity limit",

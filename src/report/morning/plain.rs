@@ -112,6 +112,7 @@ pub(super) fn state(iteration: &Iteration) -> &'static str {
     match class {
         Class::Answered if iteration.vetoed.is_some() => "not complete",
         Class::Answered => "answered",
+        Class::Empty if iteration.repeats_prompt => "only repeated its prompt",
         Class::Empty => "said nothing",
         Class::Failed => "failed",
         Class::RateLimited => "rate limit",

@@ -20,6 +20,8 @@ fn night() -> Facts {
         tools: 3,
         tool_errors: 1,
         denied: 1,
+        repeats_prompt: false,
+        filter_errors: 0,
     };
     let guardrail = |passed: bool| Event::GuardrailEnded {
         index: 0,

@@ -71,13 +71,16 @@ impl<W: World> Driver<'_, W> {
             invocation.env.iter().map(|(name, value)| (OsString::from(*name), Some(value.into()))),
         );
         let stdin = if invocation.prompt_via == PromptVia::Stdin { prompt.as_bytes() } else { b"" };
+        // With one pipe for both, what was printed first comes first. With two nobody can tell.
+        let merge_stderr =
+            agent.stderr_is_said && !invocation.structured && purpose == Purpose::Work;
         let launch = Launch {
             program: &invocation.program,
             args: &invocation.args,
             directory: &spec.directory,
             env: &env,
             stdin,
-            merge_stderr: false,
+            merge_stderr,
             keep_background: agent.keep_background,
             spare: false,
         };
@@ -116,8 +119,8 @@ impl<W: World> Driver<'_, W> {
         let reader = agent.reader(invocation.structured);
         let started_ms = self.world.now().mono_ms;
         let mut task = AgentTask::new(child, purpose, started_ms, reader, detector, files);
-        if agent.stderr_is_said && !invocation.structured {
-            task = task.hearing_stderr();
+        if !invocation.structured {
+            task = task.in_plain_text();
         }
         if let Some(judge) = agent.judge(invocation.structured) {
             task = task.judged_by(judge);

@@ -29,6 +29,9 @@ impl<W: World> Driver<'_, W> {
                 self.queue.push_back(Input::Output);
                 self.queue.extend(task.news());
                 self.recorder.raw(stream, bytes);
+                if let Some(line) = task.unfinished() {
+                    self.recorder.unfinished(line);
+                }
                 self.feed_filter(stream, bytes);
                 if raw && !self.raw_broken {
                     self.keep_raw(bytes);

@@ -9,7 +9,7 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType};
 
-use super::http::{self, Ask, Head};
+use super::http::{self, Ask, Head, Reply};
 use super::resolve::{Resolved, Resolver, Resolving};
 use super::{ListenersId, Refusal, Rules};
 use crate::sandbox::hosts::{self, Verdict};
@@ -19,6 +19,8 @@ use crate::sandbox::hosts::{self, Verdict};
 const HEAD_MS: u64 = 15_000;
 /// How long an address may take to answer.
 const CONNECT_MS: u64 = 10_000;
+/// How long another proxy may take to reach the host.
+const THROUGH_MS: u64 = 60_000;
 /// How long a client may take to read that it gets nothing.
 const FAREWELL_MS: u64 = 5_000;
 /// How long nothing may move once one side has said its last word.
@@ -37,11 +39,37 @@ pub(super) struct Connection {
 }
 
 enum Stage {
-    Head { received: Vec<u8>, until_ms: u64 },
-    Resolving { ask: Ask, private: bool, resolving: Resolving },
-    Connecting { upstream: OwnedFd, until_ms: u64, rest: VecDeque<SocketAddr>, opening: Opening },
-    Relaying { upstream: OwnedFd, up: Flow, down: Flow },
-    Farewell { words: Flow, until_ms: u64 },
+    Head {
+        received: Vec<u8>,
+        until_ms: u64,
+    },
+    Resolving {
+        ask: Ask,
+        private: bool,
+        resolving: Resolving,
+    },
+    Connecting {
+        upstream: OwnedFd,
+        until_ms: u64,
+        rest: VecDeque<SocketAddr>,
+        opening: Opening,
+    },
+    /// Another proxy was asked to open the tunnel.
+    Through {
+        upstream: OwnedFd,
+        received: Vec<u8>,
+        until_ms: u64,
+        opening: Opening,
+    },
+    Relaying {
+        upstream: OwnedFd,
+        up: Flow,
+        down: Flow,
+    },
+    Farewell {
+        words: Flow,
+        until_ms: u64,
+    },
     Over,
 }
 
@@ -49,7 +77,9 @@ enum Stage {
 #[derive(Default)]
 struct Opening {
     to_host: Vec<u8>,
-    to_client: &'static [u8],
+    to_client: Vec<u8>,
+    /// What another proxy is asked before that.
+    through: Option<Vec<u8>>,
     /// Nobody would understand an answer of ours.
     mute: bool,
 }
@@ -104,6 +134,7 @@ impl Connection {
                 }
             }
             Stage::Connecting { upstream, .. } => add(upstream.as_fd(), PollFlags::OUT),
+            Stage::Through { upstream, .. } => add(upstream.as_fd(), PollFlags::IN),
             Stage::Relaying { upstream, up, down } => {
                 // What nothing is wanted of is not polled, or its end would wake us without a pause.
                 for (fd, reads, writes) in [(client, up, down), (upstream.as_fd(), down, up)] {
@@ -128,6 +159,7 @@ impl Connection {
         match &self.stage {
             Stage::Head { until_ms, .. }
             | Stage::Connecting { until_ms, .. }
+            | Stage::Through { until_ms, .. }
             | Stage::Farewell { until_ms, .. } => Some(*until_ms),
             Stage::Resolving { resolving, .. } => Some(resolving.until_ms()),
             Stage::Relaying { up, down, .. } => {
@@ -175,12 +207,38 @@ impl Connection {
                         return Then::Closes;
                     };
                     match outcome {
-                        Some(Ok(())) => relay(upstream, opening),
+                        Some(Ok(())) => open(upstream, opening, now_ms),
                         _ => match connect_next(rest, opening, now_ms) {
                             Ok(stage) => stage,
                             Err(opening) if opening.mute => return Then::Closes,
                             Err(_) => farewell("502 Bad Gateway", NO_ANSWER, now_ms),
                         },
+                    }
+                }
+                Stage::Through { upstream, received, until_ms, .. } => {
+                    let answer = match read_reply(upstream, received, scratch) {
+                        Reply::Partial if now_ms < *until_ms => return Then::Stays,
+                        answer => answer,
+                    };
+                    let stage = std::mem::replace(&mut self.stage, Stage::Over);
+                    let Stage::Through { upstream, received, mut opening, .. } = stage else {
+                        return Then::Closes;
+                    };
+                    match answer {
+                        Reply::Open(length) => {
+                            opening.to_client.extend(received.get(length..).unwrap_or_default());
+                            relay(upstream, opening)
+                        }
+                        Reply::Refused(code) => farewell(
+                            "502 Bad Gateway",
+                            &format!("the proxy that HTTPS_PROXY names refused it ({code})"),
+                            now_ms,
+                        ),
+                        Reply::Partial | Reply::Bad => farewell(
+                            "502 Bad Gateway",
+                            "the proxy that HTTPS_PROXY names does not answer as one",
+                            now_ms,
+                        ),
                     }
                 }
                 Stage::Relaying { upstream, up, down } => {
@@ -216,7 +274,7 @@ impl Connection {
 fn take_ask(ask: &mut Ask) -> Ask {
     let Ask { port, tunnel, .. } = *ask;
     let (host, first) = (std::mem::take(&mut ask.host), std::mem::take(&mut ask.first));
-    Ask { host, port, first, tunnel }
+    Ask { host, port, first, tunnel, through: ask.through.take() }
 }
 
 /// What came of reading a head.
@@ -258,7 +316,15 @@ fn read_head(client: &OwnedFd, received: &mut Vec<u8>, scratch: &mut [u8]) -> St
 fn begin(ask: Ask, rules: &Rules, now_ms: u64, tell: &mut dyn FnMut(Refusal)) -> Stage {
     match rules.allow.judge(&ask.host, ask.port) {
         Verdict::Refused => refuse(&ask, false, now_ms, tell),
-        Verdict::Allowed { private } => look_up(ask, private, &rules.resolver, now_ms, tell),
+        Verdict::Allowed { private } => match rules.upstream.server_for(&ask) {
+            // An address says itself whether it is private. A name is looked up by that proxy, not here.
+            Some(_) if !private && ask.host.parse().is_ok_and(|ip| !hosts::is_public(ip)) => {
+                refuse(&ask, true, now_ms, tell)
+            }
+            // The user has named it: it may be anywhere.
+            Some(server) => look_up(server.ask(ask), true, &rules.resolver, now_ms, tell),
+            None => look_up(ask, private, &rules.resolver, now_ms, tell),
+        },
     }
 }
 
@@ -306,8 +372,8 @@ fn connect(
     if addresses.is_empty() {
         return refuse(&ask, true, now_ms, tell);
     }
-    let to_client = if ask.tunnel { http::TUNNEL_OPEN } else { b"" };
-    let opening = Opening { to_host: ask.first, to_client, mute: false };
+    let to_client = if ask.tunnel { http::TUNNEL_OPEN.to_vec() } else { Vec::new() };
+    let opening = Opening { to_host: ask.first, to_client, through: ask.through, mute: false };
     connect_next(addresses, opening, now_ms)
         .unwrap_or_else(|_| farewell("502 Bad Gateway", NO_ANSWER, now_ms))
 }
@@ -351,9 +417,41 @@ fn connected(socket: &OwnedFd) -> Option<io::Result<()>> {
     }
 }
 
+/// Goes on with a connection that has come about.
+fn open(upstream: OwnedFd, mut opening: Opening, now_ms: u64) -> Stage {
+    let Some(request) = opening.through.take() else { return relay(upstream, opening) };
+    // A fresh connection takes a few hundred bytes at once.
+    match write(&upstream, &request) {
+        Ok(sent) if sent == request.len() => {
+            let until_ms = now_ms + THROUGH_MS;
+            Stage::Through { upstream, received: Vec::new(), until_ms, opening }
+        }
+        _ => farewell("502 Bad Gateway", NO_ANSWER, now_ms),
+    }
+}
+
+/// Reads what another proxy answers.
+fn read_reply(upstream: &OwnedFd, received: &mut Vec<u8>, scratch: &mut [u8]) -> Reply {
+    loop {
+        match rustix::net::recv(upstream, &mut *scratch, RecvFlags::empty()) {
+            Ok((0, _)) => return Reply::Bad,
+            Ok((read, _)) => {
+                received.extend_from_slice(&scratch[..read.min(scratch.len())]);
+                match http::reply(received) {
+                    Reply::Partial => {}
+                    answer => return answer,
+                }
+            }
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Reply::Partial,
+            Err(_) => return Reply::Bad,
+        }
+    }
+}
+
 fn relay(upstream: OwnedFd, opening: Opening) -> Stage {
     let flow = |pending: Vec<u8>| Flow { pending, ..Flow::default() };
-    Stage::Relaying { upstream, up: flow(opening.to_host), down: flow(opening.to_client.to_vec()) }
+    Stage::Relaying { upstream, up: flow(opening.to_host), down: flow(opening.to_client) }
 }
 
 fn farewell(status: &str, text: &str, now_ms: u64) -> Stage {
@@ -436,3 +534,7 @@ fn write(to: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
     }
     Ok(sent)
 }
+
+#[cfg(test)]
+#[path = "connection_tests.rs"]
+mod tests;

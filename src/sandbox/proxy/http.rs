@@ -15,6 +15,8 @@ pub(super) struct Ask {
     /// What the host is sent first: nothing for a tunnel, the request itself otherwise.
     pub(super) first: Vec<u8>,
     pub(super) tunnel: bool,
+    /// What `host` is asked before that, if it is a proxy that has to open the tunnel.
+    pub(super) through: Option<Vec<u8>>,
 }
 
 /// What has come of a head so far.
@@ -41,7 +43,8 @@ pub(super) fn read(bytes: &[u8]) -> Head {
     if method.eq_ignore_ascii_case("CONNECT") {
         return match authority(target, None) {
             Some((host, port)) => {
-                Head::Whole(Ask { host, port, first: rest.to_vec(), tunnel: true })
+                let first = rest.to_vec();
+                Head::Whole(Ask { host, port, first, tunnel: true, through: None })
             }
             None => Head::Bad("CONNECT needs HOST:PORT"),
         };
@@ -67,7 +70,7 @@ pub(super) fn read(bytes: &[u8]) -> Head {
     // One request per connection: a second one could be for another host.
     first.extend_from_slice(b"Connection: close\r\n\r\n");
     first.extend_from_slice(rest);
-    Head::Whole(Ask { host, port, first, tunnel: false })
+    Head::Whole(Ask { host, port, first, tunnel: false, through: None })
 }
 
 /// Headers that are between the client and us. `Host` is told by the address, so that the host that was
@@ -105,6 +108,27 @@ fn authority(text: &str, default: Option<u16>) -> Option<(String, u16)> {
         None => default?,
     };
     Some((hosts::clean(host)?, port))
+}
+
+/// What a proxy has answered to `CONNECT` so far.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Reply {
+    Partial,
+    /// The tunnel is open; what follows these bytes is the host's.
+    Open(usize),
+    Refused(u16),
+    Bad,
+}
+
+pub(super) fn reply(bytes: &[u8]) -> Reply {
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+    let mut response = httparse::Response::new(&mut headers);
+    match (response.parse(bytes), response.code) {
+        (Ok(httparse::Status::Complete(length)), Some(200..=299)) => Reply::Open(length),
+        (Ok(httparse::Status::Complete(_)), Some(code)) => Reply::Refused(code),
+        (Ok(httparse::Status::Partial), _) if bytes.len() < MAX_HEAD => Reply::Partial,
+        _ => Reply::Bad,
+    }
 }
 
 /// An answer of our own, for a client that gets none from the host.
@@ -180,9 +204,23 @@ mod tests {
         assert_eq!(read(b""), Head::Partial);
     }
 
+    #[test]
+    fn what_a_proxy_answers() {
+        for (text, expected) in [
+            ("HTTP/1.1 200 Connection established\r\n\r\nrest", Reply::Open(39)),
+            ("HTTP/1.0 200 OK\r\nX: y\r\n", Reply::Partial),
+            ("HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", Reply::Refused(407)),
+            ("SSH-2.0-x\r\n", Reply::Bad),
+        ] {
+            assert_eq!(reply(text.as_bytes()), expected, "{text:?}");
+        }
+        assert_eq!(reply(&vec![b'H'; MAX_HEAD]), Reply::Bad);
+    }
+
     proptest! {
         #[test]
         fn no_bytes_are_too_strange(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = reply(&bytes);
             let _ = read(&bytes);
         }
 

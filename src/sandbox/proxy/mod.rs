@@ -13,6 +13,7 @@ mod dns;
 mod http;
 mod resolve;
 mod serve;
+mod upstream;
 
 use std::io::{self, PipeReader, Write};
 use std::os::fd::OwnedFd;
@@ -22,6 +23,7 @@ use std::thread::JoinHandle;
 
 pub use resolve::Resolver;
 pub(super) use serve::MAX_LISTENERS;
+pub use upstream::Upstream;
 
 use super::hosts::AllowList;
 
@@ -62,11 +64,12 @@ impl Refusal {
     }
 }
 
-/// What may be reached, and how names are looked up.
+/// What may be reached, how names are looked up, and by way of which other proxy.
 #[derive(Debug, Clone, Default)]
 pub struct Rules {
     pub allow: AllowList,
     pub resolver: Resolver,
+    pub upstream: Upstream,
 }
 
 /// A proxy that is running, until this is dropped.

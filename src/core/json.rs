@@ -32,6 +32,11 @@ impl<'de: 'a, 'a> Deserialize<'de> for Raw<'a> {
 }
 
 impl<'a> Raw<'a> {
+    /// The value that is all of a document, which is not looked at yet.
+    pub(crate) fn document(bytes: &'a [u8]) -> Self {
+        Raw(bytes.trim_ascii())
+    }
+
     pub(crate) fn bytes(self) -> &'a [u8] {
         self.0
     }
@@ -42,6 +47,15 @@ impl<'a> Raw<'a> {
 
     pub(crate) fn is_true(self) -> bool {
         self.0 == b"true"
+    }
+
+    /// What this says, if it is `true` or `false`.
+    pub(crate) fn flag(self) -> Option<bool> {
+        match self.0 {
+            b"true" => Some(true),
+            b"false" => Some(false),
+            _ => None,
+        }
     }
 
     /// The string that this is, if it is one.
@@ -269,6 +283,11 @@ pub(crate) struct Size {
 }
 
 impl<'a> RawText<'a> {
+    /// What is inside of the quotes of a string: a key, for one.
+    pub(crate) fn written(bytes: &'a [u8]) -> Self {
+        RawText(bytes)
+    }
+
     /// A word that needs no escapes.
     pub(crate) fn keyword(word: &'static str) -> Self {
         RawText(word.as_bytes())

@@ -1,0 +1,52 @@
+//! What a sandbox adds to an iteration.
+
+use std::io;
+use std::process::Command;
+
+use crate::place::{Place, silent};
+use crate::sections::{median, timed};
+use crate::table::{Table, Target, time};
+
+const ITERATIONS: u64 = 40;
+const ROUNDS: usize = 5;
+
+pub(super) fn sandbox(place: &Place, table: &mut Table, _: Option<u64>) -> io::Result<()> {
+    let mut bare = silent(Command::new("bwrap"));
+    bare.args(["--unshare-all", "--ro-bind", "/", "/", "--"]).arg(place.path("true"));
+    if !bare.status().is_ok_and(|status| status.success()) {
+        // Nothing can be said of it here.
+        return Ok(());
+    }
+    // A run with so many iterations more: what is done once, such as trying the sandbox out, is not counted.
+    let runs = |backend: &str| {
+        [1, 1 + ITERATIONS].map(|iterations| {
+            let mut run = place.ralph_run("sandbox", iterations, &["true"]);
+            run.command
+                .env("RALPH_SANDBOX__BACKEND", backend)
+                .env("RALPH_HOME", place.path("home"));
+            run
+        })
+    };
+    let mut backends = ["none", "bwrap", "landlock"].map(|backend| (runs(backend), Vec::new()));
+    let mut floors = Vec::new();
+    // In turn, so that all meet the same disturbances.
+    for _ in 0..ROUNDS {
+        for _ in 0..ITERATIONS {
+            floors.push(timed(|| bare.status().map(drop))?);
+        }
+        for ([one, many], times) in &mut backends {
+            let (one, many) = (timed(|| one.run())?, timed(|| many.run())?);
+            times.push((many - one) / ITERATIONS as f64);
+        }
+    }
+    let floor = median(floors);
+    let [outside, bwrap, landlock] = backends.map(|(_, times)| median(times));
+    table.ratio(
+        "iteration inside bwrap, less one outside, beside a bare bwrap",
+        (floor, bwrap - outside),
+        time,
+        Target::AtMost(2.0),
+    );
+    table.value("  the same with landlock", landlock - outside, time, Target::AtMost(5e-3));
+    Ok(())
+}

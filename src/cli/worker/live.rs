@@ -1,0 +1,96 @@
+//! What is kept up to date on the screen.
+
+use std::io::IsTerminal as _;
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::time::Timespec;
+
+use crate::error::Error;
+use crate::report::visible;
+
+/// How often one looks again.
+const EVERY: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// Prints a text. With `watch` it is told again every second: on a terminal in the place of the one before,
+/// elsewhere below it, if it is another one.
+pub(super) fn show(watch: bool, tell: impl Fn() -> Result<String, Error>) -> Result<u8, Error> {
+    if !watch {
+        return crate::cli::print(&tell()?);
+    }
+    let stdout = std::io::stdout();
+    let mut before = String::new();
+    loop {
+        let text = tell()?;
+        let shown = if stdout.is_terminal() {
+            let size = rustix::termios::tcgetwinsize(&stdout).ok();
+            let size = size.map(|size| (usize::from(size.ws_col), usize::from(size.ws_row)));
+            let clear = if before.is_empty() { "\x1b[2J" } else { "" };
+            // Home, each line of the screen cleared before it is written, and nothing below.
+            let text = fit(&text, size.filter(|(columns, rows)| *columns > 0 && *rows > 0));
+            let lines: String = text.lines().map(|line| format!("\x1b[K{line}\n")).collect();
+            format!("{clear}\x1b[H{lines}\x1b[J")
+        } else if text == before {
+            String::new()
+        } else {
+            format!("{text}\n")
+        };
+        if !crate::cli::say(&shown)? || !wait(&stdout) {
+            return Ok(0);
+        }
+        before = text;
+    }
+}
+
+/// Waits until it is time to look again. Says no if there is nobody to show anything to any more.
+fn wait(stdout: &std::io::Stdout) -> bool {
+    // Nothing is asked for, and errors are told all the same.
+    let mut polled = [PollFd::new(stdout, PollFlags::empty())];
+    !matches!(rustix::event::poll(&mut polled, Some(&EVERY)), Ok(1..))
+}
+
+/// As much of a text as a terminal of so many columns and rows shows: lines that are wrapped, or scroll others
+/// away, would stay where they are when the text is written again.
+fn fit(text: &str, size: Option<(usize, usize)>) -> String {
+    let Some((columns, rows)) = size else { return text.to_owned() };
+    let lines: Vec<&str> = text.lines().collect();
+    // The cursor has the last row to itself.
+    let room = rows.saturating_sub(1).max(1);
+    let shown = if lines.len() <= room { lines.len() } else { room - 1 };
+    let mut fitting = String::new();
+    for line in lines.iter().take(shown) {
+        let head = visible::head(line, columns);
+        if head.len() == line.len() {
+            fitting.push_str(line);
+        } else {
+            fitting.push_str(visible::head(line, columns - 1));
+            fitting.push('…');
+        }
+        fitting.push('\n');
+    }
+    if lines.len() > shown {
+        let more = format!("… and {} more lines", lines.len() - shown);
+        fitting.push_str(visible::head(&more, columns));
+        fitting.push('\n');
+    }
+    fitting
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_on_the_screen_is_left_out_and_said() {
+        let text = "NAME  STATUS\none   running\ntwo   paused\n";
+        assert_eq!(fit(text, None), text);
+        assert_eq!(fit(text, Some((13, 4))), text, "a row for the cursor");
+        assert_eq!(fit(text, Some((12, 4))), "NAME  STATUS\none   runni…\ntwo   paused\n");
+        assert_eq!(fit(text, Some((80, 3))), "NAME  STATUS\n… and 2 more lines\n");
+        assert_eq!(fit(text, Some((4, 1))), "… an\n");
+        assert_eq!(fit("漢字漢字\n", Some((5, 9))), "漢字…\n");
+        for size in [(1, 1), (1, 2), (2, 2)] {
+            let fitted = fit("漢字漢字\nab\n\n", Some(size));
+            assert!(fitted.lines().all(|line| visible::columns(line) <= size.0), "{size:?}");
+        }
+    }
+}

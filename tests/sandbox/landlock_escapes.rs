@@ -1,0 +1,125 @@
+//! Ways out of Landlock's sandbox: those that it is said to stop, tried as those out of bubblewrap's are, and those
+//! that it says it cannot.
+
+use ralph::sandbox::plan::Plan;
+
+use crate::escapes::ATTACKS;
+use crate::scene::{Attack, Cage, Check, How, STRANGER, Scene, attack, network_attacks};
+use crate::support::{Project, skipped};
+
+fn files(plan: &mut Plan) {
+    plan.walls.files = false;
+}
+
+fn calls(plan: &mut Plan) {
+    plan.walls.calls = false;
+}
+
+/// Takes away everything that makes other processes out of reach. Any rule of Landlock forbids to look into those
+/// that are not bound by it; and whoever has fewer rights than another may not look into that either.
+fn processes(plan: &mut Plan) {
+    plan.walls.files = false;
+    plan.walls.network = false;
+    plan.walls.ipc = false;
+    plan.walls.processes = false;
+    plan.walls.capabilities = false;
+}
+
+/// What it stops, and what is taken away so that it does not.
+const STOPPED: &[(&str, fn(&mut Plan))] = &[
+    ("write outside", files),
+    ("write through a link", files),
+    ("make a secret one's own by a hard link", files),
+    ("read a key", files),
+    ("read a key by way of /proc", files),
+    ("read what cargo publishes with", files),
+    ("change a tool", files),
+    ("see what others have in their environment", processes),
+    ("go through another process to its files", processes),
+    ("kill a process outside", |plan| plan.walls.processes = false),
+    ("trace a process outside", processes),
+    ("read a file that was open already", |plan| plan.walls.descriptors = false),
+    ("have a user namespace of one's own", calls),
+    ("use the user's keyring", calls),
+    ("see what passes on the network", |plan| {
+        plan.walls.calls = false;
+        plan.walls.capabilities = false;
+    }),
+    ("read the passwords", files),
+    ("connect to a port of this machine", |plan| plan.walls.network = false),
+    ("ask a name server, or send any other datagram", calls),
+    ("talk to Docker or any other service by its socket", calls),
+    ("talk to a service by a name without a file", |plan| {
+        plan.walls.calls = false;
+        plan.walls.ipc = false;
+    }),
+];
+
+/// What it cannot stop, and where it says so.
+const NOT_STOPPED: &[(&str, &str)] = &[
+    ("plant a hook", "what git and Claude Code execute in the project can be changed"),
+    ("change what git executes", "what git and Claude Code execute in the project can be changed"),
+    (
+        "change the settings of Claude Code",
+        "what git and Claude Code execute in the project can be",
+    ),
+    ("change what is on record", "the journal in .ralph/runs can be changed"),
+    ("see which files there are", "names, sizes and times of files outside can be seen"),
+    ("see who else there is", "and so can other processes"),
+];
+
+/// What is only seen.
+const LOOKS: &[Attack] = &[
+    attack(
+        "see which files there are",
+        How::Shell("test -s {root}/home/.ssh/id_ed25519 && exit {escaped}"),
+        Check::ItSays,
+        files,
+    ),
+    attack(
+        "see who else there is",
+        How::Shell("test -d /proc/{victim} && exit {escaped}"),
+        Check::ItSays,
+        processes,
+    ),
+];
+
+fn try_everything(user: u32) {
+    let me = rustix::process::getuid().as_raw();
+    if me != 0 && me != user {
+        return skipped("escapes as another user need the administrator");
+    }
+    let scene = Scene::new(user);
+    let project = Project::new();
+    let check = project.ralph(["sandbox", "check"]).run().stdout;
+    let missing = ["connections are not confined", "can be signalled"];
+    if !Cage::Landlock.works_for(&scene) || missing.iter().any(|limit| check.contains(limit)) {
+        return skipped("Landlock does not work here, or not with connections and signals");
+    }
+    let network = network_attacks(&scene);
+    let all = || ATTACKS.iter().chain(LOOKS).chain(network.iter().map(|(attack, _)| attack));
+    let find = |name: &str| all().find(|attack| attack.name == name).unwrap();
+    for (name, weaken) in STOPPED {
+        scene.try_out(Cage::Landlock, find(name), *weaken);
+    }
+    for (name, said) in NOT_STOPPED {
+        let scene = Scene::new(user);
+        let escapes = scene.escapes(Cage::Landlock, &scene.plan(), find(name));
+        assert!(escapes, "user {user}: {name} is impossible, which is more than it says");
+        assert!(check.contains(said), "{said}: {check}");
+    }
+}
+
+#[test]
+fn nobody_gets_out_as_the_administrator() {
+    if rustix::process::getuid().as_raw() != 0 {
+        return skipped("escapes as the administrator");
+    }
+    try_everything(0);
+}
+
+#[test]
+fn nobody_gets_out_as_an_ordinary_user() {
+    let me = rustix::process::getuid().as_raw();
+    try_everything(if me == 0 { STRANGER } else { me });
+}

@@ -1,0 +1,339 @@
+//! A place to escape from: a project, a home with secrets, and somebody outside to be attacked.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::net::{TcpListener, UdpSocket};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use ralph::sandbox::bwrap;
+use ralph::sandbox::confined::{self, Orders};
+use ralph::sandbox::disk::RealDisk;
+use ralph::sandbox::plan::{self, Mount, Network, Plan, Wanted};
+use ralph::sandbox::scratch::set_aside;
+
+use crate::attacker::{ATTACK, ESCAPED};
+
+const RALPH: &str = env!("CARGO_BIN_EXE_ralph");
+
+/// What locks in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cage {
+    Bwrap,
+    Landlock,
+}
+
+impl Cage {
+    /// Whether it can be tried by the user of this scene.
+    pub(crate) fn works_for(self, scene: &Scene) -> bool {
+        let line = scene.line(self, &scene.plan(), OsStr::new("true"), &[]);
+        let mut command = as_user(scene.user, line[0].to_str().unwrap());
+        let output = command.args(&line[1..]).current_dir(scene.path.join("project")).output();
+        output.is_ok_and(|output| output.status.success())
+    }
+}
+
+/// Somebody who is not the administrator and owns nothing else.
+pub(crate) const STRANGER: u32 = 54_321;
+
+/// Not that of the tester, which another user may not look into.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
+
+/// A project, a home with secrets, and somebody outside to be attacked.
+pub(crate) struct Scene {
+    root: tempfile::TempDir,
+    pub(crate) path: PathBuf,
+    user: u32,
+    victim: Child,
+}
+
+impl Scene {
+    pub(crate) fn new(user: u32) -> Scene {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().canonicalize().unwrap();
+        for (file, text) in [
+            ("project/README.md", "a project"),
+            ("project/.git/config", "[core]\n"),
+            ("project/.git/HEAD", "ref: refs/heads/main\n"),
+            ("project/.git/hooks/sample", ""),
+            ("project/.ralph/settings.json", "{}"),
+            ("project/.ralph/runs/1/events.jsonl", ""),
+            ("project/.claude/settings.json", "{}"),
+            ("home/.ssh/id_ed25519", "secret"),
+            ("home/.cargo/credentials.toml", "secret"),
+            ("home/.cargo/bin/tool", ""),
+            ("outside/file", "as it was"),
+            ("scratch/note", ""),
+        ] {
+            let file = path.join(file);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        give(&path, user);
+        let mut victim = as_user(user, "sleep");
+        let victim = victim.arg("1000").env("SECRET", "in the environment").spawn().unwrap();
+        Scene { root, path, user, victim }
+    }
+
+    fn wanted(&self) -> Wanted {
+        Wanted {
+            project: self.path.join("project"),
+            home: Some(self.path.join("home")),
+            ralph_home: self.path.join("scratch"),
+            scratch: self.path.join("scratch"),
+            ralph: RALPH.into(),
+            adapter: "claude",
+            env: vec![("PATH".into(), PATH.into())],
+            readable: vec![std::env::current_exe().unwrap()],
+            network: Network::None,
+            user: (self.user, self.user),
+            ..Wanted::default()
+        }
+    }
+
+    pub(crate) fn plan(&self) -> Plan {
+        let plan = plan::plan(&self.wanted(), &RealDisk).unwrap();
+        for dir in &plan.dirs {
+            fs::create_dir_all(dir).unwrap();
+        }
+        for (file, text) in &plan.files {
+            fs::write(file, text).unwrap();
+        }
+        give(&self.path.join("scratch"), self.user);
+        plan
+    }
+
+    /// The command line that runs a program inside.
+    pub(crate) fn line(
+        &self,
+        cage: Cage,
+        plan: &Plan,
+        program: &OsStr,
+        args: &[OsString],
+    ) -> Vec<OsString> {
+        let directory = self.path.join("project");
+        let (socket, terminal, spare) = (None, None, false);
+        match cage {
+            Cage::Bwrap => {
+                let command = bwrap::Command {
+                    program,
+                    args,
+                    directory: &directory,
+                    socket,
+                    terminal,
+                    spare,
+                };
+                let mut line = vec![OsString::from("bwrap")];
+                line.extend(bwrap::arguments(plan, &command));
+                line
+            }
+            Cage::Landlock => {
+                let orders = self.path.join("scratch/orders.json");
+                Orders::new(plan, Some(Vec::new())).save(&orders).unwrap();
+                let words =
+                    [RALPH.as_ref(), confined::COMMAND.as_ref(), orders.as_os_str(), program];
+                words.map(OsStr::to_owned).into_iter().chain(args.iter().cloned()).collect()
+            }
+        }
+    }
+
+    /// Sees that an attack fails, and that it would succeed without the wall.
+    pub(crate) fn try_out(&self, cage: Cage, attack: &Attack, weaken: fn(&mut Plan)) {
+        let user = self.user;
+        assert!(!self.escapes(cage, &self.plan(), attack), "{cage:?}, {user}: {}", attack.name);
+        if attack.only_root && user != 0 {
+            return;
+        }
+        // With a scene of its own, unless somebody was set up in this one: it does harm.
+        let here = self.path.to_str().unwrap();
+        let is_here = matches!(attack.how, How::Program(text) if text.contains(here));
+        let other = (!is_here).then(|| Scene::new(user));
+        let scene = other.as_ref().unwrap_or(self);
+        let mut weak = scene.plan();
+        weaken(&mut weak);
+        assert!(
+            scene.escapes(cage, &weak, attack),
+            "{cage:?}, {user}: it fails even without the wall, so that it proves nothing: {}",
+            attack.name
+        );
+    }
+
+    /// Whether `attack` gets out of `plan`.
+    pub(crate) fn escapes(&self, cage: Cage, plan: &Plan, attack: &Attack) -> bool {
+        let program = std::env::current_exe().unwrap();
+        let (program, args) = match attack.how {
+            How::Shell(script) => ("sh".into(), vec!["-c".into(), self.fill(script).into()]),
+            How::Program(_) => {
+                let args = ["attacker::attack", "--exact", "--nocapture"];
+                (program.into_os_string(), args.map(Into::into).to_vec())
+            }
+        };
+        let project = self.path.join("project");
+        let mut line = as_user(self.user, "sh");
+        // A file that whoever started ralph had open.
+        line.args(["-c", "exec 9< \"$SECRET_FILE\"; exec \"$@\"", "sh"]);
+        line.args(self.line(cage, plan, &program, &args))
+            .current_dir(&project)
+            .env("HOME", self.path.join("home"))
+            .env("SECRET_FILE", self.path.join("home/.ssh/id_ed25519"))
+            .stdin(Stdio::null());
+        if let How::Program(attack) = attack.how {
+            line.env(ATTACK, self.fill(attack));
+        }
+        let output = line.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        let failed = ["bwrap: ", "cannot be started inside", "ralph: the sandbox"];
+        let is_there = !failed.iter().any(|words| said.contains(words));
+        assert!(is_there, "{}: {said}", attack.name);
+        set_aside(&plan.guards);
+        match attack.check {
+            Check::ItSays => output.status.code() == Some(ESCAPED),
+            Check::Outside(check) => check(self),
+        }
+    }
+
+    fn fill(&self, text: &str) -> String {
+        text.replace("{root}", self.path.to_str().unwrap())
+            .replace("{victim}", &self.victim.id().to_string())
+            .replace("{escaped}", &ESCAPED.to_string())
+    }
+
+    pub(crate) fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.path.join(path)).unwrap_or_default()
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        let _ = self.victim.kill();
+        let _ = self.victim.wait();
+        let _ = self.root.path();
+    }
+}
+
+fn give(path: &Path, user: u32) {
+    if user != 0 {
+        let output =
+            Command::new("chown").arg("-R").arg(format!("{user}:{user}")).arg(path).output();
+        assert!(output.unwrap().status.success());
+        chown(path, Some(user), Some(user)).unwrap();
+    }
+}
+
+/// A command as this user, with nothing in its environment but the path.
+pub(crate) fn as_user(user: u32, program: &str) -> Command {
+    let mut command = if rustix::process::getuid().as_raw() == user {
+        Command::new(program)
+    } else {
+        let mut command = Command::new("setpriv");
+        let id = user.to_string();
+        command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "--", program]);
+        command
+    };
+    command.env_clear().env("PATH", PATH);
+    command
+}
+
+pub(crate) struct Attack {
+    pub(crate) name: &'static str,
+    pub(crate) how: How,
+    pub(crate) check: Check,
+    /// Takes the wall away.
+    pub(crate) weaken: fn(&mut Plan),
+    /// An ordinary user could not do it anyway, so that taking the wall away shows nothing.
+    pub(crate) only_root: bool,
+}
+
+pub(crate) enum How {
+    Shell(&'static str),
+    Program(&'static str),
+}
+
+pub(crate) enum Check {
+    /// It ends with the exit code for that.
+    ItSays,
+    /// It left its mark outside.
+    Outside(fn(&Scene) -> bool),
+}
+
+pub(crate) const fn attack(
+    name: &'static str,
+    how: How,
+    check: Check,
+    weaken: fn(&mut Plan),
+) -> Attack {
+    Attack { name, how, check, weaken, only_root: false }
+}
+
+/// Shows all of the file system, as it is.
+pub(crate) fn uncover(plan: &mut Plan) {
+    plan.walls.files = false;
+    plan.mounts.retain(|mount| {
+        matches!(mount, Mount::ReadOnly { at, .. } if at.starts_with("/run") || at.starts_with("/etc"))
+            || mount.at() == Path::new("/run")
+    });
+}
+
+/// Those whose victim has to be set up first.
+pub(crate) fn network_attacks(scene: &Scene) -> Vec<(Attack, Box<dyn Send>)> {
+    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let echo = udp.try_clone().unwrap();
+    std::thread::spawn(move || {
+        let mut buffer = [0; 8];
+        while let Ok((read, from)) = echo.recv_from(&mut buffer) {
+            let _ = echo.send_to(&buffer[..read], from);
+        }
+    });
+    let socket = scene.path.join("home/docker.sock");
+    let unix = UnixListener::bind(&socket).unwrap();
+    fs::set_permissions(&socket, fs::Permissions::from_mode(0o777)).unwrap();
+    let name = format!("ralph-test-{}", scene.path.display());
+    let named = SocketAddr::from_abstract_name(&name).unwrap();
+    let named = UnixListener::bind_addr(&named).unwrap();
+    let leak = |text: String| -> &'static str { Box::leak(text.into_boxed_str()) };
+    let open: fn(&mut Plan) = |plan| plan.walls.network = false;
+    let program = |text| How::Program(leak(text));
+    vec![
+        (
+            attack(
+                "connect to a port of this machine",
+                program(format!("tcp={}", tcp.local_addr().unwrap())),
+                Check::ItSays,
+                open,
+            ),
+            Box::new(tcp),
+        ),
+        (
+            attack(
+                "ask a name server, or send any other datagram",
+                program(format!("udp={}", udp.local_addr().unwrap())),
+                Check::ItSays,
+                open,
+            ),
+            Box::new(udp),
+        ),
+        (
+            attack(
+                "talk to Docker or any other service by its socket",
+                program(format!("unix={}", socket.display())),
+                Check::ItSays,
+                uncover,
+            ),
+            Box::new(unix),
+        ),
+        (
+            attack(
+                "talk to a service by a name without a file",
+                program(format!("abstract={name}")),
+                Check::ItSays,
+                open,
+            ),
+            Box::new(named),
+        ),
+    ]
+}

@@ -1,0 +1,19 @@
+//! File systems that only one test sees.
+
+use super::{Output, Project, skipped};
+
+impl Project {
+    /// Runs a shell script in a mount namespace of its own, after `mount`. `None`, counted and said aloud,
+    /// where that is not allowed.
+    pub(crate) fn mounted(&self, mount: &str, script: &str) -> Option<Output> {
+        let unshare = |script: &str| {
+            self.program("unshare", ["--map-root-user", "--mount", "sh", "-c", script]).run()
+        };
+        let possible = unshare(&format!("mkdir -p .ralph && {mount}"));
+        if possible.status.success() {
+            return Some(unshare(&format!("{mount}\n{script}")));
+        }
+        skipped(&format!("no file system can be mounted here: {}", possible.stderr.trim()));
+        None
+    }
+}
