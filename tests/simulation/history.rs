@@ -66,7 +66,7 @@ fn lives(seed: u64, fault: Option<Fault>, truth: &Rc<RefCell<Truth>>) -> Result<
         let faults = if life == LIVES { Faults::default() } else { faults(&mut rng) };
         let before = truth.borrow().journal.len();
         spec.progress = (before > 0).then(|| {
-            let progress = progress(&truth.borrow().journal);
+            let progress = progress(&truth.borrow().entries);
             Fault::remember(fault, progress)
         });
         truth.borrow_mut().refused = false;
@@ -100,13 +100,9 @@ fn cut(journal: &mut Vec<u8>) {
     journal.truncate(whole);
 }
 
-fn progress(journal: &[u8]) -> Progress {
+fn progress(entries: &[(usize, Entry<'_>)]) -> Progress {
     let mut tracker = Tracker::default();
-    for line in journal.split_inclusive(|byte| *byte == b'\n') {
-        if let Ok(entry) = serde_json::from_slice::<Entry<'_>>(line) {
-            tracker.fold(&entry);
-        }
-    }
+    entries.iter().for_each(|(_, entry)| tracker.fold(entry));
     tracker.end()
 }
 
@@ -294,11 +290,11 @@ fn check(
     if let Some(violation) = truth.violation.take() {
         return Err(violation);
     }
-    let whole = truth.journal.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-    if whole < before {
+    let whole = truth.read();
+    if truth.journal.len() < before || whole < before {
         return Err("the journal lost what it held".to_owned());
     }
-    let facts = facts(&truth.journal[..whole]);
+    let facts = facts(&truth.entries);
     if let Some(finish) = finish {
         if !world.is_idle() {
             return Err("something is still running at the end".to_owned());

@@ -29,6 +29,9 @@ pub(crate) struct Truth {
     pub(crate) stories: Vec<bool>,
     /// The journal as it is on the disk.
     pub(crate) journal: Vec<u8>,
+    /// What it holds, with where each line ends, as far as it was read. It only grows, so that nothing is
+    /// read twice.
+    pub(crate) entries: Vec<(usize, Entry<'static>)>,
     /// Something could not be written, so that more may have been shown than is there.
     pub(crate) refused: bool,
     /// That happened in this life or before it.
@@ -40,6 +43,20 @@ pub(crate) struct Truth {
 impl Truth {
     pub(crate) fn violated(&mut self, what: impl Into<String>) {
         self.violation.get_or_insert(what.into());
+    }
+
+    /// Reads what is new in the journal, up to its last whole line, and tells where that ends.
+    pub(crate) fn read(&mut self) -> usize {
+        let mut end = self.entries.last().map_or(0, |(end, _)| *end);
+        for line in self.journal.get(end..).unwrap_or_default().split_inclusive(|it| *it == b'\n') {
+            if !line.ends_with(b"\n") {
+                break;
+            }
+            end += line.len();
+            let entry = serde_json::from_slice(line).expect("every whole line is an event");
+            self.entries.push((end, entry));
+        }
+        end
     }
 }
 
@@ -58,17 +75,8 @@ pub(crate) enum Fact {
 }
 
 /// The facts of a journal, with where each line ends.
-pub(crate) fn facts(journal: &[u8]) -> Vec<(usize, Fact)> {
-    let mut facts = Vec::new();
-    let mut end = 0;
-    for line in journal.split_inclusive(|byte| *byte == b'\n') {
-        end += line.len();
-        let entry: Entry<'_> = serde_json::from_slice(line).expect("every whole line is an event");
-        if let Some(fact) = fact(&entry) {
-            facts.push((end, fact));
-        }
-    }
-    facts
+pub(crate) fn facts(entries: &[(usize, Entry<'_>)]) -> Vec<(usize, Fact)> {
+    entries.iter().filter_map(|(end, entry)| Some((*end, fact(entry)?))).collect()
 }
 
 fn fact(entry: &Entry<'_>) -> Option<Fact> {
