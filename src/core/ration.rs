@@ -19,7 +19,7 @@ const TAIL: u64 = 16 * 1024;
 /// What was left out is told of when it begins, and again whenever it has doubled beyond this.
 const WORTH_TELLING: u64 = 1024 * 1024;
 /// What stands around a text in an event, about.
-const FRAME: usize = 32;
+const FRAME: u64 = 32;
 
 /// The room for what agents print.
 #[derive(Debug)]
@@ -136,7 +136,7 @@ impl Ration {
             return Vec::new();
         }
         let tail: Vec<_> = self.tail.drain(..).collect();
-        let kept: u64 = tail.iter().map(weight).sum();
+        let kept: u64 = tail.iter().map(length).sum();
         self.tail_bytes = 0;
         let left_out = LeftOut {
             events: events.saturating_sub(tail.len() as u64),
@@ -162,7 +162,7 @@ impl Ration {
 
     fn leave_out(&mut self, event: &Event<'_>) -> Option<Event<'static>> {
         self.left_out.events += 1;
-        self.left_out.bytes = self.left_out.bytes.saturating_add(weight(event));
+        self.left_out.bytes = self.left_out.bytes.saturating_add(length(event));
         self.remember(event);
         (self.left_out.bytes >= self.tell_at).then(|| {
             self.tell_at = self.left_out.bytes.saturating_mul(2).max(WORTH_TELLING);
@@ -172,7 +172,9 @@ impl Ration {
 
     fn remember(&mut self, event: &Event<'_>) {
         let room = self.tail_room;
-        if let Some(event) = end_of(event, usize::try_from(room).unwrap_or(usize::MAX)) {
+        if let Some(event) =
+            end_of(event, usize::try_from(room.saturating_sub(FRAME)).unwrap_or(usize::MAX))
+        {
             self.tail_bytes += weight(&event);
             self.tail.push_back(event);
         }
@@ -207,9 +209,14 @@ fn kind(event: &Event<'_>) -> Kind {
     }
 }
 
-/// About how long an event is; at least as long as what is in it.
+/// About how much room an event takes.
 fn weight(event: &Event<'_>) -> u64 {
-    let length = |text: &Option<Cow<'_, str>>| text.as_ref().map_or(0, |text| text.len());
+    length(event) + FRAME
+}
+
+/// How long what an event tells is.
+fn length(event: &Event<'_>) -> u64 {
+    let of = |text: &Option<Cow<'_, str>>| text.as_ref().map_or(0, |text| text.len());
     let bytes = match event {
         Event::Text { text, .. }
         | Event::Thinking { text, .. }
@@ -217,19 +224,19 @@ fn weight(event: &Event<'_>) -> u64 {
         | Event::Notice { text } => text.len(),
         Event::ToolStarted { id, name, summary, .. } => id.len() + name.len() + summary.len(),
         Event::ToolEnded { id, name, preview, .. } => id.len() + name.len() + preview.len(),
-        Event::Session { id, model } => length(id) + length(model),
-        Event::Todo { items } => items.iter().map(|item| item.text.len() + FRAME).sum(),
+        Event::Session { id, model } => of(id) + of(model),
+        Event::Todo { items } => items.iter().map(|item| item.text.len() + 16).sum(),
         Event::Retracted { reason } => reason.len(),
         Event::Result { failure: Some(failure), .. } => failure.message.len(),
         _ => 0,
     };
-    (bytes + FRAME) as u64
+    bytes as u64
 }
 
 /// The event for later, if it is something that was said; of a long text only the end.
 fn end_of(event: &Event<'_>, room: usize) -> Option<Event<'static>> {
     let end = |text: &str| -> Cow<'static, str> {
-        let from = text.len().saturating_sub(room.saturating_sub(FRAME));
+        let from = text.len().saturating_sub(room);
         text[text.ceil_char_boundary(from)..].to_owned().into()
     };
     Some(match event {
@@ -312,6 +319,8 @@ mod tests {
             })
             .collect();
         assert!((3..10).contains(&told.len()), "when it begins, and as it grows: {told:?}");
+        let bytes: u64 = events.iter().map(length).sum();
+        assert!(told.last().unwrap().1 < bytes, "not more than there was: {told:?}");
         let kept = (out.len() - told.len()) as u64;
         assert_eq!(
             told.last().unwrap().0 + kept,
