@@ -7,13 +7,14 @@ use super::ast::{
     Assigned, Assignment, Command, Heredoc, Item, Link, Program, Redirect, RedirectOp, Simple, Word,
 };
 use super::{MAX_DEPTH, MAX_SIZE};
+use crate::core::scan::find;
 
 /// Reads a command line. What could be read before an error is there, too.
 pub(crate) fn parse(source: &str) -> Program {
     if source.len() > MAX_SIZE {
         return Program { error: Some("it is too long to be read"), ..Program::default() };
     }
-    if memchr::memchr(0, source.as_bytes()).is_some() {
+    if find(source.as_bytes(), 0, [0]).is_some() {
         return Program { error: Some("it has a NUL in it"), ..Program::default() };
     }
     Parser::new(source, 0).program()
@@ -49,38 +50,21 @@ fn find_near(text: &str, byte: u8) -> Option<usize> {
 /// How long the body of a here-document is, and where the command goes on behind it: after the line that
 /// is the delimiter. `None` if there is none.
 fn heredoc_end(text: &str, delimiter: &str, tabs: bool) -> Option<(usize, usize)> {
-    let bytes = text.as_bytes();
-    // A line has no newline in it.
-    if delimiter.contains('\n') {
-        return None;
-    }
-    if delimiter.is_empty() {
-        let mut start = 0;
-        for line in text.split_inclusive('\n') {
-            let end = start + line.len();
-            let line = line.strip_suffix('\n').unwrap_or(line);
-            if (if tabs { line.trim_start_matches('\t') } else { line }).is_empty() {
-                return Some((start, end));
-            }
-            start = end;
-        }
-        return None;
-    }
-    memchr::memmem::find_iter(bytes, delimiter).find_map(|at| {
-        let before = text.get(..at)?;
-        let before = if tabs { before.trim_end_matches('\t') } else { before };
-        if !before.is_empty() && !before.ends_with('\n') {
-            return None;
-        }
-        let after = at + delimiter.len();
-        match bytes.get(after) {
-            None => Some((before.len(), after)),
-            Some(b'\n') => Some((before.len(), after + 1)),
+    let mut start = 0;
+    while start < text.len() {
+        let end = find(text.as_bytes(), start, [b'\n']).unwrap_or(text.len());
+        let line = text.get(start..end)?;
+        let line = if tabs { line.trim_start_matches('\t') } else { line };
+        match line.strip_prefix(delimiter) {
+            Some("") => return Some((start, text.len().min(end + 1))),
             // `$(cat <<EOF … EOF)`: bash takes the delimiter there, with a warning.
-            Some(b')') => Some((before.len(), after)),
-            Some(_) => None,
+            Some(after) if after.starts_with(')') && !delimiter.is_empty() => {
+                return Some((start, end - after.len()));
+            }
+            _ => start = end + 1,
         }
-    })
+    }
+    None
 }
 
 impl<'a> Parser<'a> {
