@@ -129,7 +129,6 @@ pub(super) fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
         name,
         list,
         ledger,
-        doubtful: since.doubtful,
         check_first: complete,
         snapshots,
     };
@@ -191,10 +190,7 @@ fn recall(
                 documents.shown(TASKS),
                 directories.first().map_or(Path::new(""), PathBuf::as_path).display()
             );
-            let passing = list.stories.iter().filter(|story| story.passes);
-            let doubtful = passing.map(|story| story.id.clone()).collect();
-            let since = Since { doubtful, ..Since::default() };
-            Memory { since, lost: Some(lost), ..Memory::fresh(&list) }
+            Memory::lost(&list, lost)
         }
     };
     Ok((list, memory))
@@ -215,10 +211,7 @@ fn recall_own(
              missed",
             documents.shown(TASKS)
         );
-        let passing = list.stories.iter().filter(|story| story.passes);
-        let doubtful = passing.map(|story| story.id.clone()).collect();
-        let since = Since { doubtful, ..Since::default() };
-        let memory = Memory { since, lost: Some(lost), ..Memory::fresh(&list) };
+        let memory = Memory::lost(&list, lost);
         return Ok((list, memory));
     };
     Ok(match tasks::read(documents) {
@@ -240,6 +233,12 @@ impl Memory {
     /// Nothing is known but the list.
     fn fresh(list: &TaskList) -> Memory {
         Memory { ledger: Ledger::new(list), since: Since::default(), run: None, lost: None }
+    }
+
+    /// What was known cannot be read, as this says.
+    fn lost(list: &TaskList, message: String) -> Memory {
+        let (ledger, since) = Ledger::doubting(list);
+        Memory { ledger, since, run: None, lost: Some(message) }
     }
 
     /// What a run knew, and what became of the list since.

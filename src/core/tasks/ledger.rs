@@ -32,6 +32,10 @@ pub struct Ledger {
     last: Vec<String>,
     /// The stories that passed when all checks last did.
     verified: BTreeSet<String>,
+    /// The stories that passed when an iteration last came to its end, or that the list's owner marked,
+    /// and that have not been seen open since. A mark of any other is in doubt.
+    #[serde(default)]
+    settled: BTreeSet<String>,
     /// Stories that took the place of open ones, passed at once, and have not been seen open since.
     #[serde(default)]
     never_open: BTreeSet<String>,
@@ -111,6 +115,8 @@ pub struct Review {
     pub progress: Option<Progress>,
     /// Stories that have been marked as passing since all checks last passed.
     pub unverified: Vec<String>,
+    /// Stories that have been marked as passing since an iteration last came to its end.
+    pub doubtful: Vec<String>,
 }
 
 /// How far the work is, by the list's own account.
@@ -153,13 +159,21 @@ impl Ledger {
             stories: Map::new(),
             last: Vec::new(),
             verified: BTreeSet::new(),
+            settled: BTreeSet::new(),
             never_open: BTreeSet::new(),
             closed: false,
             revision: 0,
         };
         ledger.remember(list);
-        ledger.checks_passed(list);
+        ledger.iteration_ended(list, true);
         ledger
+    }
+
+    /// The same of a list whose marks nobody can tell who made, so that all of them are in doubt.
+    pub fn doubting(list: &TaskList) -> (Ledger, Since) {
+        let ledger = Ledger { settled: BTreeSet::new(), ..Ledger::new(list) };
+        let since = Since { doubtful: passing(list).cloned().collect(), ..Since::default() };
+        (ledger, since)
     }
 
     /// The memory of a run that begins with this list, by what the run before remembered; and what was
@@ -207,7 +221,9 @@ impl Ledger {
                 let by_agent = since.cut_off || seen.is_some_and(|seen| seen.passes);
                 if !by_agent {
                     self.verified.insert(story.id.clone());
-                } else if since.cut_off || !has_checks {
+                    self.settled.insert(story.id.clone());
+                } else if since.cut_off || !has_checks || !self.settled.contains(&story.id) {
+                    self.settled.remove(&story.id);
                     since.doubtful.push(story.id.clone());
                 }
             }
@@ -278,7 +294,8 @@ impl Ledger {
                 let stories = self.last.iter().filter_map(|id| self.stories.get(id)).cloned();
                 let (problems, stories) = (broken.problems.clone(), stories.collect());
                 let findings = vec![Finding::Broken { problems, stories }];
-                return Review { findings, progress: None, unverified: Vec::new() };
+                let (unverified, doubtful) = (Vec::new(), Vec::new());
+                return Review { findings, progress: None, unverified, doubtful };
             }
         };
         self.remember(list);
@@ -298,21 +315,27 @@ impl Ledger {
             let these_are_run = self.verify_commands.clone();
             findings.push(Finding::VerifyCommandsChanged { these_are_run, lost });
         }
-        let unverified = list.stories.iter().filter(|story| story.passes);
-        let unverified = unverified.filter(|story| !self.verified.contains(&story.id));
+        let besides = |known: &BTreeSet<String>| {
+            passing(list).filter(|id| !known.contains(*id)).cloned().collect::<Vec<_>>()
+        };
         Review {
             findings,
             progress: Some(Progress::of(list)),
-            unverified: unverified.map(|story| story.id.clone()).collect(),
+            unverified: besides(&self.verified),
+            doubtful: besides(&self.settled),
         }
     }
 
-    /// All checks passed on the work that this list tells of.
-    pub fn checks_passed(&mut self, list: &TaskList) {
-        let passing = list.stories.iter().filter(|story| story.passes);
-        let verified = passing.map(|story| story.id.clone()).collect();
-        if self.verified != verified {
-            self.verified = verified;
+    /// An iteration came to its end with this list; all checks may have passed on the work that it tells
+    /// of.
+    pub fn iteration_ended(&mut self, list: &TaskList, checks_passed: bool) {
+        let passing: BTreeSet<String> = passing(list).cloned().collect();
+        if checks_passed && self.verified != passing {
+            self.verified.clone_from(&passing);
+            self.revision += 1;
+        }
+        if self.settled != passing {
+            self.settled = passing;
             self.revision += 1;
         }
     }
@@ -375,6 +398,13 @@ impl Ledger {
                 self.revision += 1;
             }
         }
+        // What was open in between has to be found out again.
+        let passing: HashSet<&String> = passing(list).collect();
+        for known in [&mut self.settled, &mut self.verified] {
+            let before = known.len();
+            known.retain(|id| passing.contains(id));
+            self.revision += u64::from(known.len() != before);
+        }
         let ids = || list.stories.iter().map(|story| &story.id);
         if !self.last.iter().eq(ids()) {
             self.last = ids().cloned().collect();
@@ -419,6 +449,11 @@ impl Ledger {
 struct Seen {
     passes: bool,
     criteria: Vec<String>,
+}
+
+/// The stories that pass, by their ids.
+fn passing(list: &TaskList) -> impl Iterator<Item = &String> {
+    list.stories.iter().filter(|story| story.passes).map(|story| &story.id)
 }
 
 /// Those of `old` that `new` has not.

@@ -15,16 +15,15 @@ const MAX_STORY: usize = 4_000;
 /// A list that is longer than this is not repeated to whoever has to repair it.
 const MAX_LIST: usize = 16_000;
 
-/// What an agent is told before it begins, `name` being the list's file. `doubtful` are stories that
-/// pass by the word of an iteration that nothing stands behind.
-pub fn briefing(review: &Review, doubtful: &[String], name: &str) -> Vec<Feedback> {
+/// What an agent is told before it begins, `name` being the list's file.
+pub fn briefing(review: &Review, name: &str) -> Vec<Feedback> {
     let mut told = findings(review, name);
-    if !doubtful.is_empty() {
+    if !review.doubtful.is_empty() {
         let message = format!(
-            "Marked as passing in {name}, by an iteration that did not come to its end or that no check \
+            "Marked as passing in {name}, by an attempt that did not come to its end or that no check \
              has passed on: {}. Find out whether they do pass, before anything else. Set \"passes\" of \
              those that do not back to false.",
-            named(doubtful, 0)
+            named(&review.doubtful, 0)
         );
         told.push(Feedback { action: FailAction::Append, message });
     }
@@ -97,12 +96,7 @@ fn advice(finding: &Finding) -> String {
 
 /// Whether there is nothing to do, asked before the first iteration of a list of which every story is
 /// marked as passing.
-pub fn opening(
-    review: &Review,
-    doubtful: &[String],
-    checks_passed: bool,
-    name: &str,
-) -> GateVerdict {
+pub fn opening(review: &Review, checks_passed: bool, name: &str) -> GateVerdict {
     if !checks_passed {
         let message = format!(
             "Every story in {name} is marked as passing, but a check fails. Make it pass. Set \"passes\" \
@@ -113,17 +107,27 @@ pub fn opening(
             feedback: vec![Feedback { action: FailAction::Append, message }],
         };
     }
-    if !doubtful.is_empty() {
-        let reason = format!(
-            "marked as passing by an iteration that nothing stands behind: {}",
-            named(doubtful, 0)
-        );
-        return GateVerdict::Veto { reason, feedback: Vec::new() };
-    }
-    verdict(review, false, true, name)
+    unless_doubtful(review, verdict(review, false, true, name))
 }
 
-/// Whether the work is complete. `claimed`: the agent says so. `checks_passed`: so do the guardrails.
+/// What is said after an iteration that did not come to its end: what it marked itself does not count.
+pub fn of_unfinished(review: &Review, checks_passed: bool, name: &str) -> GateVerdict {
+    unless_doubtful(review, verdict(review, false, checks_passed, name))
+}
+
+/// Nothing is complete by marks that are in doubt. The next agent is told of them before it begins.
+fn unless_doubtful(review: &Review, verdict: GateVerdict) -> GateVerdict {
+    if verdict != GateVerdict::Complete || review.doubtful.is_empty() {
+        return verdict;
+    }
+    let reason = format!(
+        "marked as passing by an iteration that nothing stands behind: {}",
+        named(&review.doubtful, 0)
+    );
+    GateVerdict::Veto { reason, feedback: Vec::new() }
+}
+
+/// Whether the work is complete, after an iteration that came to its end. `claimed`: the agent says so. `checks_passed`: so do the guardrails.
 pub fn verdict(review: &Review, claimed: bool, checks_passed: bool, name: &str) -> GateVerdict {
     let feedback = |message| vec![Feedback { action: FailAction::Append, message }];
     if !checks_passed {
