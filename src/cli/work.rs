@@ -11,6 +11,7 @@ use crate::core::event::FailAction;
 use crate::core::tasks::TaskList;
 use crate::core::tasks::ledger::Ledger;
 use crate::core::tasks::since::{self, Since};
+use crate::core::tasks::verdict;
 use crate::error::Error;
 use crate::run::spec::{GuardrailSpec, PromptSource, RunSpec, TasksSpec, Variables};
 use crate::state::documents::{Documents, PROMPT, TASKS};
@@ -159,7 +160,7 @@ pub(super) fn doubts(project: &Project, documents: &Documents, list: &TaskList) 
     if !review.unverified.is_empty() {
         against.push(format!("no check has passed on {}", since::few(&review.unverified)));
     }
-    let few = against.iter().take(4).cloned().collect::<Vec<_>>().join("; ");
+    let few = verdict::first_few(&against);
     (!few.is_empty()).then(|| format!("by what run {run} knows, the work is not complete: {few}"))
 }
 

@@ -12,6 +12,8 @@ use crate::core::text;
 const MAX_TOLD: usize = 20;
 /// How many characters of a story that is gone are told.
 const MAX_STORY: usize = 4_000;
+/// How many reasons are told in one line.
+const MAX_REASONS: usize = 4;
 /// A list that is longer than this is not repeated to whoever has to repair it.
 const MAX_LIST: usize = 16_000;
 
@@ -78,6 +80,16 @@ fn advice(finding: &Finding) -> String {
             format!(
                 "The acceptance criteria of {id} were changed. They are what the story is judged by: \
                  add to them if you must, and put back what is gone: {}",
+                text::truncate(&lost.join(", "), MAX_STORY, "…")
+            )
+        }
+        Finding::CriteriaNotCarriedOver { id, title, by, lost } => {
+            let lost: Vec<String> = lost.iter().map(|it| format!("{it:?}")).collect();
+            format!(
+                "The story {id} ({title}) was replaced by {}, but not all of its acceptance criteria went \
+                 along. Each has to be in one of the stories that replace it, word for word. Add to them \
+                 what is missing: {}",
+                since::few(by),
                 text::truncate(&lost.join(", "), MAX_STORY, "…")
             )
         }
@@ -148,10 +160,10 @@ pub fn verdict(review: &Review, claimed: bool, checks_passed: bool, name: &str) 
         return GateVerdict::Veto { reason: "a check failed".to_owned(), feedback: told };
     }
     let vetoes: Vec<String> =
-        review.findings.iter().filter(|it| it.vetoes()).take(4).map(ToString::to_string).collect();
+        review.findings.iter().filter(|it| it.vetoes()).map(ToString::to_string).collect();
     if !vetoes.is_empty() {
         // What is wrong is told before the next agent begins, by what the list is then.
-        let reason = format!("{name}: {}", vetoes.join("; "));
+        let reason = format!("{name}: {}", first_few(&vetoes));
         return GateVerdict::Veto { reason, feedback: Vec::new() };
     }
     match &review.progress {
@@ -178,6 +190,15 @@ pub fn verdict(review: &Review, claimed: bool, checks_passed: bool, name: &str) 
             GateVerdict::Veto { reason, feedback: feedback(told) }
         }
         _ => GateVerdict::Stands,
+    }
+}
+
+/// The first few of what speaks against it, as one reason.
+pub fn first_few(reasons: &[String]) -> String {
+    let shown = reasons.iter().take(MAX_REASONS).cloned().collect::<Vec<_>>().join("; ");
+    match reasons.len().saturating_sub(MAX_REASONS) {
+        0 => shown,
+        more => format!("{shown}; and {more} more"),
     }
 }
 

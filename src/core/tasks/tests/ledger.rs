@@ -88,6 +88,96 @@ fn a_story_that_takes_the_place_of_open_ones_has_to_be_open_first() {
 }
 
 #[test]
+fn what_a_story_is_judged_by_goes_on_in_those_that_replace_it() {
+    let with = |id: &str, criteria: &[&str], replaces: &[&str]| {
+        story(id, &json!({"acceptanceCriteria": criteria, "replaces": replaces}))
+    };
+    let a = with("a", &["one", "two"], &[]);
+    let b = with("b", &["three"], &[]);
+    let start = [a.clone(), b.clone()];
+    let lost = |id: &str, by: &str, criteria: &str| {
+        format!(
+            "{id} (Title of {id}) was replaced by {by} without its acceptanceCriteria {criteria}"
+        )
+    };
+    type Case<'a> = (&'a str, &'a [Value], &'a [Value], Vec<String>);
+    let cases: [Case<'_>; 8] = [
+        ("all in one", &start, &[with("z", &["three", "two", "one"], &["a", "b"])], vec![]),
+        (
+            "split",
+            &start,
+            &[with("a1", &["one"], &["a"]), with("a2", &["two", "new"], &["a"]), b.clone()],
+            vec![],
+        ),
+        (
+            "none",
+            &start,
+            &[with("z", &["x"], &["a", "b"])],
+            vec![lost("a", "z", "\"one\", \"two\""), lost("b", "z", "\"three\"")],
+        ),
+        (
+            "one of two, by two",
+            &start,
+            &[with("a1", &["one"], &["a"]), with("a2", &["Two"], &["a"]), b.clone()],
+            vec![lost("a", "a1, a2", "\"two\"")],
+        ),
+        (
+            "lost on the second step",
+            &[with("a1", &["one", "two"], &["a"]), b.clone()],
+            &[with("a2", &["two"], &["a1"]), b.clone()],
+            vec![lost("a", "a2", "\"one\"")],
+        ),
+        ("it is still there", &start, &[a, with("z", &["x"], &["a"]), b.clone()], vec![]),
+        (
+            "in a story that stands for another",
+            &start,
+            &[with("a1", &["x"], &["a"]), with("b", &["one", "two", "three"], &[])],
+            vec![lost("a", "a1", "\"one\", \"two\"")],
+        ),
+        (
+            "in a circle",
+            &[with("c", &["x"], &["a", "d"]), with("d", &["x"], &["c"]), b.clone()],
+            &[with("d", &["one", "two"], &["c"]), b],
+            vec![],
+        ),
+    ];
+    for (what, then, now, expected) in cases {
+        assert_eq!(findings(&start, then, now), expected, "{what}");
+    }
+    let mut ledger = Ledger::new(&list(&start));
+    let eased = list(&[with("z", &["three"], &["a", "b"])]);
+    let review = ledger.review(&Ok(eased.clone()));
+    assert!(matches!(verdict(&review, true, true, "t"), GateVerdict::Veto { .. }));
+    let told = &briefing(&review, "t")[0].message;
+    assert!(told.contains("a (Title of a)") && told.contains("\"one\", \"two\""), "{told}");
+    // What an agent did is not forgiven by the next run, and what its owner did is told once.
+    let (doc, eased) = (document(&start), document(&[with("z", &["three"], &["a", "b"])]));
+    let found = [lost("a", "z", "\"one\", \"two\"")];
+    let told = ["acceptance criteria were changed: a".to_owned()];
+    for (what, seen, closed, told, found) in [
+        ("the agent", &eased, true, &[][..], &found[..]),
+        ("somebody", &doc, false, &[], &found),
+        ("the owner", &doc, true, &told, &[]),
+    ] {
+        let (is_told, is_found, _) = again(&doc, seen, closed, &eased, true);
+        assert_eq!((&is_told[..], &is_found[..]), (told, found), "{what}");
+    }
+}
+
+#[test]
+fn what_is_gone_is_still_owed() {
+    let mut ledger = Ledger::new(&list(&[open("a"), open("b"), open("c")]));
+    let review = ledger.review(&Ok(list(&[passing("a")])));
+    let progress = review.progress.unwrap();
+    assert_eq!((progress.done, progress.total), (1, 3));
+    let many: Vec<Value> = (0..9).map(|n| open(&format!("s{n}"))).collect();
+    let mut ledger = Ledger::new(&list(&many));
+    let review = ledger.review(&Ok(list(&[passing("a")])));
+    let GateVerdict::Veto { reason, .. } = verdict(&review, true, true, "t") else { panic!() };
+    assert!(reason.contains("s3") && reason.ends_with("; and 5 more"), "{reason}");
+}
+
+#[test]
 fn a_list_that_cannot_be_read_is_a_finding_and_nothing_is_forgotten() {
     let mut ledger = Ledger::new(&list(&[open("a"), open("b")]));
     let review = ledger.review(&parse(b"{"));
