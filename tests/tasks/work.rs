@@ -442,6 +442,23 @@ fn archiving_under_a_run_is_refused() {
 }
 
 #[test]
+fn a_long_list_that_an_agent_garbled_is_given_back_to_it() {
+    let stories: Vec<Value> = (0..90).map(|n| open(&format!("s{n}"), &json!({}))).collect();
+    let project = project_with(&stories);
+    let sessions = [
+        json!([leave_text("{ garbled"), say("oops")]),
+        json!([{"shell": "cp .ralph/tasks.before.json seen.json"}, leave(&stories), say("back")]),
+    ];
+    work(&project, &["-n", "3"], &sessions).run().code(1);
+    let prompts = prompts(&project);
+    assert!(prompts[1].contains("they are in .ralph/tasks.before.json"), "{}", prompts[1]);
+    assert!(!prompts[2].contains("tasks.before.json"), "{}", prompts[2]);
+    let seen: Value = serde_json::from_str(&project.read("seen.json")).expect("JSON");
+    assert_eq!(seen["userStories"], json!(stories));
+    assert!(!project.has(".ralph/tasks.before.json"), "it has them again");
+}
+
+#[test]
 fn ten_thousand_stories_are_worked_on() {
     let stories: Vec<Value> =
         (0..10_000).map(|n| open(&format!("US-{n:05}"), &json!({"priority": n}))).collect();
