@@ -124,6 +124,7 @@ mod tests {
             (".ralph/lock", true),
             (".ralph/settings.local.json", true),
             (".ralph/guardrail_001_test.log", true),
+            (".ralph/tasks.before.json", true),
             ("sub/.ralph/prompt_001.txt", true),
             (".ralph/settings.json", false),
             (".ralph/prompts/build.md", false),
