@@ -102,6 +102,8 @@ pub enum Signal {
     HangUp,
     /// Ctrl+\, which is pressed to be rid of a program.
     Quit,
+    /// The limit of this process's computing time is reached; a little later it would be killed.
+    OutOfTime,
     /// The terminal's size changed.
     Resize,
 }
