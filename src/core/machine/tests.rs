@@ -858,7 +858,7 @@ fn what_was_let_finish_is_judged_if_nothing_has_to_be_started_for_it() {
     let cut_off = (Outcome::Interrupted, 130, true);
     // Before the stop, after it, and what it comes to.
     let agent_ends = |report| Input::AgentEnded(Box::new(report));
-    let table: [(&str, Rules, Vec<Input>, Vec<Input>, (Outcome, u8, bool)); 14] = [
+    let table = [
         ("said done", rules(), vec![], vec![agent_ends(done())], complete),
         ("said nothing of it", rules(), vec![], vec![agent_ends(answered())], ended),
         ("failed", rules(), vec![], vec![agent_ends(failed(Class::Failed))], cut_off),
