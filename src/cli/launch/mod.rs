@@ -206,6 +206,7 @@ impl Start<'_> {
         source: &PromptSource,
         variables: Option<&Variables>,
     ) -> Result<u8, Error> {
+        self.loaded.warnings.iter().for_each(|message| crate::cli::warn(message));
         let line = self.loaded.settings.include_iteration_count_in_prompt;
         prompt::print(source, variables, self.max_iterations(), line)
     }
