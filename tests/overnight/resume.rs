@@ -310,11 +310,11 @@ fn a_prompt_by_a_pipe_and_one_that_is_relative_are_found_again() {
 
     let project = Project::new();
     script(&project, "robot", &sessions);
-    project.write("sub/PROMPT.md", "by a file");
+    project.write("PROMPT.md", "by a file").write("sub/PROMPT.md", "not this one");
     let here = project.path().join("sub");
     let run = project.ralph(["run", "-C", "..", "-f", "PROMPT.md", "--", "robot"]);
     kill_at(&project, run.current_dir(&here), "at");
-    project.write("sub/PROMPT.md", "edited since");
+    project.write("PROMPT.md", "edited since");
     resume(&project, &[]).code(0);
     assert_eq!(prompts(&project), ["by a file", "edited since"]);
 }
