@@ -299,11 +299,14 @@ fn tell_of(project: &Project, before: &Holder) -> Event<'static> {
     if let Some(cost) = summary.usage().cost_usd {
         message.push_str(&format!(", having cost {}", text::dollars(cost)));
     }
-    message.push_str(&format!(
-        " (process {} is gone); what it did to the files is still there, \
-         `ralph replay {run}` shows what it was doing, and `ralph resume {run}` goes on with it",
-        before.pid
-    ));
+    message.push_str(&format!(" (process {} is gone)", before.pid));
+    message.push_str("; what it did to the files is still there");
+    // Somebody may have removed what was kept of it.
+    if path.exists() {
+        message.push_str(&format!(
+            ", `ralph replay {run}` shows what it was doing, and `ralph resume {run}` goes on with it"
+        ));
+    }
     Event::Warning { message: message.into() }
 }
 
