@@ -139,7 +139,7 @@ fn a_limit_and_guardrails() {
 fn an_interrupted_session_has_its_summary_too() {
     for signals in [1, 2] {
         let project = project(&json!([{"print": "begun"}, {"wait_for": "../go"}]));
-        let running = project.ralph(["plan"]).start();
+        let running = project.ralph(["plan", "1"]).start();
         wait_until(LONG, || running.stdout().contains("begun"));
         running.signal(Signal::INT);
         project.wait_for_event("stop_requested");
@@ -148,7 +148,10 @@ fn an_interrupted_session_has_its_summary_too() {
         } else {
             project.write("../go", "");
         }
-        running.wait().code(130);
+        let output = running.wait();
+        output.code(130).stdout_has("goes on; ");
+        let more = output.stdout.contains("with more iterations (-n) goes on");
+        assert_eq!(more, signals == 1, "the only one is done, or begun again");
         let log = log(&project);
         assert!(log.contains("begun\n[ralph] received SIGINT\n"), "{log}");
         assert!(log.contains("ITERATION 1 COMPLETE\n"), "{log}");
