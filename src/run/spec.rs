@@ -232,7 +232,8 @@ impl AgentSpec {
     /// What tells which of it the agent said, if not its reader.
     pub fn judge(&self, structured: bool) -> Option<Judge> {
         let is_known = self.adapter.name() != "text";
-        (structured && self.response_filter.is_some()).then(|| Judge::new(!is_known))
+        let filter = self.response_filter.as_ref().filter(|_| structured)?;
+        Some(Judge::new(!is_known, filter.expression()))
     }
 
     /// What people call it: the adapter's name, or that of a program that no adapter knows.

@@ -304,7 +304,7 @@ pub(in crate::cli) fn load(
     extra: Vec<Flag>,
 ) -> Result<Loaded, Error> {
     if !args.dry_run && !args.print_prompt {
-        settle(project);
+        settle(project)?;
     }
     let planted = confine::sweep();
     let mut flags = Vec::new();
@@ -377,10 +377,11 @@ pub(in crate::cli) fn load(
 
 /// Cleans up after a run that was cut off. That is said at once: what is wrong with this start may keep it
 /// from ever becoming a run.
-pub(in crate::cli) fn settle(project: &Project) {
-    if let Some(message) = session::settle(project) {
-        super::warn(&message);
-    }
+///
+/// # Errors
+/// Somebody asked to stop meanwhile.
+pub(in crate::cli) fn settle(project: &Project) -> Result<(), Error> {
+    session::settle(project, super::warn)
 }
 
 /// The settings that somebody made, in one line, with secrets left out.
