@@ -14,6 +14,7 @@ use crate::state::journal;
 use crate::state::lock::{self, Holder, Lock, Taken};
 use crate::state::project::Project;
 use crate::state::runs::{self, RunDir, RunFiles};
+use crate::state::snapshots;
 use crate::state::start::StartNote;
 
 use super::world::RealWorld;
@@ -110,7 +111,7 @@ impl Session {
         let taken = taken?;
         let (lock, cut_off) = match taken {
             Taken::Free { lock, cut_off } => (lock, cut_off),
-            Taken::Held(holder) => return Err(held(project, holder)),
+            Taken::Held(holder) => return Err(held(project.root(), holder)),
         };
         let open = || {
             // The handlers of signals come before anything that would have to be cleaned up.
@@ -225,7 +226,37 @@ pub fn settle(project: &Project, mut tell: impl FnMut(&str)) -> Result<(), Error
 /// # Errors
 /// A run is going on.
 pub fn keep_idle(project: &Project) -> Result<Option<std::fs::File>, Error> {
-    lock::keep_idle(project.root(), &project.lock_path()).map_err(|holder| held(project, holder))
+    lock::keep_idle(project.root(), &project.lock_path())
+        .map_err(|holder| held(project.root(), holder))
+}
+
+/// Takes a task list for a run, until the answer is dropped. Nothing where ralph cannot keep a lock: the
+/// project's own still holds.
+///
+/// # Errors
+/// Another run works it off, maybe one of another project.
+pub fn take_list(home: Option<&Path>, list: &Path, me: &Holder) -> Result<Option<Lock>, Error> {
+    let Some(directory) = home.map(|home| snapshots::lock_directory(home, list)) else {
+        return Ok(None);
+    };
+    let _ = std::fs::create_dir_all(&directory);
+    match Lock::take(&directory, &directory.join("lock"), me) {
+        Ok(Taken::Free { lock, .. }) => Ok(Some(lock)),
+        Ok(Taken::Held(holder)) => Err(held(list, holder)),
+        Err(_) => Ok(None),
+    }
+}
+
+/// Keeps runs of any project away from a task list while a command puts another in its place, until the
+/// answer is dropped.
+///
+/// # Errors
+/// A run works it off.
+pub fn keep_list_idle(home: Option<&Path>, list: &Path) -> Result<Option<std::fs::File>, Error> {
+    let Some(directory) = home.map(|home| snapshots::lock_directory(home, list)) else {
+        return Ok(None);
+    };
+    lock::keep_idle(&directory, &directory.join("lock")).map_err(|holder| held(list, holder))
 }
 
 /// What keeps a run from starting if it cannot write to one of its own places.
@@ -247,16 +278,16 @@ fn hint_for(err: &io::Error) -> &'static str {
     }
 }
 
-fn held(project: &Project, holder: Option<Holder>) -> Error {
-    let directory = project.root().display();
+fn held(what: &Path, holder: Option<Holder>) -> Error {
+    let what = what.display();
     match holder {
         Some(Holder { pid, run, command }) => Error::input(format!(
-            "{directory} is in use by `ralph {command}` (process {pid}, run {run})"
+            "{what} is in use by `ralph {command}` (process {pid}, run {run})"
         ))
         .hint(format!(
             "wait for it to end, or stop it: kill {pid} (a second time ends its agent, too)"
         )),
-        None => Error::input(format!("{directory} is in use by another ralph"))
+        None => Error::input(format!("{what} is in use by another ralph"))
             .hint("wait for it to end; `ralph ls` lists workers in the background"),
     }
 }

@@ -319,8 +319,6 @@ pub struct TasksSpec {
     pub list: TaskList,
     /// What is known of it, from runs before this one too.
     pub ledger: Ledger,
-    /// Stories that pass by the word of an iteration that nothing stands behind.
-    pub doubtful: Vec<String>,
     /// Every story passes by now, so that the work is checked before anybody is asked to do any.
     pub check_first: bool,
     /// Where what is remembered of it is kept, by the run's id: nowhere that the agent works.

@@ -22,8 +22,8 @@ pub(super) struct TaskGate {
     ledger: Ledger,
     /// The list as it was last seen, if it could be read.
     list: Option<TaskList>,
-    /// Stories that somebody has to look at first.
-    doubtful: Vec<String>,
+    /// Stories that somebody has to look at first, as far as that was told.
+    doubts_told: Vec<String>,
     progress: Progress,
     problems: Vec<String>,
     /// Which stories stand for others, by the last look.
@@ -59,7 +59,7 @@ impl TaskGate {
             name: spec.name.clone(),
             ledger: spec.ledger.clone(),
             list: Some(spec.list.clone()),
-            doubtful: spec.doubtful.clone(),
+            doubts_told: spec.ledger.clone().review(&Ok(spec.list.clone())).doubtful,
             progress: Progress::of(&spec.list),
             problems: Vec::new(),
             replacements: spec.ledger.replacements(&spec.list),
@@ -98,17 +98,27 @@ impl TaskGate {
         (!new.is_empty()).then(|| format!("{}: {}", self.name, since::few(&new)))
     }
 
-    /// Stories that pass by the word of an iteration that nothing stands behind.
-    pub(super) fn doubtful(&self) -> &[String] {
-        &self.doubtful
+    /// Which stories pass by the word of an attempt that did not come to its end, if that is news.
+    pub(super) fn new_doubts(&mut self, review: &Review) -> Option<String> {
+        let new = review.doubtful.iter().filter(|id| !self.doubts_told.contains(id)).cloned();
+        let new: Vec<String> = new.collect();
+        self.doubts_told.clone_from(&review.doubtful);
+        (!new.is_empty()).then(|| {
+            format!(
+                "{}: marked as passing by an attempt that did not come to its end, so that the agent is \
+                 asked to look again: {}",
+                self.name,
+                since::few(&new)
+            )
+        })
     }
 
     /// An iteration came to its end, and with it the doubt about what others had marked before it; the
     /// checks may have passed on the work that the list tells of.
     pub(super) fn iteration_ended(&mut self, checks_passed: bool) {
-        self.doubtful.clear();
-        if let Some(list) = self.list.as_ref().filter(|_| checks_passed) {
-            self.ledger.checks_passed(list);
+        if let Some(list) = &self.list {
+            self.ledger.iteration_ended(list, checks_passed);
+            self.doubts_told.clear();
         }
     }
 

@@ -419,6 +419,22 @@ fn archiving_under_a_run_is_refused() {
     project.wait_for_event("agent_started");
     project.ralph(["archive"]).run().code(2).stderr_has("is in use by `ralph work`");
     project.ralph(["new", "--force"]).run().code(2).stderr_has("is in use by `ralph work`");
+    // Wherever they come from.
+    let other = project_with(&[open("a", &json!({}))]);
+    let from_elsewhere = |words: &[&str]| {
+        let list = project.path().join("ralph");
+        let ralph = project.ralph(words).current_dir(other.path()).args(["--ralph-dir"]).arg(list);
+        ralph.run()
+    };
+    for words in [
+        &["new", "--force"][..],
+        &["archive"],
+        &["work", "--no-sandbox", "--agent", "cat", "--accept-list"],
+    ] {
+        let output = from_elsewhere(words);
+        output.code(2).stderr_has("ralph/tasks.json is in use by `ralph work` (process ");
+    }
+    assert!(!other.has(".ralph-active"));
     // To change a story is what a person may want to do meanwhile.
     project.ralph(["tasks", "add", "b", "--criterion", "c"]).run().success();
     std::fs::write(project.beside("go"), "").expect("the word");

@@ -28,6 +28,8 @@ use crate::run::session::{self, Keep, Opening, Session, Started};
 use crate::run::spec::{PromptSource, RunSpec, Variables};
 use crate::run::{driver, scm};
 use crate::sandbox::choice::Choice;
+use crate::state::home;
+use crate::state::lock::Holder;
 use crate::state::project::Project;
 use crate::state::start::StartNote;
 
@@ -278,12 +280,26 @@ impl Start<'_> {
         spec.run_id.clone_from(&session.run_id);
         spec.journal_bytes = spec.journal_bytes.saturating_sub(session.world.journal_size());
         events.extend(preface);
+        let list = spec.tasks.as_ref().map(|tasks| {
+            let home = home::ralph_home(|name| std::env::var_os(name));
+            let (pid, run) = (std::process::id(), spec.run_id.clone());
+            let me = Holder { pid, run, command: spec.command.to_owned() };
+            session::take_list(home.as_deref(), &tasks.path, &me)
+        });
+        let list = match list.transpose() {
+            Ok(list) => list.flatten(),
+            Err(err) => {
+                session.discard();
+                return Err(err);
+            }
+        };
         let sign = sign::put_up(project, &spec, mode).unwrap_or_else(|message| {
             events.push(Event::Warning { message: message.into() });
             None
         });
         let finish = driver::run(&spec, &mut session.world, reporters, &events);
         drop(sign);
+        drop(list);
         session.close();
         Ok(finish.exit_code)
     }

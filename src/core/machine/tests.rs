@@ -314,6 +314,7 @@ fn a_limited_attempt_is_checked_but_never_complete() {
     let mut run = Loop::start(Rules { guardrails: vec![None], ..rules() });
     run.agent(Report { class: Class::Limited, ..done() });
     assert!(run.asked(&Action::RunGuardrail(0)));
+    assert!(!run.machine.agent_came_to_its_end());
     run.give(Input::GuardrailEnded { failed: None });
     assert!(run.starts_agent());
 }

@@ -1,6 +1,6 @@
 use super::ledger::{Finding, Ledger};
 use super::order::{self, Standing};
-use super::verdict::{briefing, opening, verdict};
+use super::verdict::{briefing, of_unfinished, opening, verdict};
 use super::*;
 use crate::core::machine::GateVerdict;
 use proptest::prelude::*;
