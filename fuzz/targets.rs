@@ -322,7 +322,7 @@ pub fn task_list(data: &[u8]) {
     let mut ledger = Ledger::new(&list);
     let now = tasks::parse(after);
     let review = ledger.review(&now);
-    let _ = verdict::briefing(&review, &[], "tasks.json");
+    let _ = verdict::briefing(&review, "tasks.json");
     for (claimed, checked) in [(false, false), (true, false), (true, true)] {
         let verdict = verdict::verdict(&review, claimed, checked, "tasks.json");
         let open = now.as_ref().is_ok_and(|list| !list.is_complete()) || now.is_err();

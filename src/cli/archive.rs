@@ -147,7 +147,8 @@ pub(super) fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error
         }
         Err(err) => {
             super::print(&text)?;
-            return Err(Error::new(Kind::Scm, format!("it is not committed: {}", err.message))
+            let said = err.message.replace('\n', "\n  ");
+            return Err(Error::new(Kind::Scm, format!("it is not committed: {said}"))
                 .hint(format!("nothing is lost: {shown} is complete; commit it yourself")));
         }
     }

@@ -97,13 +97,13 @@ pub(super) fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
         .map(|(name, _)| documents.shown(name))
         .collect();
     if !there.is_empty() && !args.force {
-        let are = if there.len() == 1 { "is" } else { "are" };
+        let (are, it) = if there.len() == 1 { ("is", "it") } else { ("are", "them") };
         return Err(Error::input(format!("{} {are} there already", there.join(", ")))
             .hint(format!(
                 "`{}` sets finished work aside and begins anew",
                 documents.command("ralph archive")
             ))
-            .hint(format!("`{} --force` overwrites it", documents.command("ralph new"))));
+            .hint(format!("`{} --force` overwrites {it}", documents.command("ralph new"))));
     }
     let mut files: Vec<Saving> = fresh
         .into_iter()

@@ -149,6 +149,13 @@ fn remembered(project: &Project, documents: &Documents) -> Option<(String, Ledge
     snapshots::last(&places).ok()?
 }
 
+/// How many stories are gone from the list that it owes by what the last run knows.
+pub(super) fn gone(project: &Project, documents: &Documents, list: &TaskList) -> usize {
+    let Some((_, ledger)) = remembered(project, documents) else { return 0 };
+    let review = ledger.after(list, true).0.review(&Ok(list.clone()));
+    review.progress.map_or(0, |progress| progress.total - list.stories.len())
+}
+
 /// What the last run knows that speaks against a list of which every story is marked as passing.
 pub(super) fn doubts(project: &Project, documents: &Documents, list: &TaskList) -> Option<String> {
     let (run, ledger) = remembered(project, documents)?;

@@ -295,6 +295,7 @@ fn what_a_run_knows_better_is_told_by_whoever_tells_of_the_list() {
     let next = project.ralph(["tasks", "next"]).run();
     let list = project.ralph(["tasks"]).run();
     let archive = project.ralph(["archive"]).run();
+    list.stdout_has("1 of 2 stories pass");
     for words in told {
         next.success().stdout_has(words);
         list.success().stderr_has(words);

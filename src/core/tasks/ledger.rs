@@ -129,6 +129,8 @@ pub struct Review {
     pub unverified: Vec<String>,
     /// Stories that have been marked as passing since an iteration last came to its end.
     pub doubtful: Vec<String>,
+    /// The file in which the stories are that are too many to be told of.
+    pub kept_in: Option<String>,
 }
 
 /// How far the work is, by the list's own account.
@@ -322,7 +324,7 @@ impl Ledger {
                 let (problems, stories) = (broken.problems.clone(), stories.collect());
                 let findings = vec![Finding::Broken { problems, stories }];
                 let (unverified, doubtful) = (Vec::new(), Vec::new());
-                return Review { findings, progress: None, unverified, doubtful };
+                return Review { findings, progress: None, unverified, doubtful, kept_in: None };
             }
         };
         self.remember(list);
@@ -359,6 +361,7 @@ impl Ledger {
             progress: Some(progress),
             unverified: besides(&self.verified),
             doubtful: besides(&self.settled),
+            kept_in: None,
         }
     }
 

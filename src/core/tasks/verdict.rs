@@ -1,5 +1,7 @@
 //! What the task list says to the agent's claim, and what the next agent is told of it.
 
+use serde_json::Value;
+
 use super::few;
 use super::ledger::{Finding, Review};
 use super::since;
@@ -40,22 +42,54 @@ fn findings(review: &Review, name: &str) -> Vec<Feedback> {
     let told = review.findings.iter().take(MAX_TOLD);
     for finding in told {
         message.push_str("\n- ");
-        message.push_str(&advice(finding));
+        message.push_str(&advice(finding, review.kept_in.as_deref()));
     }
     if review.findings.len() > MAX_TOLD {
         message.push_str(&format!("\n- {} more like these", review.findings.len() - MAX_TOLD));
+        if let Some(file) = &review.kept_in {
+            message.push_str(&format!("; every story that is gone is in {file}, as it was"));
+        }
     }
     vec![Feedback { action: FailAction::Append, message }]
 }
 
-fn advice(finding: &Finding) -> String {
+/// The stories that a briefing has to give back and that are too many for it.
+pub fn too_many_to_tell(review: &Review) -> Option<Vec<&Value>> {
+    let stories: Vec<&Value> = review
+        .findings
+        .iter()
+        .flat_map(|finding| match finding {
+            Finding::Broken { stories, .. } => stories.iter().collect(),
+            Finding::Vanished { story, .. } => vec![story],
+            _ => Vec::new(),
+        })
+        .collect();
+    let is_told = match review.findings.as_slice() {
+        [Finding::Broken { stories, .. }] => whole(stories).is_some(),
+        findings => {
+            let is_whole = |story: &&Value| format!("{story:#}").len() <= MAX_STORY;
+            findings.len() <= MAX_TOLD && stories.iter().all(is_whole)
+        }
+    };
+    (!stories.is_empty() && !is_told).then_some(stories)
+}
+
+/// The stories as they are told, if they are not too many.
+fn whole(stories: &[Value]) -> Option<String> {
+    serde_json::to_string_pretty(stories).ok().filter(|text| text.len() <= MAX_LIST)
+}
+
+fn advice(finding: &Finding, kept_in: Option<&str>) -> String {
     match finding {
         Finding::Broken { problems, stories } => {
-            let stories = match serde_json::to_string_pretty(stories) {
-                Ok(text) if !stories.is_empty() && text.len() <= MAX_LIST => {
-                    format!("These were its stories:\n{text}")
+            let n = stories.len();
+            let stories = match (whole(stories), kept_in) {
+                _ if stories.is_empty() => "It had no stories.".to_owned(),
+                (Some(text), _) => format!("These were its stories:\n{text}"),
+                (None, Some(file)) => {
+                    format!("It had {n} stories; as they were, they are in {file}: put them back.")
                 }
-                _ => format!("It had {} stories; git may still have them.", stories.len()),
+                (None, None) => format!("It had {n} stories; git may still have them."),
             };
             let problems = few(problems).join("\n  ");
             format!("It is no valid task list. Repair it:\n  {problems}\n{stories}")

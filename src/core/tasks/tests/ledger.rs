@@ -201,6 +201,34 @@ fn the_agent_is_given_back_what_it_lost() {
 }
 
 #[test]
+fn stories_that_are_too_many_to_be_told_of_are_given_back_in_a_file() {
+    let many: Vec<Value> = (0..120).map(|n| open(&format!("s{n}"))).collect();
+    let long = story("s0", &json!({"description": "x".repeat(5_000)}));
+    let few = &many[..3];
+    let broken = || parse(b"{");
+    type Case<'a> = (&'a str, &'a [Value], Result<TaskList, Broken>, usize);
+    let cases: [Case<'_>; 7] = [
+        ("nothing is lost", &many, Ok(list(&many)), 0),
+        ("a few, broken", few, broken(), 0),
+        ("many, broken", &many, broken(), 120),
+        ("a few are gone", &many, Ok(list(&many[9..])), 0),
+        ("many are gone", &many, Ok(list(&many[30..])), 30),
+        ("a long one is gone", &[long, open("a")], Ok(list(&[open("a")])), 1),
+        ("none were there", &[], broken(), 0),
+    ];
+    for (what, start, now, kept) in cases {
+        let mut review = Ledger::new(&list(start)).review(&now);
+        let stories = too_many_to_tell(&review).map_or(0, |stories| stories.len());
+        assert_eq!(stories, kept, "{what}");
+        if kept > 1 {
+            review.kept_in = Some("there.json".to_owned());
+            let told = &briefing(&review, "t")[0].message;
+            assert!(told.contains("there.json") && !told.contains("git may"), "{told}");
+        }
+    }
+}
+
+#[test]
 fn other_verify_commands_are_reported_and_veto_if_one_is_gone() {
     for (commands, vetoes) in [
         (json!(["true"]), true),
