@@ -157,7 +157,18 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
                 "udp-listen:",
             ]) {
                 hits.push(Hit::deny(Remote, TUNNEL, SERVE));
-            } else if word(&["tcp:", "tcp4:", "openssl:", "udp:"]) {
+            } else if word(&["tcp:", "tcp4:", "tcp6:", "openssl:", "udp:", "ssl:"])
+                && (word(&["file:", "open:", "gopen:"]) || sends_what_is_hidden(command))
+                && !command.args.iter().any(|arg| {
+                    arg.text.split_once(':').is_some_and(|(_, address)| is_here(address))
+                })
+            {
+                hits.push(Hit::deny(
+                    Exfiltration,
+                    "it sends what it reads to another machine",
+                    KEEP,
+                ));
+            } else if word(&["tcp:", "tcp4:", "tcp6:", "openssl:", "udp:", "ssl:"]) {
                 hits.push(Hit::warn(Remote, "it opens a raw connection", "use curl"));
             }
         }
@@ -172,6 +183,31 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
                 "it sends what another command prints to another machine",
                 KEEP,
             ));
+        }
+        "ssh" if sends_what_is_hidden(command) => {
+            let operands = command.operands();
+            let there = operands.first().is_some_and(|host| !is_here(&host.text));
+            // A script for a shell over there is run, not kept.
+            let shell = operands.get(1).is_some_and(|arg| {
+                let program = arg.text.split_whitespace().next().unwrap_or_default();
+                ["sh", "bash", "zsh"].contains(&program)
+            });
+            if there && !shell && operands.len() > 1 {
+                hits.push(Hit::deny(
+                    Exfiltration,
+                    "it sends what it reads to another machine",
+                    KEEP,
+                ));
+            }
+        }
+        "sftp"
+            if command.scene.stdin.is_some_and(|input| {
+                input.text.split_whitespace().any(|word| {
+                    ["put", "mput", "reput", "-put"].contains(&word) || word.contains(HOLE)
+                })
+            }) =>
+        {
+            hits.push(Hit::deny(Exfiltration, "it copies files to another machine", KEEP));
         }
         "scp" | "rsync" | "sftp" => {
             let target = command.operands().last().map(|arg| arg.text.clone()).unwrap_or_default();
@@ -198,6 +234,14 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         "python" | "php" | "ruby" | "npx" | "busybox" => serve(command, hits),
         _ => {}
     }
+}
+
+/// Whether it reads what does not stand in the command: a file, or what another command prints.
+fn sends_what_is_hidden(command: &Invocation<'_>) -> bool {
+    command
+        .scene
+        .stdin
+        .is_some_and(|input| input.origin != Origin::Written || input.text.contains(HOLE))
 }
 
 fn curl(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
