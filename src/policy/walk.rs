@@ -319,6 +319,7 @@ impl Walk<'_> {
                 for _ in 0..2 {
                     let without = self.state.clone();
                     output.push(&self.list(condition, input));
+                    self.only_made(without.links.made());
                     output.push(&self.list(body, input));
                     self.state.join(without);
                 }

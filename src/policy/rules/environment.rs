@@ -138,7 +138,10 @@ fn loads_from_elsewhere(scene: &Scene<'_>, options: &str) -> bool {
             return false;
         }
         let address = value.contains(':') && !value.starts_with("node:");
-        let path = value.starts_with(['/', '~', '.']) || value.contains("..");
+        if value.starts_with('~') {
+            return true;
+        }
+        let path = value.starts_with(['/', '.']) || value.contains("..");
         let inside = || {
             scene
                 .locate(&Arg::known(value))

@@ -187,12 +187,12 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         "ssh" if sends_what_is_hidden(command) => {
             let operands = command.operands();
             let there = operands.first().is_some_and(|host| !is_here(&host.text));
-            // A script for a shell over there is run, not kept.
-            let shell = operands.get(1).is_some_and(|arg| {
-                let program = arg.text.split_whitespace().next().unwrap_or_default();
-                ["sh", "bash", "zsh"].contains(&program)
+            // What over there only runs, as a shell or in a loop over hosts, keeps nothing of it.
+            let keeps = operands.iter().skip(1).any(|arg| {
+                let mut words = arg.text.split(|c: char| !c.is_ascii_alphanumeric());
+                arg.text.contains('>') || words.any(|word| KEEPING.contains(&word))
             });
-            if there && !shell && operands.len() > 1 {
+            if there && keeps && !command.has(&["-n"]) {
                 hits.push(Hit::deny(
                     Exfiltration,
                     "it sends what it reads to another machine",
@@ -235,6 +235,10 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         _ => {}
     }
 }
+
+/// Programs that write down, unpack or pass on what they read.
+const KEEPING: &[&str] =
+    &["cat", "tee", "tar", "dd", "cpio", "gzip", "gunzip", "zstd", "base64", "pax", "nc"];
 
 /// Whether it reads what does not stand in the command: a file, or what another command prints.
 fn sends_what_is_hidden(command: &Invocation<'_>) -> bool {
