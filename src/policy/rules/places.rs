@@ -205,6 +205,8 @@ impl Scene<'_> {
         ["/tmp", "/var/tmp", "/private/tmp", "/private/var/tmp", "/var/folders", "/dev/shm"]
             .iter()
             .any(|place| path.starts_with(place) && path != Path::new(place))
+            // A home is one, wherever it lies.
+            && !self.context.home.is_some_and(|home| path.starts_with(home))
             || (self.context.variable)("TMPDIR")
                 .is_some_and(|place| place.len() > 1 && path.starts_with(place))
     }
