@@ -132,9 +132,15 @@ fn sigterm_pauses_and_a_second_one_ends_it_resumably() {
     shop.wait_for_event("text");
     let pid = shop.state().unwrap()["pid"].as_i64().unwrap() as i32;
     let the_loop = Process { pid, command: String::new() };
+    // Each is the first one again after a pause that was taken back.
+    for _ in 0..2 {
+        the_loop.signal(Signal::TERM);
+        shop.wait_for_status("paused");
+        assert!(crate::support::is_alive(pid), "its agent may finish");
+        shop.ralph(["resume", "agent"]).run().code(0);
+    }
     the_loop.signal(Signal::TERM);
     shop.wait_for_status("paused");
-    assert!(crate::support::is_alive(pid), "its agent may finish");
     the_loop.signal(Signal::TERM);
     wait_until(LONG, || !crate::support::is_alive(pid));
     assert_eq!(shop.state().unwrap()["status"], "paused");
