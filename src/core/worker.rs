@@ -196,7 +196,7 @@ impl Follower {
                     Some(Exit::Signal(signal)) => 128 + signal,
                     None => NOT_STARTED,
                 };
-                if *ended_by == Some(EndCause::Inactivity) {
+                if *ended_by == Some(EndCause::Inactivity) && *class == Class::TimedOut {
                     let words =
                         format!("inactivity timeout ({}s), restarting", state.inactivity_timeout);
                     log(format!("[TIMEOUT] {words}"));

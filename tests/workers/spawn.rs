@@ -56,6 +56,22 @@ fn the_done_pattern_stops_the_loop_and_waiting_gives_its_exit_code() {
     let state = shop.state().unwrap();
     assert_eq!((&state["status"], &state["current_iteration"]), (&json!("stopped"), &json!(2)));
     assert_eq!(shop.log().last().unwrap(), "[DONE] done pattern matched, stopping loop");
+    // What it said stands, though it then hangs or fails. A crash is another matter.
+    shop.settings(&json!({"resultGraceSeconds": 1, "retry": {"backoffSeconds": 0}}));
+    for (then, exit, done) in
+        [("sleep 1000", 143, true), ("exit 3", 3, true), ("kill -9 $$", 137, false)]
+    {
+        let script = format!("cat; printf 'All \\033[1mtasks\\033[0m complete\\n'; {then}");
+        shop.spawn(1, &["--done-pattern", "All tasks complete", "--wait"])
+            .args(["sh", "-c", &script])
+            .run()
+            .code(0);
+        let log = shop.log();
+        let ends = format!("[END] iteration 1 exit={exit} ");
+        assert!(log.iter().any(|line| line.starts_with(&ends)), "{log:?}");
+        let last = log.last().unwrap();
+        assert_eq!(last == "[DONE] done pattern matched, stopping loop", done, "{then}: {log:?}");
+    }
 }
 
 #[test]

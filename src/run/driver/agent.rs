@@ -118,7 +118,8 @@ impl<W: World> Driver<'_, W> {
         }
         let reader = agent.reader(invocation.structured);
         let started_ms = self.world.now().mono_ms;
-        let mut task = AgentTask::new(child, purpose, started_ms, reader, detector, files);
+        let mut task = AgentTask::new(child, purpose, started_ms, reader, detector, files)
+            .whose_word_stands(spec.done_stands);
         if !invocation.structured {
             task = task.in_plain_text();
         }
