@@ -107,6 +107,10 @@ fn silence_is_no_failure() {
 #[test]
 fn what_is_missing_is_said_and_nothing_is_left() {
     let shop = Workshop::new();
+    for file in ["-", "/dev/stdin", "/dev/fd/0"] {
+        let told = shop.ralph(["spawn", "-f", file, "-n", "1", "--", "true"]).run();
+        told.code(1).stderr_has("cannot read its prompt from");
+    }
     let agent = shop.fake_agent(&json!([]));
     let spawn = |args: &[&str]| shop.ralph(["spawn"]).args(args).arg("--").args(&agent).run();
     spawn(&["-n", "3"]).code(1).stderr_has("ralph: error: spawn requires --prompt-file\n");

@@ -18,6 +18,12 @@ use crate::run::world::{Part, World};
 
 impl<W: World> Driver<'_, W> {
     pub(super) fn start_agent(&mut self, purpose: Purpose) {
+        if let Some(message) = self.world.lost() {
+            // A loop that nobody can end must not go on.
+            let why = Input::AgentNotStarted { message: message.clone() };
+            self.queue.extend([Input::Broken { message }, why]);
+            return;
+        }
         let input = match self.try_start_agent(purpose) {
             Ok(()) => Input::AgentStarted,
             Err(input) => input,
