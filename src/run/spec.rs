@@ -46,6 +46,8 @@ pub struct RunSpec {
     pub rules: Rules,
     /// `SIGTERM` is a request to pause; a second one ends the run.
     pub term_pauses: bool,
+    /// What completes the run stands once it is said, though the agent then hangs or exits with an error.
+    pub done_stands: bool,
     /// How far it had come when it was left.
     pub progress: Option<Progress>,
     /// How much of what agents print is recorded, in bytes.

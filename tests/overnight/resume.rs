@@ -375,7 +375,7 @@ fn what_cannot_go_on_is_said() {
     let project = Project::new();
     resume(&project, &[]).code(2).stderr_has("no runs");
     resume(&project, &["20260101"]).code(2).stderr_has("there is no run \"20260101\"");
-    resume(&project, &["nobody"]).code(2).stderr_has("no run and no worker \"nobody\"");
+    resume(&project, &["nobody"]).code(1).stderr_has("worker 'nobody' not found");
     resume(&project, &["--max-cost", "nan"]).code(2).stderr_has("--max-cost");
     resume(&project, &["--max-time", "soon"]).code(2).stderr_has("--max-time");
 

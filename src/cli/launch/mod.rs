@@ -69,6 +69,8 @@ pub(super) struct Defaults {
     pub(super) empty_prompt: bool,
     /// `SIGTERM` is a request to pause.
     pub(super) term_pauses: bool,
+    /// What completes the run stands once it is said.
+    pub(super) done_stands: bool,
 }
 
 impl Defaults {
@@ -91,6 +93,7 @@ impl Defaults {
         exit_without_prompt: exit::INPUT,
         empty_prompt: false,
         term_pauses: false,
+        done_stands: false,
     };
 }
 
@@ -129,6 +132,7 @@ impl Start<'_> {
             tasks: None,
             rules: rules::rules(settings, defaults),
             term_pauses: defaults.term_pauses,
+            done_stands: defaults.done_stands,
             progress: args.resume.as_ref().map(|resume| resume.progress.clone()),
             journal_bytes: megabytes(settings.runs.max_journal_megabytes),
             notify: settings.notify.command.clone(),
