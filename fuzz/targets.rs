@@ -331,7 +331,8 @@ pub fn task_list(data: &[u8]) {
     }
 }
 
-/// Hooks answer everything, in JSON, and what cannot be read is not let through in a run.
+/// Hooks answer everything, in JSON, and what is no object from its beginning to its end is not let through in a
+/// run. Within a value they forgive what a strict reader would not: a control character, for one.
 pub fn hooks(data: &[u8]) {
     let home = own_place();
     let variable = |name: &str| -> Option<OsString> {
@@ -350,8 +351,8 @@ pub fn hooks(data: &[u8]) {
             let json: serde_json::Value = serde_json::from_str(&json).unwrap();
             assert!(json.is_object());
         }
-        let is_json = serde_json::from_slice::<serde::de::IgnoredAny>(data).is_ok();
-        if name == "pre-tool-use" && !(is_json && data.trim_ascii_start().starts_with(b"{")) {
+        let is_whole = data.trim_ascii().starts_with(b"{") && data.trim_ascii().ends_with(b"}");
+        if name == "pre-tool-use" && !is_whole {
             assert!(matches!(answer, Answer::Deny(_)), "{answer:?}");
         }
     }

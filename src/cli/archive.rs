@@ -39,7 +39,7 @@ const MOVED: [&str; 3] = [PRD, TASKS, PROGRESS];
 pub(super) fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error> {
     let documents = args.place.of(project);
     let root = project.root();
-    launch::settle(project);
+    launch::settle(project)?;
     let _idle = session::keep_idle(project)?;
     let home = home::ralph_home(|name| std::env::var_os(name));
     let _unused = session::keep_list_idle(home.as_deref(), &documents.path(TASKS))?;

@@ -75,7 +75,7 @@ pub(super) fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
     let name = given.map_or_else(|| name_of(project), |name| name.trim().to_owned());
     let branch = given.map_or_else(|| UNNAMED_BRANCH.to_owned(), naming::branch);
     // Not while somebody works by them, nor while one is still writing whose run was cut off.
-    launch::settle(project);
+    launch::settle(project)?;
     let _idle = if args.force { session::keep_idle(project)? } else { None };
     let home = home::ralph_home(|name| std::env::var_os(name));
     let _unused = match home {

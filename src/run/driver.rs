@@ -238,6 +238,10 @@ impl<W: World> Driver<'_, W> {
                     self.recorder.at.attempt = 0;
                 }
                 self.recorder.record(&event);
+                if let Event::Resumed { .. } = event {
+                    // Whoever asked for the pause has got it: what is asked for now is a first time again.
+                    self.signals = 0;
+                }
                 if let Event::Paused = event {
                     self.commit();
                     self.world.rest();

@@ -4,10 +4,10 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::core::event::Event;
+use crate::core::event::{Event, Leftover};
 use crate::core::text;
-use crate::error::Error;
-use crate::process::{self, System};
+use crate::error::{Error, Kind};
+use crate::process::{self, Interrupts, System};
 use crate::report::runs::RunSummary;
 use crate::state::active;
 use crate::state::journal;
@@ -21,6 +21,9 @@ use super::world::RealWorld;
 
 /// How long what an earlier run left behind has to leave.
 const GRACE_MS: u64 = 2_000;
+
+/// What tells the processes of a run from others.
+const RUN_ID: &str = "RALPH_RUN_ID";
 
 /// How long whoever goes on with a run waits for what holds it: a process that was killed may have left a
 /// child that has not yet become another program.
@@ -181,21 +184,40 @@ impl Session {
 }
 
 /// Cleans up after a run that was cut off, before anything is read that it may still be writing, and tells
-/// what was still running. The next run tells of the rest.
-pub fn settle(project: &Project) -> Option<String> {
+/// what was still running, before it is ended, which may take a while, and after. The next run tells of the
+/// rest.
+///
+/// # Errors
+/// Somebody asked to stop meanwhile; what was still running is gone all the same.
+pub fn settle(project: &Project, mut tell: impl FnMut(&str)) -> Result<(), Error> {
     let note = project.lock_path();
     let sign = active::is_up(project.root());
     let cut_off = lock::noted(&note);
     if cut_off.is_none() && !sign {
-        return None;
+        return Ok(());
     }
     // Whoever has the lock is not gone.
-    let _idle = lock::keep_idle(project.root(), &note).ok()??;
+    let Ok(Some(_idle)) = lock::keep_idle(project.root(), &note) else { return Ok(()) };
     if sign {
         active::take_down(project.root());
     }
-    let run = lock::noted(&note)?.run;
-    end_what_is_left(&run)
+    let Some(Holder { run, .. }) = lock::noted(&note) else { return Ok(()) };
+    if process::find_marked(RUN_ID, &run).is_empty() {
+        return Ok(());
+    }
+    let interrupts = Interrupts::catch().ok();
+    tell(&format!("ending what run {run} left behind"));
+    let mut asked = false;
+    let ended = process::end_marked_unless(RUN_ID, &run, GRACE_MS, || {
+        asked |= interrupts.is_some_and(Interrupts::take);
+        asked
+    });
+    asked |= interrupts.is_some_and(Interrupts::take);
+    ended_what_was_left(&run, &ended).iter().for_each(|message| tell(message));
+    if asked {
+        return Err(Error::new(Kind::Interrupted, "interrupted; nothing was started"));
+    }
+    Ok(())
 }
 
 /// Keeps runs away from a project while a command changes what they work on, until the answer is
@@ -308,17 +330,23 @@ fn tell_of(project: &Project, before: &Holder) -> Event<'static> {
     if let Some(cost) = summary.usage().cost_usd {
         message.push_str(&format!(", having cost {}", text::dollars(cost)));
     }
-    message.push_str(&format!(
-        " (process {} is gone); what it did to the files is still there, \
-         `ralph replay {run}` shows what it was doing, and `ralph resume {run}` goes on with it",
-        before.pid
-    ));
+    message.push_str(&format!(" (process {} is gone)", before.pid));
+    message.push_str("; what it did to the files is still there");
+    // Somebody may have removed what was kept of it.
+    if path.exists() {
+        message.push_str(&format!(
+            ", `ralph replay {run}` shows what it was doing, and `ralph resume {run}` goes on with it"
+        ));
+    }
     Event::Warning { message: message.into() }
 }
 
 /// Ends what a run that was cut off had left running.
 fn end_what_is_left(run: &str) -> Option<String> {
-    let ended = process::end_marked("RALPH_RUN_ID", run, GRACE_MS);
+    ended_what_was_left(run, &process::end_marked(RUN_ID, run, GRACE_MS))
+}
+
+fn ended_what_was_left(run: &str, ended: &[Leftover]) -> Option<String> {
     let names: Vec<String> =
         ended.iter().map(|left| format!("{} ({})", left.command, left.pid)).collect();
     (!names.is_empty())

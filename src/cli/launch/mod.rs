@@ -69,6 +69,8 @@ pub(super) struct Defaults {
     pub(super) empty_prompt: bool,
     /// `SIGTERM` is a request to pause.
     pub(super) term_pauses: bool,
+    /// What completes the run stands once it is said.
+    pub(super) done_stands: bool,
 }
 
 impl Defaults {
@@ -91,6 +93,7 @@ impl Defaults {
         exit_without_prompt: exit::INPUT,
         empty_prompt: false,
         term_pauses: false,
+        done_stands: false,
     };
 }
 
@@ -129,6 +132,7 @@ impl Start<'_> {
             tasks: None,
             rules: rules::rules(settings, defaults),
             term_pauses: defaults.term_pauses,
+            done_stands: defaults.done_stands,
             progress: args.resume.as_ref().map(|resume| resume.progress.clone()),
             journal_bytes: megabytes(settings.runs.max_journal_megabytes),
             notify: settings.notify.command.clone(),
@@ -208,6 +212,7 @@ impl Start<'_> {
         source: &PromptSource,
         variables: Option<&Variables>,
     ) -> Result<u8, Error> {
+        self.loaded.warnings.iter().for_each(|message| crate::cli::warn(message));
         let line = self.loaded.settings.include_iteration_count_in_prompt;
         prompt::print(source, variables, self.max_iterations(), line)
     }
@@ -320,7 +325,7 @@ pub(in crate::cli) fn load(
     extra: Vec<Flag>,
 ) -> Result<Loaded, Error> {
     if !args.dry_run && !args.print_prompt {
-        settle(project);
+        settle(project)?;
     }
     let planted = confine::sweep();
     let mut flags = Vec::new();
@@ -393,10 +398,11 @@ pub(in crate::cli) fn load(
 
 /// Cleans up after a run that was cut off. That is said at once: what is wrong with this start may keep it
 /// from ever becoming a run.
-pub(in crate::cli) fn settle(project: &Project) {
-    if let Some(message) = session::settle(project) {
-        super::warn(&message);
-    }
+///
+/// # Errors
+/// Somebody asked to stop meanwhile.
+pub(in crate::cli) fn settle(project: &Project) -> Result<(), Error> {
+    session::settle(project, super::warn)
 }
 
 /// The settings that somebody made, in one line, with secrets left out.
