@@ -39,23 +39,26 @@ Examples:
   Have a paused worker go on, or one whose process is gone:
     ralph resume agent
 
+  Give one that reached its limit more iterations:
+    ralph resume agent -n 40
+
   The same for all of them, after a reboot for example:
     ralph resume --all
 
 A run goes on with its settings, its count of iterations, what it has cost and what its agent was to be
 told next. The iteration that was cut off is begun again. A worker whose process is gone (a crash, a
-reboot, the end of tmux) is started again at the next iteration; `max_iterations` in its state.json may
-be changed while it is paused.";
+reboot, the end of tmux), that was killed, that gave up or that reached its limit is started again at the
+next iteration; -n, or `max_iterations` in its state.json, gives it another limit.";
 
 #[derive(Debug, Args)]
 pub struct ResumeArgs {
-    /// The run, or the beginning of its name, or a worker; the last run that did not complete if none
-    /// is given.
+    /// The run, or the beginning of its name, or one or more workers; the last run that did not complete
+    /// if none is given.
     #[arg(value_name = "RUN")]
-    pub run: Option<String>,
+    pub runs: Vec<String>,
 
     /// All workers that are paused, or whose process is gone.
-    #[arg(long, conflicts_with = "run")]
+    #[arg(long, conflicts_with = "runs")]
     pub all: bool,
 
     /// Stop after this many iterations, those before included.
@@ -93,7 +96,7 @@ pub struct ResumeArgs {
 impl ResumeArgs {
     /// Something was said that only runs understand.
     fn is_about_a_run(&self) -> bool {
-        self.max_iterations.is_some() || self.budget.is_some() || self.dry_run
+        self.budget.is_some() || self.dry_run
     }
 }
 
@@ -114,12 +117,20 @@ pub(super) fn resume(place: &Place, args: ResumeArgs) -> Result<u8, Error> {
     if args.all {
         return resume_workers(&Which::all(), &args);
     }
-    if let Some(name) = args.run.as_deref().filter(|name| is_worker(name)) {
-        return resume_workers(&Which::one(name), &args);
+    let several = args.runs.len() > 1;
+    if several || args.runs.first().is_some_and(|name| is_worker(name)) {
+        return resume_workers(&Which { names: args.runs.clone(), all: false }, &args);
     }
     let project = super::project(place)?;
-    let Some(left) = choose(&project, args.run.as_deref())? else {
-        return print("nothing to resume: every run of this project is complete\n");
+    let Some(left) = choose(&project, args.runs.first().map(String::as_str))? else {
+        let names = workers_left(&project);
+        return match names.first() {
+            None => print("nothing to resume: every run of this project is complete\n"),
+            Some(name) => print(&format!(
+                "nothing to resume but workers ({}): ralph resume {name}\n",
+                names.join(", ")
+            )),
+        };
     };
     let id = &left.dir.id;
     if is_going_on(&left.dir) {
@@ -153,14 +164,32 @@ fn is_worker(name: &str) -> bool {
 }
 
 fn resume_workers(which: &Which, args: &ResumeArgs) -> Result<u8, Error> {
+    if which.all && args.max_iterations.is_some() {
+        return Err(Error::usage("--all is about workers, each of which has a limit of its own")
+            .hint("name those that are to have another: ralph resume agent -n 40"));
+    }
     if args.is_about_a_run() {
         let whose = match which.names.as_slice() {
-            [name] => format!("{name} is a worker, whose limits are in its state.json"),
-            _ => "--all is about workers, whose limits are in their state.json".to_owned(),
+            [name] => {
+                format!("{name} is a worker, which keeps the budget that it was spawned with")
+            }
+            _ => "workers keep the budget that they were spawned with".to_owned(),
         };
-        return Err(Error::usage(whose).hint("change max_iterations there, then resume it"));
+        return Err(Error::usage(whose).hint("-n gives it more iterations"));
     }
-    worker::resume(which)
+    worker::resume(which, args.max_iterations)
+}
+
+/// The workers of a project that are neither at work nor complete.
+fn workers_left(project: &Project) -> Vec<String> {
+    let here = project.root().to_string_lossy();
+    let workers = Workers::of_user().and_then(|workers| workers.all()).unwrap_or_default();
+    let left = workers.into_iter().filter(|worker| {
+        matches!(worker.known(), Known::State(state)
+            if state.directory == here && !state.is_complete())
+            && !worker.is_alive()
+    });
+    left.map(|worker| worker.name).collect()
 }
 
 /// The worker that has this run.
@@ -217,8 +246,8 @@ fn choose(project: &Project, wanted: Option<&str>) -> Result<Option<Left>, Error
     if let Some(wanted) = wanted {
         let could_be_a_run = wanted.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
         if !could_be_a_run && !runs.iter().any(|run| run.id.starts_with(wanted)) {
-            let message = format!("there is no run and no worker {wanted:?}");
-            return Err(Error::input(message).hint("`ralph runs` and `ralph ls` list them"));
+            let message = format!("worker '{wanted}' not found, and no such run");
+            return Err(Error::failed(message).hint("`ralph ls` and `ralph runs` list them"));
         }
         return find(runs, Some(wanted)).map(|dir| Some(Left::read(dir)));
     }
@@ -243,6 +272,7 @@ fn go_on(project: &Project, left: Left, note: &StartNote, args: ResumeArgs) -> R
             .hint("was it started by another version of ralph? start it again")
     })?;
     let mut command = parsed.command;
+    super::place::name_from_there(&parsed.place, &mut command);
     let Some(mut said) = Said::of(&mut command) else {
         let word = note.args().get(1).map(|word| word.to_string_lossy().into_owned());
         let word = word.unwrap_or_default();

@@ -14,6 +14,9 @@ pub struct Facts<'a> {
     pub result: Option<Option<&'a Failure>>,
     /// The agent said something, or used a tool.
     pub active: bool,
+    /// It said what completes the run, and that stands however it then left: also by hanging, or with
+    /// an exit code of its own. A signal or a failure that it told of is another matter.
+    pub done: bool,
 }
 
 /// How an attempt ended, in words, where the agent itself told nothing.
@@ -31,6 +34,7 @@ pub fn describe_end(exit: Option<Exit>, ended_by: Option<EndCause>) -> String {
 pub fn classify(facts: &Facts<'_>) -> Class {
     match facts.ended_by {
         Some(EndCause::Interrupt | EndCause::Broken) => return Class::Interrupted,
+        Some(EndCause::Inactivity) if facts.done => return by_result(facts.result.flatten(), true),
         Some(EndCause::Inactivity | EndCause::IterationTimeout) => return Class::TimedOut,
         Some(EndCause::Budget | EndCause::IterationBudget) => return Class::Limited,
         // It had given its result, so that the result counts and not the way it was ended.
@@ -44,6 +48,7 @@ pub fn classify(facts: &Facts<'_>) -> Class {
     }
     match facts.exit {
         Some(exit) if exit.success() => by_result(None, facts.active),
+        Some(Exit::Code(_)) if facts.done => Class::Answered,
         _ => Class::Failed,
     }
 }
@@ -95,7 +100,24 @@ mod tests {
             (code(0), Some(EndCause::IterationBudget), None, true, Class::Limited),
         ];
         for (exit, ended_by, result, active, class) in cases {
-            let facts = Facts { exit, ended_by, result, active };
+            let facts = Facts { exit, ended_by, result, active, done: false };
+            assert_eq!(classify(&facts), class, "{facts:?}");
+        }
+        let cases = [
+            // What it said stands.
+            (code(0), Some(EndCause::Inactivity), None, Class::Answered),
+            (code(143), Some(EndCause::Inactivity), None, Class::Answered),
+            (code(3), None, None, Class::Answered),
+            (code(1), None, Some(None), Class::Answered),
+            // And here it does not.
+            (Some(Exit::Signal(9)), None, None, Class::Failed),
+            (code(1), None, Some(Some(&limit)), Class::RateLimited),
+            (code(1), Some(EndCause::Inactivity), Some(Some(&other)), Class::Failed),
+            (code(0), Some(EndCause::Interrupt), None, Class::Interrupted),
+            (code(0), Some(EndCause::IterationTimeout), None, Class::TimedOut),
+        ];
+        for (exit, ended_by, result, class) in cases {
+            let facts = Facts { exit, ended_by, result, active: true, done: true };
             assert_eq!(classify(&facts), class, "{facts:?}");
         }
     }

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 
 use fancy_regex::Regex;
 
+use super::echoed::Echoed;
 use super::quoted::{Quoted, without_escapes};
 
 /// What completes a run.
@@ -60,20 +61,22 @@ pub struct Verdict {
 }
 
 /// Watches what an agent says for the completion of a run.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Detector {
     watch: Watch,
     verdict: Verdict,
     echo: Option<EchoFilter>,
     echoed: bool,
     said_anything: bool,
+    /// What is not joined is another message.
+    messages: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Watch {
     Response { expected: String, scanner: TagScanner },
     Promise { expected: String, scanner: TagScanner },
-    Pattern { regex: Regex, recent: String, is_cut: bool },
+    Pattern { regex: Regex, echoed: Echoed, recent: String, is_cut: bool },
     Nothing,
 }
 
@@ -95,23 +98,45 @@ impl Detector {
                 expected: text.trim().to_owned(),
                 scanner: TagScanner::exact("promise"),
             },
-            Rule::Pattern(regex) => {
-                Watch::Pattern { regex: regex.clone(), recent: String::new(), is_cut: false }
-            }
+            Rule::Pattern(regex) => Watch::Pattern {
+                regex: regex.clone(),
+                echoed: Echoed::default(),
+                recent: String::new(),
+                is_cut: false,
+            },
             Rule::Never => Watch::Nothing,
         };
         let verdict = Verdict::default();
-        Detector { watch, verdict, echo: None, echoed: false, said_anything: false }
+        Detector {
+            watch,
+            verdict,
+            echo: None,
+            echoed: false,
+            said_anything: false,
+            messages: false,
+        }
+    }
+
+    /// For an agent that speaks in messages: no tag begins in one and ends in another.
+    #[must_use]
+    pub fn of_messages(mut self) -> Self {
+        self.messages = true;
+        self
     }
 
     /// For an agent that prints plain text: lines that only repeat the prompt, from its first line to
-    /// its last, were not said by the agent, and neither was a tag that stands among words of the prompt.
+    /// its last, were not said by the agent, and neither was a tag, or what matches a pattern, that
+    /// stands among words of the prompt.
     #[must_use]
     pub fn ignoring_echo_of(mut self, prompt: &str) -> Self {
-        let quoted = match &self.watch {
+        let quoted = match &mut self.watch {
             Watch::Response { .. } => Quoted::new(prompt, "response"),
             Watch::Promise { .. } => Quoted::new(prompt, "promise"),
-            Watch::Pattern { .. } | Watch::Nothing => None,
+            Watch::Pattern { regex, echoed, .. } => {
+                *echoed = Echoed::new(prompt, regex);
+                None
+            }
+            Watch::Nothing => None,
         };
         self.echo = EchoFilter::new(prompt).map(|echo| EchoFilter { quoted, ..echo });
         self
@@ -158,8 +183,8 @@ impl Detector {
             echo.finish(&mut |text, joined| self.heed(text, joined));
             self.echoed |= echo.found;
         }
-        if let Watch::Pattern { regex, recent, is_cut } = &self.watch {
-            note_match(regex, recent, *is_cut, recent.len(), &mut self.verdict);
+        if let Watch::Pattern { regex, echoed, recent, is_cut } = &self.watch {
+            note_match(regex, echoed, recent, *is_cut, recent.len(), &mut self.verdict);
         }
         self.verdict.clone()
     }
@@ -170,6 +195,14 @@ impl Detector {
         }
         if self.verdict.complete {
             return;
+        }
+        if self.messages
+            && !joined
+            && let Watch::Response { scanner, .. } | Watch::Promise { scanner, .. } =
+                &mut self.watch
+        {
+            scanner.pending.clear();
+            scanner.inside = false;
         }
         let verdict = &mut self.verdict;
         match &mut self.watch {
@@ -188,13 +221,19 @@ impl Detector {
                     verdict.found = Some(content.trim().to_owned());
                 }
             }),
-            Watch::Pattern { regex, recent, is_cut } => {
+            Watch::Pattern { regex, echoed, recent, is_cut } => {
                 if !joined && !recent.is_empty() {
                     recent.push('\n');
                 }
-                recent.push_str(text);
+                // A colour may change in the middle of what is looked for.
+                if text.contains('\u{1b}') {
+                    recent.push_str(&without_escapes(text));
+                } else {
+                    recent.push_str(text);
+                }
                 if recent.len() > 2 * PATTERN_WINDOW {
-                    note_match(regex, recent, *is_cut, recent.len() - PATTERN_MARGIN, verdict);
+                    let until = recent.len() - PATTERN_MARGIN;
+                    note_match(regex, echoed, recent, *is_cut, until, verdict);
                     *is_cut = true;
                     let cut = recent.ceil_char_boundary(recent.len() - PATTERN_WINDOW);
                     recent.drain(..cut);
@@ -204,19 +243,35 @@ impl Detector {
     }
 }
 
-/// Takes a match that ends at `until` at the latest. What was cut at its beginning is searched from
-/// its second character on, because its first is not the beginning of what was said.
-fn note_match(regex: &Regex, recent: &str, is_cut: bool, until: usize, verdict: &mut Verdict) {
+/// Takes a match that ends at `until` at the latest and is none of the prompt's. What was cut at its
+/// beginning is searched from its second character on, because its first is not the beginning of what
+/// was said.
+fn note_match(
+    regex: &Regex,
+    echoed: &Echoed,
+    recent: &str,
+    is_cut: bool,
+    until: usize,
+    verdict: &mut Verdict,
+) {
     if verdict.complete {
         return;
     }
-    let from = if is_cut { recent.ceil_char_boundary(1) } else { 0 };
+    let mut from = if is_cut { recent.ceil_char_boundary(1) } else { 0 };
     // An expression that gives up on its own backtracking has not matched.
-    if let Ok(Some(found)) = regex.find_from_pos(recent, from)
+    while let Ok(Some(found)) = regex.find_from_pos(recent, from)
         && found.end() <= until
     {
-        verdict.complete = true;
-        verdict.found = Some(super::text::head(found.as_str(), 200).to_owned());
+        if !echoed.is_at(recent, found.start(), found.end()) {
+            verdict.complete = true;
+            verdict.found = Some(super::text::head(found.as_str(), 200).to_owned());
+            return;
+        }
+        if found.end() >= recent.len() {
+            return;
+        }
+        let next = found.end().max(found.start() + 1);
+        from = recent.ceil_char_boundary(next);
     }
 }
 
@@ -237,7 +292,7 @@ pub fn first_response(text: &str) -> Option<String> {
 /// Finds `<tag>content</tag>`, whatever the case of the tag unless it is to be exact, in text that arrives in pieces. The
 /// content is what stands between a closing tag and the last opening one before it: a tag that was
 /// only mentioned and never closed does not swallow the one that was meant.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct TagScanner {
     open: String,
     close: String,
@@ -313,7 +368,7 @@ impl TagScanner {
 /// Leaves out lines that repeat the whole prompt, quoted or not. This is the search of Knuth, Morris
 /// and Pratt, with lines for letters: what was held back in vain is let go only as far as it cannot be
 /// the beginning of an echo after all.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct EchoFilter {
     /// The prompt, from its first line that says anything to its last.
     lines: Vec<String>,
@@ -474,6 +529,24 @@ mod tests {
             detector.said(text, false);
         }
         detector.verdict()
+    }
+
+    #[test]
+    fn no_tag_is_put_together_from_messages() {
+        for (rule, tag) in [(promise(), "promise"), (Rule::Response("COMPLETE".into()), "response")]
+        {
+            let (open, close) = (format!("<{tag}>"), format!("</{tag}>"));
+            for (said, complete) in [
+                (&[(&*open, false), ("COMPLETE", false), (&*close, false)][..], false),
+                (&[(&*open, false), ("COMPLETE", true), (&*close, true)], true),
+                (&[(&*format!("{open}\nCOMPLETE\n{close}"), false)], true),
+                (&[("<", false), (&*format!("{}COMPLETE{close}", &open[1..]), false)], false),
+            ] {
+                let mut detector = Detector::new(&rule).of_messages();
+                said.iter().for_each(|(text, joined)| detector.said(text, *joined));
+                assert_eq!(detector.verdict().complete, complete, "{said:?}");
+            }
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 pub mod attempt;
 pub mod completion;
+mod echoed;
 pub mod event;
 pub mod exit;
 pub(crate) mod json;

@@ -16,7 +16,7 @@ const SAID_REACH: usize = 3 * REACH;
 const MAX_WAITING: usize = 64;
 
 /// A tag that is whole on its line.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Spot {
     content: String,
     /// What stands beside it on its line.
@@ -28,7 +28,7 @@ struct Spot {
 }
 
 /// Leaves the tags of a prompt out of what repeats it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Quoted {
     tag: &'static str,
     spots: Vec<Spot>,
@@ -38,7 +38,7 @@ pub(super) struct Quoted {
     waiting: VecDeque<Waiting>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Waiting {
     text: String,
     /// What it says, of which there are several lines where their breaks are spelt out.

@@ -4,7 +4,8 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
-use super::event::{Class, EndCause, Event, Exit, Outcome, Purpose, Stamp};
+use super::event::{Class, EndCause, Event, Exit, Outcome, Purpose, Stamp, Usage};
+use super::exit;
 
 /// The word in [`Event::StopRequested`] for `ralph kill`, which is no signal.
 pub const KILLED: &str = "ralph kill";
@@ -65,6 +66,7 @@ pub struct WorkerState {
     pub exit_code: Option<u8>,
     /// How it ended, in words.
     pub message: Option<String>,
+    pub outcome: Option<Outcome>,
     /// Iterations that came to their end, and how long they took in all.
     pub finished_iterations: u32,
     pub finished_ms: u64,
@@ -100,6 +102,12 @@ impl WorkerState {
 }
 
 impl WorkerState {
+    /// It has come to its end, and there is nothing left for it to do.
+    pub fn is_complete(&self) -> bool {
+        self.status.is_over()
+            && matches!(self.outcome, Some(Outcome::Complete | Outcome::CompleteScmFailed))
+    }
+
     /// The iteration that is open, if there is one, will never come to its end. Says whether there is.
     fn cut_off(&mut self) -> bool {
         let open = std::mem::take(&mut self.iteration_open);
@@ -169,7 +177,7 @@ impl Follower {
                 state.pid = Some(*pid);
                 state.max_iterations = *max_iterations;
                 state.status = Status::Running;
-                (state.exit_code, state.message) = (None, None);
+                (state.exit_code, state.message, state.outcome) = (None, None, None);
                 if state.started.is_empty() {
                     state.started = stamp(time);
                 }
@@ -196,7 +204,7 @@ impl Follower {
                     Some(Exit::Signal(signal)) => 128 + signal,
                     None => NOT_STARTED,
                 };
-                if *ended_by == Some(EndCause::Inactivity) {
+                if *ended_by == Some(EndCause::Inactivity) && *class == Class::TimedOut {
                     let words =
                         format!("inactivity timeout ({}s), restarting", state.inactivity_timeout);
                     log(format!("[TIMEOUT] {words}"));
@@ -269,6 +277,7 @@ impl Follower {
                 let state = &mut self.state;
                 state.exit_code = Some(*exit_code);
                 state.message = Some(message.clone().into_owned());
+                state.outcome = Some(*outcome);
                 state.ended = Some(stamp(time));
                 let word = match state.status {
                     Status::Failed => "FAIL",
@@ -286,6 +295,38 @@ impl Follower {
             self.state.last_event = Some(words.to_owned());
             self.state.last_event_time = Some(stamp(time));
         }
+        told
+    }
+
+    /// Its loop is gone, and somebody ends the worker in the place of it: the same is written as if the
+    /// loop had done it.
+    pub fn killed_without_its_loop(&mut self, time_ms: i64) -> Told {
+        let iterations = self.state.current_iteration;
+        let at = Stamp { time_ms, iteration: iterations, attempt: 0 };
+        let mut told = Told::default();
+        let cut_off = self.state.cut_off();
+        if cut_off {
+            let time = self.time(at).strftime("%Y-%m-%dT%H:%M:%S").to_string();
+            told.logged
+                .push(format!("{time} [CUT] iteration {iterations} was cut off with its loop"));
+        }
+        self.killed = true;
+        let end = self.take(
+            at,
+            &Event::RunEnded {
+                outcome: Outcome::Interrupted,
+                exit_code: exit::INTERRUPTED,
+                message: "interrupted".into(),
+                iterations,
+                cut_off,
+                duration_ms: 0,
+                usage: Usage::default(),
+                tools: 0,
+                tool_errors: 0,
+            },
+        );
+        told.said.extend(end.said);
+        told.logged.extend(end.logged);
         told
     }
 

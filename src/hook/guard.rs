@@ -39,8 +39,8 @@ fn looked_at(input: Raw<'_>) -> Option<Value> {
 }
 
 /// Judges what is asked. Whatever it cannot understand, it denies.
-pub(super) fn pre_tool_use(bytes: &io::Result<Vec<u8>>, surroundings: &Surroundings<'_>) -> Answer {
-    let input = match bytes {
+pub(super) fn pre_tool_use(bytes: io::Result<Vec<u8>>, surroundings: &Surroundings<'_>) -> Answer {
+    let input = match &bytes {
         Ok(bytes) => Input::parse(bytes),
         Err(err) => Err(err.to_string()),
     };
@@ -55,11 +55,10 @@ pub(super) fn pre_tool_use(bytes: &io::Result<Vec<u8>>, surroundings: &Surroundi
             ))
         });
     }
-    let verdict = match &input {
-        Ok(input) => judge(input, &project, &hooks, surroundings),
-        Err(err) => Err(err.clone()),
-    };
-    match verdict {
+    let call = input.and_then(|input| Call::of(&input));
+    // What was read is not needed any more, and room for what is made of it now is dear.
+    drop(bytes);
+    match call.map(|call| judge(&call, &project, &hooks, surroundings)) {
         Ok(verdict) => match (&verdict, verdict.message()) {
             (Verdict::Deny(_), Some(message)) => Answer::Deny(message),
             // Said once is enough.
@@ -80,21 +79,29 @@ fn is_second(surroundings: &Surroundings<'_>) -> bool {
     is_set("CLAUDE_PLUGIN_ROOT") && is_set(GUARDED)
 }
 
-fn judge(
-    input: &Input<'_>,
-    project: &Path,
-    hooks: &Hooks,
-    surroundings: &Surroundings<'_>,
-) -> Result<Verdict, String> {
-    let tool = input.tool_name.as_deref().filter(|name| !name.is_empty());
-    let tool = tool.ok_or("it does not name the tool")?;
-    let tool_input = input.tool_input.ok_or("it does not tell what the tool is to do")?;
-    let tool_input = looked_at(tool_input).ok_or("its \"tool_input\" is no JSON object")?;
-    let cwd = match input.cwd.as_deref().map(PathBuf::from) {
-        Some(cwd) if cwd.is_absolute() => cwd,
-        Some(_) => return Err("its directory is not told by its whole path".to_owned()),
-        None => std::env::current_dir().map_err(|err| err.to_string())?,
-    };
+/// What a tool is asked to do.
+struct Call {
+    tool: String,
+    input: Value,
+    cwd: PathBuf,
+}
+
+impl Call {
+    fn of(input: &Input<'_>) -> Result<Call, String> {
+        let tool = input.tool_name.as_deref().filter(|name| !name.is_empty());
+        let tool = tool.ok_or("it does not name the tool")?.to_owned();
+        let given = input.tool_input.ok_or("it does not tell what the tool is to do")?;
+        let given = looked_at(given).ok_or("its \"tool_input\" is no JSON object")?;
+        let cwd = match input.cwd.as_deref().map(PathBuf::from) {
+            Some(cwd) if cwd.is_absolute() => cwd,
+            Some(_) => return Err("its directory is not told by its whole path".to_owned()),
+            None => std::env::current_dir().map_err(|err| err.to_string())?,
+        };
+        Ok(Call { tool, input: given, cwd })
+    }
+}
+
+fn judge(call: &Call, project: &Path, hooks: &Hooks, surroundings: &Surroundings<'_>) -> Verdict {
     let project = resolve(project).unwrap_or_else(|| project.to_owned());
     let home = (surroundings.variable)("HOME").map(PathBuf::from);
     let (allow, _) = AllowList::parse(hooks.allow.iter().map(String::as_str));
@@ -102,7 +109,7 @@ fn judge(
     let resolved = RefCell::new(HashMap::new());
     let context = Context {
         project: &project,
-        cwd: &cwd,
+        cwd: &call.cwd,
         home: home.as_deref().filter(|home| home.is_absolute()),
         allow: &allow,
         resolve: &|path| {
@@ -115,7 +122,7 @@ fn judge(
         },
         variable: &|name| surroundings.text(name),
     };
-    Ok(policy::judge_tool(&context, tool, &tool_input))
+    policy::judge_tool(&context, &call.tool, &call.input)
 }
 
 /// Where an absolute path leads when every link in it is followed, whether or not there is anything. A

@@ -26,8 +26,9 @@ pub(super) struct Input<'a> {
 
 /// Reads all of standard input.
 pub(super) fn read(stdin: impl Read) -> io::Result<Vec<u8>> {
-    // Most questions fit, and what is not used costs nothing.
-    let mut bytes = Vec::with_capacity(128 << 10);
+    // Most questions fit, and what is not used costs nothing. From 128 KB on the C library asks the kernel for
+    // memory of its own, which is not used again when it is free.
+    let mut bytes = Vec::with_capacity(120 << 10);
     stdin.take(LARGEST + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > LARGEST {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is too long"));

@@ -98,7 +98,7 @@ pub fn answer(
     let question = || input::read(stdin);
     let hook: fn(&[u8], &Surroundings<'_>) -> io::Result<Answer> = match name.to_str() {
         // The only one that has something to say to what it cannot read.
-        Some("pre-tool-use") => return (guard::pre_tool_use(&question(), surroundings), None),
+        Some("pre-tool-use") => return (guard::pre_tool_use(question(), surroundings), None),
         Some("session-start") => session_start,
         Some("post-tool-use") => post_tool_use,
         Some("stop") => stop::stop,

@@ -383,6 +383,15 @@ mod linux {
             if libc::setsid() < 0 {
                 return (Step::Setup, -1);
             }
+            // What the terminal sent to its foreground group before that is for us and not for the
+            // program that this becomes: it waits here only because every signal is blocked, and to
+            // ignore a signal that waits is to throw it away.
+            for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP, libc::SIGHUP] {
+                let before = libc::signal(signal, libc::SIG_IGN);
+                if before != libc::SIG_IGN {
+                    libc::signal(signal, libc::SIG_DFL);
+                }
+            }
             // If we are killed, the agent goes too. If we were killed before this call, there is
             // nobody left to send the signal, and the parent is another one already.
             libc::prctl(libc::PR_SET_PDEATHSIG, plan.death_signal as libc::c_ulong);

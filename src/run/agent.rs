@@ -23,6 +23,9 @@ const MAX_STDERR_LINE: usize = 64 * 1024;
 /// How much of what was on an agent's screen is kept in the journal.
 const MAX_SCREEN_LINES: usize = 200;
 
+/// An agent that has printed nothing for so long may be done.
+const SILENT_MS: u64 = 1_000;
+
 /// An agent that is running.
 pub(super) struct AgentTask {
     pub(super) child: ChildId,
@@ -38,6 +41,10 @@ pub(super) struct AgentTask {
     err: LineSplitter,
     /// What it prints is for people, also before the line ends.
     is_plain: bool,
+    /// What completes the run stands once it is said, however the agent then leaves.
+    done_stands: bool,
+    /// When to look whether it has been said, if the agent is silent until then.
+    look_at: Option<u64>,
     facts: Gathered,
 }
 
@@ -114,8 +121,16 @@ impl AgentTask {
             out,
             err,
             is_plain: false,
+            done_stands: false,
+            look_at: None,
             facts,
         }
+    }
+
+    /// What completes the run stands once it is said.
+    pub(super) fn whose_word_stands(mut self, stands: bool) -> Self {
+        self.done_stands = stands;
+        self
     }
 
     /// It prints plain text.
@@ -151,9 +166,35 @@ impl AgentTask {
         self.screen.as_mut()
     }
 
-    /// When there is something to be done about its screen.
+    /// When there is something to be done about its screen, or to be looked for in what it said.
     pub(super) fn next_ms(&self) -> Option<u64> {
-        self.screen.as_ref().and_then(Screen::next_ms)
+        self.screen.as_ref().and_then(Screen::next_ms).or(self.look_at)
+    }
+
+    /// It printed something just now.
+    pub(super) fn printed(&mut self, now_ms: u64) {
+        if self.done_stands && self.is_plain && self.facts.purpose == Purpose::Work {
+            self.look_at = Some(now_ms.saturating_add(SILENT_MS));
+        }
+    }
+
+    /// It has been silent for a moment, and what it said before completes the run: the grace of those
+    /// who have given their result begins, until it prints again.
+    pub(super) fn has_fallen_silent_done(&mut self, now_ms: u64) -> bool {
+        if self.look_at.is_none_or(|at| now_ms < at) {
+            return false;
+        }
+        self.look_at = None;
+        let mut detector = self.facts.detector.clone();
+        let line = String::from_utf8_lossy(self.out.unfinished());
+        if !line.is_empty() {
+            detector.said(&line, false);
+        }
+        let done = detector.verdict().complete && !matches!(self.facts.result, Some(Some(_)));
+        if done {
+            self.facts.result = Some(None);
+        }
+        done
     }
 
     /// What completes the run stands on its screen. The grace of those who have given their result
@@ -212,7 +253,7 @@ impl AgentTask {
             let complete = found.is_some();
             return self.conclude(Verdict { complete, found }, exit, duration_ms);
         }
-        let AgentTask { reader, judge, out, err, facts, .. } = &mut self;
+        let AgentTask { reader, judge, out, err, facts, ended_by, .. } = &mut self;
         let mut emit = |event: Event<'_>| {
             facts.take(&event);
             recorder.record(&event);
@@ -225,6 +266,9 @@ impl AgentTask {
         reader.finish(exit, &mut emit);
         let told = matches!(facts.result, Some(Some(_)));
         if let Some(judge) = judge {
+            if ended_by.is_some() || !exit.is_some_and(Exit::success) {
+                judge.was_cut_short();
+            }
             judge.finish(told, &mut |event| {
                 facts.take(&event);
                 recorder.record(&event);
@@ -241,6 +285,7 @@ impl AgentTask {
             ended_by: self.ended_by,
             result: facts.result.as_ref().map(Option::as_ref),
             active: facts.detector.said_anything() || facts.tools > 0 || facts.shows_anything,
+            done: self.done_stands && verdict.complete,
         });
         let failure = facts.result.take().flatten();
         let repeats_prompt = facts.purpose == Purpose::Work && facts.detector.heard_only_echo();

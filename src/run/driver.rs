@@ -80,7 +80,7 @@ pub fn run<W: World>(
         finish: None,
         notifiers: Vec::new(),
         refused: (0, HashSet::new()),
-        gate: spec.tasks.as_ref().map(|tasks| TaskGate::new(tasks, &spec.run_id)),
+        gate: spec.tasks.as_ref().map(|tasks| TaskGate::new(tasks, spec)),
         filter: Filter::default(),
         evaluator: Evaluator::default(),
     };
@@ -238,6 +238,10 @@ impl<W: World> Driver<'_, W> {
                     self.recorder.at.attempt = 0;
                 }
                 self.recorder.record(&event);
+                if let Event::Resumed { .. } = event {
+                    // Whoever asked for the pause has got it: what is asked for now is a first time again.
+                    self.signals = 0;
+                }
                 if let Event::Paused = event {
                     self.commit();
                     self.world.rest();

@@ -102,7 +102,12 @@ impl Screen {
     pub(super) fn output(&mut self, bytes: &[u8], now_ms: u64) {
         self.parser.process(bytes);
         self.last_output_ms = Some(now_ms);
-        self.look_at.get_or_insert(now_ms.saturating_add(LOOK_MS));
+        if self.found.is_some() {
+            // It is given a grace in which nothing may change: whether it did is seen at once.
+            self.look_at = Some(now_ms);
+        } else {
+            self.look_at.get_or_insert(now_ms.saturating_add(LOOK_MS));
+        }
     }
 
     /// When there is something to be done, if nothing happens until then.
@@ -361,6 +366,11 @@ mod tests {
         assert_eq!(until(&mut it, 4_000), [Step::Changed, Step::Type(b"\r".to_vec())]);
         it.output(b"* All is done now\r\n", 4_000);
         assert_eq!(until(&mut it, 6_000), [Step::Done]);
+        // Every change begins its grace again, and none waits for the next look to be seen.
+        it.output(b"bye\r\n", 6_900);
+        assert_eq!(until(&mut it, 6_900), [Step::Done]);
+        it.output(b"\x1b[5;5H", 7_000);
+        assert_eq!(until(&mut it, 9_000), [], "nothing has changed");
         assert_eq!(it.end().1.as_deref(), Some("done"));
     }
 

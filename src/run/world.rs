@@ -45,6 +45,8 @@ pub enum Request {
 /// Where requests come from: whoever asked has knocked at the world's door.
 pub trait Control {
     fn take(&mut self) -> Vec<Request>;
+    /// Why nobody can ask for anything any more, if that is so.
+    fn lost(&mut self) -> Option<String>;
 }
 
 /// What is started, as far as that decides where.
@@ -68,6 +70,10 @@ pub trait World {
     /// The hosts that were refused since this was last asked.
     fn refusals(&mut self) -> Vec<Refusal> {
         Vec::new()
+    }
+    /// Why nobody can ask this run for anything any more, if somebody was to.
+    fn lost(&mut self) -> Option<String> {
+        None
     }
     /// Nothing will be started for a while.
     fn rest(&mut self) {}
@@ -446,6 +452,10 @@ impl World for RealWorld {
         if let Ok(entries) = journal::read(&self.files.dir.journal()) {
             entries.for_each(|entry| take(&entry));
         }
+    }
+
+    fn lost(&mut self) -> Option<String> {
+        self.control.as_mut().and_then(|control| control.lost())
     }
 
     fn requests(&mut self) -> Vec<Request> {

@@ -104,18 +104,41 @@ pub type Kept = Rc<RefCell<Option<WorkerState>>>;
 pub struct Obedience {
     pub worker: Worker,
     pub kept: Kept,
+    /// Its directory, as it was when the loop began.
+    pub place: Option<(u64, u64)>,
 }
 
 impl Control for Obedience {
     fn take(&mut self) -> Vec<Request> {
-        if !matches!(self.worker.known(), Known::State(_))
-            && let Some(state) = self.kept.borrow().as_ref()
-        {
-            // Somebody spoilt or removed it. What cannot be written is tried again with every event.
-            self.worker.set_aside();
-            let _ = self.worker.save(state);
+        if self.lost().is_some() {
+            return Vec::new();
+        }
+        if let Some(kept) = self.kept.borrow().as_ref() {
+            // Somebody spoilt or removed it, or wrote there what only the loop can know. What cannot be
+            // written is tried again with every event.
+            match self.worker.known() {
+                Known::State(there) if (there.status, there.pid) == (kept.status, kept.pid) => {}
+                Known::State(there) => {
+                    let max_iterations = there.max_iterations;
+                    let _ = self.worker.save(&WorkerState { max_iterations, ..kept.clone() });
+                }
+                Known::Nothing | Known::Broken(_) => {
+                    self.worker.set_aside();
+                    let _ = self.worker.save(kept);
+                }
+            }
         }
         self.worker.requests()
+    }
+
+    fn lost(&mut self) -> Option<String> {
+        (self.worker.place() != self.place).then(|| {
+            format!(
+                "{} was removed, or is that of another worker now: nobody could ask this loop for \
+                 anything any more",
+                self.worker.path.display()
+            )
+        })
     }
 }
 
@@ -152,6 +175,7 @@ fn make_pipe(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::worker::Status;
 
     #[test]
     fn the_last_request_counts_and_waits_for_somebody_to_take_it() {
@@ -174,7 +198,8 @@ mod tests {
         let worker = Worker { name: "agent".into(), path: dir.path().to_owned() };
         let state = WorkerState { worker_name: "agent".into(), ..WorkerState::default() };
         let kept = Rc::new(RefCell::new(Some(state.clone())));
-        let mut control = Obedience { worker: worker.clone(), kept };
+        let place = worker.place();
+        let mut control = Obedience { worker: worker.clone(), kept, place };
         for spoilt in ["", "{\"status\": \"run"] {
             std::fs::write(worker.state_path(), spoilt).unwrap();
             assert_eq!(control.take(), []);
@@ -182,6 +207,31 @@ mod tests {
         }
         let names = ["state.json.broken", "state.json.broken-2"];
         assert!(names.iter().all(|name| dir.path().join(name).exists()), "both are kept");
+        // What only the loop knows is not for others to say; the limit is.
+        let said = WorkerState { status: Status::Failed, max_iterations: 9, ..state.clone() };
+        worker.save(&said).unwrap();
+        assert_eq!(control.take(), []);
+        let expected = WorkerState { max_iterations: 9, ..state };
+        assert!(matches!(worker.known(), Known::State(there) if *there == expected));
+        assert_eq!(control.lost(), None);
+    }
+
+    #[test]
+    fn a_loop_knows_when_its_directory_is_not_its_own_any_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let worker = Worker { name: "agent".into(), path: dir.path().join("agent") };
+        worker.make().unwrap();
+        let kept = Rc::new(RefCell::new(Some(WorkerState::default())));
+        let place = worker.place();
+        let mut control = Obedience { worker: worker.clone(), kept, place };
+        assert_eq!(control.lost(), None);
+        // One that is made while the other is still there cannot be taken for it.
+        std::fs::rename(&worker.path, dir.path().join("gone")).unwrap();
+        assert!(control.lost().is_some());
+        worker.make().unwrap();
+        assert!(control.lost().is_some());
+        assert_eq!(control.take(), []);
+        assert!(matches!(worker.known(), Known::Nothing), "nothing is written there");
     }
 
     #[test]

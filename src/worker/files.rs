@@ -17,6 +17,8 @@ pub struct WorkerFiles {
     trouble: Option<String>,
     is_in_trouble: bool,
     kept: Kept,
+    /// The directory, as it was at the beginning.
+    place: Option<(u64, u64)>,
 }
 
 impl WorkerFiles {
@@ -25,6 +27,7 @@ impl WorkerFiles {
         let saved = WorkerState::default();
         WorkerFiles {
             kept,
+            place: worker.place(),
             worker,
             follower,
             saved,
@@ -35,6 +38,10 @@ impl WorkerFiles {
     }
 
     fn save(&mut self) -> std::io::Result<()> {
+        if self.worker.place() != self.place {
+            // What is there now, if anything, is somebody else's.
+            return Err(std::io::Error::other("it was removed"));
+        }
         if self.saved.run_id.is_none() {
             self.worker.release();
         }

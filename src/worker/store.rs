@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,6 +24,9 @@ const MOMENT: Duration = Duration::from_secs(2);
 
 /// More than a state, the one that its run began with, and the beginning of a log take.
 const RESERVE: usize = 32 * 1024;
+
+/// A state without these tells nothing.
+const NEEDED: [&str; 3] = ["status", "max_iterations", "current_iteration"];
 
 /// All workers of a user.
 #[derive(Debug, Clone)]
@@ -217,6 +220,22 @@ impl Worker {
         }
     }
 
+    /// Which directory it is that is there now: one that was removed and made again is another one.
+    pub fn place(&self) -> Option<(u64, u64)> {
+        let meta = std::fs::metadata(&self.path).ok().filter(std::fs::Metadata::is_dir)?;
+        Some((meta.dev(), meta.ino()))
+    }
+
+    /// What somebody wrote into its state for a limit that is none.
+    pub fn odd_limit(&self) -> Option<String> {
+        let text = std::fs::read(self.state_path()).ok()?;
+        let state: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_slice(&text).ok()?;
+        let limit = state.get("max_iterations")?;
+        let is_one = limit.as_u64().is_some_and(|n| (1..=u64::from(u32::MAX)).contains(&n));
+        (!is_one).then(|| limit.to_string())
+    }
+
     /// Whether its loop is alive. A file system without locks tells nothing, and then it is taken for
     /// gone.
     pub fn is_alive(&self) -> bool {
@@ -241,6 +260,12 @@ impl Worker {
         };
         // An object and nothing else: serde would take a list for a struct, too.
         let object = serde_json::from_slice::<serde_json::Map<_, _>>(&text);
+        // What is missing here would be taken for something that it is not.
+        if let Ok(object) = &object
+            && let Some(key) = NEEDED.iter().find(|key| !object.contains_key(**key))
+        {
+            return Known::Broken(format!("it has no {key:?}"));
+        }
         let state = object.and_then(|object| serde_json::from_value::<WorkerState>(object.into()));
         match state {
             Ok(mut state) => {
@@ -440,8 +465,17 @@ mod tests {
         let state = WorkerState { status: Status::Paused, ..WorkerState::default() };
         worker.save(&state).unwrap();
         let whole = std::fs::read(worker.state_path()).unwrap();
-        let cases: [&[u8]; 7] =
-            [b"", b" \n", &whole[..whole.len() / 2], b"[]", b"{\"status\":\"odd\"}", b"\xff", b"7"];
+        let cases: [&[u8]; 9] = [
+            b"",
+            b" \n",
+            &whole[..whole.len() / 2],
+            b"[]",
+            b"{}",
+            b"{\"status\":\"odd\"}",
+            b"{\"status\":\"paused\",\"current_iteration\":1}",
+            b"\xff",
+            b"7",
+        ];
         for text in cases {
             std::fs::write(worker.state_path(), text).unwrap();
             assert!(matches!(worker.known(), Known::Broken(_)), "{text:?}");
@@ -452,6 +486,25 @@ mod tests {
         assert!(matches!(worker.known(), Known::Nothing));
         std::fs::create_dir(worker.state_path()).unwrap();
         assert!(matches!(worker.known(), Known::Broken(_)));
+    }
+
+    #[test]
+    fn a_limit_that_is_none_is_told() {
+        let (_dir, _, worker) = workers();
+        for (limit, odd) in [
+            ("1", false),
+            ("4294967295", false),
+            ("0", true),
+            ("\"8\"", true),
+            ("1.5", true),
+            ("-1", true),
+            ("null", true),
+            ("4294967296", true),
+        ] {
+            let text = format!("{{\"max_iterations\": {limit}}}");
+            std::fs::write(worker.state_path(), text).unwrap();
+            assert_eq!(worker.odd_limit(), odd.then(|| limit.to_owned()), "{limit}");
+        }
     }
 
     #[test]

@@ -100,7 +100,7 @@ impl Worktree {
         if path.symlink_metadata().is_ok() {
             return Err(Error::failed(format!("the worktree exists already: {}", path.display()))
                 .hint(format!("to work in it: ralph spawn -C {} …", path.display()))
-                .hint(format!("to be rid of it: ralph rm --worktree {worker}"))
+                .hint(format!("to be rid of it: git worktree remove {}", path.display()))
                 .hint("or choose another name"));
         }
         let name = branch.unwrap_or(worker);

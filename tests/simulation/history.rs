@@ -199,7 +199,6 @@ fn spec(rng: &mut Rng) -> RunSpec {
             name: "tasks.json".to_owned(),
             ledger: Ledger::new(&list),
             list,
-            doubtful: Vec::new(),
             check_first: false,
             snapshots: None,
         }
@@ -270,6 +269,7 @@ fn spec(rng: &mut Rng) -> RunSpec {
                 .unwrap_or_default(),
         },
         term_pauses: rng.chance(20),
+        done_stands: false,
         progress: None,
         // Mostly enough, now and then next to nothing.
         journal_bytes: rng.pick(&[0, u64::MAX, u64::MAX]),

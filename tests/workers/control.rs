@@ -37,8 +37,70 @@ fn a_paused_worker_finishes_what_it_does_and_goes_on_when_it_is_resumed() {
     shop.ralph(["resume", "agent"])
         .run()
         .code(0)
-        .stderr_is("ralph: warning: worker 'agent' is not paused\n");
+        .stderr_has("ralph: warning: worker 'agent' is not paused: it has used up its iterations");
     shop.ralph(["pause", "agent"]).run().code(1).stderr_has("is not running (stopped)");
+    // It may have more, by a flag or by its file, and go on after it was killed.
+    shop.ralph(["resume", "agent", "-n", "2"]).run().code(1).stderr_has("begun 3 iterations");
+    shop.ralph(["resume", "agent", "-n", "4"])
+        .run()
+        .code(0)
+        .stdout_is("resumed ralph loop for agent\n");
+    assert_eq!(shop.wait_for_status("stopped")["current_iteration"], 4);
+    shop.wait();
+    let text = std::fs::read_to_string(shop.file("state.json")).unwrap();
+    for odd in ["0", "\"8\"", "1.5", "-1", "null"] {
+        let edited = text.replace("\"max_iterations\": 4", &format!("\"max_iterations\": {odd}"));
+        std::fs::write(shop.file("state.json"), edited).unwrap();
+        let told = shop.ralph(["resume", "agent"]).run();
+        told.code(1).stderr_has(&format!("max_iterations is {odd} in "));
+    }
+    let edited = text.replace("\"max_iterations\": 4", "\"max_iterations\": 5");
+    std::fs::write(shop.file("state.json"), edited).unwrap();
+    shop.ralph(["resume", "agent"]).run().code(0).stdout_is("resumed ralph loop for agent\n");
+    shop.wait();
+    assert_eq!(shop.recorded().len(), 5);
+}
+
+#[test]
+fn a_worker_that_gave_up_or_was_killed_goes_on_when_it_is_resumed() {
+    let shop = Workshop::new();
+    shop.settings(&json!({"retry": {"backoffSeconds": 0}}));
+    let fails = json!([{"exit": 1}]);
+    let sessions = json!({"sessions": [fails, fails, fails, fails, fails, fails, [
+        {"print": "better"},
+        shop.until_let_go(),
+    ]]});
+    shop.spawn(8, &["--wait"]).args(shop.fake_agent(&sessions)).run().code(1);
+    assert_eq!(shop.state().unwrap()["current_iteration"], 5);
+    shop.ralph(["resume"]).run().code(0).stdout_has("workers (agent): ralph resume agent");
+    shop.ralph(["resume", "agent"]).run().code(0);
+    shop.wait_for_state(|state| state["current_iteration"] == 7);
+    assert_eq!(shop.state().unwrap()["consecutive_failures"], 1, "it begins anew");
+    // A prompt that vanished may come back.
+    std::fs::remove_file(shop.path().join("PROMPT.md")).unwrap();
+    shop.ralph(["kill", "agent"]).run().code(0);
+    shop.ralph(["resume", "agent"]).run().code(1).stderr_has("prompt file not found");
+    shop.write("PROMPT.md", "Do the next thing.\n");
+    shop.let_go();
+    shop.ralph(["resume", "agent", "agent"]).run().code(0);
+    shop.wait();
+    assert_eq!(shop.state().unwrap()["current_iteration"], 8);
+}
+
+#[test]
+fn a_loop_whose_files_were_removed_ends_and_its_name_is_not_given_away() {
+    let shop = Workshop::new();
+    shop.spawn(3, &[]).args(waiting(&shop)).run().code(0);
+    shop.wait_for_event("text");
+    std::fs::remove_dir_all(shop.worker("agent")).unwrap();
+    let again = shop.spawn(1, &[]).args(["true"]).run();
+    again.code(1).stderr_has("there is a window 'agent' in tmux already");
+    shop.let_go();
+    wait_until(LONG, || shop.windows().is_empty() && shop.processes().is_empty());
+    assert_eq!(shop.recorded().len(), 1, "nothing new was begun");
+    assert!(!shop.worker("agent").exists(), "and nothing written");
+    let events = shop.events();
+    assert!(events.last("run_ended")["message"].as_str().unwrap().contains("was removed"));
 }
 
 #[test]
@@ -132,9 +194,15 @@ fn sigterm_pauses_and_a_second_one_ends_it_resumably() {
     shop.wait_for_event("text");
     let pid = shop.state().unwrap()["pid"].as_i64().unwrap() as i32;
     let the_loop = Process { pid, command: String::new() };
+    // Each is the first one again after a pause that was taken back.
+    for _ in 0..2 {
+        the_loop.signal(Signal::TERM);
+        shop.wait_for_status("paused");
+        assert!(crate::support::is_alive(pid), "its agent may finish");
+        shop.ralph(["resume", "agent"]).run().code(0);
+    }
     the_loop.signal(Signal::TERM);
     shop.wait_for_status("paused");
-    assert!(crate::support::is_alive(pid), "its agent may finish");
     the_loop.signal(Signal::TERM);
     wait_until(LONG, || !crate::support::is_alive(pid));
     assert_eq!(shop.state().unwrap()["status"], "paused");
@@ -183,12 +251,10 @@ fn many_can_be_asked_with_one_word() {
 #[test]
 fn a_worker_that_is_not_there_is_said() {
     let shop = Workshop::new();
-    for command in ["pause", "kill", "rm", "status", "logs", "attach", "wait"] {
+    for command in ["pause", "resume", "kill", "rm", "status", "logs", "attach", "wait"] {
         let told = shop.ralph([command, "nobody"]).run();
         told.code(1).stderr_has("ralph: error: worker 'nobody' not found");
     }
-    // This could be a run as well.
-    shop.ralph(["resume", "nobody"]).run().code(2).stderr_has("no run and no worker \"nobody\"");
     shop.ralph(["status", "../x"]).run().code(1).stderr_has("cannot be called");
 }
 
@@ -199,8 +265,10 @@ fn however_many_ask_at_once_it_ends_in_one_state() {
     for last in ["pause", "resume", "kill"] {
         let racing: Vec<_> = (0..24)
             .map(|nth| {
-                // The last word is said by many, the others in between.
-                let command = if nth % 3 == 0 { last } else { ["pause", "resume"][nth % 2] };
+                // The last word is said by many, the others in between; one that was killed would go on
+                // when it is resumed.
+                let others = ["pause", if last == "kill" { "pause" } else { "resume" }];
+                let command = if nth % 3 == 0 { last } else { others[nth % 2] };
                 shop.ralph([command, "agent"]).start()
             })
             .collect();

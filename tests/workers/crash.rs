@@ -78,7 +78,14 @@ fn a_loop_that_is_gone_can_be_paused_and_killed_and_strangers_are_left_alone() {
     shop.ralph(["pause", "agent"]).run().code(0);
     assert_eq!(shop.state().unwrap()["status"], "paused");
     shop.ralph(["kill", "agent"]).run().code(0);
-    assert_eq!(shop.state().unwrap()["status"], "stopped");
+    let state = shop.state().unwrap();
+    assert_eq!(state["status"], "stopped");
+    assert_eq!(state["exit_code"], 130, "as of one that is there");
+    assert!(state["ended"].is_string() && state["last_event"] == "killed");
+    let log = shop.log();
+    assert_eq!(log.last().unwrap(), "[DONE] killed");
+    assert!(log[log.len() - 2].ends_with("was cut off with its loop"), "{log:?}");
+    shop.ralph(["wait", "agent"]).run().code(130);
     assert!(stranger.try_wait().unwrap().is_none(), "a stranger was killed");
     stranger.kill().unwrap();
     stranger.wait().unwrap();

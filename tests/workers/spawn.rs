@@ -56,6 +56,22 @@ fn the_done_pattern_stops_the_loop_and_waiting_gives_its_exit_code() {
     let state = shop.state().unwrap();
     assert_eq!((&state["status"], &state["current_iteration"]), (&json!("stopped"), &json!(2)));
     assert_eq!(shop.log().last().unwrap(), "[DONE] done pattern matched, stopping loop");
+    // What it said stands, though it then hangs or fails. A crash is another matter.
+    shop.settings(&json!({"resultGraceSeconds": 1, "retry": {"backoffSeconds": 0}}));
+    for (then, exit, done) in
+        [("sleep 1000", 143, true), ("exit 3", 3, true), ("kill -9 $$", 137, false)]
+    {
+        let script = format!("cat; printf 'All \\033[1mtasks\\033[0m complete\\n'; {then}");
+        shop.spawn(1, &["--done-pattern", "All tasks complete", "--wait"])
+            .args(["sh", "-c", &script])
+            .run()
+            .code(0);
+        let log = shop.log();
+        let ends = format!("[END] iteration 1 exit={exit} ");
+        assert!(log.iter().any(|line| line.starts_with(&ends)), "{log:?}");
+        let last = log.last().unwrap();
+        assert_eq!(last == "[DONE] done pattern matched, stopping loop", done, "{then}: {log:?}");
+    }
 }
 
 #[test]
@@ -91,6 +107,10 @@ fn silence_is_no_failure() {
 #[test]
 fn what_is_missing_is_said_and_nothing_is_left() {
     let shop = Workshop::new();
+    for file in ["-", "/dev/stdin", "/dev/fd/0"] {
+        let told = shop.ralph(["spawn", "-f", file, "-n", "1", "--", "true"]).run();
+        told.code(1).stderr_has("cannot read its prompt from");
+    }
     let agent = shop.fake_agent(&json!([]));
     let spawn = |args: &[&str]| shop.ralph(["spawn"]).args(args).arg("--").args(&agent).run();
     spawn(&["-n", "3"]).code(1).stderr_has("ralph: error: spawn requires --prompt-file\n");

@@ -42,9 +42,11 @@ impl Background {
         let Background { worker, follower, door, interactive, .. } = self;
         let path = worker.path.display().to_string();
         let kept = Kept::default();
+        let place = worker.place();
+        let control = Obedience { worker: worker.clone(), kept: kept.clone(), place };
         session
             .world
-            .obey(Box::new(Obedience { worker: worker.clone(), kept: kept.clone() }), door)
+            .obey(Box::new(control), door)
             .map_err(|err| Error::failed(format!("cannot listen for requests in {path}: {err}")))?;
         if interactive {
             // Without a standard input there is nobody to type.

@@ -3,9 +3,12 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
 use super::which::each;
 use super::{RmArgs, Which, spawn, unusable, warn};
-use crate::core::worker::{Status, WorkerState};
+use crate::core::worker::{Follower, Status, WorkerState};
 use crate::error::Error;
 use crate::process;
 use crate::tmux::Tmux;
@@ -15,6 +18,9 @@ use crate::worker::watch::Watch;
 
 /// How long a loop may take to heed a request. It does so at once unless the machine is very busy.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The same of one that need not have anything to say.
+const MOMENT: Duration = Duration::from_millis(300);
 
 /// How long a loop may take to end its agent.
 const END_PATIENCE: Duration = Duration::from_secs(20);
@@ -63,7 +69,7 @@ fn pause_one(workers: &Workers, worker: &Worker, all: bool) -> Result<(), Error>
 
 /// # Errors
 /// There is no such worker, or it cannot be started again.
-pub(in crate::cli) fn resume(which: &Which) -> Result<u8, Error> {
+pub(in crate::cli) fn resume(which: &Which, limit: Option<u32>) -> Result<u8, Error> {
     let workers = Workers::of_user()?;
     let waits = |worker: &Worker| match worker.known() {
         Known::State(state) => can_go_on(&state, worker.is_alive()),
@@ -75,7 +81,7 @@ pub(in crate::cli) fn resume(which: &Which) -> Result<u8, Error> {
     if chosen.is_empty() {
         return crate::cli::print("no worker is paused\n");
     }
-    each(chosen, |worker| resume_one(&workers, worker))
+    each(chosen, |worker| resume_one(&workers, worker, limit))
 }
 
 /// One that is paused, or whose loop is gone without having come to its end.
@@ -83,16 +89,62 @@ fn can_go_on(state: &WorkerState, alive: bool) -> bool {
     if alive { state.status == Status::Paused } else { !state.status.is_over() }
 }
 
-fn resume_one(workers: &Workers, worker: &Worker) -> Result<(), Error> {
+/// With a `limit`, that is its limit from now on. One that has come to its end goes on, too, unless it is
+/// complete, or has used its iterations up.
+fn resume_one(workers: &Workers, worker: &Worker, limit: Option<u32>) -> Result<(), Error> {
     let _held = workers.hold(worker)?;
     let name = &worker.name;
-    let state = mended(worker)?;
+    if let (Some(odd), None) = (worker.odd_limit(), limit) {
+        let path = worker.state_path();
+        let message = format!("max_iterations is {odd} in {}", path.display());
+        return Err(Error::failed(message)
+            .hint("it must be a whole number of at least 1")
+            .hint(format!("ralph resume {name} -n 20 puts one there")));
+    }
+    let mut state = mended(worker)?;
     let alive = worker.is_alive();
-    if !can_go_on(&state, alive) {
+    if alive && state.status == Status::Running {
+        // Its loop knows better than what somebody may have written there.
+        let mut watch = Watch::new(worker);
+        worker.knock();
+        let paused = watch.look_within(MOMENT, || match worker.known() {
+            Known::State(state) if state.status == Status::Paused => Some(*state),
+            _ => None,
+        });
+        state = paused.unwrap_or(state);
+    }
+    // One that has just come to its end is about to leave.
+    let alive = alive && !(state.status.is_over() && see_it_gone(worker));
+    if alive && !can_go_on(&state, alive) || state.is_complete() {
         warn(&format!("worker '{name}' is not paused"));
         return Ok(());
     }
+    let begun = state.current_iteration;
+    if let Some(limit) = limit {
+        if limit < begun || limit == begun && !alive {
+            return Err(Error::failed(format!(
+                "worker '{name}' has begun {begun} iterations already, and those count"
+            ))
+            .hint(format!("ralph resume {name} -n {}", begun.saturating_add(10))));
+        }
+        state.max_iterations = limit;
+    }
+    if state.status.is_over() {
+        if state.max_iterations <= begun {
+            warn(&format!(
+                "worker '{name}' is not paused: it has used up its iterations; \
+                 ralph resume {name} -n {} gives it more",
+                begun.saturating_add(10)
+            ));
+            return Ok(());
+        }
+        // Whoever starts one again that had given up has done something about it.
+        state.consecutive_failures = 0;
+    }
     if alive {
+        if limit.is_some() {
+            worker.save(&state).map_err(|err| unusable(worker, &err))?;
+        }
         request(worker, Wish::Resume, Status::Running, |state| state.status != Status::Paused)?;
     } else {
         start_again(worker, state)?;
@@ -176,6 +228,21 @@ fn start_again(worker: &Worker, state: WorkerState) -> Result<(), Error> {
     spawn::open(worker, &launch, None, |state| state.pid.is_some()).map(|_| ())
 }
 
+/// Ends a worker whose loop is gone, as that would have done it.
+fn end_in_its_place(worker: &Worker) -> Result<(), Error> {
+    let _it = worker.become_it().map_err(|err| unusable(worker, &err))?;
+    let state = worker.state()?;
+    if state.status.is_over() {
+        return Ok(());
+    }
+    let mut follower = Follower::new(state, TimeZone::system());
+    let told = follower.killed_without_its_loop(Timestamp::now().as_millisecond());
+    worker
+        .append_log(&told.logged)
+        .and_then(|()| worker.save(&follower.state))
+        .map_err(|err| unusable(worker, &err))
+}
+
 /// Ends what a loop that is gone has left running, and closes its window.
 fn end_what_is_left(worker: &Worker, state: &WorkerState) {
     if let Some(run) = &state.run_id {
@@ -229,7 +296,7 @@ fn kill_one(workers: &Workers, worker: &Worker, asked: bool) -> Result<(), Error
     worker.forget_requests();
     if let Known::State(state) = worker.known() {
         end_what_is_left(worker, &state);
-        write_in_its_place(worker, Status::Stopped)?;
+        end_in_its_place(worker)?;
     } else {
         end_what_is_left(worker, &state);
     }

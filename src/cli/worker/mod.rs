@@ -96,6 +96,7 @@ const DEFAULTS: Defaults = Defaults {
     exit_without_prompt: exit::NOT_DONE,
     empty_prompt: true,
     term_pauses: true,
+    done_stands: true,
     ..Defaults::RUN
 };
 

@@ -26,6 +26,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How often one looks whether its window is still there meanwhile.
 const WINDOW_LOOK: Duration = Duration::from_millis(500);
 
+/// How long a window may take to close.
+const CLOSING: Duration = Duration::from_secs(5);
+
 /// # Errors
 /// Whatever keeps the worker from starting; nothing of it is left then.
 pub(in crate::cli) fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, Error> {
@@ -37,6 +40,14 @@ pub(in crate::cli) fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, E
     };
     if args.prompt.prompt_file.is_none() && args.prompt.prompt.is_none() {
         return Err(required("--prompt-file"));
+    }
+    if let Some(path) = &args.prompt.prompt_file
+        && (path == Path::new("-") || path.starts_with("/dev") || path.starts_with("/proc"))
+    {
+        let message = format!("a worker cannot read its prompt from {}", path.display());
+        return Err(Error::failed(message)
+            .hint("it is read anew in each iteration, by a loop that nobody types for")
+            .hint("write it to a file: -f PROMPT.md"));
     }
     let Some(max_iterations) = args.common.max_iterations else {
         return Err(required("--max-iterations"));
@@ -64,8 +75,10 @@ pub(in crate::cli) fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, E
         None => workers.hold_new()?,
     };
     refuse_taken(&worker)?;
+    refuse_window(&worker)?;
     if args.worktree {
         warn_of_uncommitted(project, &spec);
+        warn_of_nothing_to_copy(project, &loaded.settings.worker.copy);
     } else {
         warn_of_company(&workers, project)?;
     }
@@ -189,6 +202,24 @@ fn refuse_taken(worker: &Worker) -> Result<(), Error> {
     }
 }
 
+/// Where there is a window, there may be a loop in it, though its files are gone. That of one that just
+/// came to its end takes a moment to close.
+fn refuse_window(worker: &Worker) -> Result<(), Error> {
+    let tmux = Tmux::new(|name| std::env::var_os(name));
+    let name = &worker.name;
+    let until = Instant::now() + CLOSING;
+    while tmux.find(name).is_some() {
+        if Instant::now() >= until {
+            return Err(Error::failed(format!("there is a window '{name}' in tmux already"))
+                .hint("the loop of a worker whose files were removed may be in it")
+                .hint(format!("to be rid of it: tmux kill-window -t {SESSION}:{name}"))
+                .hint("or choose another name"));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
 fn warn_of_company(workers: &Workers, project: &Project) -> Result<(), Error> {
     let here = project.root().to_string_lossy();
     let others: Vec<String> = workers
@@ -202,9 +233,10 @@ fn warn_of_company(workers: &Workers, project: &Project) -> Result<(), Error> {
         .collect();
     if !others.is_empty() {
         warn(&format!(
-            "{} works in this directory, too; two agents that change the same files get in each \
+            "{} {} in this directory, too; two agents that change the same files get in each \
              other's way: --worktree gives each its own",
-            others.join(", ")
+            others.join(", "),
+            if others.len() == 1 { "works" } else { "work" }
         ));
     }
     Ok(())
@@ -225,6 +257,18 @@ fn warn_of_uncommitted(project: &Project, spec: &RunSpec) {
         warn(&format!(
             "the worktree begins with HEAD, and without what is not committed here: {first}{more}"
         ));
+    }
+}
+
+/// What somebody named and is not there is a mistake, or a pattern, which is not expanded.
+fn warn_of_nothing_to_copy(project: &Project, copy: &[String]) {
+    let usual = crate::config::Settings::default().worker.copy;
+    for name in copy.iter().filter(|name| !usual.contains(name)) {
+        if project.root().join(name).symlink_metadata().is_err() {
+            warn(&format!(
+                "worker.copy: there is no {name:?} here, and names are taken as they are"
+            ));
+        }
     }
 }
 

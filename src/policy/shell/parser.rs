@@ -55,7 +55,9 @@ fn heredoc_end(text: &str, delimiter: &str, tabs: bool) -> Option<(usize, usize)
         let end = find(text.as_bytes(), start, [b'\n']).unwrap_or(text.len());
         let line = text.get(start..end)?;
         let line = if tabs { line.trim_start_matches('\t') } else { line };
-        match line.strip_prefix(delimiter) {
+        // Nearly all lines are told by their first byte.
+        let begins = line.as_bytes().first() == delimiter.as_bytes().first();
+        match begins.then(|| line.strip_prefix(delimiter)).flatten() {
             Some("") => return Some((start, text.len().min(end + 1))),
             // `$(cat <<EOF … EOF)`: bash takes the delimiter there, with a warning.
             Some(after) if after.starts_with(')') && !delimiter.is_empty() => {

@@ -18,6 +18,12 @@ use crate::run::world::{Part, World};
 
 impl<W: World> Driver<'_, W> {
     pub(super) fn start_agent(&mut self, purpose: Purpose) {
+        if let Some(message) = self.world.lost() {
+            // A loop that nobody can end must not go on.
+            let why = Input::AgentNotStarted { message: message.clone() };
+            self.queue.extend([Input::Broken { message }, why]);
+            return;
+        }
         let input = match self.try_start_agent(purpose) {
             Ok(()) => Input::AgentStarted,
             Err(input) => input,
@@ -113,12 +119,15 @@ impl<W: World> Driver<'_, W> {
             // It is only listened to; a message completes nothing.
             Purpose::CommitMessage => Detector::new(&Rule::Response(String::new())),
         };
-        if !invocation.structured {
-            detector = detector.ignoring_echo_of(&prompt);
-        }
+        detector = if invocation.structured {
+            detector.of_messages()
+        } else {
+            detector.ignoring_echo_of(&prompt)
+        };
         let reader = agent.reader(invocation.structured);
         let started_ms = self.world.now().mono_ms;
-        let mut task = AgentTask::new(child, purpose, started_ms, reader, detector, files);
+        let mut task = AgentTask::new(child, purpose, started_ms, reader, detector, files)
+            .whose_word_stands(spec.done_stands);
         if !invocation.structured {
             task = task.in_plain_text();
         }

@@ -12,7 +12,7 @@ use crate::run::world::{Record, Request, World};
 
 impl<W: World> Driver<'_, W> {
     pub(super) fn output(&mut self, child: ChildId, stream: Stream, bytes: &[u8]) {
-        self.stamp();
+        let now = self.stamp();
         if self.is_filter(child) {
             return self.show_filtered(bytes);
         }
@@ -26,6 +26,7 @@ impl<W: World> Driver<'_, W> {
                     let ask = &mut self.evaluator.asked(self.spec, self.world);
                     task.output(stream, bytes, &mut self.recorder, ask);
                 }
+                task.printed(now.mono_ms);
                 self.queue.push_back(Input::Output);
                 self.queue.extend(task.news());
                 self.recorder.raw(stream, bytes);
@@ -143,6 +144,7 @@ impl<W: World> Driver<'_, W> {
             Signal::Terminate => ("SIGTERM", false),
             Signal::HangUp => ("SIGHUP", true),
             Signal::Quit => ("SIGQUIT", true),
+            Signal::OutOfTime => ("SIGXCPU", true),
             Signal::Resize => {
                 self.resize_screen();
                 return self.recorder.resized();

@@ -32,6 +32,7 @@ impl<W: World> Driver<'_, W> {
         let pattern = on_screen::expression(&spec.completion);
         let screen = Screen::new(size, prompt, pattern, started_ms);
         let task = AgentTask::new(child, purpose, started_ms, reader, detector, Files::default());
+        let task = task.whose_word_stands(spec.done_stands);
         self.task = Task::Agent(Box::new(task.on_screen(screen)));
         Ok(())
     }
@@ -51,9 +52,12 @@ impl<W: World> Driver<'_, W> {
         self.commit();
     }
 
-    /// Does what is to be done about the screen by now.
+    /// Does what is to be done about the screen by now, or about the silence of who has none.
     pub(super) fn mind_screen(&mut self, now: Now) {
         let Task::Agent(task) = &mut self.task else { return };
+        if task.has_fallen_silent_done(now.mono_ms) {
+            self.queue.push_back(Input::ResultSeen);
+        }
         let child = task.child;
         let steps = match task.screen() {
             Some(screen) if screen.next_ms().is_some_and(|at| now.mono_ms >= at) => {
