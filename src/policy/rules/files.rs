@@ -317,12 +317,22 @@ fn written(command: &Invocation<'_>) -> Vec<Arg> {
             operands().into_iter().skip(1).collect()
         }
         "cp" | "gcp" | "mv" | "gmv" | "install" | "ln" | "rsync" => {
-            let targets = command.values(&["-t", "--target-directory"]);
+            let mut targets = command.values(&["-t", "--target-directory"]);
+            let mut sources = operands();
             if targets.is_empty() {
-                operands().pop().into_iter().filter(|arg| !is_remote(&arg.text)).collect()
-            } else {
-                targets
+                targets.extend(sources.pop().filter(|arg| !is_remote(&arg.text)));
             }
+            // Into a directory: each under its own name.
+            if let Some(directory) =
+                targets.first().filter(|arg| command.scene.holds_protected(arg))
+            {
+                let directory = directory.text.trim_end_matches('/').to_owned();
+                targets.extend(sources.iter().filter_map(|source| {
+                    let name = source.text.rsplit('/').next().filter(|name| !name.is_empty())?;
+                    Some(Arg { text: format!("{directory}/{name}"), ..source.clone() })
+                }));
+            }
+            targets
         }
         "curl" => command.values(&["-o", "--output", "--output-dir"]),
         "wget" => command.values(&["-O", "--output-document", "-P", "--directory-prefix"]),

@@ -82,6 +82,17 @@ impl Scene<'_> {
         Some(Located { base, rest, unsure, fresh })
     }
 
+    /// Whether a path is a directory in which some files are protected by their names: the home, `.ralph`,
+    /// an agent's.
+    pub(super) fn holds_protected(&self, arg: &Arg) -> bool {
+        self.locate(arg).is_some_and(|place| {
+            place.rest.is_empty()
+                && (self.context.home == Some(&place.base)
+                    || place.base.ends_with(".claude")
+                    || place.base.ends_with(".ralph"))
+        })
+    }
+
     /// Whether a path is the project itself.
     pub(in crate::policy) fn is_project(&self, arg: &Arg) -> bool {
         self.locate(arg).is_some_and(|place| {
@@ -181,6 +192,10 @@ impl Scene<'_> {
             return None;
         }
         let project = self.context.project;
+        if place.base.strip_prefix(project).is_ok_and(|inside| inside == Path::new(".ralph")) {
+            let reason = "it deletes ralph's settings and records of runs (.ralph)";
+            return Some(Hit::deny(Family::Files, reason, NAMES));
+        }
         let above = project.starts_with(&place.base) && place.base != project;
         if above || self.context.home == Some(&place.base) {
             let reason = "it deletes all files of the home, or of what the project is in";

@@ -453,7 +453,13 @@ impl<'a> Compared<'a> {
 
     fn fits(&self, pattern: &str) -> bool {
         if let Some(names) = pattern.strip_prefix("**/") {
-            return (0..self.names.len()).any(|at| self.fits_from(at, names));
+            // `*.json` means all of a kind, not the one of them that may hold secrets.
+            let meant = |name: &Name<'_>| !name.is_of_a_kind() || names.starts_with('.');
+            return self
+                .names
+                .iter()
+                .enumerate()
+                .any(|(at, name)| meant(name) && self.fits_from(at, names));
         }
         let (from, names) = match pattern.split_once('/') {
             Some(("~", names)) => (self.home, names),
@@ -486,6 +492,12 @@ impl<'a> Compared<'a> {
 impl<'a> Name<'a> {
     fn new(text: Cow<'a, str>) -> Self {
         Name { lower: text.to_ascii_lowercase(), is_wild: text.contains(WILD), text }
+    }
+
+    /// `*.json`: nothing is said but how it ends.
+    fn is_of_a_kind(&self) -> bool {
+        self.is_wild
+            && self.text.rsplit_once('.').is_some_and(|(stem, _)| stem.chars().all(|c| c == '*'))
     }
 
     fn fits(&self, name: &str) -> bool {
