@@ -322,7 +322,7 @@ pub fn task_list(data: &[u8]) {
     let mut ledger = Ledger::new(&list);
     let now = tasks::parse(after);
     let review = ledger.review(&now);
-    let _ = verdict::briefing(&review, &[], "tasks.json");
+    let _ = verdict::briefing(&review, "tasks.json");
     for (claimed, checked) in [(false, false), (true, false), (true, true)] {
         let verdict = verdict::verdict(&review, claimed, checked, "tasks.json");
         let open = now.as_ref().is_ok_and(|list| !list.is_complete()) || now.is_err();
@@ -331,7 +331,8 @@ pub fn task_list(data: &[u8]) {
     }
 }
 
-/// Hooks answer everything, in JSON, and what cannot be read is not let through in a run.
+/// Hooks answer everything, in JSON, and what is no object from its beginning to its end is not let through in a
+/// run. Within a value they forgive what a strict reader would not: a control character, for one.
 pub fn hooks(data: &[u8]) {
     let home = own_place();
     let variable = |name: &str| -> Option<OsString> {
@@ -350,8 +351,8 @@ pub fn hooks(data: &[u8]) {
             let json: serde_json::Value = serde_json::from_str(&json).unwrap();
             assert!(json.is_object());
         }
-        let is_json = serde_json::from_slice::<serde::de::IgnoredAny>(data).is_ok();
-        if name == "pre-tool-use" && !(is_json && data.trim_ascii_start().starts_with(b"{")) {
+        let is_whole = data.trim_ascii().starts_with(b"{") && data.trim_ascii().ends_with(b"}");
+        if name == "pre-tool-use" && !is_whole {
             assert!(matches!(answer, Answer::Deny(_)), "{answer:?}");
         }
     }

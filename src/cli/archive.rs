@@ -8,10 +8,10 @@ use clap::Args;
 use crate::core::tasks::{self, TaskList, naming, summary};
 use crate::error::{Error, Kind};
 use crate::run::{scm, session};
-use crate::state::archive;
 use crate::state::documents::{self, Documents, Fresh, PRD, PROGRESS, PROMPT, TASKS};
 use crate::state::project::Project;
 use crate::state::save::{Saving, save_all};
+use crate::state::{archive, home};
 
 use super::new::{DocumentsArgs, UNNAMED_BRANCH, forget, name_of, today};
 use super::{launch, work};
@@ -39,8 +39,10 @@ const MOVED: [&str; 3] = [PRD, TASKS, PROGRESS];
 pub(super) fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error> {
     let documents = args.place.of(project);
     let root = project.root();
-    launch::settle(project);
+    launch::settle(project)?;
     let _idle = session::keep_idle(project)?;
+    let home = home::ralph_home(|name| std::env::var_os(name));
+    let _unused = session::keep_list_idle(home.as_deref(), &documents.path(TASKS))?;
     // A change that is under way goes into the archive, not into nothing.
     let _held = match documents.hold() {
         Err(err) if err.kind() == io::ErrorKind::TimedOut => {
@@ -145,7 +147,8 @@ pub(super) fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error
         }
         Err(err) => {
             super::print(&text)?;
-            return Err(Error::new(Kind::Scm, format!("it is not committed: {}", err.message))
+            let said = err.message.replace('\n', "\n  ");
+            return Err(Error::new(Kind::Scm, format!("it is not committed: {said}"))
                 .hint(format!("nothing is lost: {shown} is complete; commit it yourself")));
         }
     }

@@ -280,7 +280,7 @@ const MAN_EXAMPLES: &str = "Examples:\n  ralph man ~/.local/share/man/man1";
 /// Where to work. It may be said before or after the command.
 #[derive(Debug, Args)]
 pub struct Place {
-    /// Work in this directory instead of the current one.
+    /// Work in this directory instead of the current one. Files that are named for a loop are looked for there.
     #[arg(short = 'C', long, value_name = "PATH", short_alias = 'd', global = true)]
     pub project_dir: Option<PathBuf>,
 }
@@ -667,7 +667,8 @@ fn misunderstood(err: &clap::Error) -> u8 {
     u8::try_from(err.exit_code()).unwrap_or(exit::INPUT)
 }
 
-fn dispatch(cli: Cli) -> Result<u8, Error> {
+fn dispatch(mut cli: Cli) -> Result<u8, Error> {
+    place::name_from_there(&cli.place, &mut cli.command);
     let project = || place::project(&cli.place);
     let own = || place::own_project(&cli.place, false);
     let for_loop = |args: &LoopArgs| place::own_project(&cli.place, args.settings.is_some());

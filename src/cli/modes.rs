@@ -182,6 +182,14 @@ impl Mode {
         let promise = || Ok(Rule::Promise("COMPLETE".to_owned()));
         let completion = rules::completion(&completion, promise)?;
         let variables = variables(defaults.command, file.variables);
+        let max = loaded.settings.maximum_iterations.unwrap_or(defaults.max_iterations);
+        if (!needs_signal || common.print_prompt)
+            && let Ok((template, name)) = prompt::text(&source)
+            && !completion.is_told_in(&variables.fill_in(&template, 1, max).0)
+        {
+            let Error { message, hints, .. } = no_signal(&name, &completion);
+            loaded.warnings.push(format!("{message}; {}", hints.join("; ")));
+        }
 
         let start = Start { project, args: &common, defaults: &defaults, loaded: &loaded };
         if common.print_prompt {
@@ -189,6 +197,9 @@ impl Mode {
             // It costs nothing to be shown what cannot be sent yet.
             if let Err(missing) = require_specs(project, &template, &variables) {
                 super::warn(&missing.message);
+            }
+            if needs_plan && !project.root().join(Project::PLAN).is_file() {
+                super::warn(NO_PLAN);
             }
             return start.print_prompt(&source, Some(&variables));
         }
@@ -258,6 +269,11 @@ fn variables(mode: &'static str, file: BTreeMap<String, String>) -> Variables {
     // An empty name is none: it would send the agent to the root of the file system.
     let specs = given.get("SPECS_DIR").or_else(|| environment.get("SPECS_DIR"));
     let specs = specs.filter(|specs| !specs.trim().is_empty()).cloned();
+    // Prompts put a slash of their own behind it.
+    let specs = specs.map(|specs| match specs.trim_end_matches('/') {
+        "" => specs,
+        named => named.to_owned(),
+    });
     given.insert("SPECS_DIR".to_owned(), specs.unwrap_or_else(|| "specs".to_owned()));
     Variables::Template { mode, given, environment }
 }

@@ -75,8 +75,13 @@ pub(super) fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
     let name = given.map_or_else(|| name_of(project), |name| name.trim().to_owned());
     let branch = given.map_or_else(|| UNNAMED_BRANCH.to_owned(), naming::branch);
     // Not while somebody works by them, nor while one is still writing whose run was cut off.
-    launch::settle(project);
+    launch::settle(project)?;
     let _idle = if args.force { session::keep_idle(project)? } else { None };
+    let home = home::ralph_home(|name| std::env::var_os(name));
+    let _unused = match home {
+        Some(home) if args.force => session::keep_list_idle(Some(&home), &documents.path(TASKS))?,
+        _ => None,
+    };
     if documents.dir().metadata().is_ok_and(|it| !it.is_dir()) {
         let dir = documents.shown_dir();
         return Err(Error::input(format!(
@@ -92,13 +97,13 @@ pub(super) fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
         .map(|(name, _)| documents.shown(name))
         .collect();
     if !there.is_empty() && !args.force {
-        let are = if there.len() == 1 { "is" } else { "are" };
+        let (are, it) = if there.len() == 1 { ("is", "it") } else { ("are", "them") };
         return Err(Error::input(format!("{} {are} there already", there.join(", ")))
             .hint(format!(
                 "`{}` sets finished work aside and begins anew",
                 documents.command("ralph archive")
             ))
-            .hint(format!("`{} --force` overwrites it", documents.command("ralph new"))));
+            .hint(format!("`{} --force` overwrites {it}", documents.command("ralph new"))));
     }
     let mut files: Vec<Saving> = fresh
         .into_iter()

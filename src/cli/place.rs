@@ -1,6 +1,6 @@
 //! Which project a command is about, and whether that can be meant.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::config;
 use crate::config::loop_file;
@@ -8,8 +8,8 @@ use crate::error::Error;
 use crate::state::home;
 use crate::state::project::Project;
 
-use super::Place;
 use super::modes::PROMPTS_DIR;
+use super::{Command, Place};
 
 /// The project that a command is about, by its whole path.
 pub(super) fn project(place: &Place) -> Result<Project, Error> {
@@ -27,6 +27,33 @@ pub(super) fn project(place: &Place) -> Result<Project, Error> {
     } else {
         Err(Error::input(format!("not a directory: {}", path.display())))
     }
+}
+
+/// Files that are named on the command line of a loop are looked for where it works, as `git -C` does.
+pub(super) fn name_from_there(place: &Place, command: &mut Command) {
+    let Some(dir) = &place.project_dir else { return };
+    let there = |path: &mut Option<PathBuf>| {
+        if let Some(path) = path.as_mut().filter(|path| *path != Path::new("-")) {
+            *path = dir.join(&*path);
+        }
+    };
+    let (common, prompt) = match command {
+        Command::Run(args) => (&mut args.common, &mut args.prompt),
+        Command::Plan(args) | Command::Build(args) => {
+            there(&mut args.config);
+            (&mut args.common, &mut args.prompt)
+        }
+        Command::Prompt(args) => {
+            there(&mut args.file);
+            there(&mut args.mode.config);
+            (&mut args.mode.common, &mut args.mode.prompt)
+        }
+        Command::Work(args) => (&mut args.common, &mut args.prompt),
+        Command::Spawn(args) => (&mut args.common, &mut args.prompt),
+        _ => return,
+    };
+    there(&mut common.settings);
+    there(&mut prompt.prompt_file);
 }
 
 /// The same for a command that works with what a project has: its settings, runs or documents. With

@@ -272,6 +272,7 @@ fn go_on(project: &Project, left: Left, note: &StartNote, args: ResumeArgs) -> R
             .hint("was it started by another version of ralph? start it again")
     })?;
     let mut command = parsed.command;
+    super::place::name_from_there(&parsed.place, &mut command);
     let Some(mut said) = Said::of(&mut command) else {
         let word = note.args().get(1).map(|word| word.to_string_lossy().into_owned());
         let word = word.unwrap_or_default();

@@ -176,6 +176,8 @@ pub(super) fn tasks(project: &Project, args: &TasksArgs) -> Result<u8, Error> {
 /// It is not there, or no list.
 pub(super) fn read(documents: &Documents) -> Result<TaskList, Error> {
     let bytes = documents.read_tasks().map_err(|err| unreadable(documents, &err))?;
+    let emptied = documents::without_placeholder(&String::from_utf8_lossy(&bytes));
+    let bytes = emptied.map_or(bytes, String::into_bytes);
     tasks::parse(&bytes).map_err(|broken| wrong(documents, &broken.problems))
 }
 
@@ -184,8 +186,8 @@ pub(super) fn read(documents: &Documents) -> Result<TaskList, Error> {
 /// # Errors
 /// It is not there, no list, still the template, or something is wrong with it.
 pub(super) fn read_whole(documents: &Documents) -> Result<TaskList, Error> {
-    let bytes = documents.read_tasks().map_err(|err| unreadable(documents, &err))?;
-    if documents::without_placeholder(&String::from_utf8_lossy(&bytes)).is_some() {
+    let list = read(documents)?;
+    if list.stories.is_empty() {
         let add = documents.command("ralph tasks add");
         return Err(Error::input(format!(
             "there are no stories in {} yet",
@@ -196,7 +198,6 @@ pub(super) fn read_whole(documents: &Documents) -> Result<TaskList, Error> {
             "with ralph's plugin for Claude Code, /ralph:ralph-plan writes them together with you",
         ));
     }
-    let list = tasks::parse(&bytes).map_err(|broken| wrong(documents, &broken.problems))?;
     match list.problems().as_slice() {
         [] => Ok(list),
         problems => Err(wrong(documents, problems)),
@@ -225,13 +226,12 @@ pub(super) fn wrong(documents: &Documents, problems: &[Problem]) -> Error {
 }
 
 fn list(project: &Project, documents: &Documents, format: Format) -> Result<u8, Error> {
-    let bytes = documents.read_tasks().map_err(|err| unreadable(documents, &err))?;
-    let text = String::from_utf8_lossy(&bytes);
-    let text = documents::without_placeholder(&text).unwrap_or_else(|| text.into_owned());
-    let list =
-        tasks::parse(text.as_bytes()).map_err(|broken| wrong(documents, &broken.problems))?;
+    let list = read(documents)?;
+    let gone = work::gone(project, documents, &list);
     let text = match format {
-        Format::Text => stories::table(&list, &documents.shown(TASKS), Output::stdout().width()),
+        Format::Text => {
+            stories::table(&list, gone, &documents.shown(TASKS), Output::stdout().width())
+        }
         Format::Json => {
             let standings = order::standings(&list);
             let next = order::next(&list).map(|story| story.id.as_str());
@@ -241,7 +241,7 @@ fn list(project: &Project, documents: &Documents, format: Format) -> Result<u8, 
     };
     super::print(&text)?;
     // What an agent has marked is its word; a run may know better.
-    if list.is_complete()
+    if (list.is_complete() || gone > 0)
         && let Some(doubts) = work::doubts(project, documents, &list)
     {
         super::warn(&doubts);
@@ -293,10 +293,11 @@ fn next(project: &Project, documents: &Documents, format: Format) -> Result<u8, 
 
 fn find<'a>(documents: &Documents, list: &'a TaskList, id: &str) -> Result<&'a Story, Error> {
     list.stories.iter().find(|story| story.id == id).ok_or_else(|| {
+        let wanted = id.to_lowercase();
         let near = list
             .stories
             .iter()
-            .map(|story| (strsim::jaro_winkler(&story.id, id), story))
+            .map(|story| (strsim::jaro_winkler(&story.id.to_lowercase(), &wanted), story))
             .filter(|(nearness, _)| *nearness > 0.8)
             .max_by(|a, b| a.0.total_cmp(&b.0));
         let error = Error::input(format!("there is no story {id:?} in {}", documents.shown(TASKS)));

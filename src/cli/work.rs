@@ -11,6 +11,7 @@ use crate::core::event::FailAction;
 use crate::core::tasks::TaskList;
 use crate::core::tasks::ledger::Ledger;
 use crate::core::tasks::since::{self, Since};
+use crate::core::tasks::verdict;
 use crate::error::Error;
 use crate::run::spec::{GuardrailSpec, PromptSource, RunSpec, TasksSpec, Variables};
 use crate::state::documents::{Documents, PROMPT, TASKS};
@@ -129,7 +130,6 @@ pub(super) fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
         name,
         list,
         ledger,
-        doubtful: since.doubtful,
         check_first: complete,
         snapshots,
     };
@@ -149,6 +149,13 @@ fn remembered(project: &Project, documents: &Documents) -> Option<(String, Ledge
     snapshots::last(&places).ok()?
 }
 
+/// How many stories are gone from the list that it owes by what the last run knows.
+pub(super) fn gone(project: &Project, documents: &Documents, list: &TaskList) -> usize {
+    let Some((_, ledger)) = remembered(project, documents) else { return 0 };
+    let review = ledger.after(list, true).0.review(&Ok(list.clone()));
+    review.progress.map_or(0, |progress| progress.total - list.stories.len())
+}
+
 /// What the last run knows that speaks against a list of which every story is marked as passing.
 pub(super) fn doubts(project: &Project, documents: &Documents, list: &TaskList) -> Option<String> {
     let (run, ledger) = remembered(project, documents)?;
@@ -160,7 +167,7 @@ pub(super) fn doubts(project: &Project, documents: &Documents, list: &TaskList) 
     if !review.unverified.is_empty() {
         against.push(format!("no check has passed on {}", since::few(&review.unverified)));
     }
-    let few = against.iter().take(4).cloned().collect::<Vec<_>>().join("; ");
+    let few = verdict::first_few(&against);
     (!few.is_empty()).then(|| format!("by what run {run} knows, the work is not complete: {few}"))
 }
 
@@ -191,10 +198,7 @@ fn recall(
                 documents.shown(TASKS),
                 directories.first().map_or(Path::new(""), PathBuf::as_path).display()
             );
-            let passing = list.stories.iter().filter(|story| story.passes);
-            let doubtful = passing.map(|story| story.id.clone()).collect();
-            let since = Since { doubtful, ..Since::default() };
-            Memory { since, lost: Some(lost), ..Memory::fresh(&list) }
+            Memory::lost(&list, lost)
         }
     };
     Ok((list, memory))
@@ -215,10 +219,7 @@ fn recall_own(
              missed",
             documents.shown(TASKS)
         );
-        let passing = list.stories.iter().filter(|story| story.passes);
-        let doubtful = passing.map(|story| story.id.clone()).collect();
-        let since = Since { doubtful, ..Since::default() };
-        let memory = Memory { since, lost: Some(lost), ..Memory::fresh(&list) };
+        let memory = Memory::lost(&list, lost);
         return Ok((list, memory));
     };
     Ok(match tasks::read(documents) {
@@ -240,6 +241,12 @@ impl Memory {
     /// Nothing is known but the list.
     fn fresh(list: &TaskList) -> Memory {
         Memory { ledger: Ledger::new(list), since: Since::default(), run: None, lost: None }
+    }
+
+    /// What was known cannot be read, as this says.
+    fn lost(list: &TaskList, message: String) -> Memory {
+        let (ledger, since) = Ledger::doubting(list);
+        Memory { ledger, since, run: None, lost: Some(message) }
     }
 
     /// What a run knew, and what became of the list since.

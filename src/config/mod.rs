@@ -267,6 +267,14 @@ impl Layers {
         if named.is_none_or(|named| named.is_empty() || program.value == named) {
             return;
         }
+        // One that is known is the same wherever its program is, and whatever that is called.
+        let kind = next.iter().find(|flag| flag.key == "agent.type");
+        let next_one =
+            known_agent(kind.and_then(|kind| kind.value.as_str()), program.value.as_str());
+        let kind = self.merged.pointer("/agent/type").and_then(Value::as_str);
+        if next_one.is_some() && next_one == known_agent(kind, named) {
+            return;
+        }
         let origin = origin(program.name.clone());
         for key in OF_ONE_AGENT {
             let nothing = if key == "agent.flags" { Value::Array(Vec::new()) } else { Value::Null };
@@ -291,6 +299,12 @@ impl Layers {
         }
         Ok(Loaded { settings, origins, files, warnings })
     }
+}
+
+/// The agent that is meant, if it is one that is known: by its type, or else by the name of its program.
+fn known_agent<'a>(kind: Option<&'a str>, program: Option<&'a str>) -> Option<&'a str> {
+    let name = || Path::new(program?).file_name()?.to_str();
+    kind.or_else(name).filter(|name| *name != "text" && crate::agent::by_name(name).is_some())
 }
 
 /// Merges documents as the layers of settings are merged.

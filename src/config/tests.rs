@@ -172,6 +172,28 @@ fn an_object_can_be_taken_away_and_given_anew() {
 }
 
 #[test]
+fn a_known_agent_is_the_same_wherever_its_program_is() {
+    let base = r#"{"agent": {"command": "claude", "model": "m", "flags": ["--verbose"]}}"#;
+    for (command, kind, kept) in [
+        ("/x/claude", None, true),
+        ("/x/claude", Some("claude"), true),
+        ("/x/wrapper", Some("claude"), true),
+        ("/x/wrapper", None, false),
+        ("codex", None, false),
+        ("/x/claude", Some("codex"), false),
+    ] {
+        let mut project = Project::new().settings(base);
+        let flag = |key, value| Flag { key, value, name: "config:1".to_owned() };
+        project.sources.overlay.push(flag("agent.command", json!(command)));
+        project.sources.overlay.extend(kind.map(|kind| flag("agent.type", json!(kind))));
+        let agent = project.load().settings.agent;
+        assert_eq!(agent.model.is_some(), kept, "{command} {kind:?}");
+        assert_eq!(!agent.flags.is_empty(), kept, "{command} {kind:?}");
+        assert_eq!(agent.command.as_deref(), Some(command));
+    }
+}
+
+#[test]
 fn a_settings_file_elsewhere_brings_its_own_overlay() {
     let mut project = Project::new()
         .settings(r#"{"completionResponse": "not read"}"#)

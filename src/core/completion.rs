@@ -70,6 +70,8 @@ pub struct Detector {
     echo: Option<EchoFilter>,
     echoed: bool,
     said_anything: bool,
+    /// What is not joined is another message.
+    messages: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -107,7 +109,21 @@ impl Detector {
             Rule::Never => Watch::Nothing,
         };
         let verdict = Verdict::default();
-        Detector { watch, verdict, echo: None, echoed: false, said_anything: false }
+        Detector {
+            watch,
+            verdict,
+            echo: None,
+            echoed: false,
+            said_anything: false,
+            messages: false,
+        }
+    }
+
+    /// For an agent that speaks in messages: no tag begins in one and ends in another.
+    #[must_use]
+    pub fn of_messages(mut self) -> Self {
+        self.messages = true;
+        self
     }
 
     /// For an agent that prints plain text: lines that only repeat the prompt, from its first line to
@@ -181,6 +197,14 @@ impl Detector {
         }
         if self.verdict.complete {
             return;
+        }
+        if self.messages
+            && !joined
+            && let Watch::Response { scanner, .. } | Watch::Promise { scanner, .. } =
+                &mut self.watch
+        {
+            scanner.pending.clear();
+            scanner.inside = false;
         }
         let verdict = &mut self.verdict;
         match &mut self.watch {
@@ -512,6 +536,24 @@ mod tests {
             detector.said(text, false);
         }
         detector.verdict()
+    }
+
+    #[test]
+    fn no_tag_is_put_together_from_messages() {
+        for (rule, tag) in [(promise(), "promise"), (Rule::Response("COMPLETE".into()), "response")]
+        {
+            let (open, close) = (format!("<{tag}>"), format!("</{tag}>"));
+            for (said, complete) in [
+                (&[(&*open, false), ("COMPLETE", false), (&*close, false)][..], false),
+                (&[(&*open, false), ("COMPLETE", true), (&*close, true)], true),
+                (&[(&*format!("{open}\nCOMPLETE\n{close}"), false)], true),
+                (&[("<", false), (&*format!("{}COMPLETE{close}", &open[1..]), false)], false),
+            ] {
+                let mut detector = Detector::new(&rule).of_messages();
+                said.iter().for_each(|(text, joined)| detector.said(text, *joined));
+                assert_eq!(detector.verdict().complete, complete, "{said:?}");
+            }
+        }
     }
 
     #[test]

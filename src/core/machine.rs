@@ -214,6 +214,12 @@ impl LoopMachine {
         self.opening
     }
 
+    /// The agent of this iteration ended by itself and well. One that was stopped by a limit has not done
+    /// what it meant to do, whatever it left.
+    pub fn agent_came_to_its_end(&self) -> bool {
+        matches!(self.class, Class::Answered | Class::Empty)
+    }
+
     pub fn iteration(&self) -> u32 {
         self.iteration
     }

@@ -63,7 +63,9 @@ fn task_list(project: &Path, ledger: impl FnOnce(&Documents) -> Option<Ledger>) 
         Ok(bytes) => match (tasks::parse(&bytes), ledger(&documents)) {
             (list @ Ok(_), Some(mut ledger)) => {
                 let findings = ledger.review(&list).findings;
-                findings.iter().take(NAMED).map(ToString::to_string).collect()
+                let more = findings.len().saturating_sub(NAMED);
+                let more = (more > 0).then(|| format!("and {more} more"));
+                findings.iter().take(NAMED).map(ToString::to_string).chain(more).collect()
             }
             (Ok(list), None) => tasks::few(&list.problems()),
             (Err(broken), _) => tasks::few(&broken.problems),

@@ -19,6 +19,7 @@ const INTERPRETERS: &[(&[&str], &[&str])] = &[
             "lua",
             "luajit",
             "rscript",
+            "r",
             "julia",
             "elixir",
             "groovy",
@@ -32,7 +33,7 @@ const INTERPRETERS: &[(&[&str], &[&str])] = &[
     (&["node", "nodejs", "bun"], &["-e", "-p", "--eval", "--print"]),
     (&["deno"], &["eval"]),
     (&["php"], &["-r"]),
-    (&["expect", "tclsh", "powershell"], &["-c", "-Command", "-EncodedCommand", "-enc"]),
+    (&["expect", "tclsh"], &["-c"]),
     (&["emacs"], &["--eval", "-eval"]),
 ];
 
@@ -43,7 +44,7 @@ pub(super) fn look(walk: &mut Walk<'_>, name: &str, argv: &[Arg], stdin: Option<
         "awk" | "gawk" | "mawk" | "nawk" => {
             if let Some(program) = args.iter().find(|arg| arg.text.contains('{')) {
                 scan(walk, argv, &program.text);
-                awk(walk, argv, &program.text);
+                awk(walk, argv, &program.text, stdin);
             }
             return;
         }
@@ -120,7 +121,17 @@ pub(super) fn look(walk: &mut Walk<'_>, name: &str, argv: &[Arg], stdin: Option<
 }
 
 /// What awk writes by `>`, and runs of what it is given by `-v`.
-fn awk(walk: &mut Walk<'_>, argv: &[Arg], program: &str) {
+fn awk(walk: &mut Walk<'_>, argv: &[Arg], program: &str, stdin: Option<&Output>) {
+    // What it reads is run line by line: `system($0)`, `print | "sh"`.
+    let plain: String = program.chars().filter(|c| !c.is_whitespace()).collect();
+    let runs_input =
+        ["system($", "print|\"sh\"", "print|\"bash\"", "print$0|\"sh\"", "print$0|\"bash\""]
+            .iter()
+            .any(|call| plain.contains(call));
+    if let Some(input) = stdin.filter(|input| runs_input && **input != Output::file()) {
+        let input = input.clone();
+        walk.copied(|walk| walk.run_text(argv, &input.text, input.origin));
+    }
     if program.contains('>') {
         for Literal { text, .. } in literals(program) {
             let hit = walk.scene(None).writes(&Arg::known(text));
@@ -196,6 +207,7 @@ const STARTS: &[&str] = &[
     "%x",
     "getline",
     "| \"",
+    "|\"",
 ];
 
 /// What starts programs by a text that stands right behind it.

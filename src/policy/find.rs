@@ -1,5 +1,6 @@
 //! `find` and `fd`: what they run for each file, what they delete, what they print.
 
+use super::Family;
 use super::rules::Hit;
 use super::value::{Arg, BELOW, Origin, Output};
 use super::walk::Walk;
@@ -53,6 +54,9 @@ pub(super) fn find(walk: &mut Walk<'_>, argv: &[Arg]) -> Output {
     let mut rest = tests.iter();
     let mut negated = false;
     let mut narrowed = false;
+    // Whether something is asked for beside what must not be, and whether `.git` is left out.
+    let mut tested = false;
+    let mut spares_git = false;
     while let Some(test) = rest.next() {
         match test.text.as_str() {
             "!" | "-not" => {
@@ -62,6 +66,7 @@ pub(super) fn find(walk: &mut Walk<'_>, argv: &[Arg]) -> Output {
             "-name" | "-iname" | "-path" | "-ipath" | "-wholename" => {
                 let name = rest.next();
                 narrowed |= negated;
+                spares_git |= negated && name.is_some_and(|name| name.text.ends_with("/.git/*"));
                 if let Some(name) = name
                     && !negated
                 {
@@ -73,6 +78,7 @@ pub(super) fn find(walk: &mut Walk<'_>, argv: &[Arg]) -> Output {
                 }
             }
             "-o" | "-or" | "," => {
+                tested = false;
                 unnamed |= names.is_empty();
                 all_names.append(&mut names);
             }
@@ -122,16 +128,28 @@ pub(super) fn find(walk: &mut Walk<'_>, argv: &[Arg]) -> Output {
             "-mtime" | "-size" | "-newer" | "-user" | "-perm" | "-mmin" | "-regex" | "-iregex"
             | "-group" | "-atime" | "-ctime" | "-amin" | "-cmin" | "-inum" | "-samefile" => {
                 narrowed = true;
+                tested |= !negated;
                 rest.next();
             }
-            "-empty" | "-prune" | "-executable" => narrowed = true,
+            "-empty" | "-prune" | "-executable" => {
+                narrowed = true;
+                tested |= !negated && test.text != "-prune";
+            }
             _ => {}
         }
         negated = false;
     }
     if delete {
-        let paths = found(&starts, if unnamed { &[] } else { &acting }, narrowed);
-        report_deletes(walk, argv, &paths);
+        let names = if unnamed { &[][..] } else { &acting };
+        let (here, elsewhere): (Vec<Arg>, Vec<Arg>) = {
+            let scene = walk.scene(None);
+            let some = tested && names.is_empty();
+            starts.iter().cloned().partition(|start| some && scene.is_project(start))
+        };
+        if !here.is_empty() {
+            walk.report(argv, deletes_some(spares_git));
+        }
+        report_deletes(walk, argv, &found(&elsewhere, names, narrowed));
     }
     for action in actions {
         walk.run(&action, None);
@@ -140,6 +158,22 @@ pub(super) fn find(walk: &mut Walk<'_>, argv: &[Arg]) -> Output {
     let printed = found(&starts, &all_names, narrowed);
     let lines: Vec<String> = printed.iter().map(|arg| arg.text.clone()).collect();
     Output::new(lines.join("\n") + "\n", Origin::Computed)
+}
+
+/// What there is to say of deleting some of what is in the project.
+fn deletes_some(spares_git: bool) -> Hit {
+    match spares_git {
+        true => Hit::warn(
+            Family::Files,
+            "it deletes recursively inside of the project",
+            "delete only what can be built again, or commit first",
+        ),
+        false => Hit::deny(
+            Family::Files,
+            "the search goes into .git, too, and deletes what git needs there",
+            "leave that out by `-not -path './.git/*'`",
+        ),
+    }
 }
 
 fn report_deletes(walk: &mut Walk<'_>, argv: &[Arg], paths: &[Arg]) {

@@ -56,6 +56,12 @@ const VARIABLES: &[&str] = &[
     "RUSTC_WORKSPACE_WRAPPER",
 ];
 
+/// Variables of make's that hold a program, with which recipes begin.
+const TOOLS: &[&str] = &[
+    "CC", "CXX", "CPP", "LD", "AR", "AS", "FC", "RM", "CP", "MV", "INSTALL", "MAKE", "PYTHON",
+    "NODE", "GO", "CARGO", "STRIP", "RANLIB", "LEX", "YACC",
+];
+
 pub(super) fn is_command_variable(name: &str) -> bool {
     VARIABLES.iter().any(|known| super::value::glob_match(known, name))
 }
@@ -82,7 +88,8 @@ impl Walk<'_> {
 
     /// A variable is set for programs, or taken from them.
     pub(super) fn sets(&mut self, argv: &[Arg], name: &str, value: Option<&Arg>) {
-        if let Some(hit) = rules::environment(name, value) {
+        let hit = rules::environment(&self.scene(None), name, value);
+        if let Some(hit) = hit {
             self.report(argv, hit);
         }
         if let Some(value) = value
@@ -99,6 +106,17 @@ impl Walk<'_> {
         let args = argv.get(1..).unwrap_or_default();
         for text in flag_values(args, &["--eval", "-E"]) {
             self.recipes(argv, &Output::new(text.text, text.origin));
+        }
+        for arg in args {
+            let Some((name, value)) = arg.text.split_once('=') else { continue };
+            let name = name.trim_end_matches([':', '?', '+']);
+            let is_shell = value.contains([';', '|', '&', '`']) || value.contains("$(");
+            if (is_shell || TOOLS.contains(&name)) && !name.starts_with('-') {
+                let script = shell_of(value);
+                if parse(&script).error.is_none() {
+                    self.copied(|walk| walk.run_text(argv, &script, arg.origin));
+                }
+            }
         }
         let mut files = flag_values(args, &["-f", "--file", "--makefile"]);
         if files.is_empty() {

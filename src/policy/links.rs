@@ -1,4 +1,5 @@
-//! Links that a command line makes before it goes through them.
+//! Links that a command line makes before it goes through them, and directories that it makes for
+//! itself.
 
 use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
@@ -12,21 +13,40 @@ use super::{Context, lexical};
 /// How many links are kept in mind, and may lead to one another.
 const MOST: usize = 50;
 
-/// By where they are, where they lead.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Links(HashMap<PathBuf, PathBuf>);
+pub(super) struct Links {
+    /// By where links are, where they lead.
+    links: HashMap<PathBuf, PathBuf>,
+    /// Temporary directories that were not there before, in the order in which they were made.
+    made: Vec<PathBuf>,
+}
 
 impl Links {
     pub(super) fn add(&mut self, at: PathBuf, target: PathBuf) {
-        if self.0.len() < MOST {
-            self.0.insert(at, target);
+        if self.links.len() < MOST {
+            self.links.insert(at, target);
         }
     }
 
-    pub(super) fn extend(&mut self, other: &Links) {
-        for (at, target) in &other.0 {
+    /// What may be the case if either may be: any of the links, but only what was surely made.
+    pub(super) fn join(&mut self, other: &Links) {
+        for (at, target) in &other.links {
             self.add(at.clone(), target.clone());
         }
+        self.made.retain(|path| other.made.contains(path));
+    }
+
+    /// Whether a path is a directory that the same command line made, or below one.
+    pub(super) fn is_made(&self, path: &Path) -> bool {
+        self.made.iter().any(|made| path.starts_with(made))
+    }
+
+    pub(super) fn made(&self) -> &[PathBuf] {
+        &self.made
+    }
+
+    pub(super) fn set_made(&mut self, made: Vec<PathBuf>) {
+        self.made = made;
     }
 
     /// Where an absolute path leads, by these links and by those that are there already.
@@ -43,7 +63,7 @@ impl Links {
 
     /// The path with the first link in it replaced.
     fn follow(&self, path: &Path) -> Option<PathBuf> {
-        if self.0.is_empty() {
+        if self.links.is_empty() {
             return None;
         }
         let mut reached = PathBuf::new();
@@ -55,7 +75,7 @@ impl Links {
                 }
                 other => reached.push(other),
             }
-            if let Some(target) = self.0.get(&reached) {
+            if let Some(target) = self.links.get(&reached) {
                 let directory = reached.parent()?.join(target);
                 return Some(directory.join(components.as_path()));
             }
@@ -65,6 +85,31 @@ impl Links {
 }
 
 impl Walk<'_> {
+    /// Keeps in mind the temporary directories that `mkdir` makes: had they been there, it would fail.
+    pub(super) fn made(&mut self, args: &[Arg]) {
+        let parents = |arg: &Arg| {
+            arg.text.starts_with("--p") || (!arg.text.starts_with("--") && arg.text.contains('p'))
+        };
+        let flags = args.iter().filter(|arg| arg.text.starts_with('-'));
+        // Elsewhere, in a container or on another machine, it is another directory.
+        if self.contained.is_some() || self.state.cwd.is_none() || flags.into_iter().any(parents) {
+            return;
+        }
+        let operands = args.iter().filter(|arg| !arg.text.starts_with('-'));
+        let scene = self.scene(None);
+        let places: Vec<PathBuf> = operands.filter_map(|arg| scene.temporary_place(arg)).collect();
+        if !places.is_empty() && self.state.links.made.len() + places.len() <= MOST {
+            Rc::make_mut(&mut self.state.links).made.extend(places);
+        }
+    }
+
+    /// Forgets the directories that were made since: that they were is not sure.
+    pub(super) fn only_made(&mut self, before: &[PathBuf]) {
+        if self.state.links.made() != before {
+            Rc::make_mut(&mut self.state.links).set_made(before.to_vec());
+        }
+    }
+
     /// Keeps in mind the links that `ln -s` makes. Whether the last word is a directory that is there, so
     /// that the link is in it, is not known.
     pub(super) fn linked(&mut self, args: &[Arg]) {

@@ -20,6 +20,7 @@ mod git;
 mod given;
 mod links;
 mod message;
+mod powershell;
 mod printed;
 mod redirects;
 mod rules;

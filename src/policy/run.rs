@@ -339,6 +339,10 @@ impl Walk<'_> {
                 self.linked(args);
                 return None;
             }
+            "mkdir" => {
+                self.made(args);
+                return None;
+            }
             "printf" => return Some(self.printf(args)),
             "echo" => return Some(echo(args)),
             "pwd" => return Some(Output::known(self.cwd_text())),

@@ -19,7 +19,8 @@ pub(super) fn sed(walk: &mut Walk<'_>, argv: &[Arg]) {
     let args = argv.get(1..).unwrap_or_default();
     let mut scripts = flag_values(args, &["-e", "--expression"]);
     if scripts.is_empty() {
-        scripts.extend(args.iter().find(|arg| !arg.text.starts_with('-')).cloned());
+        let script = |arg: &&Arg| !arg.text.is_empty() && !arg.text.starts_with('-');
+        scripts.extend(args.iter().find(script).cloned());
     }
     for script in scripts {
         for act in acts(&script.text) {

@@ -124,7 +124,7 @@ impl State {
             }
         }
         if self.links != other.links {
-            Rc::make_mut(&mut self.links).extend(&other.links);
+            Rc::make_mut(&mut self.links).join(&other.links);
         }
         if self.cwd != other.cwd {
             self.cwd = None;

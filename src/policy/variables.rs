@@ -13,20 +13,27 @@ const MAX_VARIABLES: usize = 500;
 impl Walk<'_> {
     /// `echo $TOKEN`, with nothing that takes what it prints.
     pub(super) fn shows_a_secret(&self, simple: &Simple, argv: &[Arg]) -> bool {
-        let prints = argv
-            .first()
-            .is_some_and(|arg| ["echo", "printf", "print"].contains(&arg.text.as_str()));
+        let Some(program) = argv.first().map(|arg| arg.text.as_str()) else { return false };
+        let prints = ["echo", "printf", "print"].contains(&program);
         let goes_elsewhere =
             |redirect: &Redirect| matches!(redirect.op, RedirectOp::Write | RedirectOp::Append);
         let secret = |part: &Part| match part {
-            Part::Parameter { name, op: ParameterOp::Plain, .. } => {
+            // How long it is, and whether it is set, may be known.
+            Part::Parameter {
+                op: ParameterOp::Length | ParameterOp::Alternative(_) | ParameterOp::Indirect,
+                ..
+            } => false,
+            Part::Parameter { name, .. } => {
                 super::rules::is_secret_name(name) && !self.state.variables.contains_key(name)
             }
             _ => false,
         };
-        prints
-            && !simple.redirects.iter().any(goes_elsewhere)
-            && simple.words.iter().any(|word| word.parts.iter().any(secret))
+        let here = |redirect: &Redirect| {
+            redirect.op == RedirectOp::HereString && redirect.target.parts.iter().any(secret)
+        };
+        !simple.redirects.iter().any(goes_elsewhere)
+            && (prints && simple.words.iter().any(|word| word.parts.iter().any(secret))
+                || program == "cat" && simple.redirects.iter().any(here))
     }
 
     pub(super) fn assignment(&mut self, assignment: &Assignment, argv: &[Arg]) {

@@ -71,7 +71,10 @@ impl Walk<'_> {
 
     /// Notes what a rule found, unless the project allows the command.
     pub(super) fn report(&mut self, argv: &[Arg], mut hit: Hit) {
-        if self.context.allow.covers(argv) {
+        // What is allowed is allowed here: `git reset --hard` elsewhere is another matter.
+        let project = self.context.project;
+        let here = self.state.cwd.as_deref().is_some_and(|cwd| cwd.starts_with(project));
+        if (here || self.contained.is_some()) && self.context.allow.covers(argv) {
             return;
         }
         if hit.family == Family::Databases && self.is_for_tests() {
@@ -87,11 +90,12 @@ impl Walk<'_> {
     /// Whether frameworks are told to work on what they have for tests.
     fn is_for_tests(&self) -> bool {
         ["RAILS_ENV", "RACK_ENV", "MIX_ENV", "APP_ENV", "NODE_ENV"].iter().any(|name| {
-            let test = |fields: &Rc<[String]>| matches!(&**fields, [only] if only == "test");
+            let names = ["test", "testing"];
+            let test = |fields: &Rc<[String]>| matches!(&**fields, [only] if names.contains(&only.as_str()));
             match self.state.variables.get(*name) {
                 Some(Value::Known(all)) => all.iter().all(test),
                 Some(_) => false,
-                None => (self.context.variable)(name).is_some_and(|value| value == "test"),
+                None => (self.context.variable)(name).is_some_and(|value| names.contains(&value.as_str())),
             }
         })
     }
@@ -221,6 +225,7 @@ impl Walk<'_> {
         let mut output = Output::default();
         // Where a command runs if the one before it failed to go elsewhere.
         let mut stayed = self.state.cwd.clone();
+        let made = self.state.links.made().to_vec();
         for item in items {
             if self.fuel == 0 {
                 return Output::unknown();
@@ -235,10 +240,13 @@ impl Walk<'_> {
             let without = self.state.clone();
             if item.link == Link::Or {
                 self.state.cwd.clone_from(&stayed);
+                self.only_made(&made);
             }
             output.push(&self.command(&item.command, stdin));
             let there = self.state.cwd.clone();
+            let made_there = self.state.links.made().to_vec();
             self.state.join(without);
+            self.only_made(if item.link == Link::And { &made_there } else { &made });
             // What comes next counts on success.
             self.state.cwd = if item.link == Link::And { there } else { here.clone() };
             if stayed != here {
@@ -281,7 +289,9 @@ impl Walk<'_> {
                 let mut output = Output::default();
                 let mut ends: Vec<State> = Vec::new();
                 for (condition, body) in branches {
+                    let made = self.state.links.made().to_vec();
                     output.push(&self.list(condition, input));
+                    self.only_made(&made);
                     let state = self.state.clone();
                     output.push(&self.list(body, input));
                     ends.push(std::mem::replace(&mut self.state, state));
@@ -309,6 +319,7 @@ impl Walk<'_> {
                 for _ in 0..2 {
                     let without = self.state.clone();
                     output.push(&self.list(condition, input));
+                    self.only_made(without.links.made());
                     output.push(&self.list(body, input));
                     self.state.join(without);
                 }

@@ -53,7 +53,14 @@ const WRAPPERS: &[Wrapper] = &[
     wrapper(&["pkexec"], &["--user"], 0),
     wrapper(&["nice"], &["-n", "--adjustment"], 0),
     wrapper(&["ionice"], &["-c", "-n", "-p", "--class", "--classdata"], 0),
-    wrapper(&["chrt", "taskset", "setarch", "faketime", "cpulimit"], &["-p", "-l"], 1),
+    wrapper(&["chrt", "taskset", "setarch", "faketime"], &["-p", "-l"], 1),
+    wrapper(&["cpulimit"], &["-l", "-p", "-e", "-P", "--limit", "--pid", "--exe", "--path"], 0),
+    wrapper(&["daemonize"], &["-c", "-e", "-E", "-l", "-o", "-p", "-u"], 0),
+    wrapper(
+        &["proot"],
+        &["-r", "-b", "-q", "-w", "-k", "-i", "-R", "--rootfs", "--bind", "--cwd"],
+        0,
+    ),
     wrapper(&["stdbuf"], &["-i", "-o", "-e", "--input", "--output", "--error"], 0),
     wrapper(&["timeout", "gtimeout"], &["-s", "-k", "--signal", "--kill-after"], 1),
     wrapper(&["strace", "ltrace", "dtruss"], &["-e", "-o", "-p", "-s", "-u", "-E", "-P", "-S"], 0),
@@ -94,7 +101,7 @@ const RUNNERS: &[(&str, &[&str])] = &[
 ];
 
 const SHELLS: &[&str] =
-    &["bash", "sh", "dash", "zsh", "ksh", "ash", "mksh", "rbash", "fish", "tcsh", "csh", "pwsh"];
+    &["bash", "sh", "dash", "zsh", "ksh", "ash", "mksh", "rbash", "fish", "tcsh", "csh"];
 
 pub(super) fn is_shell(name: &str) -> bool {
     SHELLS.contains(&name)
@@ -112,6 +119,9 @@ impl Walk<'_> {
         self.given(name, argv);
         if is_shell(name) {
             return Some(self.shell(argv, stdin));
+        }
+        if ["pwsh", "powershell"].contains(&name) {
+            return Some(self.powershell(argv, stdin));
         }
         if let Some(wrapper) = WRAPPERS.iter().find(|wrapper| wrapper.names.contains(&name)) {
             if name == "command" && args.first().is_some_and(|a| a.text == "-v" || a.text == "-V") {
@@ -192,6 +202,35 @@ impl Walk<'_> {
                 }
                 Some(Output::unknown())
             }
+            "dotenv" => Some(self.run(skip_options(args, &["-e", "-f", "-v", "-c", "-p"]), stdin)),
+            "start-stop-daemon" => {
+                let flags = ["-x", "--exec", "-a", "--startas"];
+                let mut command: Vec<Arg> = flag_values(args, &flags).into_iter().take(1).collect();
+                let own = args.iter().position(|arg| arg.text == "--").unwrap_or(args.len());
+                command.extend_from_slice(args.get(own + 1..).unwrap_or_default());
+                Some(self.run(&command, stdin))
+            }
+            "zellij" => {
+                let at = args.iter().position(|arg| ["run", "r"].contains(&arg.text.as_str()))?;
+                let valued = ["-d", "--direction", "-n", "--name", "--cwd"];
+                let command = skip_options(args.get(at + 1..).unwrap_or_default(), &valued);
+                Some(self.run(command, None))
+            }
+            "ansible" => {
+                let module = value_of(args, &["-m", "--module-name"]);
+                let runs = module.is_none_or(|module| {
+                    let name = module.text.rsplit('.').next().unwrap_or_default();
+                    ["shell", "command", "raw"].contains(&name)
+                });
+                if let Some(script) = value_of(args, &["-a", "--args"]).filter(|_| runs) {
+                    // As with ssh, nothing is known of where it runs.
+                    self.copied(|walk| {
+                        walk.state.cwd = None;
+                        walk.run_text(argv, &script.text, script.origin)
+                    });
+                }
+                Some(Output::unknown())
+            }
             "direnv" if args.first().is_some_and(|arg| arg.text == "exec") => {
                 Some(self.run(args.get(2..).unwrap_or_default(), stdin))
             }
@@ -265,6 +304,12 @@ impl Walk<'_> {
                 if text == "--command" {
                     command = true;
                 } else if ["--rcfile", "--init-file"].contains(&text) {
+                    let file = tail.first();
+                    let process = file.and_then(|file| file.process.as_deref().cloned());
+                    let read = process.or_else(|| file.and_then(|file| self.written(file)));
+                    if let Some(read) = read {
+                        self.copied(|walk| walk.run_text(argv, &read.text, read.origin));
+                    }
                     rest = tail.get(1..).unwrap_or_default();
                 }
                 continue;

@@ -24,17 +24,27 @@ pub fn find_marked(name: &str, value: &str) -> Vec<Leftover> {
 /// Ends what [`find_marked`] finds: TERM, `grace_ms`, KILL. Returns what there was. Blocks until it
 /// is gone, or for three seconds more than the grace at most.
 pub fn end_marked(name: &str, value: &str, grace_ms: u64) -> Vec<Leftover> {
+    end_marked_unless(name, value, grace_ms, || false)
+}
+
+/// The same, but that the grace ends as soon as somebody is in a `hurry`.
+pub fn end_marked_unless(
+    name: &str,
+    value: &str,
+    grace_ms: u64,
+    hurry: impl FnMut() -> bool,
+) -> Vec<Leftover> {
     #[cfg(target_os = "linux")]
-    return end(name, value, grace_ms);
+    return end(name, value, grace_ms, hurry);
     #[cfg(not(target_os = "linux"))]
     {
-        let _ = (name, value, grace_ms);
+        let _ = (name, value, grace_ms, hurry);
         Vec::new()
     }
 }
 
 #[cfg(target_os = "linux")]
-fn end(name: &str, value: &str, grace_ms: u64) -> Vec<Leftover> {
+fn end(name: &str, value: &str, grace_ms: u64, mut hurry: impl FnMut() -> bool) -> Vec<Leftover> {
     use super::tree::linux::{marked, wait_gone};
     use super::{clock, tree};
 
@@ -47,7 +57,13 @@ fn end(name: &str, value: &str, grace_ms: u64) -> Vec<Leftover> {
     for member in &members {
         member.terminate();
     }
-    let mut gone = wait_gone(&members, clock::now_ms() + grace_ms);
+    let grace_ends = clock::now_ms() + grace_ms;
+    let mut gone = loop {
+        let gone = wait_gone(&members, grace_ends.min(clock::now_ms() + RETRY_MS));
+        if gone || clock::now_ms() >= grace_ends || hurry() {
+            break gone;
+        }
+    };
     let give_up_at = clock::now_ms() + GIVE_UP_MS;
     loop {
         // Some may have been started meanwhile. Those seen first stay in the list: they may have

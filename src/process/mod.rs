@@ -26,7 +26,7 @@ use std::path::Path;
 pub use alarm::{be_silent, speak_after};
 pub use begin::begin;
 pub use interrupts::Interrupts;
-pub use marked::{end_marked, find_marked};
+pub use marked::{end_marked, end_marked_unless, find_marked};
 pub use path::find_program;
 pub use quick::{Output, run_quick};
 pub use replace::{kill, replace};
@@ -102,6 +102,8 @@ pub enum Signal {
     HangUp,
     /// Ctrl+\, which is pressed to be rid of a program.
     Quit,
+    /// The limit of this process's computing time is reached; a little later it would be killed.
+    OutOfTime,
     /// The terminal's size changed.
     Resize,
 }

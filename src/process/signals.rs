@@ -5,14 +5,35 @@ use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, PoisonError};
 
+use libc::{SIGALRM, SIGIO, SIGPROF, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH, SIGXFSZ};
 
 use super::Signal;
 
 /// What is listened to in a run. `SIGXFSZ` only so that it does not end this process: a write beyond
 /// the limit of a file's size then fails as one to a full disk does. (Ignored, it would be ignored by
-/// every agent too.)
-pub(super) const ALL: &[c_int] = &[SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH, SIGXFSZ];
+/// every agent too.) Those at the end mean nothing here, and would end this process, too, and leave behind
+/// what its agent started.
+pub(super) const ALL: &[c_int] = &[
+    SIGCHLD,
+    SIGINT,
+    SIGTERM,
+    SIGHUP,
+    SIGQUIT,
+    SIGWINCH,
+    SIGXFSZ,
+    SIGXCPU,
+    SIGUSR1,
+    SIGUSR2,
+    SIGALRM,
+    SIGVTALRM,
+    SIGPROF,
+    SIGIO,
+    #[cfg(target_os = "linux")]
+    libc::SIGPWR,
+    #[cfg(target_os = "linux")]
+    libc::SIGSTKFLT,
+];
 /// What is listened to when only a child's end matters: Ctrl+C keeps ending this process.
 pub(super) const CHILDREN_ONLY: &[c_int] = &[SIGCHLD];
 
@@ -87,6 +108,7 @@ impl Signals {
                     SIGTERM => each(Signal::Terminate),
                     SIGHUP => each(Signal::HangUp),
                     SIGQUIT => each(Signal::Quit),
+                    SIGXCPU => each(Signal::OutOfTime),
                     SIGWINCH => each(Signal::Resize),
                     _ => {}
                 }

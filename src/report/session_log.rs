@@ -371,16 +371,42 @@ fn has_failed(class: Class) -> bool {
 fn status(class: Class, guardrails_passed: Option<bool>, complete: bool) -> &'static str {
     match class {
         _ if complete => "complete",
-        Class::Answered | Class::Empty | Class::Limited => match guardrails_passed {
-            Some(true) => "success",
-            Some(false) => "guardrails failed",
-            None => "interrupted",
-        },
+        Class::Answered | Class::Empty | Class::Limited if guardrails_passed == Some(false) => {
+            "guardrails failed"
+        }
+        Class::Limited => "limited",
+        Class::Answered | Class::Empty if guardrails_passed.is_none() => "interrupted",
+        Class::Answered => "success",
+        Class::Empty => "empty",
         Class::Interrupted => "interrupted",
         Class::TimedOut => "timed out",
         Class::NotStarted => "not started",
         Class::RateLimited | Class::Overloaded => "rate limited",
         Class::Credentials => "credentials refused",
         Class::Failed | Class::ContextExhausted => "failed",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_answer_that_passed_is_a_success() {
+        for (class, guardrails_passed, word) in [
+            (Class::Answered, Some(true), "success"),
+            (Class::Answered, Some(false), "guardrails failed"),
+            (Class::Answered, None, "interrupted"),
+            (Class::Empty, Some(true), "empty"),
+            (Class::Empty, Some(false), "guardrails failed"),
+            (Class::Empty, None, "interrupted"),
+            (Class::Limited, Some(true), "limited"),
+            (Class::Limited, Some(false), "guardrails failed"),
+            (Class::Limited, None, "limited"),
+            (Class::TimedOut, Some(true), "timed out"),
+            (Class::Failed, None, "failed"),
+        ] {
+            assert_eq!(status(class, guardrails_passed, false), word, "{class:?}");
+        }
     }
 }

@@ -12,16 +12,17 @@ const MAX_ID: usize = 24;
 const MAX_TITLE: usize = 120;
 
 /// The list, a line for each story in the order of the file; no wider than `room` where that is told.
-pub fn table(list: &TaskList, name: &str, room: Option<usize>) -> String {
+/// `gone` more are owed that it has lost.
+pub fn table(list: &TaskList, gone: usize, name: &str, room: Option<usize>) -> String {
     let mut out = String::new();
     let project = clean(&list.project, MAX_TITLE);
-    let (done, total) = (list.done(), list.stories.len());
+    let (done, total) = (list.done(), list.stories.len() + gone);
     let project = if project.is_empty() { String::new() } else { format!("{project}: ") };
     if total == 0 {
         let _ = writeln!(out, "{project}no stories in {name} yet; `ralph tasks add` adds one");
         return out;
     }
-    let _ = writeln!(out, "{project}{done} of {total} stories pass ({name})\n");
+    let _ = writeln!(out, "{project}{} ({name})\n", count(done, total));
     let next = order::next(list).map(|story| story.id.as_str());
     let rows: Vec<[String; 3]> = list
         .stories
@@ -55,6 +56,14 @@ pub fn table(list: &TaskList, name: &str, room: Option<usize>) -> String {
         out.push('\n');
     }
     out
+}
+
+/// How many pass of how many.
+pub fn count(done: usize, total: usize) -> String {
+    match total {
+        1 => format!("{done} of 1 story passes"),
+        _ => format!("{done} of {total} stories pass"),
+    }
 }
 
 fn waits_for(list: &TaskList, waits: &[usize]) -> String {
@@ -131,7 +140,7 @@ mod tests {
             ],
         });
         let list = parse(list.to_string().as_bytes()).unwrap();
-        let whole = table(&list, "ralph/tasks.json", None);
+        let whole = table(&list, 0, "ralph/tasks.json", None);
         assert_eq!(
             whole,
             "\
@@ -143,8 +152,10 @@ Shop: 1 of 4 stories pass (ralph/tasks.json)
   US-4   ready            Also
 "
         );
-        for line in table(&list, "t", Some(20)).lines().skip(2) {
+        for line in table(&list, 0, "t", Some(20)).lines().skip(2) {
             assert!(visible::columns(line) <= 20, "{line}");
         }
+        assert!(table(&list, 2, "t", None).starts_with("Shop: 1 of 6 stories pass (t)"));
+        assert_eq!(count(0, 1), "0 of 1 story passes");
     }
 }

@@ -265,7 +265,7 @@ impl AgentTask {
             let complete = found.is_some();
             return self.conclude(Verdict { complete, found, gave_up: false }, exit, duration_ms);
         }
-        let AgentTask { reader, judge, out, err, facts, .. } = &mut self;
+        let AgentTask { reader, judge, out, err, facts, ended_by, .. } = &mut self;
         let mut emit = |event: Event<'_>| {
             facts.take(&event);
             recorder.record(&event);
@@ -278,6 +278,9 @@ impl AgentTask {
         reader.finish(exit, &mut emit);
         let told = matches!(facts.result, Some(Some(_)));
         if let Some(judge) = judge {
+            if ended_by.is_some() || !exit.is_some_and(Exit::success) {
+                judge.was_cut_short();
+            }
             judge.finish(told, &mut |event| {
                 facts.take(&event);
                 recorder.record(&event);

@@ -80,7 +80,7 @@ pub fn run<W: World>(
         finish: None,
         notifiers: Vec::new(),
         refused: (0, HashSet::new()),
-        gate: spec.tasks.as_ref().map(|tasks| TaskGate::new(tasks, &spec.run_id)),
+        gate: spec.tasks.as_ref().map(|tasks| TaskGate::new(tasks, spec)),
         filter: Filter::default(),
         evaluator: Evaluator::default(),
     };

@@ -256,12 +256,29 @@ pub fn require_repository(directory: &Path) -> Result<(), Error> {
         return Err(Error::input("git was not found").hint("install git"));
     }
     // It may be one that git does not touch, because it is somebody else's.
-    if let Err(error) = git(&["rev-parse", "--is-inside-work-tree"], directory)
-        && error.message.contains("safe.directory")
-    {
-        let said = error.message.lines().next().unwrap_or_default();
-        let command = format!("git config --global --add safe.directory {}", directory.display());
-        return Err(Error::input(said).hint(format!("if you trust it: {command}")));
+    let shown = directory.display();
+    match git(&["rev-parse", "--is-inside-work-tree"], directory) {
+        Err(error) if error.message.contains("safe.directory") => {
+            let said = error.message.lines().next().unwrap_or_default();
+            let command = format!("git config --global --add safe.directory {shown}");
+            return Err(Error::input(said).hint(format!("if you trust it: {command}")));
+        }
+        // There is one, and git knows what is wrong with it.
+        Err(error)
+            if directory.join(".git").symlink_metadata().is_ok()
+                || std::env::var_os("GIT_DIR").is_some() =>
+        {
+            let said = error.message.lines().next().unwrap_or_default();
+            return Err(Error::input(format!("git cannot use the repository of {shown}: {said}"))
+                .hint("look at .git, and at GIT_DIR if it is set"));
+        }
+        Ok(_) => {
+            return Err(Error::input(format!(
+                "{shown} is in a git repository, but has no files to work on (it is bare, or inside of .git)"
+            ))
+            .hint("work in a clone of it"));
+        }
+        Err(_) => {}
     }
     Err(Error::input(format!("{NO_REPOSITORY}: {}", directory.display())))
 }

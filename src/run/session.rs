@@ -4,22 +4,26 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::core::event::Event;
+use crate::core::event::{Event, Leftover};
 use crate::core::text;
-use crate::error::Error;
-use crate::process::{self, System};
+use crate::error::{Error, Kind};
+use crate::process::{self, Interrupts, System};
 use crate::report::runs::RunSummary;
 use crate::state::active;
 use crate::state::journal;
 use crate::state::lock::{self, Holder, Lock, Taken};
 use crate::state::project::Project;
 use crate::state::runs::{self, RunDir, RunFiles};
+use crate::state::snapshots;
 use crate::state::start::StartNote;
 
 use super::world::RealWorld;
 
 /// How long what an earlier run left behind has to leave.
 const GRACE_MS: u64 = 2_000;
+
+/// What tells the processes of a run from others.
+const RUN_ID: &str = "RALPH_RUN_ID";
 
 /// How long whoever goes on with a run waits for what holds it: a process that was killed may have left a
 /// child that has not yet become another program.
@@ -107,7 +111,7 @@ impl Session {
         let taken = taken?;
         let (lock, cut_off) = match taken {
             Taken::Free { lock, cut_off } => (lock, cut_off),
-            Taken::Held(holder) => return Err(held(project, holder)),
+            Taken::Held(holder) => return Err(held(project.root(), holder)),
         };
         let open = || {
             // The handlers of signals come before anything that would have to be cleaned up.
@@ -180,21 +184,40 @@ impl Session {
 }
 
 /// Cleans up after a run that was cut off, before anything is read that it may still be writing, and tells
-/// what was still running. The next run tells of the rest.
-pub fn settle(project: &Project) -> Option<String> {
+/// what was still running, before it is ended, which may take a while, and after. The next run tells of the
+/// rest.
+///
+/// # Errors
+/// Somebody asked to stop meanwhile; what was still running is gone all the same.
+pub fn settle(project: &Project, mut tell: impl FnMut(&str)) -> Result<(), Error> {
     let note = project.lock_path();
     let sign = active::is_up(project.root());
     let cut_off = lock::noted(&note);
     if cut_off.is_none() && !sign {
-        return None;
+        return Ok(());
     }
     // Whoever has the lock is not gone.
-    let _idle = lock::keep_idle(project.root(), &note).ok()??;
+    let Ok(Some(_idle)) = lock::keep_idle(project.root(), &note) else { return Ok(()) };
     if sign {
         active::take_down(project.root());
     }
-    let run = lock::noted(&note)?.run;
-    end_what_is_left(&run)
+    let Some(Holder { run, .. }) = lock::noted(&note) else { return Ok(()) };
+    if process::find_marked(RUN_ID, &run).is_empty() {
+        return Ok(());
+    }
+    let interrupts = Interrupts::catch().ok();
+    tell(&format!("ending what run {run} left behind"));
+    let mut asked = false;
+    let ended = process::end_marked_unless(RUN_ID, &run, GRACE_MS, || {
+        asked |= interrupts.is_some_and(Interrupts::take);
+        asked
+    });
+    asked |= interrupts.is_some_and(Interrupts::take);
+    ended_what_was_left(&run, &ended).iter().for_each(|message| tell(message));
+    if asked {
+        return Err(Error::new(Kind::Interrupted, "interrupted; nothing was started"));
+    }
+    Ok(())
 }
 
 /// Keeps runs away from a project while a command changes what they work on, until the answer is
@@ -203,7 +226,37 @@ pub fn settle(project: &Project) -> Option<String> {
 /// # Errors
 /// A run is going on.
 pub fn keep_idle(project: &Project) -> Result<Option<std::fs::File>, Error> {
-    lock::keep_idle(project.root(), &project.lock_path()).map_err(|holder| held(project, holder))
+    lock::keep_idle(project.root(), &project.lock_path())
+        .map_err(|holder| held(project.root(), holder))
+}
+
+/// Takes a task list for a run, until the answer is dropped. Nothing where ralph cannot keep a lock: the
+/// project's own still holds.
+///
+/// # Errors
+/// Another run works it off, maybe one of another project.
+pub fn take_list(home: Option<&Path>, list: &Path, me: &Holder) -> Result<Option<Lock>, Error> {
+    let Some(directory) = home.map(|home| snapshots::lock_directory(home, list)) else {
+        return Ok(None);
+    };
+    let _ = std::fs::create_dir_all(&directory);
+    match Lock::take(&directory, &directory.join("lock"), me) {
+        Ok(Taken::Free { lock, .. }) => Ok(Some(lock)),
+        Ok(Taken::Held(holder)) => Err(held(list, holder)),
+        Err(_) => Ok(None),
+    }
+}
+
+/// Keeps runs of any project away from a task list while a command puts another in its place, until the
+/// answer is dropped.
+///
+/// # Errors
+/// A run works it off.
+pub fn keep_list_idle(home: Option<&Path>, list: &Path) -> Result<Option<std::fs::File>, Error> {
+    let Some(directory) = home.map(|home| snapshots::lock_directory(home, list)) else {
+        return Ok(None);
+    };
+    lock::keep_idle(&directory, &directory.join("lock")).map_err(|holder| held(list, holder))
 }
 
 /// What keeps a run from starting if it cannot write to one of its own places.
@@ -225,16 +278,16 @@ fn hint_for(err: &io::Error) -> &'static str {
     }
 }
 
-fn held(project: &Project, holder: Option<Holder>) -> Error {
-    let directory = project.root().display();
+fn held(what: &Path, holder: Option<Holder>) -> Error {
+    let what = what.display();
     match holder {
         Some(Holder { pid, run, command }) => Error::input(format!(
-            "{directory} is in use by `ralph {command}` (process {pid}, run {run})"
+            "{what} is in use by `ralph {command}` (process {pid}, run {run})"
         ))
         .hint(format!(
             "wait for it to end, or stop it: kill {pid} (a second time ends its agent, too)"
         )),
-        None => Error::input(format!("{directory} is in use by another ralph"))
+        None => Error::input(format!("{what} is in use by another ralph"))
             .hint("wait for it to end; `ralph ls` lists workers in the background"),
     }
 }
@@ -277,17 +330,23 @@ fn tell_of(project: &Project, before: &Holder) -> Event<'static> {
     if let Some(cost) = summary.usage().cost_usd {
         message.push_str(&format!(", having cost {}", text::dollars(cost)));
     }
-    message.push_str(&format!(
-        " (process {} is gone); what it did to the files is still there, \
-         `ralph replay {run}` shows what it was doing, and `ralph resume {run}` goes on with it",
-        before.pid
-    ));
+    message.push_str(&format!(" (process {} is gone)", before.pid));
+    message.push_str("; what it did to the files is still there");
+    // Somebody may have removed what was kept of it.
+    if path.exists() {
+        message.push_str(&format!(
+            ", `ralph replay {run}` shows what it was doing, and `ralph resume {run}` goes on with it"
+        ));
+    }
     Event::Warning { message: message.into() }
 }
 
 /// Ends what a run that was cut off had left running.
 fn end_what_is_left(run: &str) -> Option<String> {
-    let ended = process::end_marked("RALPH_RUN_ID", run, GRACE_MS);
+    ended_what_was_left(run, &process::end_marked(RUN_ID, run, GRACE_MS))
+}
+
+fn ended_what_was_left(run: &str, ended: &[Leftover]) -> Option<String> {
     let names: Vec<String> =
         ended.iter().map(|left| format!("{} ({})", left.command, left.pid)).collect();
     (!names.is_empty())

@@ -1,6 +1,6 @@
 //! What a run is to do. Every command that loops differs only in how it fills this in.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -111,10 +111,12 @@ impl Variables {
         };
         let own = [("MODE", mode), ("ITERATION", &iteration), ("MAX_ITERATIONS", &max)];
         let mut unknown: Vec<String> = Vec::new();
+        let mut seen: HashSet<String> = HashSet::new();
         let filled = template::substitute(template, |name| {
             let own = own.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
             let value = own.or_else(|| self.value(name));
-            if value.is_none() && !unknown.iter().any(|known| known == name) {
+            if value.is_none() && !seen.contains(name) {
+                seen.insert(name.to_owned());
                 unknown.push(name.to_owned());
             }
             value
@@ -140,10 +142,31 @@ impl Variables {
         }
     }
 
-    /// What is said of a name that has no value.
-    pub fn warning(name: &str) -> String {
-        format!("the prompt names ${{{name}}}, which has no value, so that nothing stands there")
+    /// What is said of names that have no value.
+    ///
+    /// Nothing if there are none.
+    pub fn warning(unknown: &[String]) -> Option<String> {
+        const NAMED: usize = 10;
+        let mut names: Vec<String> =
+            unknown.iter().take(NAMED).map(|name| format!("${{{name}}}")).collect();
+        let last = match unknown.len().saturating_sub(NAMED) {
+            0 => names.pop()?,
+            more => format!("{more} more"),
+        };
+        Some(if names.is_empty() {
+            format!("the prompt names {last}, which has no value, so that nothing stands there")
+        } else {
+            format!(
+                "the prompt names {} and {last}, which have no value, so that nothing stands there",
+                names.join(", ")
+            )
+        })
     }
+}
+
+/// What there is to say of a prompt that is not wholly text.
+pub fn not_utf8(path: &Path) -> String {
+    format!("{} is not UTF-8; what is not is sent as \u{fffd}", path.display())
 }
 
 /// The agent of a run.
@@ -234,7 +257,8 @@ impl AgentSpec {
     /// What tells which of it the agent said, if not its reader.
     pub fn judge(&self, structured: bool) -> Option<Judge> {
         let is_known = self.adapter.name() != "text";
-        (structured && self.response_filter.is_some()).then(|| Judge::new(!is_known))
+        let filter = self.response_filter.as_ref().filter(|_| structured)?;
+        Some(Judge::new(!is_known, filter.expression()))
     }
 
     /// What people call it: the adapter's name, or that of a program that no adapter knows.
@@ -297,8 +321,6 @@ pub struct TasksSpec {
     pub list: TaskList,
     /// What is known of it, from runs before this one too.
     pub ledger: Ledger,
-    /// Stories that pass by the word of an iteration that nothing stands behind.
-    pub doubtful: Vec<String>,
     /// Every story passes by now, so that the work is checked before anybody is asked to do any.
     pub check_first: bool,
     /// Where what is remembered of it is kept, by the run's id: nowhere that the agent works.
@@ -312,4 +334,27 @@ pub struct ScmSpec {
     pub program: String,
     /// Each task as words: `["commit"]`, `["push", "origin", "main"]`.
     pub tasks: Vec<Vec<String>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_without_a_value_are_told_of_once_however_many_there_are() {
+        let variables = Variables::Template {
+            mode: "plan",
+            given: BTreeMap::from([("A".to_owned(), "a".to_owned())]),
+            environment: BTreeMap::new(),
+        };
+        let told = |template: &str| Variables::warning(&variables.fill_in(template, 1, 2).1);
+        assert_eq!(told("$A"), None);
+        assert!(told("$X $X").unwrap().starts_with("the prompt names ${X}, which has no value"));
+        let two = told("$X $Y").unwrap();
+        assert!(two.starts_with("the prompt names ${X} and ${Y}, which have no value"), "{two}");
+        // Once more for each, and it took minutes when each was compared with all the others.
+        let many: String = (0..200_000).map(|n| format!("$X{n} ")).collect();
+        let many = told(&many.repeat(2)).unwrap();
+        assert!(many.contains("${X9} and 199990 more, which have no value"), "{many}");
+    }
 }

@@ -2,13 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
+use serde_json::json;
+
 use crate::core::event::Event;
 use crate::core::tasks::ledger::{Ledger, Progress, Review};
+use crate::core::tasks::verdict::too_many_to_tell;
 use crate::core::tasks::{self, Broken, Problem, TaskList, since};
 
+use crate::state::project::STORIES_BEFORE;
 use crate::state::snapshots;
 
-use super::spec::TasksSpec;
+use super::spec::{RunSpec, TasksSpec};
 use super::world::World;
 
 /// How many problems are told of one by one.
@@ -22,13 +26,17 @@ pub(super) struct TaskGate {
     ledger: Ledger,
     /// The list as it was last seen, if it could be read.
     list: Option<TaskList>,
-    /// Stories that somebody has to look at first.
-    doubtful: Vec<String>,
+    /// Stories that somebody has to look at first, as far as that was told.
+    doubts_told: Vec<String>,
     progress: Progress,
     problems: Vec<String>,
     /// Which stories stand for others, by the last look.
     replacements: Vec<String>,
     snapshot: Option<Snapshot>,
+    /// Where stories are given back to the agent that are too many to be told of, and the name by which
+    /// it finds the file. There may be one that a run before left.
+    given_back: (PathBuf, String),
+    may_be_there: bool,
 }
 
 /// What is remembered, on disk.
@@ -49,21 +57,28 @@ pub(super) struct Look {
 }
 
 impl TaskGate {
-    pub(super) fn new(spec: &TasksSpec, run_id: &str) -> TaskGate {
-        let snapshot = spec
-            .snapshots
-            .as_ref()
-            .map(|directory| Snapshot { path: snapshots::path(directory, run_id), saved: None });
+    pub(super) fn new(spec: &TasksSpec, run: &RunSpec) -> TaskGate {
+        let snapshot = spec.snapshots.as_ref().map(|directory| Snapshot {
+            path: snapshots::path(directory, &run.run_id),
+            saved: None,
+        });
         TaskGate {
             path: spec.path.clone(),
             name: spec.name.clone(),
             ledger: spec.ledger.clone(),
             list: Some(spec.list.clone()),
-            doubtful: spec.doubtful.clone(),
+            doubts_told: spec.ledger.clone().review(&Ok(spec.list.clone())).doubtful,
             progress: Progress::of(&spec.list),
             problems: Vec::new(),
             replacements: spec.ledger.replacements(&spec.list),
             snapshot,
+            given_back: {
+                let path = run.ralph_dir.join(STORIES_BEFORE);
+                let shown = path.strip_prefix(&run.directory).unwrap_or(&path);
+                let shown = shown.display().to_string();
+                (path, shown)
+            },
+            may_be_there: true,
         }
     }
 
@@ -73,20 +88,51 @@ impl TaskGate {
 
     pub(super) fn look(&mut self, world: &mut impl World) -> Look {
         let list = read(world, &self.path);
-        let review = self.ledger.review(&list);
+        let mut review = self.ledger.review(&list);
+        let unkept = self.give_back(&mut review, world);
         let replaced = list.as_ref().ok().and_then(|list| self.newly_replaced(list));
         self.list = list.ok();
+        let more = review.findings.len().saturating_sub(MAX_PROBLEMS);
+        let more = (more > 0).then(|| format!("{}: and {more} more", self.name));
         let problems: Vec<String> = review
             .findings
             .iter()
             .take(MAX_PROBLEMS)
             .map(|it| format!("{}: {it}", self.name))
+            .chain(more)
             .collect();
         let progress = review.progress.clone().unwrap_or_else(|| self.progress.clone());
         let is_news = progress != self.progress || problems != self.problems;
         self.progress = progress;
         self.problems = problems;
-        Look { review, is_news, warnings: replaced.into_iter().chain(self.save(world)).collect() }
+        let warnings = replaced.into_iter().chain(unkept).chain(self.save(world)).collect();
+        Look { review, is_news, warnings }
+    }
+
+    /// Puts the stories that are too many to be told of where the agent finds them, and takes them away
+    /// once it has them again.
+    fn give_back(&mut self, review: &mut Review, world: &mut impl World) -> Option<String> {
+        let (path, shown) = &self.given_back;
+        let Some(stories) = too_many_to_tell(review) else {
+            if std::mem::take(&mut self.may_be_there) {
+                // One that stays does no harm.
+                let _ = world.remove(path);
+            }
+            return None;
+        };
+        let mut bytes = serde_json::to_vec_pretty(&json!({"userStories": stories})).ok()?;
+        bytes.push(b'\n');
+        match world.save(path, &bytes) {
+            Ok(()) => {
+                self.may_be_there = true;
+                review.kept_in = Some(shown.clone());
+                None
+            }
+            Err(err) => Some(format!(
+                "the stories that {} has lost cannot be given back to the agent in {shown}: {err}",
+                self.name
+            )),
+        }
     }
 
     /// What an agent has put in the place of what, for whoever reads about it in the morning.
@@ -98,17 +144,27 @@ impl TaskGate {
         (!new.is_empty()).then(|| format!("{}: {}", self.name, since::few(&new)))
     }
 
-    /// Stories that pass by the word of an iteration that nothing stands behind.
-    pub(super) fn doubtful(&self) -> &[String] {
-        &self.doubtful
+    /// Which stories pass by the word of an attempt that did not come to its end, if that is news.
+    pub(super) fn new_doubts(&mut self, review: &Review) -> Option<String> {
+        let new = review.doubtful.iter().filter(|id| !self.doubts_told.contains(id)).cloned();
+        let new: Vec<String> = new.collect();
+        self.doubts_told.clone_from(&review.doubtful);
+        (!new.is_empty()).then(|| {
+            format!(
+                "{}: marked as passing by an attempt that did not come to its end, so that the agent is \
+                 asked to look again: {}",
+                self.name,
+                since::few(&new)
+            )
+        })
     }
 
     /// An iteration came to its end, and with it the doubt about what others had marked before it; the
     /// checks may have passed on the work that the list tells of.
     pub(super) fn iteration_ended(&mut self, checks_passed: bool) {
-        self.doubtful.clear();
-        if let Some(list) = self.list.as_ref().filter(|_| checks_passed) {
-            self.ledger.checks_passed(list);
+        if let Some(list) = &self.list {
+            self.ledger.iteration_ended(list, checks_passed);
+            self.doubts_told.clear();
         }
     }
 

@@ -101,8 +101,9 @@ impl Documents {
     ) -> io::Result<Result<(), E>> {
         let _held = self.hold()?;
         let bytes = self.read_tasks()?;
-        let text = String::from_utf8(bytes)
-            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))?;
+        let text = String::from_utf8(bytes).map_err(|_| {
+            io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8; save it as that")
+        })?;
         match change(&text) {
             Ok(changed) if changed != text => {
                 // A list that is kept elsewhere stays there.

@@ -16,19 +16,18 @@ pub struct LogFile {
 }
 
 impl LogFile {
-    /// Begins a log whose name is the time; if another began in the same second, a number follows.
+    /// Begins a log whose name is the time; if another began in the same second, it is that of the next one
+    /// that is free, so that names are in the order of the sessions.
     ///
     /// # Errors
     /// The directory cannot be made or written.
     pub fn create(dir: &Path, now: DateTime) -> io::Result<LogFile> {
         std::fs::create_dir_all(dir)?;
-        let stem = format!("session-{}", now.strftime("%Y%m%d-%H%M%S"));
-        let mut path = dir.join(format!("{stem}.log"));
-        for n in 1.. {
+        for later in 0.. {
+            let Ok(time) = now.checked_add(jiff::Span::new().seconds(later)) else { break };
+            let path = dir.join(format!("session-{}.log", time.strftime("%Y%m%d-%H%M%S")));
             match new_file(&path) {
-                Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {
-                    path = dir.join(format!("{stem}-{n}.log"));
-                }
+                Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {}
                 file => return Ok(LogFile { file: file?, path }),
             }
         }
@@ -157,9 +156,9 @@ mod tests {
             LogFile::create(&logs, time()).unwrap().write_all(b"x").unwrap();
         }
         let expected = [
-            "session-20261115-202752-1.log",
-            "session-20261115-202752-2.log",
             "session-20261115-202752.log",
+            "session-20261115-202753.log",
+            "session-20261115-202754.log",
         ];
         assert_eq!(names(&logs), expected);
     }

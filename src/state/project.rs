@@ -13,9 +13,13 @@ const GITIGNORE: &str = "\
 /lock
 /settings.local.json
 /guardrail_*.log
+/tasks.before.json
 /prompt_*.txt
 /side_*.txt
 ";
+
+/// In the `.ralph` directory: the stories of a task list as they were before an agent lost them.
+pub const STORIES_BEFORE: &str = "tasks.before.json";
 
 /// Whether a path, relative to the repository, is that of a file which ralph writes for itself while it
 /// runs: nobody's work, whether or not git was told to ignore it.
@@ -120,6 +124,7 @@ mod tests {
             (".ralph/lock", true),
             (".ralph/settings.local.json", true),
             (".ralph/guardrail_001_test.log", true),
+            (".ralph/tasks.before.json", true),
             ("sub/.ralph/prompt_001.txt", true),
             (".ralph/settings.json", false),
             (".ralph/prompts/build.md", false),

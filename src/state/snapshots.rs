@@ -30,6 +30,13 @@ pub fn directory(home: &Path, root: &Path, list: &Path) -> PathBuf {
     named(home, &root, &list.canonicalize().unwrap_or_else(|_| in_real_directory(list)))
 }
 
+/// What stands for a list while somebody works it off, whatever project they come from: the directory of
+/// the documents itself is locked for each change of a moment, by the agent, too.
+pub fn lock_directory(home: &Path, list: &Path) -> PathBuf {
+    let list = list.canonicalize().unwrap_or_else(|_| in_real_directory(list));
+    home.join("in-use").join(format!("{:016x}", fnv(list.as_os_str().as_encoded_bytes())))
+}
+
 /// Where something may be remembered of a list, the place for what is new first: a name may have become
 /// a link since, and what was known under it holds still.
 pub fn directories(home: &Path, root: &Path, list: &Path) -> Vec<PathBuf> {

@@ -112,6 +112,51 @@ fn an_ad_hoc_prompt_must_have_the_signal() {
 }
 
 #[test]
+fn a_prompt_of_ones_own_without_the_signal_is_warned_of() {
+    let project = ready();
+    let warning = "plan.md does not contain the completion signal <promise>COMPLETE</promise>";
+    project.write(".ralph/prompts/plan.md", "Plan it.");
+    project.ralph(["plan", "1"]).run().code(0).stderr_has(warning);
+    project.write(".ralph/prompts/plan.md", format!("Plan it, and say {COMPLETE}."));
+    project.ralph(["plan", "1"]).run().code(0).stderr_lacks("completion signal");
+}
+
+#[test]
+fn what_a_run_would_warn_of_is_told_when_the_prompt_is_printed() {
+    let project = ready();
+    std::fs::remove_file(project.path().join(PLAN)).unwrap();
+    project.write(".ralph/config", "AGENT_CLI=robot\nA=$NOBODY\nSPECS_DIR=specs/\n");
+    std::fs::write(project.path().join("p.md"), b"caf\xe9 in ${SPECS_DIR}/").unwrap();
+    let output = project.ralph(["prompt", "p.md", "--print-prompt"]).run();
+    output.code(0).stdout_is("caf\u{fffd} in specs/\n").stderr_has("p.md is not UTF-8");
+    output.stderr_has("there is no variable NOBODY").stderr_has("does not contain the completion");
+    let output = project.ralph(["build", "--print-prompt"]).run();
+    output.code(0).stderr_has("Implementation plan not found").stderr_lacks("completion signal");
+}
+
+#[test]
+fn files_are_named_from_where_the_command_works() {
+    let project = ready();
+    project.write("p.md", COMPLETE).write("my.config", "AGENT_CLI=robot\nWHO=me\n");
+    let command = ["-C", "..", "prompt", "p.md", "--config", "my.config", "--print-prompt"];
+    let here = project.path().join("specs");
+    project.ralph(command).current_dir(&here).run().code(0).stdout_has(COMPLETE);
+    project.ralph(["-C", "..", "prompt", "none.md"]).current_dir(&here).run().code(2);
+}
+
+#[test]
+fn what_is_wrong_with_a_repository_is_told_in_gits_words() {
+    let project = ready();
+    project.command("rm").args(["-r", ".git"]).status().unwrap();
+    project.write(".git", "nonsense");
+    refused(&project, &["plan"], 2, &["git cannot use the repository", "gitfile"]);
+    std::fs::remove_file(project.path().join(".git")).unwrap();
+    refused(&project, &["plan"], 2, &["not a git repository", "git init"]);
+    project.command("git").args(["init", "-q", "--bare", "."]).status().unwrap();
+    refused(&project, &["plan"], 2, &["has no files to work on"]);
+}
+
+#[test]
 fn prompts_that_are_none() {
     let project = ready();
     project.write(".ralph/prompts/plan.md/x", "").write("empty.md", " \n");

@@ -160,6 +160,27 @@ fn an_interrupted_run_goes_on() {
     resume(&project, &[]).code(0).stdout_has("Goes on after it was interrupted");
 }
 
+#[test]
+fn what_was_let_finish_is_not_paid_for_again() {
+    let project = Project::new();
+    let slow = |text: &str, n: u8| json!([reach(&format!("at{n}")), {"wait_for": format!("go{n}")}, {"print": text}]);
+    let sessions = [slow("not yet", 1), slow(DONE, 2)];
+    let running = run(&project, &[], &sessions).start();
+    project.wait_for_file("at1");
+    running.signal(Signal::INT);
+    wait_until(LONG, || running.stderr().contains("Received signal"));
+    project.write("go1", "");
+    running.wait().code(130).stdout_has("`ralph resume").stdout_lacks("not finished");
+    let running = project.ralph(["resume"]).start();
+    project.wait_for_file("at2");
+    running.signal(Signal::INT);
+    wait_until(LONG, || running.stderr().contains("Received signal"));
+    project.write("go2", "");
+    running.wait().code(0);
+    assert_eq!(iterations(&project), [1, 2]);
+    assert_eq!(project.events().last("run_ended")["outcome"], "complete");
+}
+
 /// What was recommended goes on with the only iteration that there may be, and completes.
 fn begins_the_only_one_again(project: &Project, args: &[&str]) {
     let ended = project.events();
@@ -289,11 +310,11 @@ fn a_prompt_by_a_pipe_and_one_that_is_relative_are_found_again() {
 
     let project = Project::new();
     script(&project, "robot", &sessions);
-    project.write("sub/PROMPT.md", "by a file");
+    project.write("PROMPT.md", "by a file").write("sub/PROMPT.md", "not this one");
     let here = project.path().join("sub");
     let run = project.ralph(["run", "-C", "..", "-f", "PROMPT.md", "--", "robot"]);
     kill_at(&project, run.current_dir(&here), "at");
-    project.write("sub/PROMPT.md", "edited since");
+    project.write("PROMPT.md", "edited since");
     resume(&project, &[]).code(0);
     assert_eq!(prompts(&project), ["by a file", "edited since"]);
 }

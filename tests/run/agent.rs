@@ -257,8 +257,8 @@ fn the_agent_works_in_the_project_wherever_ralph_was_started() {
     }
     for record in project.recorded() {
         assert_eq!(record["cwd"], project.path().to_str().unwrap());
-        // A path on the command line is relative to where the user is.
-        assert_eq!(record["prompt"], "beside the project");
+        // As git has it, too: what is named is looked for there.
+        assert_eq!(record["prompt"], "in the project");
     }
     assert!(!std::path::Path::new(&project.beside(".ralph")).exists());
     assert!(project.has(".ralph/runs"));

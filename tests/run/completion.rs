@@ -144,7 +144,7 @@ fn claude_completes_only_by_its_own_words() {
         (
             "text in several messages",
             json!([text("<response>"), text("DONE</response>"), result]),
-            true,
+            false,
         ),
         ("thinking", json!([{"claude": {"thinking": DONE}}, text("no"), result]), false),
         (

@@ -233,6 +233,22 @@ fn a_reader_that_goes_away_does_not_stop_the_run() {
 }
 
 #[test]
+fn whoever_ends_what_was_left_behind_says_so_and_can_be_stopped() {
+    let project = Project::new();
+    let agent = r#"cat >/dev/null; (trap "" TERM; : >ready; while :; do sleep 0.1; done) & wait"#;
+    let running = project.ralph(["run", "-p", "x", "--", "sh", "-c", agent]).start();
+    project.wait_for_file("ready");
+    running.signal(rustix::process::Signal::KILL);
+    drop(running);
+    let running = run(&project, &["-p", "do it"], &json!([{"print": DONE}])).start();
+    let tells = || running.stderr().contains("ending what run ");
+    crate::support::wait_until(crate::support::LONG, tells);
+    running.signal(rustix::process::Signal::INT);
+    running.wait().code(130).stderr_has("nothing was started");
+    assert_eq!(project.processes(), []);
+}
+
+#[test]
 fn a_run_that_was_cut_off_is_told_of_by_the_next() {
     let project = Project::new();
     let script = json!([{"print": "here"}, "hang"]);

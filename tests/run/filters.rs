@@ -138,11 +138,12 @@ fn an_expression_that_is_too_deep_to_be_read_is_refused() {
 
 #[test]
 fn only_strings_are_said() {
-    let lines = json!([{"json": {"says": [DONE]}}, {"json": {"says": 7}}]);
+    let lines = json!([{"json": {"says": [DONE]}}, {"json": {"says": 7}},
+        {"json": {"says": "not yet"}}]);
     let project = project(&json!({"responseFilter": ".says"}), &lines);
     let output = project.ralph(["run", "-p", "x", "-n", "1"]).run();
     output.code(1).stderr_has("the response filter finds an array, which says nothing");
-    assert_eq!(project.events().all("text").len(), 0);
+    assert_eq!(project.events().all("text").len(), 1);
     assert_eq!(output.stderr.matches("says nothing").count(), 1, "{}", output.stderr);
 }
 

@@ -1,7 +1,7 @@
 //! On a real terminal, and with signals.
 
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{LONG, Project, wait_until};
 use crate::{DONE, run, run_with};
@@ -43,13 +43,13 @@ fn ctrl_c_lets_the_agent_finish() {
     let screen = tmux.wait_for_text(LONG, "Received signal, shutting down...");
     assert!(!screen.contains("finished"), "{screen}");
     std::fs::write(go, "").unwrap();
-    assert_eq!(tmux.wait_for_exit(LONG), 130);
+    assert_eq!(tmux.wait_for_exit(LONG), 0);
     let screen = tmux.scrollback();
     assert!(screen.contains("Working... finished\n"), "{screen}");
     assert_eq!(screen.matches("Working").count(), 1, "{screen}");
     let events = project.events();
     assert_eq!(events.find("agent_ended")["class"], "answered", "the key did not reach the agent");
-    assert_eq!(events.find("run_ended")["outcome"], "interrupted");
+    assert_eq!(events.find("run_ended")["outcome"], "complete", "and what it did counts");
 }
 
 #[test]
@@ -110,6 +110,23 @@ fn a_hang_up_ends_the_agent_at_once() {
 }
 
 #[test]
+fn no_signal_that_means_nothing_here_ends_a_run_and_leaves_its_agent() {
+    let project = Project::new();
+    let running = run(&project, &["-p", "do it"], &json!([{"print": "here"}, "hang"])).start();
+    wait_until(LONG, || running.stdout().contains("here"));
+    for signal in [Signal::USR1, Signal::USR2, Signal::ALARM, Signal::VTALARM, Signal::PROF] {
+        running.signal(signal);
+    }
+    running.signal(Signal::XCPU);
+    running.wait().code(130);
+    assert_eq!(project.processes(), []);
+    let requested = project.events();
+    let signals: Vec<&Value> =
+        requested.all("stop_requested").iter().map(|event| &event["signal"]).collect();
+    assert_eq!(signals, ["SIGXCPU"]);
+}
+
+#[test]
 fn a_second_signal_ends_a_guardrail_with_all_that_it_started() {
     let project = Project::new();
     let command = "sleep 100 & touch running; wait";
@@ -142,7 +159,7 @@ fn ctrl_c_does_not_reach_a_guardrail() {
     tmux.send_keys(["C-c"]);
     tmux.wait_for_text(LONG, "Received signal, shutting down...");
     std::fs::write(go, "").unwrap();
-    assert_eq!(tmux.wait_for_exit(LONG), 130);
+    assert_eq!(tmux.wait_for_exit(LONG), 0);
     assert!(project.has("ran"));
 }
 

@@ -199,7 +199,6 @@ fn spec(rng: &mut Rng) -> RunSpec {
             name: "tasks.json".to_owned(),
             ledger: Ledger::new(&list),
             list,
-            doubtful: Vec::new(),
             check_first: false,
             snapshots: None,
         }

@@ -219,6 +219,43 @@ fn what_was_marked_by_an_agent_whose_run_was_killed_is_looked_at_again() {
 }
 
 #[test]
+fn what_was_marked_by_an_attempt_that_died_is_looked_at_again() {
+    let commands = json!(["true"]);
+    let project = project_with(&[]);
+    write_list(&project, &verified_by(&commands, &[open("a", &json!({}))]));
+    let done = verified_by(&commands, &[passing("a")]);
+    let dies = json!([leave_list(&done), {"signal": 9}]);
+    // Too often in a row is the end of the run, and nobody may think that it was that of the work.
+    work(&project, &[], std::slice::from_ref(&dies))
+        .run()
+        .code(4)
+        .stderr_has("did not come to its end, so that the agent is asked to look again: a");
+    let output = work(&project, &[], &[dies, json!([say("it does pass")])]).run();
+    output
+        .success()
+        .stderr_has("nothing stands behind, so that the agent is asked to look again: a");
+    let prompts = prompts(&project);
+    assert_eq!(prompts.len(), 6);
+    assert!(!prompts[0].contains("its end"), "{prompts:?}");
+    for told in &prompts[1..] {
+        assert!(told.contains("by an attempt that did not come to its end"), "{prompts:?}");
+    }
+    // An interrupted one is no better.
+    let project = project_with(&[]);
+    write_list(&project, &verified_by(&commands, &[open("a", &json!({}))]));
+    let mut session = vec![leave_list(&done), json!({"shell": "touch there"})];
+    session.extend(staying(&project).as_array().expect("steps").iter().cloned());
+    let running = work(&project, &[], &[json!(session)]).start();
+    wait_until(super::support::LONG, || project.has("there"));
+    running.signal(Signal::TERM);
+    project.wait_for_event("stop_requested");
+    running.signal(Signal::TERM);
+    running.wait().code(130);
+    work(&project, &[], &[json!([say("it does pass")])]).run().success();
+    assert_eq!(project.recorded().len(), 2);
+}
+
+#[test]
 fn what_was_dropped_by_an_agent_whose_run_was_killed_is_missed() {
     let project = project_with(&[open("a", &json!({})), open("b", &json!({}))]);
     kill_in_the_middle(&project, &[leave(&[passing("a")])]);
@@ -258,6 +295,7 @@ fn what_a_run_knows_better_is_told_by_whoever_tells_of_the_list() {
     let next = project.ralph(["tasks", "next"]).run();
     let list = project.ralph(["tasks"]).run();
     let archive = project.ralph(["archive"]).run();
+    list.stdout_has("1 of 2 stories pass");
     for words in told {
         next.success().stdout_has(words);
         list.success().stderr_has(words);

@@ -93,14 +93,13 @@ fn a_promise_is_not_believed_while_a_story_is_open() {
 }
 
 #[test]
-fn a_list_without_stories_is_not_complete() {
+fn a_list_without_stories_is_refused() {
     let project = project_with(&[]);
-    work(&project, &["-n", "2"], &[json!([say(PROMISE)])])
+    work(&project, &[], &[json!([say(PROMISE)])])
         .run()
-        .code(1)
-        .stdout_has("ralph/tasks.json has no stories");
-    let sessions = [json!([leave(&[passing("new")]), say("made one, and did it")])];
-    work(&project, &["-n", "2"], &sessions).run().success();
+        .code(2)
+        .stderr_has("there are no stories in");
+    assert_eq!(prompts(&project), [""; 0]);
 }
 
 #[test]
@@ -304,7 +303,7 @@ fn claude_is_the_agent_unless_another_is_named() {
     output
         .success()
         .stdout_has("adapter claude")
-        .stdout_has("0 of 1 stories pass, next a")
+        .stdout_has("0 of 1 story passes, next a")
         .stdout_has("bytes from ralph/prompt.md");
     assert!(!project.has(".ralph-active"));
 }
@@ -419,10 +418,43 @@ fn archiving_under_a_run_is_refused() {
     project.wait_for_event("agent_started");
     project.ralph(["archive"]).run().code(2).stderr_has("is in use by `ralph work`");
     project.ralph(["new", "--force"]).run().code(2).stderr_has("is in use by `ralph work`");
+    // Wherever they come from.
+    let other = project_with(&[open("a", &json!({}))]);
+    let from_elsewhere = |words: &[&str]| {
+        let list = project.path().join("ralph");
+        let ralph = project.ralph(words).current_dir(other.path()).args(["--ralph-dir"]).arg(list);
+        ralph.run()
+    };
+    for words in [
+        &["new", "--force"][..],
+        &["archive"],
+        &["work", "--no-sandbox", "--agent", "cat", "--accept-list"],
+    ] {
+        let output = from_elsewhere(words);
+        output.code(2).stderr_has("ralph/tasks.json is in use by `ralph work` (process ");
+    }
+    assert!(!other.has(".ralph-active"));
     // To change a story is what a person may want to do meanwhile.
     project.ralph(["tasks", "add", "b", "--criterion", "c"]).run().success();
     std::fs::write(project.beside("go"), "").expect("the word");
     running.wait().code(1).stdout_has("Stories: 0 of 2 pass");
+}
+
+#[test]
+fn a_long_list_that_an_agent_garbled_is_given_back_to_it() {
+    let stories: Vec<Value> = (0..120).map(|n| open(&format!("s{n}"), &json!({}))).collect();
+    let project = project_with(&stories);
+    let sessions = [
+        json!([leave_text("{ garbled"), say("oops")]),
+        json!([{"shell": "cp .ralph/tasks.before.json seen.json"}, leave(&stories), say("back")]),
+    ];
+    work(&project, &["-n", "3"], &sessions).run().code(1);
+    let prompts = prompts(&project);
+    assert!(prompts[1].contains("they are in .ralph/tasks.before.json"), "{}", prompts[1]);
+    assert!(!prompts[2].contains("tasks.before.json"), "{}", prompts[2]);
+    let seen: Value = serde_json::from_str(&project.read("seen.json")).expect("JSON");
+    assert_eq!(seen["userStories"], json!(stories));
+    assert!(!project.has(".ralph/tasks.before.json"), "it has them again");
 }
 
 #[test]

@@ -70,12 +70,15 @@ pub struct Answer {
     unsaid: Option<String>,
     /// What went wrong after that.
     failure: Option<String>,
+    /// Nobody looked.
+    #[serde(default)]
+    unasked: bool,
 }
 
 impl Answer {
     /// That of a line which nobody wants to know about any more.
     pub fn none() -> Answer {
-        Answer { is_json: true, ..Answer::default() }
+        Answer { is_json: true, unasked: true, ..Answer::default() }
     }
 }
 
@@ -90,6 +93,12 @@ pub struct Judge {
     first_failure: Option<String>,
     /// It has found something that the agent said.
     heard: bool,
+    /// Somebody else found such a thing where it did not.
+    missed: bool,
+    /// Not every line was looked at, or not every line was there.
+    unasked: bool,
+    /// The expression, as people see it.
+    expression: String,
     warned_of_value: bool,
     unanswered: u32,
     /// Nobody hears the agent any more, and why.
@@ -100,9 +109,12 @@ pub struct Judge {
 }
 
 impl Judge {
-    pub fn new(stands_alone: bool) -> Self {
+    pub fn new(stands_alone: bool, expression: &str) -> Self {
         Judge {
             stands_alone,
+            missed: false,
+            unasked: false,
+            expression: text::truncate(expression, 200, "…").into_owned(),
             asked: 0,
             failures: 0,
             first_failure: None,
@@ -139,8 +151,9 @@ impl Judge {
     ) -> Vec<String> {
         let line = || text::truncate(&utf8(line.bytes), 100, "…").into_owned();
         match answer {
-            Ok(Answer { is_json, said, unsaid, failure }) => {
+            Ok(Answer { is_json, said, unsaid, failure, unasked }) => {
                 self.streamed |= is_json;
+                self.unasked |= unasked;
                 self.asked += u64::from(is_json);
                 self.heard |= !said.is_empty();
                 if let Some(message) = failure {
@@ -191,11 +204,12 @@ impl Judge {
     }
 
     /// Hands on what another reader made of a line in which these words were found.
-    pub fn pass(&self, event: Event<'_>, words: &[String], emit: &mut Emit<'_>) {
+    pub fn pass(&mut self, event: Event<'_>, words: &[String], emit: &mut Emit<'_>) {
         match event {
             // What the expression does not find is kept, but nobody said it.
             Event::Text { text, joined, .. } => {
                 if words.is_empty() {
+                    self.missed = true;
                     emit(output(Stream::Stdout, text, joined));
                 }
             }
@@ -206,6 +220,11 @@ impl Judge {
     /// Lines that the expression failed for.
     pub fn failures(&self) -> u64 {
         self.failures
+    }
+
+    /// The agent came to no good end by itself, and may never have come to speak.
+    pub fn was_cut_short(&mut self) {
+        self.unasked = true;
     }
 
     /// The last word on an agent that could not be heard, which may have `told` by itself why it failed.
@@ -224,6 +243,20 @@ impl Judge {
                 format!(
                     "the response filter fails for {lines} of its stream ({why}), so that nobody can tell \
                      what the agent says: correct agent.responseFilter (AGENT_RESPONSE_FILTER)"
+                )
+            }
+            // Nor must one in which the agent spoke, and was not understood.
+            (None, None)
+                if self.missed && self.asked > 0 && !self.heard && !self.unasked && !told =>
+            {
+                let lines = match self.asked {
+                    1 => "the only line".to_owned(),
+                    n => format!("any of the {n} lines"),
+                };
+                format!(
+                    "the response filter found nothing in {lines} of its stream, so that nobody can tell what \
+                     the agent says: correct agent.responseFilter (AGENT_RESPONSE_FILTER): {}",
+                    self.expression
                 )
             }
             _ => return,
@@ -259,7 +292,7 @@ mod tests {
         lines: &str,
     ) -> Read {
         let mut reader = by_name(adapter).unwrap().reader(adapter != "text");
-        let mut judge = Judge::new(true);
+        let mut judge = Judge::new(true, "EXPRESSION");
         let mut read = Read::default();
         let mut emit = |event: Event<'_>| match event {
             Event::Text { text, .. } => read.said.push(text.into_owned()),
@@ -287,7 +320,7 @@ mod tests {
     }
 
     fn judge_max() -> usize {
-        Judge::new(true).max_line()
+        Judge::new(true, "").max_line()
     }
 
     fn read(adapter: &str, expression: &str, lines: &str) -> Read {
@@ -390,6 +423,30 @@ mod tests {
     fn what_is_no_stream_is_a_failure_where_nobody_else_reads_it() {
         assert_eq!(read("text", ".a", "plain\n").failed.len(), 1);
         assert_eq!(read("text", ".a", "").failed.len(), 0);
-        assert_eq!(read("text", ".a", "plain\n{\"a\": 1}\n").failed.len(), 0);
+        assert_eq!(read("text", ".a", "plain\n{\"a\": \"x\"}\n").failed.len(), 0);
+    }
+
+    #[test]
+    fn an_expression_that_finds_nothing_hears_nobody() {
+        let spoken =
+            r#"{"type":"assistant","message":{"id":"1","content":[{"type":"text","text":"yes"}]}}"#;
+        let silent = r#"{"type":"assistant","message":{"id":"1","content":[{"type":"tool_use","id":"2","name":"Bash","input":{}}]}}"#;
+        for (adapter, expression, line, failed) in [
+            ("text", ".mesage.content", spoken, true),
+            ("text", "empty", spoken, true),
+            ("text", ".message", spoken, true),
+            ("text", ".type", spoken, false),
+            ("claude", ".mesage.content", spoken, true),
+            // It said nothing, and that is no fault of the expression.
+            ("claude", ".mesage.content", silent, false),
+        ] {
+            let read = read(adapter, expression, &format!("{line}\n{line}\n"));
+            assert_eq!(read.failed.len(), usize::from(failed), "{adapter} {expression}: {read:?}");
+            if failed {
+                let told = &read.failed[0];
+                assert!(told.contains("found nothing in any of the 2 lines"), "{told}");
+                assert!(told.ends_with("EXPRESSION"), "{told}");
+            }
+        }
     }
 }

@@ -128,7 +128,9 @@ pub(super) fn oddities(agent: &AgentSpec) -> impl Iterator<Item = String> {
             let usual = AgentSpec { args: None, ..agent.clone() }.invocation(errand).args;
             let usual = usual.iter().filter_map(|arg| arg.to_str());
             let mut asks_for_json = usual.filter(|arg| arg.contains("json"));
-            asks_for_json.find(|flag| !args.iter().any(|arg| arg.contains(flag))).map(|flag| {
+            // In whatever way it is asked for, it is JSON.
+            let asked = args.iter().any(|arg| arg.contains("json"));
+            asks_for_json.find(|_| !asked).map(|flag| {
                 format!(
                     "agent.args are all arguments that {name} gets, and without {flag} among them \
                      what it prints is not understood; agent.flags are added to ralph's own"

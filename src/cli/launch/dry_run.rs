@@ -8,6 +8,7 @@ use crate::core::event::Purpose;
 use crate::core::tasks::ledger::Progress;
 use crate::core::text;
 use crate::error::Error;
+use crate::report::stories;
 use crate::run::spec::{Errand, RunSpec};
 use crate::sandbox::choice::Choice;
 
@@ -61,11 +62,12 @@ pub(super) fn dry_run(spec: &RunSpec, choice: &Choice, loaded: &Loaded) -> Resul
     };
     rows.push(("Sandbox", sandbox));
     if let Some(tasks) = &spec.tasks {
-        let progress = Progress::of(&tasks.list);
+        let review = tasks.ledger.clone().review(&Ok(tasks.list.clone()));
+        let progress = review.progress.unwrap_or_else(|| Progress::of(&tasks.list));
         let next =
             progress.next.map_or_else(String::new, |(id, title)| format!(", next {id} {title}"));
         let Progress { done, total, .. } = progress;
-        rows.push(("Tasks", format!("{}: {done} of {total} stories pass{next}", tasks.name)));
+        rows.push(("Tasks", format!("{}: {}{next}", tasks.name, stories::count(done, total))));
     }
     if let Some(filter) = &agent.response_filter {
         rows.push(("Said", format!("what {} finds", filter.expression())));

@@ -28,6 +28,8 @@ use crate::run::session::{self, Keep, Opening, Session, Started};
 use crate::run::spec::{PromptSource, RunSpec, Variables};
 use crate::run::{driver, scm};
 use crate::sandbox::choice::Choice;
+use crate::state::home;
+use crate::state::lock::Holder;
 use crate::state::project::Project;
 use crate::state::start::StartNote;
 
@@ -210,6 +212,7 @@ impl Start<'_> {
         source: &PromptSource,
         variables: Option<&Variables>,
     ) -> Result<u8, Error> {
+        self.loaded.warnings.iter().for_each(|message| crate::cli::warn(message));
         let line = self.loaded.settings.include_iteration_count_in_prompt;
         prompt::print(source, variables, self.max_iterations(), line)
     }
@@ -281,12 +284,26 @@ impl Start<'_> {
         spec.run_id.clone_from(&session.run_id);
         spec.journal_bytes = spec.journal_bytes.saturating_sub(session.world.journal_size());
         events.extend(preface);
+        let list = spec.tasks.as_ref().map(|tasks| {
+            let home = home::ralph_home(|name| std::env::var_os(name));
+            let (pid, run) = (std::process::id(), spec.run_id.clone());
+            let me = Holder { pid, run, command: spec.command.to_owned() };
+            session::take_list(home.as_deref(), &tasks.path, &me)
+        });
+        let list = match list.transpose() {
+            Ok(list) => list.flatten(),
+            Err(err) => {
+                session.discard();
+                return Err(err);
+            }
+        };
         let sign = sign::put_up(project, &spec, mode).unwrap_or_else(|message| {
             events.push(Event::Warning { message: message.into() });
             None
         });
         let finish = driver::run(&spec, &mut session.world, reporters, &events);
         drop(sign);
+        drop(list);
         session.close();
         Ok(finish.exit_code)
     }
@@ -308,7 +325,7 @@ pub(in crate::cli) fn load(
     extra: Vec<Flag>,
 ) -> Result<Loaded, Error> {
     if !args.dry_run && !args.print_prompt {
-        settle(project);
+        settle(project)?;
     }
     let planted = confine::sweep();
     let mut flags = Vec::new();
@@ -381,10 +398,11 @@ pub(in crate::cli) fn load(
 
 /// Cleans up after a run that was cut off. That is said at once: what is wrong with this start may keep it
 /// from ever becoming a run.
-pub(in crate::cli) fn settle(project: &Project) {
-    if let Some(message) = session::settle(project) {
-        super::warn(&message);
-    }
+///
+/// # Errors
+/// Somebody asked to stop meanwhile.
+pub(in crate::cli) fn settle(project: &Project) -> Result<(), Error> {
+    session::settle(project, super::warn)
 }
 
 /// The settings that somebody made, in one line, with secrets left out.

@@ -7,7 +7,7 @@ use crate::cli::PromptArgs;
 use crate::config;
 use crate::core::prompt::compose;
 use crate::error::Error;
-use crate::run::spec::{PromptSource, Variables};
+use crate::run::spec::{PromptSource, Variables, not_utf8};
 use crate::state::given;
 
 /// What is read at most of a prompt that has no end, such as a device.
@@ -112,11 +112,16 @@ pub(super) fn print(
     iteration_line: bool,
 ) -> Result<u8, Error> {
     let (mut prompt, _) = text(source)?;
+    if let PromptSource::File(path) | PromptSource::FileOr { path, .. } = source
+        && given::read(path, u64::MAX).is_ok_and(|bytes| std::str::from_utf8(&bytes).is_err())
+    {
+        crate::cli::warn(&not_utf8(path));
+    }
     if let Some(variables) = variables {
         let (filled, unknown) = variables.fill_in(&prompt, 1, max_iterations);
         prompt = filled;
-        for name in unknown {
-            crate::cli::warn(&Variables::warning(&name));
+        if let Some(message) = Variables::warning(&unknown) {
+            crate::cli::warn(&message);
         }
     }
     let line = iteration_line.then_some((1, max_iterations));

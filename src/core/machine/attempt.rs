@@ -111,7 +111,7 @@ impl LoopMachine {
         // Whatever it said: one that failed, was ended or said nothing has not completed anything.
         self.complete = report.complete && report.class == Class::Answered;
         self.found = report.found;
-        if self.stop.is_some() {
+        if self.stop.is_some() && !self.may_be_judged(0) {
             return self.stop_here(now, out);
         }
         if report.class != Class::RateLimited && report.class != Class::Overloaded {

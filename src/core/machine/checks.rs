@@ -1,11 +1,11 @@
 //! What is held against an agent's work once it has answered: guardrails, version control, the
 //! completion rule, gates.
 
-use super::super::event::{Event, Feedback, Outcome, Purpose, StallReason};
+use super::super::event::{Class, Event, Feedback, Outcome, Purpose, StallReason};
 use super::super::exit;
 use super::super::rules::ScmTask;
 use super::super::stall::Verdict;
-use super::{Action, GateVerdict, GuardrailEnd, LoopMachine, Now, Phase, ScmLook};
+use super::{Action, GateVerdict, GuardrailEnd, LoopMachine, Now, Phase, ScmLook, Stop};
 
 impl LoopMachine {
     pub(super) fn check_work(&mut self, now: Now, out: &mut Vec<Action>) {
@@ -53,10 +53,11 @@ impl LoopMachine {
         let Phase::Guardrail { index, ending, .. } = self.phase else {
             return;
         };
-        if ending != Some(GuardrailEnd::CutOff) {
+        let finished = ending != Some(GuardrailEnd::CutOff);
+        if finished {
             self.new_feedback.extend(failed);
         }
-        if self.stop.is_some() {
+        if self.stop.is_some() && !(finished && self.may_be_judged(index + 1)) {
             return self.stop_here(now, out);
         }
         if ending.is_some()
@@ -121,7 +122,8 @@ impl LoopMachine {
     pub(super) fn scm_task_ended(&mut self, now: Now, ok: bool, out: &mut Vec<Action>) {
         let Phase::Scm { index, ending } = self.phase else { return };
         self.scm_failed = !ok;
-        if self.stop.is_some() {
+        let last = !ending && (!ok || index + 1 >= self.rules.scm.len());
+        if self.stop.is_some() && !(last && self.stop == Some(Stop::Graceful)) {
             self.stop_here(now, out);
         } else if ending && let Some(used_up) = self.run_budget_exceeded(now) {
             self.finish_by_budget(now, &used_up, out);
@@ -187,8 +189,21 @@ impl LoopMachine {
         self.iteration_done(now, out);
     }
 
+    /// Somebody asked to stop and to let finish what is running, and it finished so that nothing has
+    /// to be started any more to tell what it came to. Its result is not thrown away.
+    pub(super) fn may_be_judged(&self, next_guardrail: usize) -> bool {
+        let failed = next_guardrail > 0 && !self.new_feedback.is_empty();
+        self.stop == Some(Stop::Graceful)
+            && self.class == Class::Answered
+            && next_guardrail >= self.rules.guardrails.len()
+            && self.rules.scm.is_empty()
+            && !failed
+    }
+
     fn iteration_done(&mut self, now: Now, out: &mut Vec<Action>) {
-        if self.stop.is_some() {
+        // One that was to finish has: it is judged, and the run stops before the next.
+        let judged = self.stop == Some(Stop::Graceful) && !self.opening;
+        if self.stop.is_some() && !judged {
             return self.stop_here(now, out);
         }
         let opening = std::mem::take(&mut self.opening);

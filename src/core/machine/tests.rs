@@ -314,6 +314,7 @@ fn a_limited_attempt_is_checked_but_never_complete() {
     let mut run = Loop::start(Rules { guardrails: vec![None], ..rules() });
     run.agent(Report { class: Class::Limited, ..done() });
     assert!(run.asked(&Action::RunGuardrail(0)));
+    assert!(!run.machine.agent_came_to_its_end());
     run.give(Input::GuardrailEnded { failed: None });
     assert!(run.starts_agent());
 }
@@ -837,8 +838,94 @@ fn a_stop_while_the_gates_are_asked_is_heeded() {
     run.give(stop()).give(Input::Briefed { feedback: Vec::new() });
     assert_eq!(run.outcome(), Some((Outcome::Interrupted, 130)));
     let mut run = Loop::start(Rules { gates: true, ..rules() });
-    run.agent(done()).give(stop()).give(Input::GatesChecked(GateVerdict::Complete));
+    run.agent(done()).give(stop()).give(veto(&["open"]));
     assert_eq!(run.outcome(), Some((Outcome::Interrupted, 130)));
+    let mut run = Loop::start(Rules { gates: true, ..rules() });
+    run.agent(done()).give(Input::Stop { signal: "SIGINT", now: true });
+    run.give(Input::GatesChecked(GateVerdict::Complete));
+    assert_eq!(run.outcome(), Some((Outcome::Interrupted, 130)));
+}
+
+/// A first stop, while the agent works: with these rules, that answer, and what comes after it.
+#[test]
+fn what_was_let_finish_is_judged_if_nothing_has_to_be_started_for_it() {
+    let checked = || Rules { guardrails: vec![None], ..rules() };
+    let committing = || Rules { scm: vec![ScmTask::Other], ..rules() };
+    let gated = || Rules { gates: true, ..rules() };
+    let passed = || Input::GuardrailEnded { failed: None };
+    let fails = || Input::GuardrailEnded { failed: Some(feedback("no")) };
+    let complete = (Outcome::Complete, 0, false);
+    let ended = (Outcome::Interrupted, 130, false);
+    let cut_off = (Outcome::Interrupted, 130, true);
+    // Before the stop, after it, and what it comes to.
+    let agent_ends = |report| Input::AgentEnded(Box::new(report));
+    let table = [
+        ("said done", rules(), vec![], vec![agent_ends(done())], complete),
+        ("said nothing of it", rules(), vec![], vec![agent_ends(answered())], ended),
+        ("failed", rules(), vec![], vec![agent_ends(failed(Class::Failed))], cut_off),
+        ("limited", rules(), vec![], vec![agent_ends(failed(Class::Limited))], cut_off),
+        ("unchecked", checked(), vec![], vec![agent_ends(done())], cut_off),
+        ("uncommitted", committing(), vec![], vec![agent_ends(done())], cut_off),
+        ("checked", checked(), vec![agent_ends(done())], vec![passed()], complete),
+        ("no claim", checked(), vec![agent_ends(answered())], vec![passed()], ended),
+        ("found wanting", checked(), vec![agent_ends(done())], vec![fails()], cut_off),
+        (
+            "a guardrail left",
+            Rules { guardrails: vec![None, None], ..rules() },
+            vec![agent_ends(done())],
+            vec![passed()],
+            cut_off,
+        ),
+        (
+            "a commit left",
+            Rules { guardrails: vec![None], ..committing() },
+            vec![agent_ends(done())],
+            vec![passed()],
+            cut_off,
+        ),
+        (
+            "the last task",
+            committing(),
+            vec![agent_ends(done())],
+            vec![Input::ScmTaskEnded { ok: true }],
+            complete,
+        ),
+        (
+            "a gate agrees",
+            gated(),
+            vec![],
+            vec![agent_ends(done()), Input::GatesChecked(GateVerdict::Stands)],
+            complete,
+        ),
+        ("a gate objects", gated(), vec![], vec![agent_ends(done()), veto(&["open"])], ended),
+    ];
+    for (name, rules, before, after, expected) in table {
+        let mut run = Loop::start(rules);
+        if run.asked(&Action::Brief) {
+            run.give(Input::Briefed { feedback: Vec::new() });
+        }
+        run.give(Input::AgentStarted);
+        for input in before {
+            run.give(input);
+        }
+        run.give(Input::Stop { signal: "SIGINT", now: false });
+        assert_eq!(run.outcome(), None, "{name}: it may finish");
+        for input in after {
+            run.give(input);
+        }
+        let end = run.actions.iter().find_map(|action| match action {
+            Action::Emit(Event::RunEnded { outcome, exit_code, cut_off, .. }) => {
+                Some((*outcome, *exit_code, *cut_off))
+            }
+            _ => None,
+        });
+        assert_eq!(end, Some(expected), "{name}");
+        let iteration = run.actions.iter().find_map(|action| match action {
+            Action::Emit(Event::IterationEnded { cut_off, .. }) => Some(*cut_off),
+            _ => None,
+        });
+        assert_eq!(iteration, Some(expected.2), "{name}: whether it is begun again");
+    }
 }
 
 #[test]
@@ -957,6 +1044,8 @@ struct World {
     spent: f64,
     budget: Option<f64>,
     stop_asked: bool,
+    /// Not only asked to stop when what is running has finished.
+    stop_at_once: bool,
     end_agent_asked: bool,
     complete_claimed: bool,
     finished: Option<Outcome>,
@@ -990,7 +1079,7 @@ impl World {
                 }
                 Action::EndGuardrail { .. } => assert!(self.guardrail),
                 Action::LookAtScm => {
-                    assert!(self.idle() && !self.guardrail_failed);
+                    assert!(self.idle() && !self.stop_asked && !self.guardrail_failed);
                     self.looking = true;
                 }
                 Action::RunScmTask(_) => {
@@ -1031,7 +1120,7 @@ impl World {
                     if complete {
                         assert!(!self.guardrail_failed, "never complete with a failed guardrail");
                         assert!(self.complete_claimed, "never complete unsaid");
-                        assert!(!self.stop_asked, "a stop is always honoured");
+                        assert!(!self.stop_at_once, "a stop is always honoured");
                     }
                     self.finished = Some(outcome);
                 }
@@ -1124,11 +1213,13 @@ proptest! {
             let input = match kind % 16 {
                 0 if choice.is_multiple_of(8) => {
                     world.stop_asked = true;
+                    world.stop_at_once |= flag;
                     Input::Stop { signal: "SIGINT", now: flag }
                 }
                 1 if choice == 0 => {
                     broken = true;
                     world.stop_asked = true;
+                    world.stop_at_once = true;
                     Input::Broken { message: "disk full".into() }
                 }
                 2 | 3 => Input::Deadline,

@@ -1,7 +1,8 @@
 //! What a run remembers of its task list, so that the list can be judged by more than itself.
 //!
 //! An agent may split and reorder stories. What it may not do is get rid of one: a story that was
-//! there at any time in the run may be gone only if another names it in `replaces`.
+//! there at any time in the run may be gone only if another names it in `replaces`, and what it was to
+//! be judged by goes on in those that stand for it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -32,6 +33,10 @@ pub struct Ledger {
     last: Vec<String>,
     /// The stories that passed when all checks last did.
     verified: BTreeSet<String>,
+    /// The stories that passed when an iteration last came to its end, or that the list's owner marked,
+    /// and that have not been seen open since. A mark of any other is in doubt.
+    #[serde(default)]
+    settled: BTreeSet<String>,
     /// Stories that took the place of open ones, passed at once, and have not been seen open since.
     #[serde(default)]
     never_open: BTreeSet<String>,
@@ -57,6 +62,9 @@ pub enum Finding {
     Problem(Problem),
     /// A story has lost acceptance criteria that it had when the run began.
     CriteriaLost { id: String, lost: Vec<String> },
+    /// A story was replaced, and these acceptance criteria of it are in none of the stories that stand for
+    /// it.
+    CriteriaNotCarriedOver { id: String, title: String, by: Vec<String>, lost: Vec<String> },
     VerifyCommandsChanged {
         these_are_run: Vec<String>,
         /// Some of them are not in the list any more.
@@ -92,6 +100,14 @@ impl std::fmt::Display for Finding {
                 let lost: Vec<String> = lost.iter().map(|it| format!("{it:?}")).collect();
                 write!(f, "{id}: acceptanceCriteria: was changed; gone is {}", lost.join(", "))
             }
+            Finding::CriteriaNotCarriedOver { id, title, by, lost } => {
+                let lost: Vec<String> = lost.iter().map(|it| format!("{it:?}")).collect();
+                let (by, lost) = (since::few(by), lost.join(", "));
+                write!(
+                    f,
+                    "{id} ({title}) was replaced by {by} without its acceptanceCriteria {lost}"
+                )
+            }
             Finding::VerifyCommandsChanged { these_are_run, .. } if these_are_run.is_empty() => {
                 f.write_str("verifyCommands: was changed; this run goes on without any")
             }
@@ -111,6 +127,10 @@ pub struct Review {
     pub progress: Option<Progress>,
     /// Stories that have been marked as passing since all checks last passed.
     pub unverified: Vec<String>,
+    /// Stories that have been marked as passing since an iteration last came to its end.
+    pub doubtful: Vec<String>,
+    /// The file in which the stories are that are too many to be told of.
+    pub kept_in: Option<String>,
 }
 
 /// How far the work is, by the list's own account.
@@ -153,13 +173,21 @@ impl Ledger {
             stories: Map::new(),
             last: Vec::new(),
             verified: BTreeSet::new(),
+            settled: BTreeSet::new(),
             never_open: BTreeSet::new(),
             closed: false,
             revision: 0,
         };
         ledger.remember(list);
-        ledger.checks_passed(list);
+        ledger.iteration_ended(list, true);
         ledger
+    }
+
+    /// The same of a list whose marks nobody can tell who made, so that all of them are in doubt.
+    pub fn doubting(list: &TaskList) -> (Ledger, Since) {
+        let ledger = Ledger { settled: BTreeSet::new(), ..Ledger::new(list) };
+        let since = Since { doubtful: passing(list).cloned().collect(), ..Since::default() };
+        (ledger, since)
     }
 
     /// The memory of a run that begins with this list, by what the run before remembered; and what was
@@ -168,6 +196,11 @@ impl Ledger {
     /// is forgiven. `has_checks`: there are commands that prove what the list says.
     pub fn after(mut self, list: &TaskList, has_checks: bool) -> (Ledger, Since) {
         let mut since = Since { cut_off: !self.closed, ..Since::default() };
+        let lost_before: HashMap<String, Vec<String>> = self
+            .not_carried_over(&self.list())
+            .into_iter()
+            .map(|story| (story.id, story.lost))
+            .collect();
         let last = std::mem::take(&mut self.last);
         let gone: HashSet<String> =
             self.unaccounted(last.iter().map(String::as_str)).map(|(id, _)| id.clone()).collect();
@@ -187,6 +220,16 @@ impl Ledger {
             }
             let dropped: HashSet<&str> = since.dropped.iter().map(|(id, _)| id.as_str()).collect();
             self.stories.retain(|id, _| !dropped.contains(id.as_str()));
+            for story in self.not_carried_over(list) {
+                let before = lost_before.get(&story.id).map_or(&[][..], Vec::as_slice);
+                if missing(&story.lost, before).is_empty() {
+                    continue;
+                }
+                if let Some(criteria) = self.criteria.get_mut(&story.id) {
+                    criteria.retain(|it| before.contains(it) || !story.lost.contains(it));
+                }
+                since.rewritten.push(story.id);
+            }
             if list.verify_commands != commands {
                 since.lost_commands = missing(&self.verify_commands, &list.verify_commands);
                 since.new_commands = missing(&list.verify_commands, &self.verify_commands);
@@ -207,7 +250,9 @@ impl Ledger {
                 let by_agent = since.cut_off || seen.is_some_and(|seen| seen.passes);
                 if !by_agent {
                     self.verified.insert(story.id.clone());
-                } else if since.cut_off || !has_checks {
+                    self.settled.insert(story.id.clone());
+                } else if since.cut_off || !has_checks || !self.settled.contains(&story.id) {
+                    self.settled.remove(&story.id);
                     since.doubtful.push(story.id.clone());
                 }
             }
@@ -278,7 +323,8 @@ impl Ledger {
                 let stories = self.last.iter().filter_map(|id| self.stories.get(id)).cloned();
                 let (problems, stories) = (broken.problems.clone(), stories.collect());
                 let findings = vec![Finding::Broken { problems, stories }];
-                return Review { findings, progress: None, unverified: Vec::new() };
+                let (unverified, doubtful) = (Vec::new(), Vec::new());
+                return Review { findings, progress: None, unverified, doubtful, kept_in: None };
             }
         };
         self.remember(list);
@@ -293,26 +339,42 @@ impl Ledger {
             let lost = missing(self.criteria.get(&story.id)?, &story.acceptance_criteria);
             (!lost.is_empty()).then(|| Finding::CriteriaLost { id: story.id.clone(), lost })
         }));
+        findings.extend(self.not_carried_over(list).into_iter().map(|story| {
+            let NotCarriedOver { id, by, lost } = story;
+            let title = self.title(&id).unwrap_or_default();
+            Finding::CriteriaNotCarriedOver { id, title, by, lost }
+        }));
         if list.verify_commands != self.verify_commands {
             let lost = !missing(&self.verify_commands, &list.verify_commands).is_empty();
             let these_are_run = self.verify_commands.clone();
             findings.push(Finding::VerifyCommandsChanged { these_are_run, lost });
         }
-        let unverified = list.stories.iter().filter(|story| story.passes);
-        let unverified = unverified.filter(|story| !self.verified.contains(&story.id));
+        let gone = findings.iter().filter(|it| matches!(it, Finding::Vanished { .. })).count();
+        let mut progress = Progress::of(list);
+        // What is gone is still owed.
+        progress.total += gone;
+        let besides = |known: &BTreeSet<String>| {
+            passing(list).filter(|id| !known.contains(*id)).cloned().collect::<Vec<_>>()
+        };
         Review {
             findings,
-            progress: Some(Progress::of(list)),
-            unverified: unverified.map(|story| story.id.clone()).collect(),
+            progress: Some(progress),
+            unverified: besides(&self.verified),
+            doubtful: besides(&self.settled),
+            kept_in: None,
         }
     }
 
-    /// All checks passed on the work that this list tells of.
-    pub fn checks_passed(&mut self, list: &TaskList) {
-        let passing = list.stories.iter().filter(|story| story.passes);
-        let verified = passing.map(|story| story.id.clone()).collect();
-        if self.verified != verified {
-            self.verified = verified;
+    /// An iteration came to its end with this list; all checks may have passed on the work that it tells
+    /// of.
+    pub fn iteration_ended(&mut self, list: &TaskList, checks_passed: bool) {
+        let passing: BTreeSet<String> = passing(list).cloned().collect();
+        if checks_passed && self.verified != passing {
+            self.verified.clone_from(&passing);
+            self.revision += 1;
+        }
+        if self.settled != passing {
+            self.settled = passing;
             self.revision += 1;
         }
     }
@@ -337,10 +399,59 @@ impl Ledger {
 
     /// Stories by id and title, as far as they are known.
     fn titled(&self, ids: &[String]) -> Vec<String> {
-        let title = |id: &String| self.stories.get(id)?.get("title")?.as_str().map(str::to_owned);
-        ids.iter()
-            .map(|id| title(id).map_or(id.clone(), |title| format!("{id} ({title})")))
-            .collect()
+        let titled = |id: &String| {
+            self.title(id).map_or_else(|| id.clone(), |title| format!("{id} ({title})"))
+        };
+        ids.iter().map(titled).collect()
+    }
+
+    fn title(&self, id: &str) -> Option<String> {
+        self.stories.get(id)?.get("title")?.as_str().map(str::to_owned)
+    }
+
+    /// The stories that were replaced, with those acceptance criteria that are in none of the stories of
+    /// the list that stand for them, word for word. Of a story that nobody stands for, all of it is
+    /// missed, and not told here.
+    fn not_carried_over(&self, list: &TaskList) -> Vec<NotCarriedOver> {
+        let there: HashSet<&str> = list.stories.iter().map(|story| story.id.as_str()).collect();
+        let gone = |id: &&str| !there.contains(id);
+        if !self.criteria.keys().any(|id| gone(&id.as_str())) {
+            return Vec::new();
+        }
+        let mut heirs: BTreeMap<&str, Vec<&Story>> = BTreeMap::new();
+        for story in list.stories.iter().filter(|story| !story.replaces.is_empty()) {
+            for id in self.stands_for(story.replaces.iter().map(String::as_str), gone) {
+                heirs.entry(id).or_default().push(story);
+            }
+        }
+        let lost = |(id, heirs): (&str, Vec<&Story>)| {
+            let carried: HashSet<&String> =
+                heirs.iter().flat_map(|story| &story.acceptance_criteria).collect();
+            let criteria = self.criteria.get(id)?.iter();
+            let lost: Vec<String> = criteria.filter(|it| !carried.contains(it)).cloned().collect();
+            let by = heirs.iter().map(|story| story.id.clone()).collect();
+            (!lost.is_empty()).then(|| NotCarriedOver { id: id.to_owned(), by, lost })
+        };
+        heirs.into_iter().filter_map(lost).collect()
+    }
+
+    /// These stories and all that they stand for, one after the other, as far as they are `asked` for.
+    fn stands_for<'a>(
+        &'a self,
+        ids: impl Iterator<Item = &'a str>,
+        asked: impl Fn(&&'a str) -> bool,
+    ) -> HashSet<&'a str> {
+        let mut all: HashSet<&str> = HashSet::new();
+        let mut ask: Vec<&str> = ids.filter(|id| asked(id)).collect();
+        while let Some(id) = ask.pop() {
+            if !all.insert(id) {
+                continue;
+            }
+            let replaces = self.stories.get(id).and_then(|story| story.get("replaces"));
+            let replaces = replaces.and_then(Value::as_array).into_iter().flatten();
+            ask.extend(replaces.filter_map(Value::as_str).filter(|id| asked(id)));
+        }
+        all
     }
 
     /// Notes who takes the place of open stories without ever having been open.
@@ -375,6 +486,13 @@ impl Ledger {
                 self.revision += 1;
             }
         }
+        // What was open in between has to be found out again.
+        let passing: HashSet<&String> = passing(list).collect();
+        for known in [&mut self.settled, &mut self.verified] {
+            let before = known.len();
+            known.retain(|id| passing.contains(id));
+            self.revision += u64::from(known.len() != before);
+        }
         let ids = || list.stories.iter().map(|story| &story.id);
         if !self.last.iter().eq(ids()) {
             self.last = ids().cloned().collect();
@@ -401,16 +519,7 @@ impl Ledger {
         &'a self,
         ids: impl Iterator<Item = &'a str>,
     ) -> impl Iterator<Item = (&'a String, &'a Value)> {
-        let mut accounted: HashSet<&str> = HashSet::with_capacity(self.stories.len());
-        let mut ask: Vec<&str> = ids.collect();
-        while let Some(id) = ask.pop() {
-            if !accounted.insert(id) {
-                continue;
-            }
-            let replaces = self.stories.get(id).and_then(|story| story.get("replaces"));
-            let replaces = replaces.and_then(Value::as_array).into_iter().flatten();
-            ask.extend(replaces.filter_map(Value::as_str));
-        }
+        let accounted = self.stands_for(ids, |_| true);
         self.stories.iter().filter(move |(id, _)| !accounted.contains(id.as_str()))
     }
 }
@@ -419,6 +528,18 @@ impl Ledger {
 struct Seen {
     passes: bool,
     criteria: Vec<String>,
+}
+
+/// A story that was replaced, by which, and what of it is lost.
+struct NotCarriedOver {
+    id: String,
+    by: Vec<String>,
+    lost: Vec<String>,
+}
+
+/// The stories that pass, by their ids.
+fn passing(list: &TaskList) -> impl Iterator<Item = &String> {
+    list.stories.iter().filter(|story| story.passes).map(|story| &story.id)
 }
 
 /// Those of `old` that `new` has not.

@@ -20,6 +20,9 @@ pub fn parse(bytes: &[u8]) -> Result<TaskList, Broken> {
         Broken { problems: vec![problem], torn }
     };
     let bytes = without_mark(bytes);
+    if let [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [0, _, ..] | [_, 0, ..] = bytes {
+        return Err(broken("is UTF-16, and has to be UTF-8: save it as that".to_owned(), false));
+    }
     if bytes.trim_ascii().is_empty() {
         return Err(broken("is empty".to_owned(), true));
     }

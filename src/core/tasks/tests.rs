@@ -1,6 +1,6 @@
 use super::ledger::{Finding, Ledger};
 use super::order::{self, Standing};
-use super::verdict::{briefing, opening, verdict};
+use super::verdict::{briefing, of_unfinished, opening, too_many_to_tell, verdict};
 use super::*;
 use crate::core::machine::GateVerdict;
 use proptest::prelude::*;
@@ -145,7 +145,9 @@ fn what_is_no_json_is_told_by_its_place_and_what_ends_too_early_is_known_as_torn
         (b" \n", true, "is empty"),
         (b"{\"project\": \"p\", \"userSto", true, "line 1 column 25"),
         (b"{\"project\": \"p\",}", false, "line 1 column 17"),
-        (b"\xff\xfe", false, "line 1 column 1"),
+        (b"\xff", false, "line 1 column 1"),
+        (b"\xff\xfe{\0}\0", false, "is UTF-16"),
+        (b"{\0}\0", false, "is UTF-16"),
         (b"{} trailing", false, "trailing characters"),
     ] {
         let broken = parse(text).unwrap_err();

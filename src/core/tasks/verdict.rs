@@ -1,5 +1,7 @@
 //! What the task list says to the agent's claim, and what the next agent is told of it.
 
+use serde_json::Value;
+
 use super::few;
 use super::ledger::{Finding, Review};
 use super::since;
@@ -12,19 +14,20 @@ use crate::core::text;
 const MAX_TOLD: usize = 20;
 /// How many characters of a story that is gone are told.
 const MAX_STORY: usize = 4_000;
+/// How many reasons are told in one line.
+const MAX_REASONS: usize = 4;
 /// A list that is longer than this is not repeated to whoever has to repair it.
 const MAX_LIST: usize = 16_000;
 
-/// What an agent is told before it begins, `name` being the list's file. `doubtful` are stories that
-/// pass by the word of an iteration that nothing stands behind.
-pub fn briefing(review: &Review, doubtful: &[String], name: &str) -> Vec<Feedback> {
+/// What an agent is told before it begins, `name` being the list's file.
+pub fn briefing(review: &Review, name: &str) -> Vec<Feedback> {
     let mut told = findings(review, name);
-    if !doubtful.is_empty() {
+    if !review.doubtful.is_empty() {
         let message = format!(
-            "Marked as passing in {name}, by an iteration that did not come to its end or that no check \
+            "Marked as passing in {name}, by an attempt that did not come to its end or that no check \
              has passed on: {}. Find out whether they do pass, before anything else. Set \"passes\" of \
              those that do not back to false.",
-            named(doubtful, 0)
+            named(&review.doubtful, 0)
         );
         told.push(Feedback { action: FailAction::Append, message });
     }
@@ -39,22 +42,54 @@ fn findings(review: &Review, name: &str) -> Vec<Feedback> {
     let told = review.findings.iter().take(MAX_TOLD);
     for finding in told {
         message.push_str("\n- ");
-        message.push_str(&advice(finding));
+        message.push_str(&advice(finding, review.kept_in.as_deref()));
     }
     if review.findings.len() > MAX_TOLD {
         message.push_str(&format!("\n- {} more like these", review.findings.len() - MAX_TOLD));
+        if let Some(file) = &review.kept_in {
+            message.push_str(&format!("; every story that is gone is in {file}, as it was"));
+        }
     }
     vec![Feedback { action: FailAction::Append, message }]
 }
 
-fn advice(finding: &Finding) -> String {
+/// The stories that a briefing has to give back and that are too many for it.
+pub fn too_many_to_tell(review: &Review) -> Option<Vec<&Value>> {
+    let stories: Vec<&Value> = review
+        .findings
+        .iter()
+        .flat_map(|finding| match finding {
+            Finding::Broken { stories, .. } => stories.iter().collect(),
+            Finding::Vanished { story, .. } => vec![story],
+            _ => Vec::new(),
+        })
+        .collect();
+    let is_told = match review.findings.as_slice() {
+        [Finding::Broken { stories, .. }] => whole(stories).is_some(),
+        findings => {
+            let is_whole = |story: &&Value| format!("{story:#}").len() <= MAX_STORY;
+            findings.len() <= MAX_TOLD && stories.iter().all(is_whole)
+        }
+    };
+    (!stories.is_empty() && !is_told).then_some(stories)
+}
+
+/// The stories as they are told, if they are not too many.
+fn whole(stories: &[Value]) -> Option<String> {
+    serde_json::to_string_pretty(stories).ok().filter(|text| text.len() <= MAX_LIST)
+}
+
+fn advice(finding: &Finding, kept_in: Option<&str>) -> String {
     match finding {
         Finding::Broken { problems, stories } => {
-            let stories = match serde_json::to_string_pretty(stories) {
-                Ok(text) if !stories.is_empty() && text.len() <= MAX_LIST => {
-                    format!("These were its stories:\n{text}")
+            let n = stories.len();
+            let stories = match (whole(stories), kept_in) {
+                _ if stories.is_empty() => "It had no stories.".to_owned(),
+                (Some(text), _) => format!("These were its stories:\n{text}"),
+                (None, Some(file)) => {
+                    format!("It had {n} stories; as they were, they are in {file}: put them back.")
                 }
-                _ => format!("It had {} stories; git may still have them.", stories.len()),
+                (None, None) => format!("It had {n} stories; git may still have them."),
             };
             let problems = few(problems).join("\n  ");
             format!("It is no valid task list. Repair it:\n  {problems}\n{stories}")
@@ -82,6 +117,16 @@ fn advice(finding: &Finding) -> String {
                 text::truncate(&lost.join(", "), MAX_STORY, "…")
             )
         }
+        Finding::CriteriaNotCarriedOver { id, title, by, lost } => {
+            let lost: Vec<String> = lost.iter().map(|it| format!("{it:?}")).collect();
+            format!(
+                "The story {id} ({title}) was replaced by {}, but not all of its acceptance criteria went \
+                 along. Each has to be in one of the stories that replace it, word for word. Add to them \
+                 what is missing: {}",
+                since::few(by),
+                text::truncate(&lost.join(", "), MAX_STORY, "…")
+            )
+        }
         Finding::VerifyCommandsChanged { these_are_run, .. } => {
             let commands: Vec<String> =
                 these_are_run.iter().map(|command| format!("`{command}`")).collect();
@@ -97,12 +142,7 @@ fn advice(finding: &Finding) -> String {
 
 /// Whether there is nothing to do, asked before the first iteration of a list of which every story is
 /// marked as passing.
-pub fn opening(
-    review: &Review,
-    doubtful: &[String],
-    checks_passed: bool,
-    name: &str,
-) -> GateVerdict {
+pub fn opening(review: &Review, checks_passed: bool, name: &str) -> GateVerdict {
     if !checks_passed {
         let message = format!(
             "Every story in {name} is marked as passing, but a check fails. Make it pass. Set \"passes\" \
@@ -113,17 +153,27 @@ pub fn opening(
             feedback: vec![Feedback { action: FailAction::Append, message }],
         };
     }
-    if !doubtful.is_empty() {
-        let reason = format!(
-            "marked as passing by an iteration that nothing stands behind: {}",
-            named(doubtful, 0)
-        );
-        return GateVerdict::Veto { reason, feedback: Vec::new() };
-    }
-    verdict(review, false, true, name)
+    unless_doubtful(review, verdict(review, false, true, name))
 }
 
-/// Whether the work is complete. `claimed`: the agent says so. `checks_passed`: so do the guardrails.
+/// What is said after an iteration that did not come to its end: what it marked itself does not count.
+pub fn of_unfinished(review: &Review, checks_passed: bool, name: &str) -> GateVerdict {
+    unless_doubtful(review, verdict(review, false, checks_passed, name))
+}
+
+/// Nothing is complete by marks that are in doubt. The next agent is told of them before it begins.
+fn unless_doubtful(review: &Review, verdict: GateVerdict) -> GateVerdict {
+    if verdict != GateVerdict::Complete || review.doubtful.is_empty() {
+        return verdict;
+    }
+    let reason = format!(
+        "marked as passing by an iteration that nothing stands behind: {}",
+        named(&review.doubtful, 0)
+    );
+    GateVerdict::Veto { reason, feedback: Vec::new() }
+}
+
+/// Whether the work is complete, after an iteration that came to its end. `claimed`: the agent says so. `checks_passed`: so do the guardrails.
 pub fn verdict(review: &Review, claimed: bool, checks_passed: bool, name: &str) -> GateVerdict {
     let feedback = |message| vec![Feedback { action: FailAction::Append, message }];
     if !checks_passed {
@@ -144,10 +194,10 @@ pub fn verdict(review: &Review, claimed: bool, checks_passed: bool, name: &str) 
         return GateVerdict::Veto { reason: "a check failed".to_owned(), feedback: told };
     }
     let vetoes: Vec<String> =
-        review.findings.iter().filter(|it| it.vetoes()).take(4).map(ToString::to_string).collect();
+        review.findings.iter().filter(|it| it.vetoes()).map(ToString::to_string).collect();
     if !vetoes.is_empty() {
         // What is wrong is told before the next agent begins, by what the list is then.
-        let reason = format!("{name}: {}", vetoes.join("; "));
+        let reason = format!("{name}: {}", first_few(&vetoes));
         return GateVerdict::Veto { reason, feedback: Vec::new() };
     }
     match &review.progress {
@@ -174,6 +224,15 @@ pub fn verdict(review: &Review, claimed: bool, checks_passed: bool, name: &str) 
             GateVerdict::Veto { reason, feedback: feedback(told) }
         }
         _ => GateVerdict::Stands,
+    }
+}
+
+/// The first few of what speaks against it, as one reason.
+pub fn first_few(reasons: &[String]) -> String {
+    let shown = reasons.iter().take(MAX_REASONS).cloned().collect::<Vec<_>>().join("; ");
+    match reasons.len().saturating_sub(MAX_REASONS) {
+        0 => shown,
+        more => format!("{shown}; and {more} more"),
     }
 }
 

@@ -159,22 +159,12 @@ pub(super) const RULES: &[Rule] = &[
         ])
         .because("it deletes what others may rely on", PLAN),
     warn(Cloud, &["aws"]).sub(&["s3 rm"]).because("it deletes what is in a store", PLAN),
-    deny(
-        Cloud,
-        &[
-            "eksctl",
-            "kops",
-            "kubeadm",
-            "k3d",
-            "kind",
-            "minikube",
-            "talosctl",
-            "rancher",
-            "gardenctl",
-        ],
-    )
-    .sub(&["delete", "delete *", "reset", "cluster delete"])
-    .because("it destroys a cluster", PLAN),
+    deny(Cloud, &["eksctl", "kops", "kubeadm", "talosctl", "rancher", "gardenctl"])
+        .sub(&["delete", "delete *", "reset", "cluster delete"])
+        .because("it destroys a cluster", PLAN),
+    warn(Cloud, &["k3d", "kind", "minikube"])
+        .sub(&["delete", "cluster delete"])
+        .because("it destroys a cluster on this machine", "delete the one that you made, by name"),
     deny(Cloud, &["nomad", "consul", "vault", "etcdctl", "zkcli"])
         .sub(&[
             "job stop",

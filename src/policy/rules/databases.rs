@@ -3,6 +3,7 @@
 use super::table::{deny, warn};
 use super::{Hit, Invocation, Rule};
 use crate::policy::Family::Databases;
+use crate::policy::Tier;
 use crate::policy::value::Arg;
 
 const COPY: &str = "work on a copy or on a test database, and leave dropping to a person";
@@ -65,19 +66,25 @@ pub(super) const RULES: &[Rule] = &[
         ])
         .because("it empties the database", COPY),
     deny(Databases, &["sequelize", "sequelize-cli", "typeorm", "knex", "mikro-orm", "drizzle-kit"])
-        .sub(&[
-            "db:drop",
-            "db:migrate:undo:all",
-            "schema:drop",
-            "migrate:rollback",
-            "schema:fresh",
-            "drop",
-        ])
+        .sub(&["db:drop", "db:migrate:undo:all", "schema:drop", "schema:fresh", "drop"])
         .because("it drops tables", COPY),
+    deny(Databases, &["knex"])
+        .sub(&["migrate:rollback"])
+        .with(&["--all"])
+        .because("it drops tables", COPY),
+    warn(Databases, &["knex"])
+        .sub(&["migrate:rollback"])
+        .because("the last migration is undone, and with it may go its data", COPY),
     deny(Databases, &["alembic", "flyway", "liquibase"])
         .sub(&["downgrade base", "clean", "drop-all", "dropAll"])
         .because("it drops tables", COPY),
-    deny(Databases, &["supabase"]).sub(&["db reset"]).because("it drops all data", COPY),
+    deny(Databases, &["supabase"])
+        .sub(&["db reset"])
+        .with(&["--linked", "--db-url"])
+        .because("it drops all data", COPY),
+    warn(Databases, &["supabase"])
+        .sub(&["db reset"])
+        .because("it drops all data of the database on this machine", COPY),
     deny(Databases, &["mix"])
         .sub(&["ecto.drop", "ecto.reset"])
         .because("it drops the database", COPY),
@@ -129,23 +136,39 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         return;
     };
     for text in texts(command, flags) {
-        if let Some(reason) = destroys(&text.text) {
-            hits.push(Hit::deny(Databases, reason, COPY));
+        if let Some((tier, reason)) = destroys(&text.text) {
+            hits.push(Hit::new(tier, Databases, reason, COPY));
         }
     }
 }
 
 /// Whether the database is by its name one for tests, which are there to be dropped.
 pub(super) fn is_for_tests(command: &Invocation<'_>) -> bool {
-    let mut names = command.values(&["-d", "--dbname", "-D", "--database"]);
+    let mut names = command.values(&["-d", "--dbname", "-D", "--database", "--env"]);
     names.extend(command.operands().first().map(|arg| (*arg).clone()));
     names.iter().any(|name| {
         let name = name.text.rsplit('/').next().unwrap_or_default();
-        let mut words = name.split(|c: char| !c.is_ascii_alphanumeric());
-        name == ":memory:"
-            || (!name.contains(char::is_whitespace)
-                && words.any(|word| ["test", "tests", "testing"].contains(&word)))
-    })
+        name == ":memory:" || (!name.contains(char::is_whitespace) && says_test(name))
+    }) || is_spare_store(command)
+}
+
+/// `redis-cli -n 15 flushdb`: one of the numbered stores of this machine, but not the one that is used
+/// unless another is named.
+fn is_spare_store(command: &Invocation<'_>) -> bool {
+    command.is(&["redis-cli", "valkey-cli", "keydb-cli"])
+        && command.operands().iter().any(|arg| arg.text.eq_ignore_ascii_case("flushdb"))
+        && command.values(&["-n"]).iter().any(|arg| arg.text.parse::<u16>().is_ok_and(|n| n > 0))
+        && command.values(&["-u", "-s"]).is_empty()
+        && command
+            .values(&["-h"])
+            .iter()
+            .all(|host| ["localhost", "127.0.0.1", "::1"].contains(&host.text.as_str()))
+}
+
+/// Whether one of the words of a name is `test`.
+fn says_test(name: &str) -> bool {
+    name.split(|c: char| !c.is_ascii_alphanumeric())
+        .any(|word| ["test", "tests", "testing"].iter().any(|test| word.eq_ignore_ascii_case(test)))
 }
 
 /// What a client is told to do: by its flags, its operands, its standard input.
@@ -156,11 +179,20 @@ fn texts(command: &Invocation<'_>, flags: &[&str]) -> Vec<Arg> {
     texts
 }
 
-/// Why SQL would lose data, if it would.
-fn destroys(sql: &str) -> Option<&'static str> {
-    statements(sql).into_iter().find_map(|words| {
+/// Why SQL would lose data, if it would, and how bad that is.
+fn destroys(sql: &str) -> Option<(Tier, &'static str)> {
+    let lost = statements(sql).into_iter().filter_map(|words| {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        match words.as_slice() {
+        let tier = match words.as_slice() {
+            ["DROP", "DATABASE" | "SCHEMA", "IF", "EXISTS", name, ..]
+            | ["DROP", "DATABASE" | "SCHEMA", name, ..]
+                if says_test(name) =>
+            {
+                Tier::Warn
+            }
+            _ => Tier::Deny,
+        };
+        let reason = match words.as_slice() {
             ["DROP", what, ..]
                 if ["TABLE", "DATABASE", "SCHEMA", "USER", "ROLE", "KEYSPACE", "OWNED"]
                     .contains(what) =>
@@ -177,11 +209,14 @@ fn destroys(sql: &str) -> Option<&'static str> {
                 Some("it changes every row of a table")
             }
             _ => None,
-        }
-    })
+        };
+        reason.map(|reason| (tier, reason))
+    });
+    lost.max_by_key(|(tier, _)| *tier)
 }
 
-/// The words of each statement, in capitals, without comments and without what stands in quotes.
+/// The words of each statement, in capitals, without comments. What stands in quotes, which may be a
+/// name, has a `?` in front of it.
 fn statements(sql: &str) -> Vec<Vec<String>> {
     let mut all = vec![Vec::new()];
     let mut word = String::new();
@@ -197,14 +232,14 @@ fn statements(sql: &str) -> Vec<Vec<String>> {
         match c {
             '\'' | '"' | '`' => {
                 end_word(&mut word, &mut all);
+                word.push('?');
                 for inner in rest.by_ref() {
                     if inner == c {
                         break;
                     }
+                    word.push(inner.to_ascii_uppercase());
                 }
-                if let Some(statement) = all.last_mut() {
-                    statement.push("?".to_owned());
-                }
+                end_word(&mut word, &mut all);
             }
             '-' if rest.peek() == Some(&'-') => {
                 end_word(&mut word, &mut all);
@@ -239,7 +274,7 @@ fn statements(sql: &str) -> Vec<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
-    use super::destroys;
+    use super::{Tier, destroys};
 
     #[test]
     fn sql_is_read_by_statements() {
@@ -259,7 +294,11 @@ mod tests {
             ("DROP INDEX i", false),
             ("INSERT INTO x VALUES ('truncate')", false),
         ] {
-            assert_eq!(destroys(sql).is_some(), denied, "{sql}");
+            assert_eq!(destroys(sql).is_some_and(|(tier, _)| tier == Tier::Deny), denied, "{sql}");
         }
+        assert_eq!(
+            destroys("DROP DATABASE IF EXISTS `a_test`").map(|found| found.0),
+            Some(Tier::Warn)
+        );
     }
 }

@@ -1,10 +1,10 @@
 //! Environment hijack: variables that change what other programs load and run.
 
-use super::Hit;
+use super::{Hit, Scene};
 use crate::policy::Family::{Environment, Publishing};
 use crate::policy::Tier;
 use crate::policy::run::program_name;
-use crate::policy::value::Arg;
+use crate::policy::value::{Arg, is_known};
 
 const LEAVE: &str = "run the program as it is, or name what it needs in its own options";
 
@@ -20,7 +20,6 @@ const HIJACK: &[&str] = &[
     "PYTHONSTARTUP",
     "PYTHONHOME",
     "PERL5OPT",
-    "RUBYOPT",
     "GIT_EXTERNAL_DIFF",
     "GIT_PROXY_COMMAND",
     "GIT_CONFIG_GLOBAL",
@@ -40,10 +39,18 @@ const HIJACK: &[&str] = &[
 const SHARED: &[&str] = &["/tmp", "/var/tmp", "/private/tmp", "/dev/shm"];
 
 /// What an assignment does to the programs after it.
-pub(in crate::policy) fn environment(name: &str, value: Option<&Arg>) -> Option<Hit> {
+pub(in crate::policy) fn environment(
+    scene: &Scene<'_>,
+    name: &str,
+    value: Option<&Arg>,
+) -> Option<Hit> {
     let value = value.map(|arg| arg.text.as_str()).unwrap_or_default();
     let hit = |tier, reason: &'static str| Some(Hit::new(tier, Environment, reason, LEAVE));
     if HIJACK.iter().any(|known| crate::policy::value::glob_match(known, name)) {
+        // Nothing is loaded that way, which is often what it is for.
+        if value.is_empty() {
+            return None;
+        }
         return hit(Tier::Deny, "the variable makes other programs load or run something");
     }
     match name {
@@ -74,12 +81,11 @@ pub(in crate::policy) fn environment(name: &str, value: Option<&Arg>) -> Option<
         _ if name.starts_with("GIT_CONFIG_KEY_") && super::git::runs_something(value) => {
             hit(Tier::Deny, "the setting makes git run another program")
         }
-        "NODE_OPTIONS"
-            if ["--require", "-r ", "--import", "--loader", "--inspect"]
-                .iter()
-                .any(|flag| value.contains(flag)) =>
-        {
+        "NODE_OPTIONS" if value.contains("--inspect") || loads_from_elsewhere(scene, value) => {
             hit(Tier::Deny, "the variable makes every node load or run something")
+        }
+        "RUBYOPT" if loads_from_elsewhere(scene, value) => {
+            hit(Tier::Deny, "the variable makes every ruby load something")
         }
         "JAVA_TOOL_OPTIONS" | "_JAVA_OPTIONS" | "JDK_JAVA_OPTIONS"
             if value.contains("-javaagent") || value.contains("-agent") =>
@@ -119,4 +125,28 @@ pub(in crate::policy) fn environment(name: &str, value: Option<&Arg>) -> Option<
         }
         _ => None,
     }
+}
+
+/// Whether options name something to be loaded that is neither a package nor in the project.
+fn loads_from_elsewhere(scene: &Scene<'_>, options: &str) -> bool {
+    options.split_whitespace().any(|word| {
+        let value = match word.split_once('=') {
+            Some((_, value)) => value,
+            None => word.trim_start_matches("-r").trim_start_matches("-I"),
+        };
+        if value.starts_with('-') {
+            return false;
+        }
+        let address = value.contains(':') && !value.starts_with("node:");
+        if value.starts_with('~') {
+            return true;
+        }
+        let path = value.starts_with(['/', '.']) || value.contains("..");
+        let inside = || {
+            scene
+                .locate(&Arg::known(value))
+                .is_some_and(|place| !place.unsure && place.base.starts_with(scene.context.project))
+        };
+        !is_known(value) || address || (path && !inside())
+    })
 }

@@ -54,7 +54,7 @@ pub(super) const RULES: &[Rule] = &[
 pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     match command.name {
         "rm" | "grm" | "del" | "rd" | "srm" | "wipe" | "shred" | "gshred" | "rimraf"
-        | "del-cli" => {
+        | "del-cli" | "remove-item" => {
             remove(command, hits);
         }
         "mv" | "gmv" => moved(command, hits),
@@ -327,11 +327,7 @@ fn written(command: &Invocation<'_>) -> Vec<Arg> {
         "curl" => command.values(&["-o", "--output", "--output-dir"]),
         "wget" => command.values(&["-O", "--output-document", "-P", "--directory-prefix"]),
         "sort" | "shuf" => command.values(&["-o", "--output"]),
-        "sed" | "gsed" | "perl" | "ruby" if in_place(command) => {
-            // The first operand is the script, unless it is behind a flag.
-            let script = command.has(&["-e", "--expression", "-f"]);
-            operands().into_iter().skip(usize::from(!script)).collect()
-        }
+        "sed" | "gsed" | "perl" | "ruby" if in_place(command) => scripted_files(command),
         // What is packed is only read.
         "tar" | "bsdtar" if !unpacks(command) => Vec::new(),
         "tar" | "bsdtar" => command.values(&["-C", "--directory"]),
@@ -348,18 +344,52 @@ fn written(command: &Invocation<'_>) -> Vec<Arg> {
             operands().pop().into_iter().filter(|arg| !is_remote(&arg.text)).collect()
         }
         "git" => {
-            let mut paths = command.values(&["--output"]);
+            let mut paths = command.values(&["--output", "--output-directory"]);
             let operands = command.operands();
-            if let [sub, _, target, ..] = operands.as_slice()
-                && sub.text == "clone"
+            if let [sub, ..] = operands.as_slice()
+                && ["archive", "format-patch"].contains(&sub.text.as_str())
+            {
+                paths.extend(command.values(&["-o"]));
+            }
+            if let [sub, second, target, ..] = operands.as_slice()
+                && (sub.text == "clone" || (sub.text == "bundle" && second.text == "create"))
             {
                 paths.push((*target).clone());
             }
             paths
         }
         "osascript" | "ssh-keygen" => command.values(&["-f"]),
-        _ => Vec::new(),
+        "cpio" if command.has(&["-i", "--extract"]) => command.values(&["-D", "--directory"]),
+        _ => edited(command),
     }
+}
+
+/// The files of a program that is told to change them where they are.
+fn edited(command: &Invocation<'_>) -> Vec<Arg> {
+    let short = match command.name {
+        "yq" | "clang-format" | "autopep8" | "autoflake" | "jaq" | "astyle" | "tidy" => "-i",
+        "gofmt" | "goimports" | "gofumpt" | "shfmt" => "-w",
+        _ => "",
+    };
+    let is_edit = |text: &str| {
+        ["--write", "--in-place", "--inplace", "--fix"].contains(&text)
+            || text.starts_with("--in-place=")
+            || (!short.is_empty() && text == short)
+    };
+    if !command.args.iter().any(|arg| is_edit(&arg.text)) {
+        return Vec::new();
+    }
+    // What follows another option is more likely its value.
+    let mut before = "";
+    let mut files = Vec::new();
+    for arg in command.args {
+        let value = before.starts_with('-') && !is_edit(before) && before != "--";
+        if !arg.text.starts_with('-') && !value {
+            files.push(arg.clone());
+        }
+        before = &arg.text;
+    }
+    files
 }
 
 /// `tar -xf`, `tar xf`, `tar --extract`.
@@ -368,6 +398,50 @@ fn unpacks(command: &Invocation<'_>) -> bool {
         arg.text.contains('x') && arg.text.bytes().all(|b| b.is_ascii_alphabetic())
     });
     old || command.has(&["-x", "--extract", "--get"])
+}
+
+/// The files of a program whose first operand is a script, unless one stands behind a flag: of sed,
+/// perl and ruby, which all take what follows `-i` in the same word for the suffix of copies.
+pub(super) fn scripted_files(command: &Invocation<'_>) -> Vec<Arg> {
+    let (scripts, valued) = match command.name {
+        "sed" | "gsed" => ("ef", "l"),
+        _ => ("eE", "IrCMm"),
+    };
+    let mut scripted = false;
+    let mut files = Vec::new();
+    let mut args = command.args.iter();
+    while let Some(arg) = args.next() {
+        let text = arg.text.as_str();
+        if text == "--" {
+            files.extend(args.by_ref().cloned());
+        } else if let Some(long) = text.strip_prefix("--") {
+            let (name, value) = long.split_once('=').unwrap_or((long, ""));
+            if ["expression", "file", "line-length"].contains(&name) {
+                scripted |= name != "line-length";
+                if value.is_empty() {
+                    args.next();
+                }
+            }
+        } else if let Some(letters) = text.strip_prefix('-').filter(|letters| !letters.is_empty()) {
+            if let Some(at) = letters.find(|c: char| {
+                c == 'i' || scripts.contains(c) || valued.contains(c) || !c.is_ascii_alphanumeric()
+            }) {
+                let letter = letters.chars().nth(at).unwrap_or('i');
+                scripted |= scripts.contains(letter);
+                if letter != 'i' && letter.is_ascii_alphabetic() && at + 1 == letters.len() {
+                    args.next();
+                }
+            }
+        } else {
+            files.push(arg.clone());
+        }
+    }
+    // `-i ''` is how sed of BSD is told to keep no copy.
+    files.retain(|file| !file.text.is_empty());
+    if !scripted && !files.is_empty() {
+        files.remove(0);
+    }
+    files
 }
 
 fn in_place(command: &Invocation<'_>) -> bool {

@@ -205,7 +205,15 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         }
         "checkout" | "restore" => {
             let whole = |text: &str| {
-                [".", "./", ":/", "*", ":", "./*"].contains(&text)
+                // `:/…` and `:(top)…` count from the top; `:!…` is all but something.
+                let below = match text.strip_prefix(":(").and_then(|rest| rest.split_once(')')) {
+                    Some((_, below)) => below,
+                    None => text.strip_prefix(":/").unwrap_or(text),
+                };
+                (below != text && ["", ".", "./", "*", "**", "./*"].contains(&below))
+                    || text.starts_with([':'])
+                        && text.get(1..).is_some_and(|rest| rest.starts_with(['!', '^']))
+                    || [".", "./", "*", ":", "./*"].contains(&text)
                     || command.scene.cwd.is_some_and(|cwd| cwd.to_string_lossy() == text)
                     || command.scene.context.project.to_string_lossy() == text
             };

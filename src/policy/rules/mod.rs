@@ -128,7 +128,8 @@ impl Invocation<'_> {
                 break;
             }
             if text.starts_with('-') && text.len() > 1 {
-                if valued.contains(&text) {
+                let searches = || self.is(&["grep", "egrep", "fgrep", "rg"]);
+                if valued.contains(&text) || (ends_cluster(text, "-e") && searches()) {
                     args.next();
                 }
                 continue;

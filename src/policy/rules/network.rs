@@ -157,7 +157,18 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
                 "udp-listen:",
             ]) {
                 hits.push(Hit::deny(Remote, TUNNEL, SERVE));
-            } else if word(&["tcp:", "tcp4:", "openssl:", "udp:"]) {
+            } else if word(&["tcp:", "tcp4:", "tcp6:", "openssl:", "udp:", "ssl:"])
+                && (word(&["file:", "open:", "gopen:"]) || sends_what_is_hidden(command))
+                && !command.args.iter().any(|arg| {
+                    arg.text.split_once(':').is_some_and(|(_, address)| is_here(address))
+                })
+            {
+                hits.push(Hit::deny(
+                    Exfiltration,
+                    "it sends what it reads to another machine",
+                    KEEP,
+                ));
+            } else if word(&["tcp:", "tcp4:", "tcp6:", "openssl:", "udp:", "ssl:"]) {
                 hits.push(Hit::warn(Remote, "it opens a raw connection", "use curl"));
             }
         }
@@ -172,6 +183,31 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
                 "it sends what another command prints to another machine",
                 KEEP,
             ));
+        }
+        "ssh" if sends_what_is_hidden(command) => {
+            let operands = command.operands();
+            let there = operands.first().is_some_and(|host| !is_here(&host.text));
+            // What over there only runs, as a shell or in a loop over hosts, keeps nothing of it.
+            let keeps = operands.iter().skip(1).any(|arg| {
+                let mut words = arg.text.split(|c: char| !c.is_ascii_alphanumeric());
+                arg.text.contains('>') || words.any(|word| KEEPING.contains(&word))
+            });
+            if there && keeps && !command.has(&["-n"]) {
+                hits.push(Hit::deny(
+                    Exfiltration,
+                    "it sends what it reads to another machine",
+                    KEEP,
+                ));
+            }
+        }
+        "sftp"
+            if command.scene.stdin.is_some_and(|input| {
+                input.text.split_whitespace().any(|word| {
+                    ["put", "mput", "reput", "-put"].contains(&word) || word.contains(HOLE)
+                })
+            }) =>
+        {
+            hits.push(Hit::deny(Exfiltration, "it copies files to another machine", KEEP));
         }
         "scp" | "rsync" | "sftp" => {
             let target = command.operands().last().map(|arg| arg.text.clone()).unwrap_or_default();
@@ -198,6 +234,18 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         "python" | "php" | "ruby" | "npx" | "busybox" => serve(command, hits),
         _ => {}
     }
+}
+
+/// Programs that write down, unpack or pass on what they read.
+const KEEPING: &[&str] =
+    &["cat", "tee", "tar", "dd", "cpio", "gzip", "gunzip", "zstd", "base64", "pax", "nc"];
+
+/// Whether it reads what does not stand in the command: a file, or what another command prints.
+fn sends_what_is_hidden(command: &Invocation<'_>) -> bool {
+    command
+        .scene
+        .stdin
+        .is_some_and(|input| input.origin != Origin::Written || input.text.contains(HOLE))
 }
 
 fn curl(command: &Invocation<'_>, hits: &mut Vec<Hit>) {

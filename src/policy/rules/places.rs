@@ -75,9 +75,26 @@ impl Scene<'_> {
         }
         let full = if absolute { Path::new("/").join(known) } else { self.cwd?.join(known) };
         let unsure = text.contains(HOLE) || rest.iter().any(|component| component == "..");
-        let fresh = (text.starts_with(FRESH) || full.starts_with(FRESH)) && !text.contains("..");
         let base = self.resolve(&full)?;
+        let fresh =
+            (text.starts_with(FRESH) || full.starts_with(FRESH) || self.links.is_made(&base))
+                && !text.contains("..");
         Some(Located { base, rest, unsure, fresh })
+    }
+
+    /// Whether a path is the project itself.
+    pub(in crate::policy) fn is_project(&self, arg: &Arg) -> bool {
+        self.locate(arg).is_some_and(|place| {
+            !place.unsure && place.rest.is_empty() && place.base == self.context.project
+        })
+    }
+
+    /// A path that is known and below a directory for temporary files, but not in the project.
+    pub(in crate::policy) fn temporary_place(&self, arg: &Arg) -> Option<PathBuf> {
+        let place = self.locate(arg).filter(|place| !place.unsure && place.rest.is_empty())?;
+        let project = self.context.project;
+        let apart = !place.base.starts_with(project) && !project.starts_with(&place.base);
+        (apart && self.is_temporary(&place.base)).then_some(place.base)
     }
 
     /// What would be lost with a path and all that is in it.
@@ -188,6 +205,8 @@ impl Scene<'_> {
         ["/tmp", "/var/tmp", "/private/tmp", "/private/var/tmp", "/var/folders", "/dev/shm"]
             .iter()
             .any(|place| path.starts_with(place) && path != Path::new(place))
+            // A home is one, wherever it lies.
+            && !self.context.home.is_some_and(|home| path.starts_with(home))
             || (self.context.variable)("TMPDIR")
                 .is_some_and(|place| place.len() > 1 && path.starts_with(place))
     }

@@ -140,7 +140,6 @@ const READERS: &[&str] = &[
     "openssl",
     "gpg",
     "age",
-    "wc",
     "rev",
     "fold",
     "fmt",
@@ -189,8 +188,7 @@ const READERS: &[&str] = &[
 
 /// Programs whose first operand is a pattern or a script, not a file.
 const SCRIPTED: &[&str] = &[
-    "grep", "egrep", "fgrep", "rg", "ag", "ack", "zgrep", "sed", "gsed", "awk", "gawk", "mawk",
-    "jq", "yq", "tr", "perl",
+    "grep", "egrep", "fgrep", "rg", "ag", "ack", "zgrep", "awk", "gawk", "mawk", "jq", "yq", "tr",
 ];
 
 /// Programs that take whole directories along.
@@ -198,6 +196,12 @@ const COLLECTORS: &[&str] = &["tar", "zip", "7z", "cp", "rsync", "scp"];
 
 pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     let named = command.name == "printenv" && !command.operands().is_empty();
+    let declared = command.is(&["declare", "typeset", "local", "export", "readonly"])
+        && command.has(&["-p"])
+        && command.operands().iter().any(|arg| is_secret_name(&arg.text));
+    if declared {
+        hits.push(shown());
+    }
     if named && command.operands().iter().any(|arg| is_secret_name(&arg.text)) {
         hits.push(shown());
     }
@@ -205,7 +209,12 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     if (command.name == "printenv" && !named)
         || command.name == "env" && command.args.iter().all(|arg| arg.text.starts_with('-'))
         || (command.is(&["set", "export", "declare"]) && command.args.is_empty())
-        || (command.is(&["export", "declare"]) && command.args.iter().all(|arg| arg.text == "-p"))
+        || (command.is(&["export", "declare", "typeset"])
+            && command
+                .args
+                .iter()
+                .all(|arg| ["-p", "-x", "-px", "-xp"].contains(&arg.text.as_str())))
+        || (command.name == "compgen" && command.has(&["-e"]))
     {
         hits.push(Hit::warn(
             Secrets,
@@ -235,7 +244,14 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         }
         return;
     }
-    let mut operands = command.operands();
+    let files = match command.is(&["sed", "gsed", "perl"]) {
+        true => super::files::scripted_files(command),
+        false => Vec::new(),
+    };
+    let mut operands = match command.is(&["sed", "gsed", "perl"]) {
+        true => files.iter().collect(),
+        false => command.operands(),
+    };
     let scripted = command.has(&["-e", "-f", "--regexp", "--file", "--expression"]);
     if command.is(SCRIPTED) && !scripted && !operands.is_empty() {
         operands.remove(0);
@@ -298,15 +314,31 @@ pub(in crate::policy) fn is_secret_name(name: &str) -> bool {
         "COUNT", "MIN", "MAX", "TYPE", "URL", "URI", "ENDPOINT", "TTL", "EXPIRY", "EXPIRES",
         "LIFETIME", "TIMEOUT", "POLICY", "HEADER", "FIELD", "ENABLED", "BUDGET", "USAGE",
     ];
+    let given = name.as_bytes();
     let name = name.to_ascii_uppercase();
     if name.rsplit('_').next().is_some_and(|last| ABOUT.contains(&last)) {
         return false;
     }
     // Language models count tokens; these are no secrets, and several secrets are rarely in one variable.
     let several = ["API", "AUTH", "ACCESS"].iter().any(|word| name.contains(word));
-    let counted = if several { &["TOKENIZ"][..] } else { &["TOKENIZ", "TOKENS"] };
-    let name = counted.iter().fold(name, |name, word| name.replace(word, ""));
-    WORDS.iter().any(|word| name.contains(word))
+    WORDS.iter().any(|word| {
+        name.match_indices(word).any(|(at, _)| {
+            let mut end = at + word.len();
+            if given.get(end).is_some_and(|c| c.eq_ignore_ascii_case(&b'S'))
+                && (several || *word != "TOKEN")
+            {
+                end += 1;
+            }
+            // It ends there: SECRET_KEY and secretKey are about a secret, SECRETARY is not.
+            match (end.checked_sub(1).and_then(|last| given.get(last)), given.get(end)) {
+                (Some(last), Some(next)) => {
+                    !next.is_ascii_alphabetic()
+                        || (last.is_ascii_lowercase() && next.is_ascii_uppercase())
+                }
+                _ => true,
+            }
+        })
+    })
 }
 
 /// What there is to say of printing a secret.

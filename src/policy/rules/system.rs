@@ -13,11 +13,11 @@ const ONCE: &str = "run it now, yourself, for the time of this work";
 
 pub(super) const RULES: &[Rule] = &[
     // Privilege
-    deny(
-        Privilege,
-        &["sudo", "doas", "pkexec", "gksudo", "kdesudo", "sudoedit", "visudo", "run0", "dzdo"],
-    )
-    .because("it runs with the rights of another user", NO_ROOT),
+    deny(Privilege, &["sudo", "doas", "pkexec", "gksudo", "kdesudo", "sudoedit", "run0", "dzdo"])
+        .because("it runs with the rights of another user", NO_ROOT),
+    deny(Privilege, &["visudo"])
+        .unless(&["-c", "--check"])
+        .because("it changes who may have the rights of another user", NO_ROOT),
     deny(Privilege, &["su", "runuser", "newgrp", "sg", "login"])
         .because("it becomes another user", NO_ROOT),
     deny(Privilege, &["setcap", "capsh", "chcon", "setfattr"])
@@ -186,12 +186,8 @@ pub(super) const RULES: &[Rule] = &[
         System,
         &[
             "hostname",
-            "hostnamectl",
-            "timedatectl",
-            "localectl",
             "hwclock",
             "setenforce",
-            "update-alternatives",
             "dpkg-reconfigure",
             "csrutil",
             "spctl",
@@ -204,6 +200,13 @@ pub(super) const RULES: &[Rule] = &[
     )
     .sub(&["*"])
     .because("it changes the settings of this machine", LEAVE),
+    deny(System, &["hostnamectl", "timedatectl", "localectl"])
+        .sub(&["set-*", "hostname *", "icon-name *", "chassis *", "deployment *", "location *"])
+        .because("it changes the settings of this machine", LEAVE),
+    deny(System, &["update-alternatives"])
+        .sub(&["*"])
+        .unless(&["--list", "--display", "--query"])
+        .because("it changes the settings of this machine", LEAVE),
     deny(System, &["defaults"])
         .sub(&["write", "delete"])
         .because("it changes the settings of this machine", LEAVE),
@@ -289,8 +292,10 @@ pub(super) const RULES: &[Rule] = &[
     deny(Persistence, &["pm2", "forever"])
         .sub(&["startup", "save"])
         .because("it makes a service that starts by itself", ONCE),
-    deny(Persistence, &["chsh", "ssh-copy-id"])
+    deny(Persistence, &["chsh"])
+        .unless(&["-l", "--list-shells"])
         .because("it changes what happens at the next login", LEAVE),
+    deny(Persistence, &["ssh-copy-id"]).because("it changes what happens at the next login", LEAVE),
     // Obfuscation
     deny(Obfuscation, &["hash"])
         .with(&["-p"])
@@ -375,8 +380,15 @@ fn kill(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         }
     }
     targets.extend(args.filter(|text| *text != "--"));
-    if targets.contains(&"-1") || targets.contains(&"1") || targets.contains(&"0") {
+    if targets.contains(&"-1") || targets.contains(&"1") {
         hits.push(Hit::deny(Processes, "it ends every process that it may, and itself", BY_NUMBER));
+    }
+    if targets.contains(&"0") {
+        hits.push(Hit::warn(
+            Processes,
+            "it ends all that was started together with it, and itself",
+            BY_NUMBER,
+        ));
     }
     if targets.iter().any(|target| {
         let target = target.trim_start_matches('-');

@@ -357,6 +357,21 @@ pub(in crate::policy) fn valued_options(program: &str) -> &'static [&'static str
         "openssl" => {
             &["-out", "-keyout", "-newkey", "-subj", "-days", "-addext", "-set_serial", "-sha256"]
         }
+        "grep" | "egrep" | "fgrep" | "zgrep" | "rg" => &[
+            "-e",
+            "--regexp",
+            "-f",
+            "--file",
+            "-m",
+            "--max-count",
+            "-A",
+            "-B",
+            "-C",
+            "-g",
+            "--glob",
+            "-t",
+            "--type",
+        ],
         "head" | "tail" => &["-n", "-c", "--lines", "--bytes"],
         "truncate" | "fallocate" => &["-s", "--size", "-l", "-o", "-r"],
         "shred" => &["-n", "-s", "--iterations", "--size"],

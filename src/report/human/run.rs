@@ -445,8 +445,14 @@ impl Human {
             pen.say(": ").quote(message);
         }
         pen.say(" ").say(&figures).end();
+        // One that was stopped after its last iteration needs more of them to go on.
+        let used_up = *outcome == Outcome::Interrupted
+            && !cut_off
+            && self.max_iterations > 0
+            && *iterations >= self.max_iterations;
+        let stuck = if used_up { Outcome::LimitReached } else { *outcome };
         if !self.style.quiet
-            && let Some(next) = next_step(*outcome, &self.run)
+            && let Some(next) = next_step(stuck, &self.run)
         {
             self.note(at, "Next: ", &next, MAX_DETAIL);
         }

@@ -119,9 +119,11 @@ impl<W: World> Driver<'_, W> {
             // It is only listened to; a message completes nothing.
             Purpose::CommitMessage => Detector::new(&Rule::Response(String::new())),
         };
-        if !invocation.structured {
-            detector = detector.ignoring_echo_of(&prompt);
-        }
+        detector = if invocation.structured {
+            detector.of_messages()
+        } else {
+            detector.ignoring_echo_of(&prompt)
+        };
         let reader = agent.reader(invocation.structured);
         let started_ms = self.world.now().mono_ms;
         let mut task = AgentTask::new(child, purpose, started_ms, reader, detector, files)

@@ -144,6 +144,7 @@ impl<W: World> Driver<'_, W> {
             Signal::Terminate => ("SIGTERM", false),
             Signal::HangUp => ("SIGHUP", true),
             Signal::Quit => ("SIGQUIT", true),
+            Signal::OutOfTime => ("SIGXCPU", true),
             Signal::Resize => {
                 self.resize_screen();
                 return self.recorder.resized();

@@ -8,7 +8,7 @@ use std::path::Path;
 use super::Driver;
 use crate::core::event::Event;
 use crate::core::{prompt, text};
-use crate::run::spec::{PromptSource, Variables};
+use crate::run::spec::{PromptSource, Variables, not_utf8};
 use crate::run::world::World;
 
 impl<W: World> Driver<'_, W> {
@@ -38,8 +38,8 @@ impl<W: World> Driver<'_, W> {
             None => base,
             Some(variables) => {
                 let (filled, unknown) = variables.fill_in(&base, iteration, max);
-                for name in unknown {
-                    self.warn_once(Variables::warning(&name));
+                if let Some(message) = Variables::warning(&unknown) {
+                    self.warn_once(message);
                 }
                 filled.into()
             }
@@ -67,10 +67,7 @@ impl<W: World> Driver<'_, W> {
             return Err(format!("the prompt file is empty: {}", path.display()));
         }
         String::from_utf8(bytes).or_else(|err| {
-            self.warn_once(format!(
-                "{} is not UTF-8; what is not is sent as \u{fffd}",
-                path.display()
-            ));
+            self.warn_once(not_utf8(path));
             Ok(String::from_utf8_lossy(err.as_bytes()).into_owned())
         })
     }

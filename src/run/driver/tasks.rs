@@ -4,7 +4,7 @@ use super::Driver;
 use crate::core::event::Event;
 use crate::core::machine::Input;
 use crate::core::tasks::ledger::Review;
-use crate::core::tasks::verdict::{briefing, opening, verdict};
+use crate::core::tasks::verdict::{briefing, of_unfinished, opening, verdict};
 use crate::run::tasks::TaskGate;
 use crate::run::world::World;
 
@@ -12,21 +12,30 @@ impl<W: World> Driver<'_, W> {
     /// Tells the next agent what is wrong with the list as it is now.
     pub(super) fn brief(&mut self) {
         let first = self.machine.attempt() == 1;
-        let feedback = self
-            .look_at_tasks(first, |gate, review| briefing(review, gate.doubtful(), gate.name()));
+        let told = self.look_at_tasks(first, |gate, review| {
+            (briefing(review, gate.name()), gate.new_doubts(review))
+        });
+        let (feedback, doubts) = told.unzip();
+        self.warn(doubts.flatten());
         self.queue.push_back(Input::Briefed { feedback: feedback.unwrap_or_default() });
     }
 
     pub(super) fn check_gates(&mut self, claimed: bool, checks_passed: bool) {
         let is_opening = self.machine.is_opening();
-        let verdict = self.look_at_tasks(is_opening, |gate, review| {
+        let came_to_its_end = self.machine.agent_came_to_its_end();
+        let judged = self.look_at_tasks(is_opening, |gate, review| {
             if is_opening {
-                return opening(review, gate.doubtful(), checks_passed, gate.name());
+                return (opening(review, checks_passed, gate.name()), None);
             }
-            let verdict = verdict(review, claimed, checks_passed, gate.name());
+            if !came_to_its_end {
+                let verdict = of_unfinished(review, checks_passed, gate.name());
+                return (verdict, gate.new_doubts(review));
+            }
             gate.iteration_ended(checks_passed);
-            verdict
+            (verdict(review, claimed, checks_passed, gate.name()), None)
         });
+        let (verdict, doubts) = judged.unzip();
+        self.warn(doubts.flatten());
         self.queue.push_back(match verdict {
             Some(verdict) => Input::GatesChecked(verdict),
             // A gate that cannot be asked must not let anything pass.
@@ -39,6 +48,12 @@ impl<W: World> Driver<'_, W> {
         if let Some(gate) = &mut self.gate
             && let Some(message) = gate.close(self.world)
         {
+            self.warn(Some(message));
+        }
+    }
+
+    fn warn(&mut self, message: Option<String>) {
+        if let Some(message) = message {
             self.recorder.record(&Event::Warning { message: message.into() });
         }
     }

@@ -1,0 +1,55 @@
+//! PowerShell's command line. What it is told to run is read as if it were bash's.
+
+use super::value::{Arg, Origin, Output};
+use super::walk::Walk;
+
+impl Walk<'_> {
+    /// `pwsh -Command …`: its flags are words, in any case, and may be shortened.
+    pub(super) fn powershell(&mut self, argv: &[Arg], stdin: Option<&Output>) -> Output {
+        const VALUED: &[&str] = &[
+            "-executionpolicy",
+            "-ep",
+            "-version",
+            "-workingdirectory",
+            "-wd",
+            "-outputformat",
+            "-inputformat",
+            "-windowstyle",
+            "-configurationname",
+            "-settingsfile",
+            "-psconsolefile",
+        ];
+        let mut rest = argv.get(1..).unwrap_or_default();
+        while let [flag, tail @ ..] = rest {
+            let text = flag.text.to_ascii_lowercase();
+            // As it shortens them: at least a letter.
+            let is = |name: &str| text.len() > 1 && name.starts_with(&text);
+            if is("-command") {
+                return match (tail, stdin) {
+                    ([only], Some(input)) if only.text == "-" => {
+                        let input = input.clone();
+                        self.copied(|walk| walk.run_text(argv, &input.text, input.origin))
+                    }
+                    _ => self.run_joined(argv, tail),
+                };
+            }
+            if is("-encodedcommand") || text == "-ec" {
+                return self.run_text(argv, "", Origin::Decoded);
+            }
+            if is("-file") {
+                return Output::unknown();
+            }
+            if !text.starts_with('-') {
+                // Windows' own takes it for a command, the other for a file.
+                let script = text.ends_with(".ps1");
+                return if script { Output::unknown() } else { self.run_joined(argv, rest) };
+            }
+            let valued = text != "-i" && VALUED.iter().any(|name| is(name));
+            rest = if valued { tail.get(1..).unwrap_or_default() } else { tail };
+        }
+        match stdin.cloned().filter(|input| *input != Output::file()) {
+            Some(input) => self.copied(|walk| walk.run_text(argv, &input.text, input.origin)),
+            None => Output::unknown(),
+        }
+    }
+}
