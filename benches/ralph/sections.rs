@@ -239,6 +239,7 @@ fn driven(claude: &Path, bytes: u64, reporters: Vec<Box<dyn Reporter>>) -> io::R
         notify: None,
         display_filter: None,
         term_pauses: false,
+        done_stands: false,
         progress: None,
         journal_bytes: u64::MAX,
     };

@@ -309,7 +309,7 @@ pub struct LoopArgs {
     pub model: Option<String>,
 
     /// End an agent that prints nothing for this many seconds; 0 is never.
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     pub inactivity_timeout: Option<u64>,
 
     /// Lock the agent in: by the first sandbox that works, or by this one (bwrap, docker, landlock).

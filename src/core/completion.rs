@@ -58,6 +58,8 @@ pub struct Verdict {
     pub complete: bool,
     /// What was found and compared, if anything was.
     pub found: Option<String>,
+    /// The expression took too many steps on what was said, so that nobody knows whether it matches.
+    pub gave_up: bool,
 }
 
 /// Watches what an agent says for the completion of a run.
@@ -258,10 +260,15 @@ fn note_match(
         return;
     }
     let mut from = if is_cut { recent.ceil_char_boundary(1) } else { 0 };
-    // An expression that gives up on its own backtracking has not matched.
-    while let Ok(Some(found)) = regex.find_from_pos(recent, from)
-        && found.end() <= until
-    {
+    loop {
+        let found = match regex.find_from_pos(recent, from) {
+            Ok(Some(found)) if found.end() <= until => found,
+            Ok(_) => return,
+            Err(_) => {
+                verdict.gave_up = true;
+                return;
+            }
+        };
         if !echoed.is_at(recent, found.start(), found.end()) {
             verdict.complete = true;
             verdict.found = Some(super::text::head(found.as_str(), 200).to_owned());
@@ -650,6 +657,16 @@ mod tests {
         let rule = Rule::Pattern(Regex::new(r"(?s)plan.*100%(?! left)").unwrap());
         assert!(judge(&rule, &["the plan", "is 100% done"]).complete);
         assert!(!judge(&rule, &["the plan", "is 100% left"]).complete);
+    }
+
+    #[test]
+    fn an_expression_that_never_comes_to_an_end_is_given_up() {
+        let costly = "(?<!x)(a+)+b|never";
+        let regex = fancy_regex::RegexBuilder::new(costly).backtrack_limit(100).build().unwrap();
+        let verdict = judge(&Rule::Pattern(regex), &[&"a".repeat(200), "done"]);
+        assert!(verdict.gave_up && !verdict.complete);
+        let regex = Regex::new("(?<!x)a+b|done").unwrap();
+        assert!(!judge(&Rule::Pattern(regex), &[&"a".repeat(200), "done"]).gave_up);
     }
 
     #[test]

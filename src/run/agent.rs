@@ -43,6 +43,8 @@ pub(super) struct AgentTask {
     is_plain: bool,
     /// What completes the run stands once it is said, however the agent then leaves.
     done_stands: bool,
+    /// Whether that was said can be told in time.
+    done_is_told: bool,
     /// When to look whether it has been said, if the agent is silent until then.
     look_at: Option<u64>,
     facts: Gathered,
@@ -85,6 +87,8 @@ pub(super) struct Finished {
     pub(super) commit_message: Option<String>,
     /// All that it said was what it had been asked.
     pub(super) repeats_prompt: bool,
+    /// Whether it is done could not be told.
+    pub(super) gave_up: bool,
 }
 
 impl AgentTask {
@@ -122,6 +126,7 @@ impl AgentTask {
             err,
             is_plain: false,
             done_stands: false,
+            done_is_told: true,
             look_at: None,
             facts,
         }
@@ -173,7 +178,11 @@ impl AgentTask {
 
     /// It printed something just now.
     pub(super) fn printed(&mut self, now_ms: u64) {
-        if self.done_stands && self.is_plain && self.facts.purpose == Purpose::Work {
+        if self.done_stands
+            && self.done_is_told
+            && self.is_plain
+            && self.facts.purpose == Purpose::Work
+        {
             self.look_at = Some(now_ms.saturating_add(SILENT_MS));
         }
     }
@@ -190,7 +199,10 @@ impl AgentTask {
         if !line.is_empty() {
             detector.said(&line, false);
         }
-        let done = detector.verdict().complete && !matches!(self.facts.result, Some(Some(_)));
+        let verdict = detector.verdict();
+        // It would take as long again each time.
+        self.done_is_told &= !verdict.gave_up;
+        let done = verdict.complete && !matches!(self.facts.result, Some(Some(_)));
         if done {
             self.facts.result = Some(None);
         }
@@ -251,7 +263,7 @@ impl AgentTask {
                 recorder.record(&Event::Output { stream, text, joined: false });
             }
             let complete = found.is_some();
-            return self.conclude(Verdict { complete, found }, exit, duration_ms);
+            return self.conclude(Verdict { complete, found, gave_up: false }, exit, duration_ms);
         }
         let AgentTask { reader, judge, out, err, facts, ended_by, .. } = &mut self;
         let mut emit = |event: Event<'_>| {
@@ -319,7 +331,7 @@ impl AgentTask {
             has_message: commit_message.is_some(),
             repeats_prompt,
         };
-        Finished { ended, report, commit_message, repeats_prompt }
+        Finished { ended, report, commit_message, repeats_prompt, gave_up: verdict.gave_up }
     }
 }
 

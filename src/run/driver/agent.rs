@@ -175,6 +175,11 @@ impl<W: World> Driver<'_, W> {
                            in it counts";
             self.warn_once(message.to_owned());
         }
+        if finished.gave_up {
+            let message = "the pattern for being done takes too many steps on what the agent said, and was \
+                           given up: make it simpler (no repetition of a repetition)";
+            self.warn_once(message.to_owned());
+        }
         self.commit_message = finished.commit_message;
         self.queue.push_back(Input::AgentEnded(Box::new(finished.report)));
     }
