@@ -230,7 +230,6 @@ fn driven(claude: &Path, bytes: u64, reporters: Vec<Box<dyn Reporter>>) -> io::R
         required: Vec::new(),
         iteration_line: true,
         completion: Rule::Response("DONE".to_owned()),
-        done_stands: false,
         guardrails: Vec::new(),
         output_truncate_chars: 5000,
         scm: None,
