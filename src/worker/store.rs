@@ -124,7 +124,7 @@ impl Workers {
     ///
     /// # Errors
     /// Another command is busy with it, or nothing can be written.
-    pub fn hold(&self, worker: &Worker) -> Result<File, Error> {
+    pub fn hold(&self, worker: &Worker) -> Result<Held, Error> {
         self.hold_within(PATIENCE, worker)?.ok_or_else(|| {
             Error::failed(format!("another command is busy with worker '{}'", worker.name))
                 .hint("wait for it to end")
@@ -132,19 +132,29 @@ impl Workers {
     }
 
     /// `None` if another command is busy with it for longer than that.
-    fn hold_within(&self, patience: Duration, worker: &Worker) -> Result<Option<File>, Error> {
+    fn hold_within(&self, patience: Duration, worker: &Worker) -> Result<Option<Held>, Error> {
         make_private(&self.root).map_err(|err| unusable(&self.root, &err))?;
         let path = self.root.join(format!(".{}.lock", worker.name));
-        let opened = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
-        opened.map_err(|err| unusable(&path, &err))?;
-        Ok(lock::hold(&path, patience).ok())
+        loop {
+            let opened = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+            opened.map_err(|err| unusable(&path, &err))?;
+            match lock::hold(&path, patience) {
+                // Whoever held it before may have removed it.
+                Ok(file) if is_file_at(&file, &path) => {
+                    let directory = worker.path.clone();
+                    return Ok(Some(Held { path, directory, _file: file }));
+                }
+                Err(err) if err.kind() != io::ErrorKind::NotFound => return Ok(None),
+                Ok(_) | Err(_) => {}
+            }
+        }
     }
 
     /// The first worker of `worker-1` and so on that nobody has, held as by [`Workers::hold`].
     ///
     /// # Errors
     /// Nothing can be written.
-    pub fn hold_new(&self) -> Result<(Worker, File), Error> {
+    pub fn hold_new(&self) -> Result<(Worker, Held), Error> {
         let mut number = 1_u32;
         loop {
             let worker = self.named(&format!("worker-{number}"))?;
@@ -158,6 +168,28 @@ impl Workers {
             number += 1;
         }
     }
+}
+
+/// Nobody else changes anything about a worker while this is there. Where there is no worker in the end, nothing
+/// is left of it.
+#[derive(Debug)]
+pub struct Held {
+    path: PathBuf,
+    directory: PathBuf,
+    _file: File,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if !self.directory.exists() {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn is_file_at(file: &File, path: &Path) -> bool {
+    let number = |about: io::Result<std::fs::Metadata>| about.ok().map(|it| (it.dev(), it.ino()));
+    number(file.metadata()) == number(std::fs::metadata(path))
 }
 
 impl Worker {

@@ -107,13 +107,13 @@ fn commits_on_no_branch_are_not_lost() {
 #[test]
 fn a_project_within_the_repository_is_found_within_the_worktree() {
     let shop = repository();
-    shop.write("part/x.txt", "x");
+    shop.write("part/PROMPT.md", "Do it.");
     shop.git_command(["add", "part"]);
     shop.git_command(["commit", "--quiet", "-m", "a part"]);
     let agent = shop.fake_agent(&json!([shop.record()]));
     shop.spawn(1, &["-w", "--wait", "-C", "part"]).args(&agent).run().code(0);
     assert_eq!(shop.recorded()[0]["cwd"], worktree(&shop, "agent").join("part").to_str().unwrap());
-    std::fs::create_dir(shop.path().join("uncommitted")).unwrap();
+    shop.write("uncommitted/PROMPT.md", "Do it.");
     shop.spawn_as("new", 1, &["-w", "-C", "uncommitted"])
         .args(&agent)
         .run()
