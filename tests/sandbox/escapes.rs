@@ -9,7 +9,8 @@ use ralph::sandbox::plan::{Guard, Mount, Plan};
 
 use crate::attacker::{ATTACK, ESCAPED};
 use crate::scene::{
-    Attack, Cage, Check, How, STRANGER, Scene, as_user, attack, network_attacks, uncover,
+    Attack, Cage, Check, How, Scene, as_the_administrator, as_user, attack, network_attacks,
+    ordinary_user, uncover,
 };
 use crate::support::skipped;
 
@@ -242,16 +243,12 @@ fn try_everything(user: u32) {
 
 #[test]
 fn nobody_gets_out_as_the_administrator() {
-    if rustix::process::getuid().as_raw() != 0 {
-        return skipped("escapes as the administrator");
-    }
-    try_everything(0);
+    as_the_administrator(try_everything);
 }
 
 #[test]
 fn nobody_gets_out_as_an_ordinary_user() {
-    let me = rustix::process::getuid().as_raw();
-    try_everything(if me == 0 { STRANGER } else { me });
+    try_everything(ordinary_user());
 }
 
 #[test]
@@ -269,7 +266,7 @@ fn what_is_guarded_is_known_before() {
 fn nobody_types_into_the_terminal() {
     let allowed = fs::read_to_string("/proc/sys/dev/tty/legacy_tiocsti").unwrap_or_default();
     let me = rustix::process::getuid().as_raw();
-    let user = if me == 0 { STRANGER } else { me };
+    let user = ordinary_user();
     let scene = Scene::new(user);
     let types = |cage: Cage, plan: &Plan| {
         use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};

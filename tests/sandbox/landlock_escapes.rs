@@ -4,7 +4,9 @@
 use ralph::sandbox::plan::Plan;
 
 use crate::escapes::ATTACKS;
-use crate::scene::{Attack, Cage, Check, How, STRANGER, Scene, attack, network_attacks};
+use crate::scene::{
+    Attack, Cage, Check, How, Scene, as_the_administrator, attack, network_attacks, ordinary_user,
+};
 use crate::support::{Project, skipped};
 
 /// Takes a wall away.
@@ -115,14 +117,10 @@ fn try_everything(user: u32) {
 
 #[test]
 fn nobody_gets_out_as_the_administrator() {
-    if rustix::process::getuid().as_raw() != 0 {
-        return skipped("escapes as the administrator");
-    }
-    try_everything(0);
+    as_the_administrator(try_everything);
 }
 
 #[test]
 fn nobody_gets_out_as_an_ordinary_user() {
-    let me = rustix::process::getuid().as_raw();
-    try_everything(if me == 0 { STRANGER } else { me });
+    try_everything(ordinary_user());
 }

@@ -16,6 +16,7 @@ use ralph::sandbox::plan::{self, Mount, Network, Plan, Wanted};
 use ralph::sandbox::scratch::set_aside;
 
 use crate::attacker::{ATTACK, ESCAPED};
+use crate::support::skipped;
 
 const RALPH: &str = env!("CARGO_BIN_EXE_ralph");
 
@@ -37,7 +38,22 @@ impl Cage {
 }
 
 /// Somebody who is not the administrator and owns nothing else.
-pub(crate) const STRANGER: u32 = 54_321;
+const STRANGER: u32 = 54_321;
+
+/// Somebody without rights of its own: whoever runs the tests, unless that is the administrator.
+pub(crate) fn ordinary_user() -> u32 {
+    match rustix::process::getuid().as_raw() {
+        0 => STRANGER,
+        me => me,
+    }
+}
+
+pub(crate) fn as_the_administrator(try_everything: fn(u32)) {
+    if rustix::process::getuid().as_raw() != 0 {
+        return skipped("escapes as the administrator");
+    }
+    try_everything(0);
+}
 
 /// Not that of the tester, which another user may not look into.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";

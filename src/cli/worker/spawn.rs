@@ -11,6 +11,7 @@ use crate::error::{Error, Kind};
 use crate::process::Interrupts;
 use crate::run::scm;
 use crate::run::spec::{PromptSource, RunSpec};
+use crate::state::lock;
 use crate::state::project::Project;
 use crate::tmux::{SESSION, Tmux, Window};
 use crate::worker::store::{Known, LaunchNote, Worker, Workers};
@@ -207,15 +208,11 @@ fn refuse_taken(worker: &Worker) -> Result<(), Error> {
 fn refuse_window(worker: &Worker) -> Result<(), Error> {
     let tmux = Tmux::new(|name| std::env::var_os(name));
     let name = &worker.name;
-    let until = Instant::now() + CLOSING;
-    while tmux.find(name).is_some() {
-        if Instant::now() >= until {
-            return Err(Error::failed(format!("there is a window '{name}' in tmux already"))
-                .hint("the loop of a worker whose files were removed may be in it")
-                .hint(format!("to be rid of it: tmux kill-window -t {SESSION}:{name}"))
-                .hint("or choose another name"));
-        }
-        std::thread::sleep(Duration::from_millis(50));
+    if lock::stays(CLOSING, || tmux.find(name).is_some()) {
+        return Err(Error::failed(format!("there is a window '{name}' in tmux already"))
+            .hint("the loop of a worker whose files were removed may be in it")
+            .hint(format!("to be rid of it: tmux kill-window -t {SESSION}:{name}"))
+            .hint("or choose another name"));
     }
     Ok(())
 }
