@@ -210,7 +210,7 @@ impl Confined {
         let mut args: Vec<OsString> =
             vec![COMMAND.into(), self.orders.clone().into(), self.ralph.clone().into()];
         args.extend(probe.args().map_err(|err| failed("the probe cannot be set up", &err))?);
-        let program = self.ralph.as_os_str();
+        let program = OsStr::new(super::THIS_PROGRAM);
         let output = process::run_quick(program, &args, project, &self.env, probe::PATIENCE)
             .map_err(|err| failed("it cannot be run", &err))?;
         if !output.exit.success() {
@@ -310,8 +310,13 @@ impl Sandbox for Confined {
         args.extend_from_slice(launch.args);
         let mut env = launch.env.to_vec();
         env.extend(self.env.iter().cloned());
-        let program = OsStr::new(&self.ralph).to_owned();
-        Ok(Wrapped { program, args, env, socket: None, ignore_term: false })
+        Ok(Wrapped {
+            program: super::THIS_PROGRAM.into(),
+            args,
+            env,
+            socket: None,
+            ignore_term: false,
+        })
     }
 
     fn ended(&mut self) -> Vec<PathBuf> {

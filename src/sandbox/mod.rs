@@ -29,6 +29,8 @@ pub mod inside;
 #[cfg(target_os = "linux")]
 mod keep;
 #[cfg(target_os = "linux")]
+pub mod mounts;
+#[cfg(target_os = "linux")]
 mod namespaces;
 #[cfg(target_os = "linux")]
 mod seccomp;
@@ -44,6 +46,11 @@ use crate::process::{self, ChildId, Extras, Launch, Size, System};
 
 use hosts::AllowList;
 use proxy::Refusal;
+
+/// This program, to be started as the first thing around a sandbox: the very file that runs, whatever an agent
+/// that works on ralph itself has put at its path meanwhile.
+#[cfg(target_os = "linux")]
+const THIS_PROGRAM: &str = "/proc/self/exe";
 
 /// The ways to lock an agent in, the best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use super::bwrap::{self, Command};
+use super::bwrap::{self, Command, MountsBy};
 use super::disk::RealDisk;
 use super::hosts::AllowList;
 use super::plan::{self, INSIDE_DIR, Network, Plan, Wanted};
@@ -23,6 +23,7 @@ use crate::process::{self, Launch};
 #[derive(Debug)]
 pub(super) struct Namespaces {
     bwrap: PathBuf,
+    mounts_by: MountsBy,
     plan: Plan,
     proxy: Option<Proxy>,
     listeners: Option<ListenersId>,
@@ -71,9 +72,13 @@ impl Namespaces {
                 .hint("install bubblewrap: apt install bubblewrap, dnf install bubblewrap, …"));
         };
         let Furnished { scratch, plan, rules, .. } = furnish(request, Backend::Bwrap)?;
+        let (proxy, listeners, mounts_by) = (None, None, MountsBy::Ralph);
         let mut sandbox =
-            Namespaces { bwrap, plan, proxy: None, listeners: None, _scratch: scratch };
-        sandbox.probe(request.project)?;
+            Namespaces { bwrap, mounts_by, plan, proxy, listeners, _scratch: scratch };
+        if sandbox.probe(request.project).is_err() {
+            sandbox.mounts_by = MountsBy::Bwrap;
+            sandbox.probe(request.project)?;
+        }
         if let Network::Proxy { .. } = &sandbox.plan.network {
             let proxy = Proxy::start(rules).map_err(|err| failed("the proxy", &err))?;
             sandbox.proxy = Some(proxy);
@@ -95,15 +100,9 @@ impl Namespaces {
             terminal: None,
             spare: false,
         };
-        let args = bwrap::arguments(&self.plan, &command);
-        let output = process::run_quick(
-            self.bwrap.as_os_str(),
-            &args,
-            project,
-            &self.plan.env,
-            probe::PATIENCE,
-        )
-        .map_err(|err| failed("bwrap cannot be run", &err))?;
+        let (program, args) = bwrap::line(&self.bwrap, &self.plan, &command, self.mounts_by);
+        let output = process::run_quick(&program, &args, project, &self.plan.env, probe::PATIENCE)
+            .map_err(|err| failed("bwrap cannot be run", &err))?;
         if !output.exit.success() {
             let said = String::from_utf8_lossy(&output.stderr);
             let said = said.trim().lines().last().unwrap_or_default();
@@ -238,10 +237,10 @@ impl Sandbox for Namespaces {
             terminal,
             spare: launch.spare,
         };
-        let args = bwrap::arguments(&self.plan, &command);
+        let (program, args) = bwrap::line(&self.bwrap, &self.plan, &command, self.mounts_by);
         let mut env: Vec<(OsString, Option<OsString>)> = launch.env.to_vec();
         env.extend(self.plan.env.iter().cloned());
-        Ok(Wrapped { program: self.bwrap.clone().into(), args, env, socket, ignore_term: true })
+        Ok(Wrapped { program, args, env, socket, ignore_term: true })
     }
 
     fn ended(&mut self) -> Vec<PathBuf> {
