@@ -22,7 +22,7 @@ use super::plan::{Mount, Network, Plan, Walls};
 use super::probe::{self, Probe};
 use super::proxy::{self, Proxy, Refusal};
 use super::scratch::{self, Scratch};
-use super::{Backend, Request, Sandbox, Unusable, Wrapped, inside, seccomp};
+use super::{Backend, Request, Sandbox, Trace, Unusable, Wrapped, inside, seccomp};
 use crate::process::{self, Launch};
 
 /// What it is called by, in the place of a command. Nobody types this.
@@ -246,14 +246,8 @@ fn link_home(plan: &Plan, scratch_home: &Path) {
 /// What is protected by mounts elsewhere is put back here. ralph's own files change while it runs.
 fn keep(plan: &Plan, project: &Path) -> Vec<Kept> {
     let ours = [".ralph/runs", ".ralph/lock", ".ralph/logs"].map(|name| project.join(name));
-    let outside = plan.mounts.iter().rposition(|mount| mount.at() == project).unwrap_or(0);
-    plan.mounts[outside..]
-        .iter()
-        .filter_map(|mount| match mount {
-            Mount::ReadOnly { from, at } if from == at && !ours.contains(at) => Kept::take(at),
-            _ => None,
-        })
-        .collect()
+    let theirs = |path: &&Path| !ours.iter().any(|ours| ours == path);
+    plan.protected(project).filter(theirs).filter_map(Kept::take).collect()
 }
 
 impl Sandbox for Confined {
@@ -319,10 +313,10 @@ impl Sandbox for Confined {
         })
     }
 
-    fn ended(&mut self) -> Vec<PathBuf> {
+    fn ended(&mut self) -> Vec<Trace> {
         let mut put = scratch::set_aside(&self.plan.guards);
         put.extend(self.kept.iter().flat_map(Kept::restore));
-        put
+        put.into_iter().map(Trace::SetAside).collect()
     }
 
     fn refusals(&mut self) -> Vec<Refusal> {

@@ -174,6 +174,15 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// What of `project` is there and must not be changed.
+    pub(super) fn protected(&self, project: &Path) -> impl Iterator<Item = &Path> {
+        let outside = self.mounts.iter().rposition(|mount| mount.at() == project).unwrap_or(0);
+        self.mounts[outside..].iter().filter_map(|mount| match mount {
+            Mount::ReadOnly { from, at } if from == at => Some(at.as_path()),
+            _ => None,
+        })
+    }
+
     /// Empty directories that hold other mounts. They are closed when those are there, or the directories on the
     /// way to them could be exchanged. The others may be written for all that it matters: nobody sees it, and it
     /// is gone with the sandbox.
