@@ -133,7 +133,7 @@ impl Start<'_> {
             rules: rules::rules(settings, defaults),
             term_pauses: defaults.term_pauses,
             done_stands: defaults.done_stands,
-            progress: args.resume.as_ref().map(|resume| resume.progress.clone()),
+            progress: args.resume.as_ref().map(|resume| resume.left.progress.clone()),
             journal_bytes: megabytes(settings.runs.max_journal_megabytes),
             notify: settings.notify.command.clone(),
             display_filter: settings
@@ -180,6 +180,9 @@ impl Start<'_> {
             return dry_run::dry_run(&spec, &choice, loaded);
         }
         let mut preface = preface(&spec, loaded);
+        let damage =
+            args.resume.as_ref().and_then(|resume| resume.left.warning(&spec.rules.budget));
+        preface.extend(damage.map(|message| Event::Warning { message: message.into() }));
         preface.extend(confine::tell(&choice, &spec, &loaded.settings));
         let warnings = unsaved.into_iter().chain(sign::keep_ignored(project, &spec));
         preface.extend(warnings.map(|message| Event::Warning { message: message.into() }));

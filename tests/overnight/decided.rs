@@ -1,0 +1,119 @@
+//! A run that was cut off after everything was decided, and journals that are not whole.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::support::Project;
+use crate::{DONE, run_id};
+
+fn journal(project: &Project) -> PathBuf {
+    project.newest_run().join("events.jsonl")
+}
+
+fn lines(project: &Project) -> Vec<String> {
+    let text = fs::read_to_string(journal(project)).expect("a journal");
+    text.split_inclusive('\n').map(str::to_owned).collect()
+}
+
+/// As if the process had been killed before it wrote this event, or in the middle of it.
+fn cut_before(project: &Project, kind: &str, torn: usize) {
+    let lines = lines(project);
+    let is_it = |line: &String| line.contains(&format!(r#""event":"{kind}""#));
+    let at = lines.iter().rposition(is_it).expect("such an event");
+    let text = lines[..at].concat() + &lines[at][..torn];
+    fs::write(journal(project), text).expect("it is ours");
+}
+
+/// Says how often the agent was started.
+fn agents(project: &Project) -> usize {
+    project.recorded().len()
+}
+
+fn robot(project: &Project, sessions: &[Value]) {
+    let recorded: Vec<Value> = sessions
+        .iter()
+        .map(|steps| {
+            let steps = steps.as_array().expect("steps").iter().cloned();
+            std::iter::once(project.record()).chain(steps).collect()
+        })
+        .collect();
+    project.agent_named("claude", &json!({"sessions": recorded, "commit_message": []}));
+}
+
+fn says(text: &str, cost: f64) -> Value {
+    json!([{"claude": {"text": text}}, {"claude": {"result": {"total_cost_usd": cost}}}])
+}
+
+#[test]
+fn what_is_decided_is_not_paid_for_again() {
+    let failed = json!([{"exit": 7}]);
+    let refused = json!([{"claude": {"result": {"is_error": true, "result": "Invalid API key · Please run /login"}}}]);
+    let no_scm = json!({"command": "git", "tasks": ["push"]});
+    for (settings, sessions, code, last) in [
+        (json!({}), [says(DONE, 0.1)], 0, &["run_ended", "iteration_ended"][..]),
+        (json!({"scm": no_scm}), [says(DONE, 0.1)], 5, &["run_ended", "iteration_ended"]),
+        (json!({"maximumIterations": 2}), [says("no", 0.1)], 1, &["run_ended"]),
+        (json!({"budget": {"costUsd": 0.1}}), [says("no", 0.1)], 3, &["run_ended"]),
+        (json!({"retry": {"max": 0}}), [failed], 4, &["run_ended", "iteration_ended"]),
+        (json!({}), [refused], 4, &["run_ended", "iteration_ended"]),
+    ] {
+        let project = Project::git();
+        project.settings(&settings);
+        robot(&project, &sessions);
+        project.ralph(["run", "-p", "do it", "--", "claude"]).run().code(code);
+        let (paid, whole) = (agents(&project), project.events());
+        let ended = |events: &crate::support::Events| {
+            let ended = events.last("run_ended").clone();
+            ["outcome", "message", "iterations", "usage"].map(|key| ended[key].clone())
+        };
+        for (kind, torn) in last.iter().flat_map(|kind| [(*kind, 0), (*kind, 40)]) {
+            cut_before(&project, kind, torn);
+            project.ralph(["resume"]).run().code(code);
+            assert_eq!(agents(&project), paid, "{settings} without {kind}");
+            assert_eq!(ended(&project.events()), ended(&whole), "{settings} without {kind}");
+        }
+    }
+}
+
+#[test]
+fn a_journal_that_is_not_whole_is_said_and_what_was_spent_is_not_forgotten() {
+    let project = Project::new();
+    project.settings(&json!({"budget": {"costUsd": 1.0}, "maximumIterations": 3}));
+    robot(&project, &[says("no", 0.3)]);
+    project.ralph(["run", "-p", "do it", "--", "claude"]).run().code(1);
+    let id = run_id(&project);
+    let nonsense = |lines: Vec<String>, is_lost: &dyn Fn(&str) -> bool| {
+        let line = |line: String| if is_lost(&line) { "\0\0\0\n".to_owned() } else { line };
+        fs::write(journal(&project), lines.into_iter().map(line).collect::<String>())
+            .expect("ours");
+    };
+    // What each agent used is gone, and so is what each iteration did; the end tells the sum.
+    let whole = lines(&project);
+    let of_iterations = |line: &str| {
+        ["agent_ended", "iteration_ended", "\"result\"", "\"usage\","]
+            .iter()
+            .any(|it| line.contains(it))
+            && !line.contains("run_ended")
+    };
+    nonsense(whole.clone(), &of_iterations);
+    let lost = whole.iter().filter(|line| of_iterations(line)).count();
+    let words = format!("{lost} lines of the journal cannot be read");
+    project.ralph(["runs"]).run().code(0).stdout_has("$0.90").stderr_has(&words);
+    project.ralph(["runs", "--json"]).run().code(0).stdout_has("\"unreadable_lines\"");
+    project.ralph(["replay"]).run().code(0).stderr_has(&words);
+    let output = project.ralph(["resume", "-n", "9"]).run();
+    output.code(3).stderr_has(&words).stderr_has("more of the budget may be used up");
+    assert_eq!(agents(&project), 4, "there was 0.10 left");
+    let last: Value = serde_json::from_str(lines(&project).last().expect("a line")).expect("JSON");
+    assert_eq!(last["usage"]["cost_usd"], 1.2);
+    // Nothing is left.
+    nonsense(lines(&project), &|_| true);
+    let output = project.ralph(["resume", &id, "-n", "20"]).run();
+    output
+        .code(2)
+        .stderr_has("nothing in its journal can be read")
+        .stderr_has("start the run again");
+    assert_eq!(agents(&project), 4);
+}
