@@ -119,7 +119,8 @@ pub(super) fn resume(place: &Place, args: ResumeArgs) -> Result<u8, Error> {
     if several || args.runs.first().is_some_and(|name| is_worker(name)) {
         return resume_workers(&Which { names: args.runs.clone(), all: false }, &args);
     }
-    let project = super::project(place)?;
+    let has_runs = super::project(place)?.runs_dir().is_dir();
+    let project = super::place::own_project(place, has_runs)?;
     let Some(left) = choose(&project, args.runs.first().map(String::as_str))? else {
         let names = workers_left(&project);
         return match names.first() {

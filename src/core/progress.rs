@@ -285,7 +285,8 @@ impl Tracker {
         }
         self.last_ms = Some(now_ms);
         match entry.event {
-            Event::Paused => self.idle = true,
+            // A word may follow about those who were told of the end.
+            Event::Paused | Event::RunEnded { .. } => self.idle = true,
             Event::Resumed { .. } | Event::RunStarted { .. } => self.idle = false,
             _ => {}
         }

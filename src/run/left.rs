@@ -1,5 +1,6 @@
 //! A run as it was left: what its journal tells, and what the files beside it add to that.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -11,11 +12,16 @@ use crate::report::runs::RunSummary;
 use crate::state::journal;
 use crate::state::runs::RunDir;
 
+/// What is remembered of what a run was warned of. Those of its beginning are what is asked for.
+const MOST_WARNINGS: usize = 1_000;
+
 /// A run as it was left.
 #[derive(Debug, Clone)]
 pub struct Left {
     pub summary: RunSummary,
     pub progress: Progress,
+    /// What it was warned of before.
+    pub warned_of: HashSet<String>,
     /// Its journal holds something, and none of it can be read.
     pub is_lost: bool,
 }
@@ -24,7 +30,7 @@ impl Left {
     /// Reads all that is known of a run. Without a journal it had not begun yet.
     pub fn read(dir: &RunDir) -> Left {
         let (mut summary, mut tracker) = (RunSummary::default(), Tracker::default());
-        let (mut is_lost, mut guardrail) = (false, None);
+        let (mut is_lost, mut guardrail, mut warned_of) = (false, None, HashSet::new());
         // The moment before anything is done to them.
         let written = dir.last_written();
         if let Ok(mut entries) = journal::read(&dir.journal()) {
@@ -34,6 +40,9 @@ impl Left {
                 summary.fold(&entry);
                 tracker.fold(&entry);
                 match entry.event {
+                    Event::Warning { message } if warned_of.len() < MOST_WARNINGS => {
+                        warned_of.insert(message.into_owned());
+                    }
                     Event::GuardrailStarted { .. } => guardrail = Some(entry.at.iteration),
                     Event::GuardrailEnded { .. } | Event::RunStarted { .. } => guardrail = None,
                     _ => {}
@@ -47,7 +56,12 @@ impl Left {
         if let Some(time_ms) = [written, log].into_iter().flatten().max().and_then(millis) {
             tracker.was_there(time_ms);
         }
-        Left { summary, progress: tracker.end(), is_lost }
+        Left { summary, progress: tracker.end(), warned_of, is_lost }
+    }
+
+    /// It is a warning that is in the journal already.
+    pub fn has_said(&self, event: &Event<'_>) -> bool {
+        matches!(event, Event::Warning { message } if self.warned_of.contains(message.as_ref()))
     }
 
     /// What there is to say of a journal that is not whole, to somebody who goes on with this budget.

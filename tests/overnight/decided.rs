@@ -74,6 +74,9 @@ fn what_is_decided_is_not_paid_for_again() {
             assert_eq!(agents(&project), paid, "{settings} without {kind}");
             assert_eq!(ended(&project.events()), ended(&whole), "{settings} without {kind}");
         }
+        let events = project.events();
+        let said = |event: &&&Value| event["message"].to_string().contains("approval prompts");
+        assert_eq!(events.all("warning").iter().filter(said).count(), 1, "once is enough");
     }
 }
 

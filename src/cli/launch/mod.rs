@@ -180,10 +180,14 @@ impl Start<'_> {
             return dry_run::dry_run(&spec, &choice, loaded);
         }
         let mut preface = preface(&spec, loaded);
-        let damage =
-            args.resume.as_ref().and_then(|resume| resume.left.warning(&spec.rules.budget));
-        preface.extend(damage.map(|message| Event::Warning { message: message.into() }));
         preface.extend(confine::tell(&choice, &spec, &loaded.settings));
+        let left = args.resume.as_ref().map(|resume| &resume.left);
+        if let Some(left) = left {
+            // What was said when it began need not be said each time that it goes on.
+            preface.retain(|event| !left.has_said(event));
+        }
+        let damage = left.and_then(|left| left.warning(&spec.rules.budget));
+        preface.extend(damage.map(|message| Event::Warning { message: message.into() }));
         let warnings = unsaved.into_iter().chain(sign::keep_ignored(project, &spec));
         preface.extend(warnings.map(|message| Event::Warning { message: message.into() }));
         self.run(spec, choice, preface, background)
