@@ -3,9 +3,10 @@
 use std::fs;
 use std::path::PathBuf;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::Project;
+use crate::support::{LONG, Project, Ralph, wait_until};
 use crate::{DONE, run_id};
 
 fn journal(project: &Project) -> PathBuf {
@@ -119,4 +120,44 @@ fn a_journal_that_is_not_whole_is_said_and_what_was_spent_is_not_forgotten() {
         .stderr_has("nothing in its journal can be read")
         .stderr_has("start the run again");
     assert_eq!(agents(&project), 4);
+}
+
+#[test]
+fn a_run_whose_git_was_killed_with_it_goes_on_and_commits() {
+    let project = Project::git();
+    project.settings(&json!({"scm": {"command": "git", "tasks": ["commit"]}}));
+    let work = json!([project.record(), {"shell": "echo x >>work"}, {"print": DONE}]);
+    let ask = |steps: Value| {
+        project.agent_named("robot", &json!({"sessions": [work], "commit_message": steps}));
+    };
+    let kill_all_at = |run: Ralph, marker: &str| {
+        let run = run.start();
+        project.wait_for_file(marker);
+        // As when the machine goes down: nobody has time to clean up.
+        for signal in [Signal::STOP, Signal::KILL] {
+            project.processes().iter().for_each(|process| process.signal(signal));
+        }
+        run.wait().ended_by(Signal::KILL);
+        wait_until(LONG, || project.processes().is_empty());
+    };
+    // While it is asked for a message.
+    ask(json!([{"write": {"path": ".ralph/asked", "text": ""}}, "hang"]));
+    kill_all_at(project.ralph(["run", "-p", "do it", "--", "robot"]), ".ralph/asked");
+    // While git adds what there is.
+    ask(json!([{"print": "More"}]));
+    project.git_command(["config", "filter.slow.clean", "sleep 600"]);
+    project.write(".gitattributes", "work filter=slow\n");
+    kill_all_at(project.ralph(["resume"]), ".git/index.lock");
+    project.git_command(["config", "--unset", "filter.slow.clean"]);
+    let lock = project.path().join(".git/index.lock");
+    let an_hour_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+    let file = fs::File::options().append(true).open(&lock).expect("git has left its lock");
+    file.set_modified(an_hour_ago).expect("it is ours");
+    drop(file);
+    // Both are begun again, and what git left is out of the way.
+    project.ralph(["resume"]).run().code(0).stderr_has(".git/index.lock, which a git had left");
+    assert!(!lock.exists());
+    assert_eq!(project.git_command(["status", "--porcelain"]), "");
+    assert_eq!(project.git_command(["log", "-1", "--format=%s"]).trim(), "More");
+    assert_eq!(agents(&project), 3);
 }

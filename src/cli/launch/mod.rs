@@ -163,14 +163,13 @@ impl Start<'_> {
         background: Option<Background>,
     ) -> Result<u8, Error> {
         let Start { project, args, loaded, .. } = *self;
-        let mut unsaved = match &spec.scm {
-            Some(scm) => scm.check(project.root())?,
-            None => None,
-        };
-        if args.resume.is_some() {
-            // It may well be this run's own work.
-            unsaved = None;
+        if let Some(scm) = &spec.scm {
+            scm.check(project.root())?;
         }
+        // Of a run that goes on it may well be its own work.
+        let is_new = args.resume.is_none();
+        let unsaved =
+            spec.scm.as_ref().filter(|_| is_new).and_then(|scm| scm.uncommitted(project.root()));
         checks::refuse_unkeepable_budgets(&spec)?;
         if let Some(resume) = &args.resume {
             checks::refuse_used_up(&spec, resume)?;
