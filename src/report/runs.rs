@@ -88,7 +88,10 @@ impl RunSummary {
             _ => {}
         }
         self.iterations = self.iterations.max(at.iteration);
-        self.last_ms = self.last_ms.max(at.time_ms);
+        // A word may follow about those who were told of the end; the run is over by then.
+        if self.outcome.is_none() || matches!(entry.event, Event::RunEnded { .. }) {
+            self.last_ms = self.last_ms.max(at.time_ms);
+        }
     }
 
     /// An attempt whose end was not recorded has used what it told before.
