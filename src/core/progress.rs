@@ -22,6 +22,8 @@ pub struct Progress {
     pub spending: Spending,
     /// What it knew of the repository.
     pub seen: Seen,
+    /// The commit that was checked out when that was last told.
+    pub head: Option<String>,
     /// How long the run has been at work, pauses and the time after a cut left out.
     pub active_ms: u64,
     /// How it ended; `None` if it was cut off.
@@ -109,6 +111,7 @@ impl Tracker {
                     same_failures: *same_failures,
                 };
             }
+            Event::Repository { head, .. } => progress.head = Some(head.as_ref().to_owned()),
             Event::RunEnded { outcome, .. } => {
                 progress.outcome = Some(*outcome);
                 if *outcome == Outcome::Stalled {

@@ -19,6 +19,7 @@ use crate::state::save::save_atomically;
 use crate::state::{documents, given, journal};
 
 use super::fingerprint;
+use super::scm::moves::{self, Moved};
 
 /// A file that a run adds to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,6 +137,11 @@ pub trait World {
     fn restore(&mut self) -> io::Result<Vec<String>>;
     /// All that the journal holds, from its beginning.
     fn recall(&mut self, _take: &mut dyn FnMut(&Entry<'static>)) {}
+    /// What was committed where the run works since this was last asked; see [`moves::Watch::look`].
+    fn moved(&mut self, thorough: bool) -> Option<Moved> {
+        let _ = thorough;
+        None
+    }
     /// What others have asked of this run since it was last looked at.
     fn requests(&mut self) -> Vec<Request>;
     /// Sees to it that the journal is safe from a power cut, soon.
@@ -155,6 +161,7 @@ pub struct RealWorld {
     me: Holder,
     control: Option<Box<dyn Control>>,
     cell: Option<Cell>,
+    repository: Option<moves::Watch>,
 }
 
 /// The sandbox of a run.
@@ -191,6 +198,7 @@ impl RealWorld {
             me,
             cell: None,
             control: None,
+            repository: None,
         }
     }
 
@@ -217,6 +225,14 @@ impl RealWorld {
     pub fn confine(&mut self, mut sandbox: Box<dyn Sandbox>, checks: bool) {
         self.system.ring_for(sandbox.take_bell());
         self.cell = Some(Cell { sandbox, checks, child: None, set_aside: Vec::new() });
+    }
+
+    /// From now on what is committed is told by [`World::moved`]. Tells where the repository stands, with
+    /// what was committed since `since` was checked out.
+    pub fn watch_repository(&mut self, since: Option<&str>) -> Option<Moved> {
+        let (watch, moved) = moves::Watch::begin(self.project.root(), since);
+        self.repository = Some(watch);
+        moved
     }
 
     /// Where this run is kept.
@@ -452,6 +468,10 @@ impl World for RealWorld {
         if let Ok(entries) = journal::read(&self.files.dir.journal()) {
             entries.for_each(|entry| take(&entry));
         }
+    }
+
+    fn moved(&mut self, thorough: bool) -> Option<Moved> {
+        self.repository.as_mut().and_then(|watch| watch.look(thorough))
     }
 
     fn lost(&mut self) -> Option<String> {
