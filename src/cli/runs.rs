@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use crate::core::event::Event;
 use crate::error::Error;
-use crate::report::runs::{Row, RunSummary, json, table};
+use crate::report::runs::{Row, RunSummary, json, notes, table};
 use crate::report::screen::Output;
 use crate::report::style::{Capabilities, Style};
 use crate::report::{Pace, replay};
@@ -26,7 +26,9 @@ pub(super) fn runs(project: &Project, args: &RunsArgs) -> Result<u8, Error> {
         return super::print("no runs yet\n");
     }
     let zone = jiff::tz::TimeZone::system();
-    super::print(&table(&rows, &zone, now_ms, Output::stdout().width()))
+    super::print(&table(&rows, &zone, now_ms, Output::stdout().width()))?;
+    let _ = io::stderr().write_all(notes(&rows).as_bytes());
+    Ok(0)
 }
 
 pub(super) fn all(project: &Project) -> Result<Vec<RunDir>, Error> {
@@ -35,11 +37,9 @@ pub(super) fn all(project: &Project) -> Result<Vec<RunDir>, Error> {
 }
 
 fn row(dir: &RunDir) -> Row {
-    let mut run = RunSummary::default();
+    let mut run =
+        journal::read(&dir.journal()).map_or_else(|_| RunSummary::default(), RunSummary::of);
     run.id.clone_from(&dir.id);
-    if let Ok(entries) = journal::read(&dir.journal()) {
-        entries.for_each(|entry| run.fold(&entry));
-    }
     Row { run, running: dir.is_running() }
 }
 
@@ -47,7 +47,7 @@ fn row(dir: &RunDir) -> Row {
 /// There is no such run.
 pub(super) fn replay(project: &Project, args: &ReplayArgs) -> Result<u8, Error> {
     let dir = find(all(project)?, args.run.as_deref())?;
-    let entries = journal::read(&dir.journal())
+    let mut entries = journal::read(&dir.journal())
         .map_err(|err| Error::input(format!("cannot read {}: {err}", dir.journal().display())))?;
     let capable = Capabilities::of_this_process();
     let style = match args.output {
@@ -62,8 +62,12 @@ pub(super) fn replay(project: &Project, args: &ReplayArgs) -> Result<u8, Error> 
     };
     let mut reporter = super::launch::reporter(args.output, style, Pace::OfReader);
     let mut ended = false;
-    let watched = entries.inspect(|entry| ended |= matches!(entry.event, Event::RunEnded { .. }));
+    let watched =
+        entries.by_ref().inspect(|entry| ended |= matches!(entry.event, Event::RunEnded { .. }));
     replay::replay(watched, &mut *reporter);
+    if let Some(words) = journal::unreadable_words(entries.unreadable()) {
+        let _ = writeln!(io::stderr(), "run {}: {words}; there was more than is shown", dir.id);
+    }
     if !ended {
         let how = if dir.is_running() { "is still going on" } else { "was cut off here" };
         let _ = writeln!(io::stderr(), "run {} {how}", dir.id);

@@ -100,6 +100,30 @@ impl Usage {
     }
 }
 
+impl Usage {
+    /// What of `other` is not in this, each count by itself.
+    pub fn missing_of(&self, other: &Usage) -> Usage {
+        let more = |own: Option<f64>, told: Option<f64>| match (own, told) {
+            (Some(own), Some(told)) => (told > own).then_some(told - own),
+            (_, told) => told,
+        };
+        Usage {
+            cost_usd: more(self.cost_usd, other.cost_usd),
+            input_tokens: other.input_tokens.saturating_sub(self.input_tokens),
+            output_tokens: other.output_tokens.saturating_sub(self.output_tokens),
+            cache_read_tokens: other.cache_read_tokens.saturating_sub(self.cache_read_tokens),
+            cache_write_tokens: other.cache_write_tokens.saturating_sub(self.cache_write_tokens),
+        }
+    }
+
+    /// At least what a later count of the same tells: what it counts beyond this was told by something that
+    /// cannot be read any more.
+    pub fn raise_to(&mut self, told: &Usage) {
+        let missing = self.missing_of(told);
+        self.add(&missing);
+    }
+}
+
 /// What kind of failure an agent reported of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -684,5 +708,18 @@ mod tests {
         assert_eq!(total.cost_usd, None);
         total.add(&Usage { cost_usd: Some(0.5), output_tokens: 2, ..Usage::default() });
         assert_eq!((total.cost_usd, total.total_tokens()), (Some(0.5), 5));
+    }
+
+    #[test]
+    fn a_count_is_raised_and_never_lowered() {
+        let mut total = Usage { cost_usd: Some(2.0), input_tokens: 5, ..Usage::default() };
+        total.raise_to(&Usage { cost_usd: Some(1.0), output_tokens: 7, ..Usage::default() });
+        let both = Usage { output_tokens: 7, ..total };
+        assert_eq!((total, total.cost_usd, total.input_tokens), (both, Some(2.0), 5));
+        total.raise_to(&Usage { cost_usd: Some(3.0), ..Usage::default() });
+        assert_eq!((total.cost_usd, total.total_tokens()), (Some(3.0), 12));
+        let mut untold = Usage::default();
+        untold.raise_to(&Usage::default());
+        assert_eq!(untold.cost_usd, None);
     }
 }

@@ -1,6 +1,7 @@
 //! `ralph runs`: past runs, one line each.
 
 use std::fmt::Write;
+use std::io::Read;
 
 use jiff::tz::TimeZone;
 use serde::Serialize;
@@ -8,6 +9,7 @@ use serde::Serialize;
 use super::visible;
 use crate::core::event::{Entry, Event, Outcome, StallReason, Usage};
 use crate::core::text;
+use crate::state::journal::{self, Entries};
 
 /// What is to be known of a run at a glance, folded from its events.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -26,6 +28,8 @@ pub struct RunSummary {
     pub outcome: Option<Outcome>,
     pub exit_code: Option<u8>,
     pub message: String,
+    /// Lines of its journal that cannot be read, so that all of this may be more.
+    pub unreadable: u64,
     /// What ended attempts used.
     spent: Usage,
     /// What the attempt that has not ended has used so far.
@@ -36,6 +40,14 @@ pub struct RunSummary {
 }
 
 impl RunSummary {
+    /// Takes all that a journal tells.
+    pub fn of<R: Read>(mut entries: Entries<R>) -> RunSummary {
+        let mut run = RunSummary::default();
+        entries.by_ref().for_each(|entry| run.fold(&entry));
+        run.unreadable = entries.unreadable();
+        run
+    }
+
     pub fn fold(&mut self, entry: &Entry<'_>) {
         let at = entry.at;
         match &entry.event {
@@ -58,22 +70,24 @@ impl RunSummary {
                 self.settle();
             }
             Event::IterationStarted { max_iterations } => {
-                self.iterations = self.iterations.max(at.iteration);
                 self.max_iterations = *max_iterations;
             }
-            Event::Usage(usage) => self.current = *usage,
+            Event::Usage(usage) | Event::Result { usage: Some(usage), .. } => self.current = *usage,
             Event::AgentEnded { usage, .. } => {
                 self.spent.add(usage);
                 self.current = Usage::default();
             }
-            Event::RunEnded { outcome, exit_code, message, .. } => {
+            Event::RunContinued { usage, .. } => self.spent.raise_to(usage),
+            Event::RunEnded { outcome, exit_code, message, usage, .. } => {
                 self.settle();
+                self.spent.raise_to(usage);
                 self.outcome = Some(*outcome);
                 self.exit_code = Some(*exit_code);
                 self.message = message.as_ref().to_owned();
             }
             _ => {}
         }
+        self.iterations = self.iterations.max(at.iteration);
         self.last_ms = self.last_ms.max(at.time_ms);
     }
 
@@ -269,6 +283,15 @@ fn started(ms: i64, zone: &TimeZone) -> String {
     )
 }
 
+/// What is said below the list of runs whose journal is not whole.
+pub fn notes(rows: &[Row]) -> String {
+    let note = |Row { run, .. }: &Row| {
+        let words = journal::unreadable_words(run.unreadable)?;
+        Some(format!("run {}: {words}; it may have done and used more\n", run.id))
+    };
+    rows.iter().filter_map(note).collect()
+}
+
 /// A run as `ralph runs --json` prints it.
 #[derive(Debug, Serialize)]
 struct JsonRow<'a> {
@@ -286,6 +309,13 @@ struct JsonRow<'a> {
     duration_ms: u64,
     #[serde(flatten)]
     usage: Usage,
+    #[serde(skip_serializing_if = "is_zero")]
+    unreadable_lines: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape that serde asks for")]
+fn is_zero(value: &u64) -> bool {
+    *value == 0
 }
 
 /// The list for programs: one JSON object on a line for each run.
@@ -307,6 +337,7 @@ pub fn json(rows: &[Row], now_ms: i64) -> String {
             max_iterations: run.max_iterations,
             duration_ms: row.duration_ms(now_ms),
             usage: run.usage(),
+            unreadable_lines: run.unreadable,
         });
         // Plain data cannot fail to be written into memory.
         out.push_str(&line.unwrap_or_default());
@@ -361,6 +392,28 @@ mod tests {
             cut.duration_ms(None) + 1000,
             "the pause between is not the run's time"
         );
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_counted_and_hides_no_money_that_was_told_later() {
+        let whole = include_str!("testdata/run.jsonl");
+        let damaged: String = whole
+            .split_inclusive('\n')
+            .map(|line| if line.contains("agent_ended") { "nonsense\n" } else { line })
+            .collect();
+        let summary = RunSummary::of(journal::entries(damaged.as_bytes()));
+        assert_eq!(summary.usage(), fold(journal()).usage(), "the last event tells the total");
+        let lost = whole.matches("agent_ended").count() as u64;
+        assert_eq!(summary.unreadable, lost);
+        assert!(notes(&[row(summary, false)]).contains("lines of the journal cannot be read"));
+        assert_eq!(notes(&[row(fold(journal()), false)]), "");
+    }
+
+    #[test]
+    fn what_a_result_tells_counts_before_the_agent_is_gone() {
+        let result = r#"{"time":"2026-11-15T20:36:40.000Z","iteration":1,"attempt":1,"event":"result","usage":{"cost_usd":1.5,"input_tokens":1,"output_tokens":0,"cache_read_tokens":0,"cache_write_tokens":0}}"#;
+        let cut = fold(journal().take_while(|line| !line.contains("agent_ended")).chain([result]));
+        assert_eq!(cut.usage().cost_usd, Some(1.5));
     }
 
     #[test]

@@ -54,28 +54,66 @@ impl Lines {
     }
 }
 
-/// Reads a journal from its beginning. A line that is torn or that this version does not know is left
-/// out: what is whole is worth reading.
-pub fn read(path: &Path) -> io::Result<impl Iterator<Item = Entry<'static>> + use<>> {
+/// Reads a journal from its beginning. A line that is torn, damaged or of a kind that this version does not
+/// know is left out: what is whole is worth reading. How many there were is told by
+/// [`Entries::unreadable`].
+pub fn read(path: &Path) -> io::Result<Entries<File>> {
     File::open(path).map(entries)
 }
 
 /// The same, from wherever its bytes are.
-pub fn entries<R: Read>(journal: R) -> impl Iterator<Item = Entry<'static>> + use<R> {
-    let mut reader = BufReader::new(journal);
-    let mut line = Vec::new();
-    std::iter::from_fn(move || {
+pub fn entries<R: Read>(journal: R) -> Entries<R> {
+    Entries { reader: BufReader::new(journal), line: Vec::new(), unreadable: 0 }
+}
+
+/// The entries of a journal that can be read, in order.
+#[derive(Debug)]
+pub struct Entries<R> {
+    reader: BufReader<R>,
+    line: Vec<u8>,
+    unreadable: u64,
+}
+
+impl<R> Entries<R> {
+    /// How many lines could not be read so far. A last one without its end is none of them: whoever writes
+    /// it is at it, or was cut off there, which is told otherwise.
+    pub fn unreadable(&self) -> u64 {
+        self.unreadable
+    }
+}
+
+impl<R: Read> Iterator for Entries<R> {
+    type Item = Entry<'static>;
+
+    fn next(&mut self) -> Option<Entry<'static>> {
         loop {
-            line.clear();
-            match reader.read_until(b'\n', &mut line) {
-                Ok(0) | Err(_) => return None,
+            self.line.clear();
+            match self.reader.read_until(b'\n', &mut self.line) {
+                Ok(0) => return None,
                 Ok(_) => {}
+                Err(_) => {
+                    // Whatever follows, there is no way to get at it.
+                    self.unreadable += 1;
+                    return None;
+                }
             }
-            if let Ok(entry) = serde_json::from_slice(&line) {
+            if let Ok(entry) = serde_json::from_slice(&self.line) {
                 return Some(entry);
             }
+            if self.line.ends_with(b"\n") && !self.line.trim_ascii().is_empty() {
+                self.unreadable += 1;
+            }
         }
-    })
+    }
+}
+
+/// What is said of so many lines that cannot be read; nothing if there are none.
+pub fn unreadable_words(lines: u64) -> Option<String> {
+    match lines {
+        0 => None,
+        1 => Some("a line of the journal cannot be read".to_owned()),
+        n => Some(format!("{n} lines of the journal cannot be read")),
+    }
 }
 
 #[cfg(test)]
@@ -114,7 +152,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("events.jsonl");
         std::fs::write(&path, bytes).unwrap();
-        let entries: Vec<u32> = read(&path).unwrap().map(|entry| entry.at.iteration).collect();
-        assert_eq!(entries, [1, 2]);
+        let mut entries = read(&path).unwrap();
+        let iterations: Vec<u32> = entries.by_ref().map(|entry| entry.at.iteration).collect();
+        assert_eq!(iterations, [1, 2]);
+        assert_eq!(entries.unreadable(), 2, "and the torn one, which is told otherwise");
     }
 }
