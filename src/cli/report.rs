@@ -23,8 +23,7 @@ pub(super) fn report(project: &Project, args: &ReportArgs) -> Result<u8, Error> 
     let dir = find(all(project)?, args.run.as_deref())?;
     let entries = journal::read(&dir.journal())
         .map_err(|err| Error::input(format!("cannot read {}: {err}", dir.journal().display())))?;
-    let mut reading = Reading::default();
-    entries.for_each(|entry| reading.fold(&entry));
+    let reading = Reading::of(entries);
     let going_on = dir.is_running().then(|| jiff::Timestamp::now().as_millisecond());
     let mut facts = reading.facts(going_on);
     if facts.run.is_empty() {

@@ -9,6 +9,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use crate::core::event::Entry;
 use crate::core::machine::Now;
 use crate::process::{ChildId, Launch, Occurrence, Size, System};
+use crate::report::morning::Reading;
 use crate::sandbox::proxy::Refusal;
 use crate::sandbox::{self, Sandbox};
 use crate::state::lock::{Holder, Lock};
@@ -137,6 +138,10 @@ pub trait World {
     fn restore(&mut self) -> io::Result<Vec<String>>;
     /// All that the journal holds, from its beginning.
     fn recall(&mut self, _take: &mut dyn FnMut(&Entry<'static>)) {}
+    /// What the journal tells of the run, for its report.
+    fn reading(&mut self) -> Reading {
+        Reading::default()
+    }
     /// What was committed where the run works since this was last asked; see [`moves::Watch::look`].
     fn moved(&mut self, thorough: bool) -> Option<Moved> {
         let _ = thorough;
@@ -468,6 +473,10 @@ impl World for RealWorld {
         if let Ok(entries) = journal::read(&self.files.dir.journal()) {
             entries.for_each(|entry| take(&entry));
         }
+    }
+
+    fn reading(&mut self) -> Reading {
+        journal::read(&self.files.dir.journal()).map_or_else(|_| Reading::default(), Reading::of)
     }
 
     fn moved(&mut self, thorough: bool) -> Option<Moved> {

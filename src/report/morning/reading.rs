@@ -1,6 +1,10 @@
 //! From a journal to what there is to tell of its run.
 
 use std::collections::VecDeque;
+use std::io::Read;
+use std::sync::LazyLock;
+
+use memchr::memmem;
 
 use super::{Check, Commit, Continued, Doing, Facts, Iteration, Left, MAX_LISTED, Wait};
 use crate::core::event::{
@@ -9,6 +13,7 @@ use crate::core::event::{
 use crate::core::spending::Spending;
 use crate::core::text;
 use crate::report::runs::{RunSummary, stalling_words};
+use crate::state::journal::{Entries, Want};
 
 /// Tool calls whose summaries are remembered until they end.
 const MAX_OPEN_TOOLS: usize = 64;
@@ -41,7 +46,25 @@ pub struct Reading {
 }
 
 impl Reading {
+    /// Takes what a journal tells, without the agents' words.
+    pub fn of<R: Read>(entries: Entries<R>) -> Reading {
+        let mut reading = Reading::default();
+        let mut entries = entries.only(wanted);
+        while let Some(entry) = entries.next() {
+            reading.summary.pass(entries.take_passed());
+            reading.fold(&entry);
+        }
+        reading.summary.pass(entries.take_passed());
+        reading.facts.unreadable = entries.unreadable();
+        reading
+    }
+
     pub fn fold(&mut self, entry: &Entry<'_>) {
+        let known = self.facts.iterations.last().map_or(0, |last| last.number);
+        if entry.at.iteration > known || matches!(entry.event, Event::IterationStarted { .. }) {
+            // Where its beginning cannot be read, it began no later than this.
+            self.begin_iteration(entry);
+        }
         self.watch_time(entry);
         self.count(entry);
         let (at, facts) = (entry.at, &mut self.facts);
@@ -58,7 +81,6 @@ impl Reading {
                 after: *after,
                 cut_off: *cut_off,
             }),
-            Event::IterationStarted { .. } => self.begin_iteration(entry),
             Event::ToolStarted { id, name, summary, .. } => {
                 let call = if summary.is_empty() {
                     name.as_ref().to_owned()
@@ -113,11 +135,6 @@ impl Reading {
         self.summary.fold(entry);
     }
 
-    /// Something of which nothing is told but that it was there.
-    pub fn pass(&mut self, time_ms: i64) {
-        self.summary.last_ms = self.summary.last_ms.max(time_ms);
-    }
-
     /// What is about time: it goes by between events, and not while the run is not there.
     fn watch_time(&mut self, entry: &Entry<'_>) {
         let now_ms = entry.at.time_ms;
@@ -129,7 +146,7 @@ impl Reading {
                 | Event::Retrying { .. }
                 | Event::StopRequested { .. }
                 | Event::Paused
-                | Event::GuardrailStarted { .. }
+                | Event::GuardrailEnded { .. }
                 | Event::RunEnded { .. }
         );
         if waits_no_more
@@ -171,15 +188,20 @@ impl Reading {
         self.end_pause(last_ms);
         // How long it was waited, nobody knows.
         self.waiting = false;
+        self.end_iteration(last_ms);
+        if let Some(usage) = self.running.take() {
+            self.used(&usage);
+        }
+        self.left_out_before += std::mem::take(&mut self.left_out);
+    }
+
+    /// An iteration of whose end nothing is told.
+    fn end_iteration(&mut self, last_ms: i64) {
         if let (Some(begun), Some(open)) = (self.begun_ms.take(), self.facts.iterations.last_mut())
         {
             let took = u64::try_from(last_ms - begun).unwrap_or(0);
             open.duration_ms = open.duration_ms.saturating_add(took);
         }
-        if let Some(usage) = self.running.take() {
-            self.used(&usage);
-        }
-        self.left_out_before += std::mem::take(&mut self.left_out);
     }
 
     /// What is about money.
@@ -189,7 +211,9 @@ impl Reading {
                 self.running = Some(Usage::default());
                 self.left_out_before += std::mem::take(&mut self.left_out);
             }
-            Event::Usage(usage) => self.running = Some(*usage),
+            Event::Usage(usage) | Event::Result { usage: Some(usage), .. } => {
+                self.running = Some(*usage);
+            }
             Event::AgentEnded { usage, .. } => {
                 self.running = None;
                 self.used(usage);
@@ -212,6 +236,7 @@ impl Reading {
     }
 
     fn begin_iteration(&mut self, entry: &Entry<'_>) {
+        self.end_iteration(entry.at.time_ms);
         self.begun_ms = Some(entry.at.time_ms);
         let number = entry.at.iteration;
         match self.facts.iterations.last_mut().filter(|last| last.number == number) {
@@ -283,13 +308,15 @@ impl Reading {
                 text::count(bytes)
             ));
         }
+        let usage = summary.usage();
+        let mut guessed = 0.0;
         for (iteration, unpriced) in facts.iterations.iter_mut().zip(unpriced) {
             if unpriced.total_tokens() > 0 {
-                let told = iteration.usage.cost_usd.unwrap_or(0.0);
-                iteration.estimated_cost_usd = Some(told + spending.guess(&unpriced));
+                let (told, guess) = (iteration.usage.cost_usd, spending.guess(&unpriced));
+                iteration.estimated_cost_usd = Some(told.unwrap_or(0.0) + guess);
+                guessed += guess;
             }
         }
-        let counted = spending.of_run();
         let complete =
             matches!(summary.outcome, Some(Outcome::Complete | Outcome::CompleteScmFailed));
         if complete {
@@ -301,10 +328,8 @@ impl Reading {
         Facts {
             doing,
             duration_ms: self.took_ms.unwrap_or_else(|| by_events.saturating_sub(pauses)),
-            usage: summary.usage(),
-            estimated_cost_usd: counted
-                .cost_usd
-                .filter(|_| spending.total().cost_usd != counted.cost_usd),
+            usage,
+            estimated_cost_usd: (guessed > 0.0).then(|| usage.cost_usd.unwrap_or(0.0) + guessed),
             outcome: summary.outcome,
             exit_code: summary.exit_code,
             started_ms: summary.started_ms,
@@ -376,6 +401,26 @@ fn into_iteration(event: &Event<'_>, iteration: &mut Iteration) {
             (iteration.ended, iteration.cut_off) = (true, *cut_off);
         }
         _ => {}
+    }
+}
+
+static DENIED: LazyLock<memmem::Finder<'static>> =
+    LazyLock::new(|| memmem::Finder::new(br#""denied":true"#));
+
+/// Which events can make a difference here.
+fn wanted(event: &str, line: &[u8]) -> Want {
+    match event {
+        "text" | "thinking" | "output" | "session" | "notice" | "retracted"
+        | "background_tasks" | "prompt" | "note" | "completion_checked" | "looked"
+        | "leftovers" | "scm_started" | "scm_ended" | "guardrail_started" => Want::No,
+        // What a tool was about is told if it was denied, and what an agent told of its usage if it came to
+        // no end.
+        "tool_started" | "usage" | "result" => Want::Perhaps,
+        "tool_ended" if DENIED.find(line).is_some() => Want::WithThose,
+        "tool_ended" => Want::No,
+        "run_started" => Want::WithThose,
+        "agent_ended" => Want::WithoutThose,
+        _ => Want::Yes,
     }
 }
 

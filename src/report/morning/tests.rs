@@ -289,7 +289,7 @@ fn commits_are_of_whoever_made_them() {
                 ),
             ),
             (3, 1, iteration_ended(Class::Answered, false)),
-            (3, 2, repository("people", vec![committed("people", "by a person", None)], true)),
+            (3, 1, repository("people", vec![committed("people", "by a person", None)], true)),
             (3, 2, iteration_started()),
             (4, 2, repository("elsewhere", Vec::new(), false)),
             (5, 2, repository("three", vec![committed("three", "lost", None)], false)),
@@ -496,5 +496,35 @@ fn nothing_that_others_wrote_gets_out_of_its_place() {
     assert!(
         markdown.contains("\n- \\- \\</td") && markdown.contains("\n- 1\\. list"),
         "{markdown}"
+    );
+}
+
+#[test]
+fn what_is_skimmed_tells_the_same_as_what_is_read() {
+    let journal = include_str!("../testdata/run.jsonl");
+    let lines: Vec<&str> = journal.split_inclusive('\n').collect();
+    for end in 0..=lines.len() {
+        // Cut off here, and gone on with from the beginning.
+        for rest in [&lines[..0], &lines[..1], &lines[..]] {
+            let text = [&lines[..end], rest].concat().concat();
+            let mut reading = Reading::default();
+            for line in text.lines() {
+                reading.fold(&serde_json::from_str(line).unwrap());
+            }
+            let skimmed = Reading::of(crate::state::journal::entries(text.as_bytes()));
+            assert_eq!(skimmed.facts(None), reading.facts(None), "{text}");
+        }
+    }
+    // An iteration whose beginning is lost is one all the same.
+    let lost: String =
+        lines.iter().copied().filter(|line| !line.contains("iteration_started")).collect();
+    let of = |text: &str| Reading::of(crate::state::journal::entries(text.as_bytes())).facts(None);
+    assert_eq!(of(&lost).iterations.len(), of(journal).iterations.len());
+    let damaged = journal.replacen("\"event\":\"text\"", "\"event\":\"te\0xt\"", 1);
+    let facts = of(&damaged);
+    assert_eq!(facts.unreadable, 1);
+    assert!(
+        terminal(&facts)
+            .contains("Journal:   a line of the journal cannot be read; there was more")
     );
 }

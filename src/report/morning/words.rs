@@ -7,6 +7,7 @@ use crate::core::event::{Class, EndCause, FailureKind, WaitReason};
 use crate::core::text;
 use crate::report::runs::{after_words, outcome_word};
 use crate::report::visible;
+use crate::state::journal;
 
 /// How many lines of a list are shown.
 const MAX_LINES: usize = 50;
@@ -129,12 +130,8 @@ fn committed(facts: &Facts) -> Option<String> {
 }
 
 fn damage(facts: &Facts) -> Option<String> {
-    let lines = match facts.unreadable {
-        0 => return None,
-        1 => "1 line of it".to_owned(),
-        n => format!("{n} lines of it"),
-    };
-    Some(format!("{lines} cannot be read: what they told is missing here"))
+    let words = journal::unreadable_words(facts.unreadable)?;
+    Some(format!("{words}; there was more than is told here"))
 }
 
 pub(super) fn moment(ms: i64, zone: &TimeZone) -> String {
