@@ -3,7 +3,7 @@
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
 use crate::core::event::Entry;
@@ -11,7 +11,7 @@ use crate::core::machine::Now;
 use crate::process::{ChildId, Launch, Occurrence, Size, System};
 use crate::report::morning::Reading;
 use crate::sandbox::proxy::Refusal;
-use crate::sandbox::{self, Sandbox};
+use crate::sandbox::{self, Sandbox, Trace};
 use crate::state::lock::{Holder, Lock};
 use crate::state::logs::Bounded;
 use crate::state::project::Project;
@@ -178,7 +178,7 @@ struct Cell {
     /// Who is inside.
     child: Option<ChildId>,
     /// What was put aside and has not been told of yet.
-    set_aside: Vec<PathBuf>,
+    traces: Vec<Trace>,
 }
 
 impl RealWorld {
@@ -229,7 +229,7 @@ impl RealWorld {
     /// From now on agents are started inside of this; with `checks`, guardrails and SCM tasks too.
     pub fn confine(&mut self, mut sandbox: Box<dyn Sandbox>, checks: bool) {
         self.system.ring_for(sandbox.take_bell());
-        self.cell = Some(Cell { sandbox, checks, child: None, set_aside: Vec::new() });
+        self.cell = Some(Cell { sandbox, checks, child: None, traces: Vec::new() });
     }
 
     /// From now on what is committed is told by [`World::moved`]. Tells where the repository stands, with
@@ -363,7 +363,7 @@ impl World for RealWorld {
             && cell.child == Some(*child)
         {
             cell.child = None;
-            cell.set_aside.extend(cell.sandbox.ended());
+            cell.traces.extend(cell.sandbox.ended());
         }
         happened
     }
@@ -456,13 +456,8 @@ impl World for RealWorld {
             // It holds on to the file that is gone.
             self.syncer = None;
         }
-        for path in self.cell.iter_mut().flat_map(|cell| cell.set_aside.drain(..)) {
-            restored.push(format!(
-                "the agent made something that may not be made inside a sandbox, because it would be \
-                 executed outside; it is now {}",
-                path.display()
-            ));
-        }
+        let traces = self.cell.iter_mut().flat_map(|cell| cell.traces.drain(..));
+        restored.extend(traces.map(|trace| trace.to_string()));
         // The next commit must not find run-time files that are not ignored any more.
         self.project.prepare()?;
         self.lock.restore(&self.project.lock_path(), &self.me)?;
