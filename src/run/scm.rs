@@ -1,6 +1,7 @@
 //! Version control after a passing iteration, as a list of programs to run. No shell is involved: a
 //! commit message with `$(…)` is committed as those characters.
 
+pub mod moves;
 pub(super) mod status;
 
 use std::ffi::{OsStr, OsString};
@@ -52,30 +53,36 @@ pub fn git_at_length(args: &[impl AsRef<OsStr>], directory: &Path) -> Result<Str
 /// The commit that is checked out, read from the repository's files: no run is to wait for a git just for
 /// this. `None` if there is none, or if the repository keeps it in another way.
 pub fn head(directory: &Path) -> Option<String> {
-    let read = |path: PathBuf| {
-        // No commit has a longer name, and no file of such a name is longer than a list of them.
-        let bytes = crate::state::given::read(&path, 4 << 20).ok()?;
-        String::from_utf8(bytes).ok()
-    };
     let is_id = |text: &str| {
         let id = text.trim();
         let is_hex = id.bytes().all(|byte| byte.is_ascii_hexdigit());
         (matches!(id.len(), 40 | 64) && is_hex).then(|| id.to_owned())
     };
-    let top = directory.ancestors().find(|above| above.join(".git").exists())?;
-    let git = top.join(".git");
-    let git =
-        if git.is_dir() { git } else { top.join(read(git)?.trim().strip_prefix("gitdir: ")?) };
-    let head = read(git.join("HEAD"))?;
+    let git = directory_of(directory)?;
+    let head = read(&git.join("HEAD"))?;
     let Some(name) = head.trim().strip_prefix("ref: ") else { return is_id(&head) };
-    let common = match read(git.join("commondir")) {
+    let common = match read(&git.join("commondir")) {
         Some(common) => git.join(common.trim()),
         None => git,
     };
-    read(common.join(name)).and_then(|id| is_id(&id)).or_else(|| {
-        let packed = read(common.join("packed-refs"))?;
+    read(&common.join(name)).and_then(|id| is_id(&id)).or_else(|| {
+        let packed = read(&common.join("packed-refs"))?;
         packed.lines().find_map(|line| is_id(line.strip_suffix(name)?))
     })
+}
+
+/// Where git keeps what it knows of the work tree that a directory is in.
+fn directory_of(directory: &Path) -> Option<PathBuf> {
+    let top = directory.ancestors().find(|above| above.join(".git").exists())?;
+    let git = top.join(".git");
+    Some(if git.is_dir() { git } else { top.join(read(&git)?.trim().strip_prefix("gitdir: ")?) })
+}
+
+/// One of git's own files.
+fn read(path: &Path) -> Option<String> {
+    // No commit has a longer name, and no file of such a name is longer than a list of them.
+    let bytes = crate::state::given::read(path, 4 << 20).ok()?;
+    String::from_utf8(bytes).ok()
 }
 
 fn git_within(

@@ -9,6 +9,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use crate::core::event::Entry;
 use crate::core::machine::Now;
 use crate::process::{ChildId, Launch, Occurrence, Size, System};
+use crate::report::morning::Reading;
 use crate::sandbox::proxy::Refusal;
 use crate::sandbox::{self, Backend, Sandbox, Trace};
 use crate::state::lock::{Holder, Lock};
@@ -20,6 +21,7 @@ use crate::state::{documents, given, journal};
 
 use super::fingerprint;
 use super::scm;
+use super::scm::moves::{self, Moved};
 
 /// A file that a run adds to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,6 +143,15 @@ pub trait World {
     fn restore(&mut self) -> io::Result<Vec<String>>;
     /// All that the journal holds, from its beginning.
     fn recall(&mut self, _take: &mut dyn FnMut(&Entry<'static>)) {}
+    /// What the journal tells of the run, for its report.
+    fn reading(&mut self) -> Reading {
+        Reading::default()
+    }
+    /// What was committed where the run works since this was last asked; see [`moves::Watch::look`].
+    fn moved(&mut self, thorough: bool) -> Option<Moved> {
+        let _ = thorough;
+        None
+    }
     /// What others have asked of this run since it was last looked at.
     fn requests(&mut self) -> Vec<Request>;
     /// Sees to it that the journal is safe from a power cut, soon.
@@ -160,6 +171,7 @@ pub struct RealWorld {
     me: Holder,
     control: Option<Box<dyn Control>>,
     cell: Option<Cell>,
+    repository: Option<moves::Watch>,
 }
 
 /// The sandbox of a run.
@@ -196,6 +208,7 @@ impl RealWorld {
             me,
             cell: None,
             control: None,
+            repository: None,
         }
     }
 
@@ -222,6 +235,14 @@ impl RealWorld {
     pub fn confine(&mut self, mut sandbox: Box<dyn Sandbox>, checks: bool) {
         self.system.ring_for(sandbox.take_bell());
         self.cell = Some(Cell { sandbox, checks, child: None, traces: Vec::new() });
+    }
+
+    /// From now on what is committed is told by [`World::moved`]. Tells where the repository stands, with
+    /// what was committed since `since` was checked out.
+    pub fn watch_repository(&mut self, since: Option<&str>) -> Option<Moved> {
+        let (watch, moved) = moves::Watch::begin(self.project.root(), since);
+        self.repository = Some(watch);
+        moved
     }
 
     /// Where this run is kept.
@@ -458,6 +479,14 @@ impl World for RealWorld {
         if let Ok(entries) = journal::read(&self.files.dir.journal()) {
             entries.for_each(|entry| take(&entry));
         }
+    }
+
+    fn reading(&mut self) -> Reading {
+        journal::read(&self.files.dir.journal()).map_or_else(|_| Reading::default(), Reading::of)
+    }
+
+    fn moved(&mut self, thorough: bool) -> Option<Moved> {
+        self.repository.as_mut().and_then(|watch| watch.look(thorough))
     }
 
     fn lost(&mut self) -> Option<String> {
