@@ -61,6 +61,10 @@ pub fn main() -> u8 {
         return sandbox::inside::main(&args[2..]);
     }
     #[cfg(target_os = "linux")]
+    if args.get(1).is_some_and(|command| command == sandbox::mounts::COMMAND) {
+        return sandbox::mounts::main(&args[2..]);
+    }
+    #[cfg(target_os = "linux")]
     if args.get(1).is_some_and(|command| command == sandbox::confined::COMMAND) {
         return sandbox::confined::main(&args[2..]);
     }

@@ -261,8 +261,8 @@ fn shell(project: &Project, backend: Option<&str>, command: &[OsString]) -> Resu
         run(inside.as_mut(), &launch, None, || {})
     };
     let exit = exit.map_err(|err| Error::failed(format!("the sandbox: {err}")))?;
-    for path in inside.ended() {
-        tell(&format!("set aside, because it may not be made inside: {}", path.display()));
+    for trace in inside.ended() {
+        tell(&trace.to_string());
     }
     Ok(match exit {
         Some(Exit::Code(code)) => u8::try_from(code).unwrap_or(1),

@@ -8,6 +8,10 @@ pub const REDACTED: &str = "(redacted)";
 /// Whether a name is one that people give to secrets: `GITHUB_TOKEN`, `apiKey`, `DB_PASSWORD`.
 pub fn looks_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
+    if name == "pwd" {
+        // Where a shell is.
+        return false;
+    }
     let anywhere =
         ["token", "secret", "passw", "passphrase", "credential", "apikey", "api_key", "api-key"];
     anywhere.iter().any(|word| name.contains(word))
@@ -121,10 +125,11 @@ mod tests {
             "npm_config__auth",
             "GH_PAT",
             "PGPASSWORD",
+            "DB_PWD",
         ] {
             assert!(looks_secret(name), "{name}");
         }
-        for name in ["PATH", "RUST_LOG", "MONKEY", "KEYBOARD", "PATTERN", "CI", ""] {
+        for name in ["PATH", "RUST_LOG", "MONKEY", "KEYBOARD", "PATTERN", "PWD", "CI", ""] {
             assert!(!looks_secret(name), "{name}");
         }
     }

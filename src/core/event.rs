@@ -252,6 +252,16 @@ pub struct Feedback {
     pub message: String,
 }
 
+/// A commit, as git told of it when it was made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Commit {
+    pub id: String,
+    pub subject: String,
+    /// The commit that it took the place of: it was amended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaces: Option<String>,
+}
+
 /// A process that an agent started and left running.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leftover {
@@ -332,10 +342,16 @@ pub enum Event<'a> {
         usage: Usage,
         duration_ms: u64,
     },
-    /// Where the repository stands as the run begins.
+    /// Where the repository stands, as the run begins and whenever that has changed.
     Repository {
         /// The commit that is checked out.
         head: Cow<'a, str>,
+        /// What was committed since this was last told.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        commits: Vec<Commit>,
+        /// Nothing of this run was at work then: somebody else did it.
+        #[serde(default, skip_serializing_if = "is_false")]
+        by_others: bool,
     },
     /// What the agent is locked in was tried out, and held.
     SandboxReady {

@@ -29,6 +29,8 @@ pub struct Progress {
     /// What it knew of the repository, and whether that was after its last iteration.
     pub seen: Seen,
     pub looked: bool,
+    /// The commit that was checked out when that was last told.
+    pub head: Option<String>,
     /// How long the run has been at work, pauses and the time after a cut left out.
     pub active_ms: u64,
     /// How it ended; `None` if it was cut off.
@@ -217,6 +219,7 @@ impl Tracker {
                 };
                 progress.looked = true;
             }
+            Event::Repository { head, .. } => progress.head = Some(head.as_ref().to_owned()),
             Event::RunEnded { outcome, iterations, cut_off, duration_ms, usage, .. } => {
                 progress.outcome = Some(*outcome);
                 progress.pending = Pending::Nothing;

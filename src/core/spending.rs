@@ -3,7 +3,7 @@
 //! An agent names its cost with its result. One that is ended before, or that is still running, has
 //! told at most its tokens. A budget in dollars must count those, too, so they are priced as a large
 //! model's are, and that is corrected by what tokens have cost in this run so far. The guess is for
-//! budgets only; what is reported is what was told.
+//! budgets; where it is reported, it is called one.
 
 use super::event::Usage;
 
@@ -82,13 +82,18 @@ impl Spending {
         self.with_guess(self.iteration, self.unpriced_in_iteration)
     }
 
+    /// What tokens would cost of which no price was told.
+    pub fn guess(&self, unpriced: &Usage) -> f64 {
+        list_price(unpriced) * self.correction()
+    }
+
     fn with_guess(&self, mut used: Usage, mut unpriced: Usage) -> Usage {
         used.add(&self.current);
         if self.current.cost_usd.is_none() {
             unpriced.add(&self.current);
         }
         if unpriced.total_tokens() > 0 {
-            *used.cost_usd.get_or_insert(0.0) += list_price(&unpriced) * self.correction();
+            *used.cost_usd.get_or_insert(0.0) += self.guess(&unpriced);
         }
         used
     }

@@ -7,9 +7,9 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use super::visible;
-use crate::core::event::{Entry, Event, Outcome, StallReason, Usage};
+use crate::core::event::{Entry, Event, Outcome, StallReason, Stamp, Usage};
 use crate::core::text;
-use crate::state::journal::{self, Entries};
+use crate::state::journal::{self, Entries, Want};
 
 /// What is to be known of a run at a glance, folded from its events.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -41,11 +41,24 @@ pub struct RunSummary {
 
 impl RunSummary {
     /// Takes all that a journal tells.
-    pub fn of<R: Read>(mut entries: Entries<R>) -> RunSummary {
+    pub fn of<R: Read>(entries: Entries<R>) -> RunSummary {
         let mut run = RunSummary::default();
-        entries.by_ref().for_each(|entry| run.fold(&entry));
+        let mut entries = entries.only(wanted);
+        while let Some(entry) = entries.next() {
+            run.pass(entries.take_passed());
+            run.fold(&entry);
+        }
+        run.pass(entries.take_passed());
         run.unreadable = entries.unreadable();
         run
+    }
+
+    /// Something of which nothing is told but that it was there.
+    pub(super) fn pass(&mut self, at: Option<Stamp>) {
+        if let Some(at) = at {
+            self.iterations = self.iterations.max(at.iteration);
+            self.last_ms = self.last_ms.max(at.time_ms);
+        }
     }
 
     pub fn fold(&mut self, entry: &Entry<'_>) {
@@ -87,10 +100,9 @@ impl RunSummary {
             }
             _ => {}
         }
-        self.iterations = self.iterations.max(at.iteration);
         // A word may follow about those who were told of the end; the run is over by then.
         if self.outcome.is_none() || matches!(entry.event, Event::RunEnded { .. }) {
-            self.last_ms = self.last_ms.max(at.time_ms);
+            self.pass(Some(at));
         }
     }
 
@@ -112,6 +124,17 @@ impl RunSummary {
     pub fn duration_ms(&self, now_ms: Option<i64>) -> u64 {
         let last = now_ms.map_or(self.last_ms, |now| now.max(self.last_ms));
         u64::try_from(self.earlier_ms + last - self.part_started_ms).unwrap_or(0)
+    }
+}
+
+/// Which events a summary is made of.
+fn wanted(event: &str, _: &[u8]) -> Want {
+    match event {
+        "usage" | "result" => Want::Perhaps,
+        "agent_ended" => Want::WithoutThose,
+        "run_started" | "run_ended" => Want::WithThose,
+        "run_continued" | "iteration_started" | "iteration_ended" => Want::Yes,
+        _ => Want::No,
     }
 }
 

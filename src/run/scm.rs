@@ -1,6 +1,7 @@
 //! Version control after a passing iteration, as a list of programs to run. No shell is involved: a
 //! commit message with `$(…)` is committed as those characters.
 
+pub mod moves;
 pub(super) mod status;
 
 use std::ffi::{OsStr, OsString};
@@ -52,30 +53,36 @@ pub fn git_at_length(args: &[impl AsRef<OsStr>], directory: &Path) -> Result<Str
 /// The commit that is checked out, read from the repository's files: no run is to wait for a git just for
 /// this. `None` if there is none, or if the repository keeps it in another way.
 pub fn head(directory: &Path) -> Option<String> {
-    let read = |path: PathBuf| {
-        // No commit has a longer name, and no file of such a name is longer than a list of them.
-        let bytes = crate::state::given::read(&path, 4 << 20).ok()?;
-        String::from_utf8(bytes).ok()
-    };
     let is_id = |text: &str| {
         let id = text.trim();
         let is_hex = id.bytes().all(|byte| byte.is_ascii_hexdigit());
         (matches!(id.len(), 40 | 64) && is_hex).then(|| id.to_owned())
     };
-    let top = directory.ancestors().find(|above| above.join(".git").exists())?;
-    let git = top.join(".git");
-    let git =
-        if git.is_dir() { git } else { top.join(read(git)?.trim().strip_prefix("gitdir: ")?) };
-    let head = read(git.join("HEAD"))?;
+    let git = directory_of(directory)?;
+    let head = read(&git.join("HEAD"))?;
     let Some(name) = head.trim().strip_prefix("ref: ") else { return is_id(&head) };
-    let common = match read(git.join("commondir")) {
+    let common = match read(&git.join("commondir")) {
         Some(common) => git.join(common.trim()),
         None => git,
     };
-    read(common.join(name)).and_then(|id| is_id(&id)).or_else(|| {
-        let packed = read(common.join("packed-refs"))?;
+    read(&common.join(name)).and_then(|id| is_id(&id)).or_else(|| {
+        let packed = read(&common.join("packed-refs"))?;
         packed.lines().find_map(|line| is_id(line.strip_suffix(name)?))
     })
+}
+
+/// Where git keeps what it knows of the work tree that a directory is in.
+fn directory_of(directory: &Path) -> Option<PathBuf> {
+    let top = directory.ancestors().find(|above| above.join(".git").exists())?;
+    let git = top.join(".git");
+    Some(if git.is_dir() { git } else { top.join(read(&git)?.trim().strip_prefix("gitdir: ")?) })
+}
+
+/// One of git's own files.
+fn read(path: &Path) -> Option<String> {
+    // No commit has a longer name, and no file of such a name is longer than a list of them.
+    let bytes = crate::state::given::read(path, 4 << 20).ok()?;
+    String::from_utf8(bytes).ok()
 }
 
 fn git_within(
@@ -116,11 +123,16 @@ pub(super) fn lock_in_the_way(said: &str) -> Option<PathBuf> {
     (is_gits && is_lock_trouble(said)).then_some(path)
 }
 
-/// Whether a lock was left behind by a git that is gone: it has been there for a while, nobody has it open, and
-/// no git is at work in the repository or in one of its work trees.
-pub(super) fn is_abandoned(lock: &Path) -> bool {
-    let age = || lock.symlink_metadata().ok()?.modified().ok()?.elapsed().ok();
-    if !lock.is_file() || age().is_none_or(|age| age < LEFT_BEHIND) {
+/// Whether a lock of the repository that `project` is in was left behind by a git that is gone: it has been there
+/// for a while, nobody has it open, and no git is at work in the repository or in one of its work trees.
+pub(super) fn is_abandoned(lock: &Path, project: &Path) -> bool {
+    let Ok(meta) = lock.symlink_metadata() else { return false };
+    let age = meta.modified().ok().and_then(|modified| modified.elapsed().ok());
+    if !meta.is_file() || age.is_none_or(|age| age < LEFT_BEHIND) {
+        return false;
+    }
+    // It was named by a program's words: nothing but a path without links is believed.
+    if !lock.canonicalize().is_ok_and(|real| real == lock) {
         return false;
     }
     let Some(own) = lock.ancestors().find(|above| above.ends_with(".git")) else { return false };
@@ -131,6 +143,9 @@ pub(super) fn is_abandoned(lock: &Path) -> bool {
         Path::new(file.trim()).parent()?.canonicalize().ok()
     });
     let places: Vec<PathBuf> = std::iter::once(top).chain(linked).collect();
+    if !places.iter().any(|place| project.starts_with(place)) {
+        return false;
+    }
     let told_by = &["GIT_DIR=", "GIT_WORK_TREE=", "GIT_INDEX_FILE=", "--git-dir", "--work-tree"];
     let users = Users { program: "git", places: &places, told_by, idle: &GIT_DAEMONS };
     !process::may_be_held(lock, &users)
@@ -503,15 +518,19 @@ mod tests {
 
     #[test]
     fn a_lock_that_is_new_or_held_is_left_alone() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join(".git/index.lock");
-        std::fs::create_dir(dir.path().join(".git")).unwrap();
+        let temp = tempfile::tempdir().unwrap();
+        let dir = temp.path().canonicalize().unwrap();
+        let (path, project) = (dir.join(".git/index.lock"), dir.join("project"));
+        std::fs::create_dir(dir.join(".git")).unwrap();
         let lock = std::fs::File::create(&path).unwrap();
-        assert!(!is_abandoned(&path), "it is new");
+        assert!(!is_abandoned(&path, &project), "it is new");
         lock.set_modified(std::time::SystemTime::now() - Duration::from_secs(3600)).unwrap();
-        assert!(!is_abandoned(&path), "it is open");
+        assert!(!is_abandoned(&path, &project), "it is open");
         drop(lock);
-        assert_eq!(is_abandoned(&path), cfg!(target_os = "linux"));
+        assert!(!is_abandoned(&path, Path::new("/elsewhere")), "it is another repository's");
+        std::os::unix::fs::symlink(&path, dir.join(".git/link.lock")).unwrap();
+        assert!(!is_abandoned(&dir.join(".git/link.lock"), &project), "it is a link");
+        assert_eq!(is_abandoned(&path, &project), cfg!(target_os = "linux"));
     }
 
     #[test]

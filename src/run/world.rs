@@ -3,14 +3,15 @@
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
 use crate::core::event::Entry;
 use crate::core::machine::Now;
 use crate::process::{ChildId, Launch, Occurrence, Size, System};
+use crate::report::morning::Reading;
 use crate::sandbox::proxy::Refusal;
-use crate::sandbox::{self, Backend, Sandbox};
+use crate::sandbox::{self, Backend, Sandbox, Trace};
 use crate::state::check_logs::CheckLogs;
 use crate::state::lock::{Holder, Lock};
 use crate::state::logs::Bounded;
@@ -21,6 +22,7 @@ use crate::state::{documents, given, journal};
 
 use super::fingerprint;
 use super::scm;
+use super::scm::moves::{self, Moved};
 
 /// A file that a run adds to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,6 +144,15 @@ pub trait World {
     fn restore(&mut self) -> io::Result<Vec<String>>;
     /// All that the journal holds, from its beginning.
     fn recall(&mut self, _take: &mut dyn FnMut(&Entry<'static>)) {}
+    /// What the journal tells of the run, for its report.
+    fn reading(&mut self) -> Reading {
+        Reading::default()
+    }
+    /// What was committed where the run works since this was last asked; see [`moves::Watch::look`].
+    fn moved(&mut self, thorough: bool) -> Option<Moved> {
+        let _ = thorough;
+        None
+    }
     /// What others have asked of this run since it was last looked at.
     fn requests(&mut self) -> Vec<Request>;
     /// Sees to it that the journal is safe from a power cut, soon.
@@ -163,6 +174,7 @@ pub struct RealWorld {
     me: Holder,
     control: Option<Box<dyn Control>>,
     cell: Option<Cell>,
+    repository: Option<moves::Watch>,
 }
 
 /// The sandbox of a run.
@@ -174,7 +186,7 @@ struct Cell {
     /// Who is inside.
     child: Option<ChildId>,
     /// What was put aside and has not been told of yet.
-    set_aside: Vec<PathBuf>,
+    traces: Vec<Trace>,
 }
 
 impl RealWorld {
@@ -200,6 +212,7 @@ impl RealWorld {
             me,
             cell: None,
             control: None,
+            repository: None,
         }
     }
 
@@ -225,7 +238,15 @@ impl RealWorld {
     /// From now on agents are started inside of this; with `checks`, guardrails and SCM tasks too.
     pub fn confine(&mut self, mut sandbox: Box<dyn Sandbox>, checks: bool) {
         self.system.ring_for(sandbox.take_bell());
-        self.cell = Some(Cell { sandbox, checks, child: None, set_aside: Vec::new() });
+        self.cell = Some(Cell { sandbox, checks, child: None, traces: Vec::new() });
+    }
+
+    /// From now on what is committed is told by [`World::moved`]. Tells where the repository stands, with
+    /// what was committed since `since` was checked out.
+    pub fn watch_repository(&mut self, since: Option<&str>) -> Option<Moved> {
+        let (watch, moved) = moves::Watch::begin(self.project.root(), since);
+        self.repository = Some(watch);
+        moved
     }
 
     /// Where this run is kept.
@@ -351,7 +372,7 @@ impl World for RealWorld {
             && cell.child == Some(*child)
         {
             cell.child = None;
-            cell.set_aside.extend(cell.sandbox.ended());
+            cell.traces.extend(cell.sandbox.ended());
         }
         happened
     }
@@ -435,13 +456,8 @@ impl World for RealWorld {
             // It holds on to the file that is gone.
             self.syncer = None;
         }
-        for path in self.cell.iter_mut().flat_map(|cell| cell.set_aside.drain(..)) {
-            restored.push(format!(
-                "the agent made something that may not be made inside a sandbox, because it would be \
-                 executed outside; it is now {}",
-                path.display()
-            ));
-        }
+        let traces = self.cell.iter_mut().flat_map(|cell| cell.traces.drain(..));
+        restored.extend(traces.map(|trace| trace.to_string()));
         // The next commit must not find run-time files that are not ignored any more.
         self.project.prepare()?;
         self.lock.restore(&self.project.lock_path(), &self.me)?;
@@ -451,13 +467,22 @@ impl World for RealWorld {
     fn is_abandoned(&mut self, lock: &Path) -> bool {
         // In another machine nobody sees who is at work.
         let is_elsewhere = |cell: &Cell| cell.sandbox.backend() == Backend::Docker;
-        !self.cell.as_ref().is_some_and(is_elsewhere) && scm::is_abandoned(lock)
+        !self.cell.as_ref().is_some_and(is_elsewhere)
+            && scm::is_abandoned(lock, self.project.root())
     }
 
     fn recall(&mut self, take: &mut dyn FnMut(&Entry<'static>)) {
         if let Ok(entries) = journal::read(&self.files.dir.journal()) {
             entries.for_each(|entry| take(&entry));
         }
+    }
+
+    fn reading(&mut self) -> Reading {
+        journal::read(&self.files.dir.journal()).map_or_else(|_| Reading::default(), Reading::of)
+    }
+
+    fn moved(&mut self, thorough: bool) -> Option<Moved> {
+        self.repository.as_mut().and_then(|watch| watch.look(thorough))
     }
 
     fn lost(&mut self) -> Option<String> {

@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use super::inside;
+use super::mounts;
 use super::plan::{INSIDE_DIR, Mount, Network, Plan};
 
 /// What is run inside, and how it is connected to the outside.
@@ -20,8 +21,37 @@ pub struct Command<'a> {
     pub spare: bool,
 }
 
+/// Who makes the mounts of a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MountsBy {
+    /// This program, around bubblewrap: see [`mounts`].
+    Ralph,
+    /// Bubblewrap.
+    Bwrap,
+}
+
+/// The command line for a program inside: the program to start, and its arguments.
+pub fn line(
+    bwrap: &Path,
+    plan: &Plan,
+    command: &Command<'_>,
+    by: MountsBy,
+) -> (OsString, Vec<OsString>) {
+    let arguments = arguments(plan, command, by);
+    match by {
+        MountsBy::Ralph => {
+            let mut args = vec![mounts::COMMAND.into()];
+            args.extend(mounts::arguments(plan, command.terminal));
+            args.push(bwrap.into());
+            args.extend(arguments);
+            (super::THIS_PROGRAM.into(), args)
+        }
+        MountsBy::Bwrap => (bwrap.into(), arguments),
+    }
+}
+
 /// The arguments for `bwrap`.
-pub fn arguments(plan: &Plan, command: &Command<'_>) -> Vec<OsString> {
+fn arguments(plan: &Plan, command: &Command<'_>, by: MountsBy) -> Vec<OsString> {
     let mut args = Args(Vec::new());
     let walls = plan.walls;
     for (wall, flag) in [
@@ -47,11 +77,15 @@ pub fn arguments(plan: &Plan, command: &Command<'_>) -> Vec<OsString> {
     } else {
         args.add(["--cap-add", "ALL"]);
     }
-    args.add([if walls.files { "--ro-bind" } else { "--bind" }, "/", "/", "--dev", "/dev"]);
+    match by {
+        MountsBy::Ralph => args.add(["--dev-bind", "/", "/"]),
+        MountsBy::Bwrap if walls.files => args.add(["--ro-bind", "/", "/", "--dev", "/dev"]),
+        MountsBy::Bwrap => args.add(["--bind", "/", "/", "--dev", "/dev"]),
+    }
     if walls.processes {
         args.add(["--proc", "/proc"]);
     }
-    for mount in &plan.mounts {
+    for mount in plan.mounts.iter().filter(|_| by == MountsBy::Bwrap) {
         match mount {
             Mount::ReadOnly { from, at } => {
                 args.add([OsStr::new("--ro-bind"), from.as_ref(), at.as_ref()]);
@@ -65,17 +99,8 @@ pub fn arguments(plan: &Plan, command: &Command<'_>) -> Vec<OsString> {
             }
         }
     }
-    // What holds other mounts is closed, or its directories could be exchanged; only now, since those are
-    // made in it. The others may be written for all that it matters: nobody sees it, and it is gone with
-    // the sandbox. (Every mount but an empty directory makes bubblewrap read the list of all mounts again.)
-    for (nth, mount) in plan.mounts.iter().enumerate() {
-        let later = &plan.mounts[nth + 1..];
-        if let Mount::EmptyDir { at } = mount
-            && later.iter().any(|later| later.at().starts_with(at))
-            && !later.iter().any(|later| at.starts_with(later.at()))
-        {
-            args.add([OsStr::new("--remount-ro"), at.as_ref()]);
-        }
+    for at in plan.closed().filter(|_| by == MountsBy::Bwrap) {
+        args.add([OsStr::new("--remount-ro"), at.as_ref()]);
     }
     args.add([OsStr::new("--chdir"), command.directory.as_ref()]);
     args.add([OsStr::new("--"), Path::new(INSIDE_DIR).join("ralph").as_ref()]);

@@ -22,7 +22,7 @@ use super::plan::{Mount, Network, Plan, Walls};
 use super::probe::{self, Probe};
 use super::proxy::{self, Proxy, Refusal};
 use super::scratch::{self, Scratch};
-use super::{Backend, Request, Sandbox, Unusable, Wrapped, inside, seccomp};
+use super::{Backend, Request, Sandbox, Trace, Unusable, Wrapped, inside, seccomp};
 use crate::process::{self, Launch};
 
 /// What it is called by, in the place of a command. Nobody types this.
@@ -210,7 +210,7 @@ impl Confined {
         let mut args: Vec<OsString> =
             vec![COMMAND.into(), self.orders.clone().into(), self.ralph.clone().into()];
         args.extend(probe.args().map_err(|err| failed("the probe cannot be set up", &err))?);
-        let program = self.ralph.as_os_str();
+        let program = OsStr::new(super::THIS_PROGRAM);
         let output = process::run_quick(program, &args, project, &self.env, probe::PATIENCE)
             .map_err(|err| failed("it cannot be run", &err))?;
         if !output.exit.success() {
@@ -246,14 +246,8 @@ fn link_home(plan: &Plan, scratch_home: &Path) {
 /// What is protected by mounts elsewhere is put back here. ralph's own files change while it runs.
 fn keep(plan: &Plan, project: &Path) -> Vec<Kept> {
     let ours = [".ralph/runs", ".ralph/lock", ".ralph/logs"].map(|name| project.join(name));
-    let outside = plan.mounts.iter().rposition(|mount| mount.at() == project).unwrap_or(0);
-    plan.mounts[outside..]
-        .iter()
-        .filter_map(|mount| match mount {
-            Mount::ReadOnly { from, at } if from == at && !ours.contains(at) => Kept::take(at),
-            _ => None,
-        })
-        .collect()
+    let theirs = |path: &&Path| !ours.iter().any(|ours| ours == path);
+    plan.protected(project).filter(theirs).filter_map(Kept::take).collect()
 }
 
 impl Sandbox for Confined {
@@ -310,14 +304,19 @@ impl Sandbox for Confined {
         args.extend_from_slice(launch.args);
         let mut env = launch.env.to_vec();
         env.extend(self.env.iter().cloned());
-        let program = OsStr::new(&self.ralph).to_owned();
-        Ok(Wrapped { program, args, env, socket: None, ignore_term: false })
+        Ok(Wrapped {
+            program: super::THIS_PROGRAM.into(),
+            args,
+            env,
+            socket: None,
+            ignore_term: false,
+        })
     }
 
-    fn ended(&mut self) -> Vec<PathBuf> {
+    fn ended(&mut self) -> Vec<Trace> {
         let mut put = scratch::set_aside(&self.plan.guards);
         put.extend(self.kept.iter().flat_map(Kept::restore));
-        put
+        put.into_iter().map(Trace::SetAside).collect()
     }
 
     fn refusals(&mut self) -> Vec<Refusal> {

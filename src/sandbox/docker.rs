@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::probe::Probe;
 use super::proxy::Refusal;
-use super::{Backend, Request, Sandbox, Unusable, Wrapped, scratch};
+use super::{Backend, Request, Sandbox, Trace, Unusable, Wrapped, scratch};
 use crate::config::settings::SandboxNetwork;
 use crate::process::{self, Launch, Output, System};
 
@@ -259,7 +259,7 @@ impl Sandbox for Docker {
         Ok(Wrapped { program, args, env: launch.env.to_vec(), socket: None, ignore_term: false })
     }
 
-    fn ended(&mut self) -> Vec<PathBuf> {
+    fn ended(&mut self) -> Vec<Trace> {
         Vec::new()
     }
 

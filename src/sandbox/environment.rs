@@ -91,6 +91,9 @@ pub(super) fn names_a_service(adapter: &str, name: &str) -> bool {
     ends.iter().any(|end| name.ends_with(end)) && is_of_service(adapter, name)
 }
 
+/// What Amazon's tools are told besides keys and names of keys.
+const NO_SECRETS_OF_AWS: &[&str] = &["AWS_CA_BUNDLE", "AWS_DEFAULT_REGION", "AWS_REGION"];
+
 /// Variables by which programs find a proxy.
 const PROXIES: &[&str] = &["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"];
 
@@ -113,8 +116,8 @@ fn withheld(wanted: &Wanted, named: &[String]) -> Vec<String> {
             || wanted.env_kept.iter().any(|kept| kept == name)
     };
     let names = wanted.env.iter().filter_map(|(name, _)| name.to_str());
-    let secret =
-        |name: &&str| (looks_secret(name) || name.starts_with("AWS_")) && !OUTSIDE.contains(name);
+    let of_aws = |name: &str| name.starts_with("AWS_") && !NO_SECRETS_OF_AWS.contains(&name);
+    let secret = |name: &&str| (looks_secret(name) || of_aws(name)) && !OUTSIDE.contains(name);
     names.filter(secret).filter(|name| !needed(name)).map(str::to_owned).collect()
 }
 

@@ -29,6 +29,8 @@ pub mod inside;
 #[cfg(target_os = "linux")]
 mod keep;
 #[cfg(target_os = "linux")]
+pub mod mounts;
+#[cfg(target_os = "linux")]
 mod namespaces;
 #[cfg(target_os = "linux")]
 mod seccomp;
@@ -44,6 +46,11 @@ use crate::process::{self, ChildId, Extras, Launch, Size, System};
 
 use hosts::AllowList;
 use proxy::Refusal;
+
+/// This program, to be started as the first thing around a sandbox: the very file that runs, whatever an agent
+/// that works on ralph itself has put at its path meanwhile.
+#[cfg(target_os = "linux")]
+const THIS_PROGRAM: &str = "/proc/self/exe";
 
 /// The ways to lock an agent in, the best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,6 +159,34 @@ pub fn start_on_terminal(
     system.start_with(&wrapped.launch(launch), &extras)
 }
 
+/// What was found in the project when an agent was gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Trace {
+    /// Something that would be executed outside was made; it is here now.
+    SetAside(PathBuf),
+    /// What is here was exchanged from outside meanwhile, and with that it was no longer protected.
+    Exposed(PathBuf),
+}
+
+impl fmt::Display for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Trace::SetAside(path) => write!(
+                f,
+                "something was made that may not be made inside a sandbox, because it would be executed \
+                 outside; it is now {}",
+                path.display()
+            ),
+            Trace::Exposed(path) => write!(
+                f,
+                "{} was exchanged from outside of the sandbox while something ran in it, which took its \
+                 protection away; see whether all that is in it is yours",
+                path.display()
+            ),
+        }
+    }
+}
+
 /// A place that an agent cannot get out of.
 pub trait Sandbox: fmt::Debug {
     fn backend(&self) -> Backend;
@@ -168,8 +203,8 @@ pub trait Sandbox: fmt::Debug {
     /// # Errors
     /// What the system said.
     fn wrap(&mut self, launch: &Launch<'_>, terminal: Option<i32>) -> io::Result<Wrapped>;
-    /// What was put inside last is gone. Where things were put that it had planted.
-    fn ended(&mut self) -> Vec<PathBuf>;
+    /// What was put inside last is gone. What there is to say of what it left.
+    fn ended(&mut self) -> Vec<Trace>;
     /// Nothing will be put inside for a while, and the user may change files meanwhile.
     fn rest(&mut self, system: &mut System) {
         let _ = system;

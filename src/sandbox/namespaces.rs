@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use super::bwrap::{self, Command};
+use super::bwrap::{self, Command, MountsBy};
 use super::disk::RealDisk;
 use super::hosts::AllowList;
 use super::plan::{self, INSIDE_DIR, Network, Plan, Wanted};
 use super::probe::{self, Probe};
 use super::proxy::{ListenersId, Proxy, Refusal, Resolver, Rules, Upstream};
 use super::scratch::{self, Note, Scratch};
-use super::{Backend, Request, Sandbox, Unusable, Wrapped, inside};
+use super::{Backend, Request, Sandbox, Trace, Unusable, Wrapped, inside};
 use crate::config::settings::SandboxNetwork;
 use crate::process::{self, Launch};
 
@@ -23,11 +23,23 @@ use crate::process::{self, Launch};
 #[derive(Debug)]
 pub(super) struct Namespaces {
     bwrap: PathBuf,
+    mounts_by: MountsBy,
     plan: Plan,
+    project: PathBuf,
+    /// What is protected by a mount while something runs, and which file that is.
+    covered: Vec<(PathBuf, Option<Identity>)>,
     proxy: Option<Proxy>,
     listeners: Option<ListenersId>,
     // Last: what is above may still use it.
     _scratch: Scratch,
+}
+
+/// Which file something is, whatever it is called.
+type Identity = (u64, u64);
+
+fn identity(path: &Path) -> Option<Identity> {
+    use std::os::unix::fs::MetadataExt;
+    path.symlink_metadata().ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
 /// What a backend of this machine's own needs before it can be tried.
@@ -71,9 +83,20 @@ impl Namespaces {
                 .hint("install bubblewrap: apt install bubblewrap, dnf install bubblewrap, …"));
         };
         let Furnished { scratch, plan, rules, .. } = furnish(request, Backend::Bwrap)?;
-        let mut sandbox =
-            Namespaces { bwrap, plan, proxy: None, listeners: None, _scratch: scratch };
-        sandbox.probe(request.project)?;
+        let mut sandbox = Namespaces {
+            bwrap,
+            mounts_by: MountsBy::Ralph,
+            plan,
+            project: request.project.to_owned(),
+            covered: Vec::new(),
+            proxy: None,
+            listeners: None,
+            _scratch: scratch,
+        };
+        if sandbox.probe(request.project).is_err() {
+            sandbox.mounts_by = MountsBy::Bwrap;
+            sandbox.probe(request.project)?;
+        }
         if let Network::Proxy { .. } = &sandbox.plan.network {
             let proxy = Proxy::start(rules).map_err(|err| failed("the proxy", &err))?;
             sandbox.proxy = Some(proxy);
@@ -95,15 +118,9 @@ impl Namespaces {
             terminal: None,
             spare: false,
         };
-        let args = bwrap::arguments(&self.plan, &command);
-        let output = process::run_quick(
-            self.bwrap.as_os_str(),
-            &args,
-            project,
-            &self.plan.env,
-            probe::PATIENCE,
-        )
-        .map_err(|err| failed("bwrap cannot be run", &err))?;
+        let (program, args) = bwrap::line(&self.bwrap, &self.plan, &command, self.mounts_by);
+        let output = process::run_quick(&program, &args, project, &self.plan.env, probe::PATIENCE)
+            .map_err(|err| failed("bwrap cannot be run", &err))?;
         if !output.exit.success() {
             let said = String::from_utf8_lossy(&output.stderr);
             let said = said.trim().lines().last().unwrap_or_default();
@@ -230,6 +247,11 @@ impl Sandbox for Namespaces {
             self.listeners = Some(proxy.expect(ours, Arc::from(ports.as_slice())));
             socket = Some(theirs);
         }
+        self.covered = self
+            .plan
+            .protected(&self.project)
+            .map(|path| (path.to_owned(), identity(path)))
+            .collect();
         let command = Command {
             program: launch.program,
             args: launch.args,
@@ -238,15 +260,22 @@ impl Sandbox for Namespaces {
             terminal,
             spare: launch.spare,
         };
-        let args = bwrap::arguments(&self.plan, &command);
+        let (program, args) = bwrap::line(&self.bwrap, &self.plan, &command, self.mounts_by);
         let mut env: Vec<(OsString, Option<OsString>)> = launch.env.to_vec();
         env.extend(self.plan.env.iter().cloned());
-        Ok(Wrapped { program: self.bwrap.clone().into(), args, env, socket, ignore_term: true })
+        Ok(Wrapped { program, args, env, socket, ignore_term: true })
     }
 
-    fn ended(&mut self) -> Vec<PathBuf> {
+    fn ended(&mut self) -> Vec<Trace> {
         self.release();
-        scratch::set_aside(&self.plan.guards)
+        let put = scratch::set_aside(&self.plan.guards).into_iter().map(Trace::SetAside);
+        // A mount is of a file, and goes with it: whoever writes another one in its place, as git does with
+        // its configuration, takes the mount away, in every namespace.
+        let exposed = std::mem::take(&mut self.covered)
+            .into_iter()
+            .filter(|(path, file)| identity(path) != *file)
+            .map(|(path, _)| Trace::Exposed(path));
+        put.chain(exposed).collect()
     }
 
     fn refusals(&mut self) -> Vec<Refusal> {

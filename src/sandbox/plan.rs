@@ -173,6 +173,30 @@ pub struct Plan {
     pub notes: Vec<String>,
 }
 
+impl Plan {
+    /// What of `project` is there and must not be changed.
+    pub(super) fn protected(&self, project: &Path) -> impl Iterator<Item = &Path> {
+        let outside = self.mounts.iter().rposition(|mount| mount.at() == project).unwrap_or(0);
+        self.mounts[outside..].iter().filter_map(|mount| match mount {
+            Mount::ReadOnly { from, at } if from == at => Some(at.as_path()),
+            _ => None,
+        })
+    }
+
+    /// Empty directories that hold other mounts. They are closed when those are there, or the directories on the
+    /// way to them could be exchanged. The others may be written for all that it matters: nobody sees it, and it
+    /// is gone with the sandbox.
+    pub fn closed(&self) -> impl Iterator<Item = &Path> {
+        self.mounts.iter().enumerate().filter_map(|(nth, mount)| {
+            let Mount::EmptyDir { at } = mount else { return None };
+            let later = &self.mounts[nth + 1..];
+            let holds = later.iter().any(|later| later.at().starts_with(at));
+            let is_covered = later.iter().any(|later| at.starts_with(later.at()));
+            (holds && !is_covered).then_some(at.as_path())
+        })
+    }
+}
+
 /// Directories with other people's things, sockets of services, and secrets.
 const HIDDEN_DIRS: &[&str] = &[
     "/home",
@@ -232,6 +256,7 @@ const SHOWN: &[&str] = &["/run/current-system", "/run/opengl-driver"];
 
 /// Variables that name a file with certificates.
 const CERTIFICATES: &[&str] = &[
+    "AWS_CA_BUNDLE",
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
     "NODE_EXTRA_CA_CERTS",

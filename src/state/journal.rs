@@ -1,7 +1,9 @@
 //! The append-only file of a run's events: the one source of truth of that run.
 
 mod quick;
+mod skim;
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
@@ -63,7 +65,15 @@ pub fn read(path: &Path) -> io::Result<Entries<File>> {
 
 /// The same, from wherever its bytes are.
 pub fn entries<R: Read>(journal: R) -> Entries<R> {
-    Entries { reader: BufReader::new(journal), line: Vec::new(), unreadable: 0 }
+    Entries {
+        reader: BufReader::with_capacity(BUFFER, journal),
+        line: Vec::new(),
+        unreadable: 0,
+        wanted: |_, _| Want::Yes,
+        passed: Vec::new(),
+        held: VecDeque::new(),
+        state: Reading::On,
+    }
 }
 
 /// The entries of a journal that can be read, in order.
@@ -72,13 +82,63 @@ pub struct Entries<R> {
     reader: BufReader<R>,
     line: Vec<u8>,
     unreadable: u64,
+    wanted: Wanted,
+    /// The beginning of the last line that nobody wanted.
+    passed: Vec<u8>,
+    /// Lines of which it is not known yet whether anybody wants them.
+    held: VecDeque<Vec<u8>>,
+    state: Reading,
 }
+
+/// Whether somebody wants an event of this name, whose line this is.
+pub type Wanted = fn(&str, &[u8]) -> Want;
+
+/// Whether somebody wants an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Want {
+    Yes,
+    No,
+    /// Only if something is wanted with it later, or the journal goes no further.
+    Perhaps,
+    /// And those before it that were wanted perhaps.
+    WithThose,
+    /// And none of those.
+    WithoutThose,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reading {
+    On,
+    /// What was held comes first, then the line that was read.
+    Held,
+    /// What was held is the last.
+    Last,
+}
+
+/// How much is read at once.
+const BUFFER: usize = 64 * 1024;
+/// How many lines are held.
+const MAX_HELD: usize = 128;
 
 impl<R> Entries<R> {
     /// How many lines could not be read so far. A last one without its end is none of them: whoever writes
     /// it is at it, or was cut off there, which is told otherwise.
     pub fn unreadable(&self) -> u64 {
         self.unreadable
+    }
+
+    /// The same without the events that nobody wants, which are hardly looked at: that is most of a journal.
+    #[must_use]
+    pub fn only(self, wanted: Wanted) -> Self {
+        Entries { wanted, ..self }
+    }
+
+    /// When and where the last event before the last entry happened that nobody wanted, or after it if there
+    /// is none any more. Told once.
+    pub fn take_passed(&mut self) -> Option<Stamp> {
+        let stamp = skim::Head::of(&self.passed).and_then(|head| head.stamp());
+        self.passed.clear();
+        stamp
     }
 }
 
@@ -87,23 +147,77 @@ impl<R: Read> Iterator for Entries<R> {
 
     fn next(&mut self) -> Option<Entry<'static>> {
         loop {
-            self.line.clear();
-            match self.reader.read_until(b'\n', &mut self.line) {
-                Ok(0) => return None,
-                Ok(_) => {}
-                Err(_) => {
-                    // Whatever follows, there is no way to get at it.
+            if self.state != Reading::On {
+                if let Some(mut line) = self.held.pop_front() {
+                    if let Some(entry) = skim::entry(&mut line) {
+                        return Some(entry);
+                    }
                     self.unreadable += 1;
+                    continue;
+                }
+                if self.state == Reading::Last {
                     return None;
                 }
+                self.state = Reading::On;
+            } else if !self.read_line() {
+                self.state = Reading::Last;
+                continue;
+            } else if self.is_put_off() {
+                continue;
             }
-            if let Ok(entry) = serde_json::from_slice(&self.line) {
+            if let Some(entry) = skim::entry(&mut self.line) {
                 return Some(entry);
             }
             if self.line.ends_with(b"\n") && !self.line.trim_ascii().is_empty() {
                 self.unreadable += 1;
             }
         }
+    }
+}
+
+impl<R: Read> Entries<R> {
+    fn read_line(&mut self) -> bool {
+        self.line.clear();
+        match self.reader.read_until(b'\n', &mut self.line) {
+            Ok(0) => false,
+            Ok(_) => true,
+            Err(_) => {
+                // Whatever follows, there is no way to get at it.
+                self.unreadable += 1;
+                false
+            }
+        }
+    }
+
+    /// Whether the line that was read is not to be read any further, for now or at all.
+    fn is_put_off(&mut self) -> bool {
+        let Some(head) = skim::Head::of(&self.line) else { return false };
+        let want = (self.wanted)(head.event, &self.line);
+        match want {
+            Want::Yes => return false,
+            Want::WithoutThose => {
+                self.held.clear();
+                return false;
+            }
+            Want::WithThose => {
+                self.state = Reading::Held;
+                return true;
+            }
+            Want::No | Want::Perhaps => {}
+        }
+        if !skim::looks_whole(&self.line) {
+            return false;
+        }
+        self.passed.clear();
+        self.passed.extend_from_slice(&self.line[..head.len]);
+        if want == Want::Perhaps {
+            let full = self.held.len() >= MAX_HELD;
+            let mut line = full.then(|| self.held.pop_front()).flatten().unwrap_or_default();
+            line.clear();
+            line.extend_from_slice(&self.line);
+            self.held.push_back(line);
+        }
+        true
     }
 }
 
@@ -156,5 +270,45 @@ mod tests {
         let iterations: Vec<u32> = entries.by_ref().map(|entry| entry.at.iteration).collect();
         assert_eq!(iterations, [1, 2]);
         assert_eq!(entries.unreadable(), 2, "and the torn one, which is told otherwise");
+    }
+
+    #[test]
+    fn what_nobody_wants_is_left_out_and_what_somebody_may_want_is_held() {
+        let mut lines = Lines::default();
+        let stop = |name: &'static str| Event::StopRequested { signal: name.into(), now: false };
+        let note = |name: &'static str| Event::Note { message: name.into() };
+        let steps = [
+            (1, note("dropped")),
+            (2, stop("without")),
+            (3, text("said")),
+            (4, note("taken")),
+            (5, Event::Paused),
+            (6, stop("with")),
+            (7, text("said")),
+            (8, note("last")),
+        ];
+        for (seconds, event) in &steps {
+            let at = Stamp { time_ms: seconds * 1000, ..at(1) };
+            lines.push(at, event);
+        }
+        let mut bytes = b"{\"time\":\"2026-11-15T20:27:52.123Z\",\"iteration\":1,\"attempt\":1,\"event\":\"text\",\"te\n".to_vec();
+        bytes.extend_from_slice(lines.bytes());
+        let mut entries = entries(&bytes[..]).only(|event, line| match event {
+            "text" => Want::No,
+            "note" => Want::Perhaps,
+            "stop_requested" if memchr::memmem::find(line, b"\"without\"").is_some() => {
+                Want::WithoutThose
+            }
+            "stop_requested" => Want::WithThose,
+            _ => Want::Yes,
+        });
+        let mut told = Vec::new();
+        while let Some(entry) = entries.next() {
+            told.push((entry.at.time_ms / 1000, entries.take_passed().map(|at| at.time_ms / 1000)));
+        }
+        // A note that is held does not come before what came after it, but before whatever wants it.
+        let expected = [(2, Some(1)), (5, Some(4)), (4, None), (6, None), (8, Some(8))];
+        assert_eq!(told, expected);
+        assert_eq!(entries.unreadable(), 1, "what nobody wants is damaged all the same");
     }
 }

@@ -88,15 +88,41 @@ fn a_killed_run_goes_on_with_the_iteration_that_was_cut_off() {
 #[test]
 fn a_report_credits_the_run_with_its_own_commits_only() {
     let project = Project::git();
-    let packed = "git pack-refs --all; git commit -q --allow-empty -m inside";
-    for script in ["git commit -q --allow-empty -m inside", packed] {
-        // Within the second in which the run begins.
-        project.git_command(["commit", "-q", "--allow-empty", "-m", "before"]);
-        let agent = project.fake_agent(&json!([{"shell": script}, {"print": DONE}]));
-        project.ralph(["run", "-p", "x", "--"]).args(agent).run().code(0);
-        let report = project.ralph(["report"]).run();
-        report.code(0).stdout_has(" inside").stdout_lacks(" before");
-    }
+    project.settings(&json!({"scm": {"command": "git", "tasks": ["commit"]}}));
+    let commit = |subject: &str| {
+        project.git_command(["commit", "-q", "--allow-empty", "-m", subject]);
+    };
+    // Within the second in which the run begins, as everything else here.
+    commit("before");
+    let side = "git checkout -q -b side; git commit -q --allow-empty -m aside; git checkout -q -";
+    let own = "git pack-refs --all; git commit -q --allow-empty -m inside";
+    let sessions = [
+        json!([{"shell": side}, {"shell": "echo 1 > one"}, {"print": "on it"}]),
+        json!([{"print": "Write one"}]),
+        json!([{"shell": own}, {"print": "in the journal"}, "hang"]),
+        json!([{"shell": "git commit -q --amend --allow-empty -m amended"}, {"print": DONE}]),
+    ];
+    let run = run(&project, &["-n", "3"], &sessions).start();
+    wait_until(LONG, || run.stdout().contains("in the journal"));
+    run.signal(Signal::KILL);
+    run.wait().ended_by(Signal::KILL);
+    commit("by a person");
+    resume(&project, &[]).code(0);
+    commit("after");
+    project.git_command(["branch", "-q", "-D", "side"]);
+    let report = project.ralph(["report", "--format", "json"]).run();
+    let report: Value = serde_json::from_str(&report.code(0).stdout).unwrap();
+    let told = |commits: &Value| -> Vec<(String, bool)> {
+        let commits = commits.as_array().unwrap().iter();
+        commits
+            .map(|it| (it["subject"].as_str().unwrap().to_owned(), it["gone"] == json!(true)))
+            .collect()
+    };
+    let own = |subject: &str, gone: bool| (subject.to_owned(), gone);
+    let iterations = &report["iterations"];
+    assert_eq!(told(&iterations[0]["commits"]), [own("aside", true), own("Write one", false)]);
+    assert_eq!(told(&iterations[1]["commits"]), [own("inside", false), own("amended", false)]);
+    assert_eq!(told(&report["others"]), [own("by a person", true)]);
 }
 
 #[test]

@@ -31,9 +31,19 @@ fn empower(plan: &mut Plan) {
 /// Puts it among all other processes, as one of their user. The user namespace alone would stop it, too.
 fn share_processes(plan: &mut Plan) {
     plan.walls.processes = false;
+    share_users(plan);
+}
+
+/// Makes it the administrator of the machine itself.
+fn share_users(plan: &mut Plan) {
     plan.walls.users = false;
     empower(plan);
 }
+
+/// Attacks on mounts. Where bubblewrap did not make them, its namespaces give no rights over them: who is the
+/// administrator there is stopped as well.
+const ON_MOUNTS: [&str; 2] =
+    ["make what cannot be written writable", "take away what covers something"];
 
 pub(crate) const ATTACKS: &[Attack] = &[
     attack(
@@ -63,6 +73,12 @@ pub(crate) const ATTACKS: &[Attack] = &[
     attack(
         "read a key by way of /proc",
         How::Shell("grep -q secret /proc/self/root{root}/home/.ssh/id_ed25519 && exit {escaped}"),
+        Check::ItSays,
+        uncover,
+    ),
+    attack(
+        "read a key by way of the first process",
+        How::Shell("grep -q secret /proc/1/root{root}/home/.ssh/id_ed25519 && exit {escaped}"),
         Check::ItSays,
         uncover,
     ),
@@ -206,10 +222,12 @@ pub(crate) const ATTACKS: &[Attack] = &[
     }),
     Attack {
         only_root: true,
-        ..attack("see what passes on the network", How::Program("packet"), Check::ItSays, |plan| {
-            plan.walls.users = false;
-            empower(plan);
-        })
+        ..attack(
+            "see what passes on the network",
+            How::Program("packet"),
+            Check::ItSays,
+            share_users,
+        )
     },
     Attack {
         only_root: true,
@@ -237,7 +255,17 @@ fn try_everything(user: u32) {
     }
     let network = network_attacks(&scene);
     for attack in ATTACKS.iter().chain(network.iter().map(|(attack, _)| attack)) {
-        scene.try_out(Cage::Bwrap, attack, attack.weaken);
+        scene.try_out(Cage::BwrapAlone, attack, attack.weaken);
+        if !ON_MOUNTS.contains(&attack.name) {
+            scene.try_out(Cage::Bwrap, attack, attack.weaken);
+            continue;
+        }
+        let mut powerful = scene.plan();
+        empower(&mut powerful);
+        assert!(!scene.escapes(Cage::Bwrap, &powerful, attack), "{user}: {}", attack.name);
+        if user == 0 {
+            scene.try_out(Cage::Bwrap, attack, share_users);
+        }
     }
 }
 

@@ -172,6 +172,23 @@ fn after_a_kill_nothing_runs_and_the_next_run_takes_away_what_was_planted() {
     assert_nothing_is_left(&project);
 }
 
+/// A mount goes with the file that it covers.
+#[test]
+fn what_is_exchanged_from_outside_while_an_agent_runs_is_told_of() {
+    if !is_here() {
+        return;
+    }
+    let project = Project::git();
+    let script = "mkfifo gate; read -r line < gate; echo '[alias]' >> .git/config\n";
+    let child = run(&project, &["--sandbox"], &format!("{script}{DONE}")).start();
+    wait_until(LONG, || project.path().join("gate").exists());
+    project.git_command(["config", "user.nick", "mine"]);
+    fs::write(project.path().join("gate"), "go\n").unwrap();
+    child.wait().code(0);
+    let warning = project.events().find("warning")["message"].to_string();
+    assert!(warning.contains(".git/config was exchanged from outside"), "{warning}");
+}
+
 #[test]
 fn ralph_is_not_led_to_read_or_write_what_the_agent_cannot() {
     if !is_here() {

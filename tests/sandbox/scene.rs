@@ -9,7 +9,7 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use ralph::sandbox::bwrap;
+use ralph::sandbox::bwrap::{self, MountsBy};
 use ralph::sandbox::confined::{self, Orders};
 use ralph::sandbox::disk::RealDisk;
 use ralph::sandbox::plan::{self, Mount, Network, Plan, Wanted};
@@ -24,6 +24,8 @@ const RALPH: &str = env!("CARGO_BIN_EXE_ralph");
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cage {
     Bwrap,
+    /// The same where bubblewrap has to make the mounts.
+    BwrapAlone,
     Landlock,
 }
 
@@ -134,7 +136,7 @@ impl Scene {
         let directory = self.path.join("project");
         let (socket, terminal, spare) = (None, None, false);
         match cage {
-            Cage::Bwrap => {
+            Cage::Bwrap | Cage::BwrapAlone => {
                 let command = bwrap::Command {
                     program,
                     args,
@@ -143,9 +145,11 @@ impl Scene {
                     terminal,
                     spare,
                 };
-                let mut line = vec![OsString::from("bwrap")];
-                line.extend(bwrap::arguments(plan, &command));
-                line
+                let by = if cage == Cage::Bwrap { MountsBy::Ralph } else { MountsBy::Bwrap };
+                let (first, args) = bwrap::line(Path::new("/usr/bin/bwrap"), plan, &command, by);
+                // Not this program, but the one that it is a test of.
+                let first = if by == MountsBy::Ralph { RALPH.into() } else { first };
+                [first].into_iter().chain(args).collect()
             }
             Cage::Landlock => {
                 let orders = self.path.join("scratch/orders.json");

@@ -24,9 +24,10 @@ use crate::core::exit;
 use crate::error::Error;
 use crate::policy::AllowList;
 use crate::report::Pace;
+use crate::run::driver;
+use crate::run::scm::moves::Moved;
 use crate::run::session::{self, Keep, Opening, Session, Started};
 use crate::run::spec::{PromptSource, RunSpec, Variables};
-use crate::run::{driver, scm};
 use crate::sandbox::choice::Choice;
 use crate::state::home;
 use crate::state::lock::Holder;
@@ -284,8 +285,11 @@ impl Start<'_> {
                 }
             }
         }
-        if let Some(head) = scm::head(project.root()) {
-            events.insert(0, Event::Repository { head: head.into() });
+        let since = spec.progress.as_ref().and_then(|progress| progress.head.as_deref());
+        if let Some(Moved { head, commits }) = session.world.watch_repository(since) {
+            let head = head.into();
+            let by_others = !commits.is_empty();
+            events.insert(0, Event::Repository { head, commits, by_others });
         }
         spec.run_id.clone_from(&session.run_id);
         spec.journal_bytes = spec.journal_bytes.saturating_sub(session.world.journal_size());

@@ -4,18 +4,26 @@ use std::fmt::Write;
 
 use jiff::tz::TimeZone;
 
-use super::{Check, Facts, Iteration, plain};
+use super::words::{self, Detail, clean};
+use super::{Check, Facts, Iteration};
 use crate::core::text;
+
+/// How many bars are told apart.
+const MAX_BARS: usize = 300;
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--bar:#3b82c4;--bad:#c4483b;--dim:#8884}
 body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
 h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}
+.wide{overflow-x:auto}
 table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.3rem .6rem;border-bottom:1px solid var(--dim);vertical-align:top}
-td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
-dt{float:left;clear:left;width:7rem;font-weight:600}dd{margin:0 0 .2rem 7.5rem;overflow-wrap:anywhere}
-code{font-family:ui-monospace,monospace}.bad{color:var(--bad)}
-svg{width:100%;height:auto}svg text{font-size:11px;fill:currentColor}";
+td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+td,li{overflow-wrap:anywhere}td:nth-child(2){white-space:nowrap}
+dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1rem}dt{font-weight:600}dd{margin:0;overflow-wrap:anywhere}
+ul{padding-left:1.2rem}ul.signs{font-family:ui-monospace,monospace;list-style:none;padding:0}
+code{font-family:ui-monospace,monospace}.bad{color:var(--bad)}.dim{opacity:.7}
+svg{width:100%;height:auto}svg text{font-size:11px;fill:currentColor}
+@media(max-width:36rem){dl{display:block}dd{margin-bottom:.4rem}td,th{padding:.3rem}svg text{font-size:22px}}";
 
 /// Draws the facts.
 pub fn draw(facts: &Facts, zone: &TimeZone) -> String {
@@ -28,16 +36,7 @@ pub fn draw(facts: &Facts, zone: &TimeZone) -> String {
          <title>{0}</title>\n<style>\n{STYLE}\n</style>\n<h1>{0}</h1>\n<dl>\n",
         escape(&title)
     );
-    let took = format!("{}, {}", text::duration(facts.duration_ms), plain::iterations(facts));
-    for (name, value) in [
-        ("Asked", facts.asked.clone()),
-        ("Outcome", plain::outcome(facts)),
-        ("Command", format!("ralph {} with {}", facts.command, facts.agent)),
-        ("Directory", facts.directory.clone()),
-        ("Started", plain::moment(facts.started_ms, zone)),
-        ("Took", took),
-        ("Used", plain::used(facts)),
-    ] {
+    for (name, value) in words::summary(facts, zone) {
         let _ = writeln!(out, "<dt>{name}</dt><dd>{}</dd>", escape(&value));
     }
     out.push_str("</dl>\n");
@@ -46,32 +45,47 @@ pub fn draw(facts: &Facts, zone: &TimeZone) -> String {
         chart(&facts.iterations, &mut out);
         table(&facts.iterations, &mut out);
     }
-    whole_list("Went on", &plain::went_on(facts, zone), &mut out);
-    whole_list("Limits waited for", &plain::limits_waited_for(facts, zone), &mut out);
-    list("Denied to the agent", facts.denied.total, &facts.denied.first, &mut out);
-    list("Warnings", facts.warnings.total, &facts.warnings.first, &mut out);
-    whole_list("Left to do", &plain::left_to_do(&facts.left), &mut out);
+    for section in words::sections(facts, zone) {
+        let signs = section.heading.starts_with("Guardrails");
+        let class = if signs { " class=\"signs\"" } else { "" };
+        let _ = writeln!(out, "<h2>{}</h2>\n<ul{class}>", escape(&section.heading));
+        for line in &section.lines {
+            let _ = writeln!(out, "<li>{}", escape(line));
+        }
+        out.push_str("</ul>\n");
+    }
     out
 }
 
-/// Two rows of bars over the same iterations: how long each took, and what it cost.
+/// Two rows of bars over the same iterations: how long each took, and what it cost. Of very many, a bar
+/// is the most of several.
 fn chart(iterations: &[Iteration], out: &mut String) {
     const WIDTH: f64 = 900.0;
     const ROW: f64 = 90.0;
-    let times: Vec<f64> = iterations.iter().map(|it| it.duration_ms as f64).collect();
-    let costs: Vec<f64> = iterations.iter().map(|it| it.usage.cost_usd.unwrap_or(0.0)).collect();
     let rows = [
-        ("time", times, (|ms| text::duration(ms as u64)) as fn(f64) -> String),
-        ("cost", costs, text::dollars),
+        (
+            "time",
+            (|it| it.duration_ms as f64) as fn(&Iteration) -> f64,
+            (|ms| text::duration(ms as u64)) as fn(f64) -> String,
+        ),
+        ("cost", |it| it.estimated_cost_usd.or(it.usage.cost_usd).unwrap_or(0.0), text::dollars),
     ];
-    let step = WIDTH / iterations.len().max(1) as f64;
+    let bars: Vec<&[Iteration]> =
+        iterations.chunks(iterations.len().div_ceil(MAX_BARS).max(1)).collect();
+    let step = WIDTH / bars.len().max(1) as f64;
+    // A single iteration is not a wall.
+    let width = (step * 0.8).clamp(0.5, 60.0);
     let _ = writeln!(
         out,
         "<svg viewBox=\"0 0 {WIDTH} {}\" role=\"img\" aria-label=\"time and cost of each iteration\">",
         rows.len() as f64 * (ROW + 30.0)
     );
-    for (nth, (name, values, word)) in rows.into_iter().enumerate() {
-        let most = values.iter().copied().fold(0.0, f64::max);
+    for (nth, (name, value, word)) in rows.into_iter().enumerate() {
+        let most_of = |bar: &[Iteration]| bar.iter().map(value).fold(0.0, f64::max);
+        let most = most_of(iterations);
+        if most <= 0.0 {
+            continue;
+        }
         let base = (nth as f64).mul_add(ROW + 30.0, ROW + 18.0);
         let _ = writeln!(
             out,
@@ -79,20 +93,28 @@ fn chart(iterations: &[Iteration], out: &mut String) {
             base - ROW - 4.0,
             escape(&word(most))
         );
-        for (iteration, (at, value)) in iterations.iter().zip(values.iter().enumerate()) {
-            let height = if most > 0.0 { (value / most * (ROW - 10.0)).max(1.0) } else { 1.0 };
-            let bad = iteration.guardrails.iter().any(Check::failed);
+        for (at, bar) in bars.iter().enumerate() {
+            let value = most_of(bar);
+            let height = (value / most * (ROW - 10.0)).max(1.0);
+            let bad = bar.iter().any(|it| it.guardrails.iter().any(Check::failed));
+            let told = match bar {
+                [one] => {
+                    format!("iteration {}: {}, {}", one.number, word(value), words::state(one))
+                }
+                [first, .., last] => {
+                    let (first, last) = (first.number, last.number);
+                    format!("iterations {first} to {last}: at most {}", word(value))
+                }
+                [] => continue,
+            };
             let _ = writeln!(
                 out,
-                "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{height:.1}\" \
-                 fill=\"var(--{})\"><title>iteration {}: {}, {}</title></rect>",
+                "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" \
+                 fill=\"var(--{})\"><title>{}</title></rect>",
                 at as f64 * step,
                 base - height,
-                (step * 0.8).max(0.5),
                 if bad { "bad" } else { "bar" },
-                iteration.number,
-                escape(&word(*value)),
-                plain::state(iteration)
+                escape(&told)
             );
         }
     }
@@ -101,70 +123,58 @@ fn chart(iterations: &[Iteration], out: &mut String) {
 
 fn table(iterations: &[Iteration], out: &mut String) {
     out.push_str(
-        "<table>\n<tr><th class=\"n\">#<th>outcome<th class=\"n\">time<th class=\"n\">cost\
-         <th class=\"n\">tools<th>guardrails<th>commits</tr>\n",
+        "<div class=\"wide\"><table>\n<tr><th class=\"n\">#<th>outcome<th class=\"n\">time\
+         <th class=\"n\">cost<th class=\"n\">tools<th>guardrails<th>commits</tr>\n",
     );
-    for iteration in iterations {
-        let cost = iteration.usage.cost_usd.map_or("-".to_owned(), text::dollars);
-        let _ = write!(
-            out,
-            "<tr><td class=\"n\">{}<td>{}<td class=\"n\">{}<td class=\"n\">{cost}<td class=\"n\">{}<td>",
-            iteration.number,
-            plain::state(iteration),
-            text::duration(iteration.duration_ms),
-            iteration.tools
-        );
-        for check in &iteration.guardrails {
-            let (class, word) = match (check.passed, check.cut_off) {
-                (true, _) => ("", "passed"),
-                (false, true) => ("", "interrupted"),
-                (false, false) => ("bad", "failed"),
-            };
-            let _ = write!(
-                out,
-                "<div class=\"{class}\"><code>{}</code> {word}</div>",
-                escape(&check.command)
-            );
-        }
-        out.push_str("<td>");
-        for commit in &iteration.commits {
-            let _ = write!(
-                out,
-                "<div><code>{}</code> {}</div>",
-                escape(&commit.id),
-                escape(&commit.subject)
-            );
-        }
-        for reason in iteration.failures.iter().chain(&iteration.vetoed) {
-            let _ = write!(out, "<div class=\"bad\">{}</div>", escape(reason));
-        }
-        out.push_str("</tr>\n");
+    // A page that a browser takes in without a thought.
+    let (first, middle, last) = words::fold(iterations, 100, 400);
+    first.iter().for_each(|iteration| row(iteration, out));
+    if !middle.is_empty() {
+        let middle = escape(&words::in_short(middle));
+        let _ = writeln!(out, "<tr><td class=\"n\">…<td colspan=\"6\" class=\"dim\">{middle}</tr>");
     }
-    out.push_str("</table>\n");
+    last.iter().for_each(|iteration| row(iteration, out));
+    out.push_str("</table></div>\n");
 }
 
-/// A list that is all there.
-fn whole_list(heading: &str, lines: &[String], out: &mut String) {
-    list(heading, u32::try_from(lines.len()).unwrap_or(u32::MAX), lines, out);
-}
-
-fn list(heading: &str, total: u32, first: &[String], out: &mut String) {
-    if total == 0 {
-        return;
+fn row(iteration: &Iteration, out: &mut String) {
+    let tries = words::tries(iteration);
+    let tries = tries.map(|tries| format!("<div class=\"dim\">{tries}</div>")).unwrap_or_default();
+    let _ = write!(
+        out,
+        "<tr><td class=\"n\">{}<td>{}{tries}<td class=\"n\">{}<td class=\"n\">{}<td class=\"n\">{}<td>",
+        iteration.number,
+        words::state(iteration),
+        text::duration(iteration.duration_ms),
+        words::cost(iteration),
+        iteration.tools
+    );
+    let passed = iteration.guardrails.iter().filter(|check| check.passed).count();
+    if passed > 0 {
+        let _ = write!(out, "<div>{passed} passed</div>");
     }
-    let _ = writeln!(out, "<h2>{heading} ({total})</h2>\n<ul>");
-    for entry in first {
-        let _ = writeln!(out, "<li>{}", escape(entry));
+    for check in iteration.guardrails.iter().filter(|check| !check.passed) {
+        let (class, word) = if check.cut_off { ("dim", "interrupted") } else { ("bad", "failed") };
+        let command = escape(&check.command);
+        let _ = write!(out, "<div class=\"{class}\"><code>{command}</code> {word}</div>");
     }
-    let more = (total as usize).saturating_sub(first.len());
-    if more > 0 {
-        let _ = writeln!(out, "<li>and {more} more");
+    out.push_str("<td>");
+    for detail in words::details(iteration) {
+        let _ = match detail {
+            Detail::Commit(text) => {
+                let (id, subject) = text.split_once(' ').unwrap_or((&text, ""));
+                write!(out, "<div><code>{}</code> {}</div>", escape(id), escape(subject))
+            }
+            Detail::Plain(text) => write!(out, "<div class=\"dim\">{}</div>", escape(&text)),
+            Detail::Bad(text) => write!(out, "<div class=\"bad\">{}</div>", escape(&text)),
+        };
     }
-    out.push_str("</ul>\n");
+    out.push_str("</tr>\n");
 }
 
 /// Text that cannot be taken for anything else.
 fn escape(text: &str) -> String {
+    let text = clean(text);
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -173,8 +183,6 @@ fn escape(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            '\n' => out.push('\n'),
-            c if c.is_control() => out.push('\u{fffd}'),
             c => out.push(c),
         }
     }

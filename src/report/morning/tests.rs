@@ -1,29 +1,51 @@
 use jiff::tz::TimeZone;
 
 use super::*;
-use crate::core::event::{FailAction, Feedback, Stamp};
+use crate::core::event::{
+    self, Entry, Event, FailAction, Failure, Feedback, Purpose, Stamp, TodoItem, TodoStatus,
+};
 
 fn at(time_ms: i64, iteration: u32, event: Event<'static>) -> Entry<'static> {
     Entry { at: Stamp { time_ms, iteration, attempt: 1 }, event }
 }
 
-/// A night: a red guardrail, a limit, a denied tool, and no end.
-fn night() -> Facts {
-    let agent_ended = |cost| Event::AgentEnded {
+fn run_started() -> Event<'static> {
+    Event::RunStarted {
+        run: "20261115-2027-ab12".into(),
+        version: "0.1.0".into(),
+        command: "run".into(),
+        directory: "/project".into(),
+        pid: 7,
+        agent: "claude".into(),
+        prompt: "Make *all* tests pass".into(),
+        completion: "<response>DONE</response>".into(),
+        max_iterations: 10,
+    }
+}
+
+fn agent_started() -> Event<'static> {
+    Event::AgentStarted { purpose: Purpose::Work, pid: 1, argv: Vec::new() }
+}
+
+fn agent_ended(class: Class, usage: Usage) -> Event<'static> {
+    Event::AgentEnded {
         purpose: Purpose::Work,
         exit: Some(Exit::Code(0)),
         ended_by: None,
-        class: Class::Answered,
+        class,
         failure: None,
         duration_ms: 5,
-        usage: Usage { cost_usd: Some(cost), output_tokens: 1000, ..Usage::default() },
+        usage,
         tools: 3,
         tool_errors: 1,
         denied: 1,
         repeats_prompt: false,
         filter_errors: 0,
-    };
-    let guardrail = |passed: bool| Event::GuardrailEnded {
+    }
+}
+
+fn guardrail(passed: bool) -> Event<'static> {
+    Event::GuardrailEnded {
         index: 0,
         command: "make test".into(),
         exit: Some(Exit::Code(i32::from(!passed))),
@@ -33,35 +55,73 @@ fn night() -> Facts {
         fail_action: FailAction::Append,
         log: ".ralph/guardrail_001_make_test.log".into(),
         duration_ms: 5,
-    };
-    let iteration_ended = |passed| Event::IterationEnded {
-        class: Class::Answered,
-        guardrails_passed: Some(passed),
+    }
+}
+
+fn iteration_ended(class: Class, cut_off: bool) -> Event<'static> {
+    Event::IterationEnded {
+        class,
+        guardrails_passed: None,
         complete: false,
-        cut_off: false,
+        cut_off,
         duration_ms: 60_000,
         usage: Usage::default(),
-    };
+    }
+}
+
+fn iteration_started() -> Event<'static> {
+    Event::IterationStarted { max_iterations: 10 }
+}
+
+fn run_ended(outcome: Outcome, duration_ms: u64) -> Event<'static> {
+    Event::RunEnded {
+        outcome,
+        exit_code: 0,
+        message: "complete after 1 iteration".into(),
+        iterations: 1,
+        cut_off: false,
+        duration_ms,
+        usage: Usage::default(),
+        tools: 0,
+        tool_errors: 0,
+    }
+}
+
+fn committed(id: &str, subject: &str, replaces: Option<&str>) -> event::Commit {
+    let (id, subject) = (id.to_owned(), subject.to_owned());
+    event::Commit { id, subject, replaces: replaces.map(str::to_owned) }
+}
+
+fn repository(head: &str, commits: Vec<event::Commit>, by_others: bool) -> Event<'static> {
+    Event::Repository { head: head.to_owned().into(), commits, by_others }
+}
+
+fn dollars(cost: f64) -> Usage {
+    Usage { cost_usd: Some(cost), output_tokens: 1000, ..Usage::default() }
+}
+
+/// What is told of events at these seconds and in these iterations.
+fn read(events: Vec<(i64, u32, Event<'static>)>, now_s: Option<i64>) -> Facts {
+    let mut reading = Reading::default();
+    for (seconds, iteration, event) in events {
+        reading.fold(&at(seconds * 1000, iteration, event));
+    }
+    reading.facts(now_s.map(|now| now * 1000))
+}
+
+fn terminal(facts: &Facts) -> String {
+    plain::draw(facts, &TimeZone::UTC, plain::Form::Terminal)
+}
+
+/// A night: a red guardrail, a limit, a denied tool, and no end.
+fn night() -> Facts {
     let feedback = Feedback { action: FailAction::Append, message: "tests <b>fail</b>".into() };
     let item = |text: &str, status| TodoItem { text: text.to_owned(), status };
     let mut reading = Reading::default();
     for entry in [
-        at(
-            1_794_774_000_000,
-            0,
-            Event::RunStarted {
-                run: "20261115-2027-ab12".into(),
-                version: "0.1.0".into(),
-                command: "run".into(),
-                directory: "/project".into(),
-                pid: 7,
-                agent: "claude".into(),
-                prompt: "Make *all* tests pass".into(),
-                completion: "<response>DONE</response>".into(),
-                max_iterations: 10,
-            },
-        ),
-        at(1_794_774_000_900, 1, Event::IterationStarted { max_iterations: 10 }),
+        at(1_794_774_000_000, 0, run_started()),
+        at(1_794_774_000_000, 0, repository("000base0", Vec::new(), false)),
+        at(1_794_774_000_900, 1, iteration_started()),
         at(
             1_794_774_002_000,
             1,
@@ -86,21 +146,36 @@ fn night() -> Facts {
                 subagent: false,
             },
         ),
-        at(1_794_774_050_000, 1, agent_ended(0.25)),
+        at(
+            1_794_774_049_000,
+            1,
+            repository("aaa1111", vec![committed("aaa1111", "begin", None)], false),
+        ),
+        at(1_794_774_050_000, 1, agent_ended(Class::Answered, dollars(0.25))),
         at(1_794_774_060_000, 1, guardrail(false)),
         at(1_794_774_060_000, 1, Event::FeedbackSet { parts: vec![feedback] }),
-        at(1_794_774_061_000, 1, iteration_ended(false)),
-        at(1_794_774_061_000, 2, Event::IterationStarted { max_iterations: 10 }),
+        at(1_794_774_061_000, 1, iteration_ended(Class::Answered, false)),
+        at(1_794_774_061_000, 2, iteration_started()),
         at(
             1_794_774_062_000,
             2,
             Event::Waiting { reason: WaitReason::RateLimit, until_ms: 1_794_777_662_000 },
         ),
-        at(1_794_777_670_000, 2, agent_ended(0.5)),
+        at(1_794_777_662_000, 2, agent_started()),
+        at(1_794_777_670_000, 2, agent_ended(Class::Answered, dollars(0.5))),
         at(1_794_777_680_000, 2, guardrail(true)),
+        at(
+            1_794_777_680_500,
+            2,
+            repository(
+                "bbb2222",
+                vec![committed("bbb2222", "Fix <the> parser | and more", None)],
+                false,
+            ),
+        ),
         at(1_794_777_680_000, 2, Event::FeedbackSet { parts: Vec::new() }),
-        at(1_794_777_681_000, 2, iteration_ended(true)),
-        at(1_794_777_681_000, 3, Event::IterationStarted { max_iterations: 10 }),
+        at(1_794_777_681_000, 2, iteration_ended(Class::Answered, false)),
+        at(1_794_777_681_000, 3, iteration_started()),
         at(
             1_794_777_690_000,
             3,
@@ -114,17 +189,7 @@ fn night() -> Facts {
     ] {
         reading.fold(&entry);
     }
-    let mut facts = reading.facts(None);
-    let commit = |id: &str, time_ms, subject: &str| Commit {
-        id: id.to_owned(),
-        time_ms,
-        subject: subject.to_owned(),
-    };
-    facts.place_commits(vec![
-        commit("aaa1111", 1_794_774_000_000, "before the first iteration's second was over"),
-        commit("bbb2222", 1_794_777_675_000, "Fix <the> parser | and more"),
-    ]);
-    facts
+    reading.facts(None)
 }
 
 #[test]
@@ -132,7 +197,10 @@ fn every_fact_is_where_it_happened() {
     let facts = night();
     assert_eq!(facts.iterations.len(), 3);
     assert_eq!((facts.usage.cost_usd, facts.outcome), (Some(0.75), None));
-    assert_eq!(facts.denied, Listed { total: 1, first: vec!["Bash: rm -rf /".to_owned()] });
+    assert_eq!(
+        facts.denied,
+        Listed { total: 1, first: vec![Told { text: "Bash: rm -rf /".to_owned(), times: 1 }] }
+    );
     let commits = |nth: usize| facts.iterations[nth].commits.len();
     assert_eq!((commits(0), commits(1), commits(2)), (1, 1, 0));
     assert_eq!(facts.iterations[2].duration_ms, 9_000, "until the last thing that is known");
@@ -145,45 +213,31 @@ fn every_fact_is_where_it_happened() {
 
 #[test]
 fn a_run_that_is_complete_has_nothing_left() {
-    let mut reading = Reading::default();
     let items = vec![TodoItem { text: "tick me".into(), status: TodoStatus::Pending }];
-    reading.fold(&at(1, 1, Event::Todo { items }));
-    reading.fold(&at(
-        2,
-        1,
-        Event::RunEnded {
-            outcome: Outcome::Complete,
-            exit_code: 0,
-            message: "complete after 1 iteration".into(),
-            iterations: 1,
-            cut_off: false,
-            duration_ms: 1,
-            usage: Usage::default(),
-            tools: 0,
-            tool_errors: 0,
-        },
-    ));
-    assert_eq!(reading.facts(None).left, Left::default());
+    let facts =
+        read(vec![(1, 1, Event::Todo { items }), (2, 1, run_ended(Outcome::Complete, 1))], None);
+    assert_eq!(facts.left, Left::default());
 }
 
 #[test]
 fn the_terminal_is_told() {
     assert_eq!(
-        plain::draw(&night(), &TimeZone::UTC, plain::Form::Terminal),
+        terminal(&night()),
         "\
 Run 20261115-2027-ab12
 
 Asked:     Make *all* tests pass
-Outcome:   it has not ended, or was cut off before it could say so
+Outcome:   cut off, in iteration 3, last heard of 2026-11-15 21:21:30; `ralph resume 20261115-2027-ab12` goes on with it
 Command:   ralph run with claude
 Directory: /project
 Started:   2026-11-15 20:20:00
 Took:      1h1m, 3 of 10 iterations
 Used:      $0.75, 2K tokens
+Commits:   2: git log 000base0..bbb2222
 
 Iterations
     1  guardrail failed         1m0s     $0.25     3 tools
-       aaa1111 before the first iteration's second was over
+       aaa1111 begin
     2  answered                 1m0s     $0.50     3 tools
        bbb2222 Fix <the> parser | and more
     3  not ended                9.0s         -     0 tools
@@ -192,7 +246,7 @@ Guardrails, from the first iteration to the last
   -+. make test
   (+ passed, - failed, ~ interrupted, . not run)
 
-Limits waited for
+Limits waited for (1h0m in all)
   iteration 2: from 2026-11-15 20:21:02 for 1h0m
 
 Denied to the agent (1)
@@ -208,9 +262,269 @@ Left to do
 fn what_an_agent_said_is_text_and_nothing_else() {
     let markdown = plain::draw(&night(), &TimeZone::UTC, plain::Form::Markdown);
     assert!(markdown.contains(r"- **Asked:** Make \*all\* tests pass"), "{markdown}");
-    assert!(markdown.contains(r"| `bbb2222` Fix \<the\> parser \| and more |"), "{markdown}");
+    assert!(markdown.contains(r"| bbb2222 Fix \<the\> parser \| and more |"), "{markdown}");
     let html = html::draw(&night(), &TimeZone::UTC);
     assert!(html.contains("Fix &lt;the&gt; parser | and more"), "{html}");
     assert_eq!(html.matches("<rect").count(), 6, "two bars for each iteration");
     assert!(!html.contains("http"), "nothing comes from elsewhere");
+}
+
+#[test]
+fn commits_are_of_whoever_made_them() {
+    let facts = read(
+        vec![
+            (1, 0, run_started()),
+            (1, 0, repository("base", Vec::new(), false)),
+            (1, 1, iteration_started()),
+            (
+                2,
+                1,
+                repository(
+                    "two",
+                    vec![
+                        committed("one", "first try", None),
+                        committed("two", "made well", Some("one")),
+                    ],
+                    false,
+                ),
+            ),
+            (3, 1, iteration_ended(Class::Answered, false)),
+            (3, 1, repository("people", vec![committed("people", "by a person", None)], true)),
+            (3, 2, iteration_started()),
+            (4, 2, repository("elsewhere", Vec::new(), false)),
+            (5, 2, repository("three", vec![committed("three", "lost", None)], false)),
+        ],
+        None,
+    );
+    let subjects = |commits: &[Commit]| -> Vec<String> {
+        commits.iter().map(|commit| commit.subject.clone()).collect()
+    };
+    assert_eq!(subjects(&facts.iterations[0].commits), ["made well"], "what was amended is gone");
+    assert_eq!(subjects(&facts.iterations[1].commits), ["lost"]);
+    assert_eq!(subjects(&facts.others), ["by a person"]);
+    let mut facts = facts;
+    facts.note_gone(&HashSet::from(["three"]));
+    let told = terminal(&facts);
+    assert!(told.contains("Commits:   2: git log base..three"), "{told}");
+    assert!(told.contains("three lost (on no branch any more)"), "{told}");
+    assert!(told.contains("not at work (1)\n  people by a person"), "{told}");
+}
+
+#[test]
+fn an_iteration_that_was_begun_again_is_one_line_with_all_of_its_time_and_cost() {
+    let half = Usage { cost_usd: Some(0.5), ..Usage::default() };
+    let facts = read(
+        vec![
+            (0, 0, run_started()),
+            (10, 1, iteration_started()),
+            (10, 1, agent_started()),
+            (20, 1, agent_ended(Class::Answered, half)),
+            (30, 1, guardrail(false)),
+            // Killed here, and gone on with an hour later; killed again while the agent works.
+            (4_000, 0, run_started()),
+            (4_000, 1, iteration_started()),
+            (4_000, 1, agent_started()),
+            (4_010, 1, Event::Usage(half)),
+            (8_000, 0, run_started()),
+            (8_000, 1, iteration_started()),
+            (8_000, 1, agent_started()),
+            (8_020, 1, agent_ended(Class::Answered, half)),
+            (8_030, 1, guardrail(true)),
+            (8_060, 1, iteration_ended(Class::Answered, false)),
+            (8_060, 1, run_ended(Outcome::Complete, 100_000)),
+        ],
+        None,
+    );
+    let only = &facts.iterations[0];
+    assert_eq!((only.duration_ms, only.usage.cost_usd), (20_000 + 10_000 + 60_000, Some(1.5)));
+    assert_eq!((only.begun, only.attempts, facts.duration_ms), (3, 3, 100_000));
+    let told = terminal(&facts);
+    assert!(
+        told.contains("  1  answered                1m30s     $1.50     6 tools, begun 3 times")
+    );
+    assert!(told.contains("  + make test"), "what its checks said last: {told}");
+}
+
+#[test]
+fn a_wait_is_as_long_as_it_was() {
+    let wait =
+        |until_s: i64| Event::Waiting { reason: WaitReason::RateLimit, until_ms: until_s * 1000 };
+    let stop = || Event::StopRequested { signal: "SIGINT".into(), now: false };
+    let begin = || vec![(1, 0, run_started()), (1, 1, iteration_started())];
+    for (events, now, expected) in [
+        (vec![(10, 1, wait(70)), (71, 1, agent_started())], None, "00:00:10 for 1m1s\n"),
+        (
+            vec![(10, 1, wait(70)), (20, 1, stop())],
+            None,
+            "for 10.0s of 1m0s, then it was stopped\n",
+        ),
+        (vec![(10, 1, wait(70))], None, "for 1m0s, but the run was cut off meanwhile\n"),
+        (
+            vec![(10, 1, wait(70)), (500, 0, run_started()), (501, 1, agent_started())],
+            None,
+            "for 1m0s, but the run was cut off meanwhile\n",
+        ),
+        (vec![(10, 1, wait(70))], Some(20), "until 1970-01-01 00:01:10\n"),
+    ] {
+        let facts = read(begin().into_iter().chain(events).collect(), now);
+        let told = terminal(&facts);
+        assert!(told.contains(expected), "{expected:?} in {told}");
+    }
+}
+
+#[test]
+fn a_run_that_has_not_ended_says_how_it_stands() {
+    let begin = || vec![(1, 0, run_started()), (5, 1, iteration_started())];
+    let with = |event: Event<'static>| begin().into_iter().chain([(7, 1, event)]).collect();
+    let wait = Event::Waiting { reason: WaitReason::RateLimit, until_ms: 70_000 };
+    for (events, now, expected) in [
+        (begin(), Some(65), "running since 1970-01-01 00:00:01, iteration 1 for 1m0s"),
+        (with(wait), Some(9), "running, and waits until 1970-01-01 00:01:10, in iteration 1"),
+        (with(Event::Paused), Some(9), "paused since 1970-01-01 00:00:07, in iteration 1"),
+        (begin(), None, "cut off, in iteration 1, last heard of 1970-01-01 00:00:05; `ralph"),
+        (Vec::new(), None, "nothing is known of it: its journal is empty, or cannot be read"),
+    ] {
+        let told = terminal(&read(events, now));
+        assert!(told.contains(&format!("Outcome:   {expected}")), "{expected} in {told}");
+    }
+    assert!(!terminal(&read(Vec::new(), None)).contains("1970"), "nobody knows when");
+}
+
+#[test]
+fn what_ended_an_agent_is_told_and_a_guess_is_called_one() {
+    let ended = |cause, kind: Option<FailureKind>| {
+        let mut event = agent_ended(Class::Limited, Usage::default());
+        if let Event::AgentEnded { ended_by, failure, .. } = &mut event {
+            *ended_by = cause;
+            *failure = kind.map(|kind| Failure { kind, message: String::new(), resets_at: None });
+        }
+        let mut facts = read(
+            vec![
+                (1, 1, iteration_started()),
+                (2, 1, event),
+                (3, 1, iteration_ended(Class::Limited, false)),
+            ],
+            None,
+        );
+        words::state(&facts.iterations.remove(0))
+    };
+    assert_eq!(ended(Some(EndCause::Budget), None), "run's budget");
+    assert_eq!(ended(Some(EndCause::IterationBudget), None), "iteration's budget");
+    assert_eq!(ended(None, Some(FailureKind::TurnLimit)), "agent's turn limit");
+
+    let tokens = Usage { output_tokens: 100_000, ..Usage::default() };
+    let told = |second: Usage| {
+        terminal(&read(
+            vec![
+                (1, 0, run_started()),
+                (1, 1, iteration_started()),
+                (2, 1, agent_ended(Class::Answered, Usage { cost_usd: Some(1.25), ..tokens })),
+                (3, 1, iteration_ended(Class::Answered, false)),
+                (3, 2, iteration_started()),
+                (4, 2, agent_ended(Class::Limited, second)),
+                (5, 2, iteration_ended(Class::Limited, false)),
+            ],
+            None,
+        ))
+    };
+    let all = told(Usage { cost_usd: Some(0.5), ..tokens });
+    assert!(all.contains("Used:      $1.75, 200K tokens"), "{all}");
+    let some = told(tokens);
+    let words = "$1.25 told, about $2.50 with an estimate of what was not, 200K tokens";
+    assert!(some.contains(words) && some.contains("~$1.25"), "{some}");
+}
+
+#[test]
+fn a_run_of_ten_thousand_iterations_can_be_read() {
+    let mut events = vec![(1, 0, run_started())];
+    for n in 1..=10_000 {
+        let (s, subject) = (i64::from(n) * 10, "x".repeat(5_000));
+        events.extend([
+            (s, n, iteration_started()),
+            (
+                s + 1,
+                n,
+                repository("h", vec![committed(&format!("{n:040}"), &subject, None)], false),
+            ),
+            (s + 2, n, guardrail(n % 7 > 0)),
+            (s + 3, n, Event::Warning { message: format!("{n}{subject}").into() }),
+            (s + 4, n, iteration_ended(Class::Answered, false)),
+        ]);
+    }
+    let facts = read(events, None);
+    let text = terminal(&facts);
+    assert!(text.lines().count() < 200, "{}", text.lines().count());
+    assert!(
+        text.contains("    …  11 to 9960: 8529 answered, 1421 guardrail failed; 165h50m, 9950")
+    );
+    assert!(text.lines().any(|line| line.ends_with("(failed 1428 times) make test")));
+    let html = html::draw(&facts, &TimeZone::UTC);
+    assert!(html.len() < 1 << 20, "{}", html.len());
+    assert!(html.matches("<rect").count() <= 600);
+}
+
+#[test]
+fn nothing_that_others_wrote_gets_out_of_its_place() {
+    let nasty = "</td><script>alert(1)</script> & \"q\" 'q' \x1b[31mred\x1b[0m\x07\u{202e}txt\u{9b}2J\r\nsecond | `x` [l](http://e) @me $m$ ~~s~~ www.e.org";
+    let facts = read(
+        vec![
+            (1, 0, run_started()),
+            (1, 1, iteration_started()),
+            (2, 1, repository("h", vec![committed("h", nasty, None)], false)),
+            (2, 1, Event::Vetoed { reason: nasty.into() }),
+            (2, 1, Event::Warning { message: format!("- {nasty}").into() }),
+            (2, 1, Event::Warning { message: "1. list".into() }),
+            (2, 1, iteration_ended(Class::Answered, false)),
+        ],
+        None,
+    );
+    let text = terminal(&facts);
+    let html = html::draw(&facts, &TimeZone::UTC);
+    let markdown = plain::draw(&facts, &TimeZone::UTC, plain::Form::Markdown);
+    for page in [&text, &html, &markdown] {
+        assert!(
+            !page.contains(|c: char| (c.is_control() && c != '\n') || c == '\u{202e}'),
+            "{page}"
+        );
+        assert!(!page.contains("\nsecond"), "{page}");
+    }
+    assert!(!html.contains("<script"), "{html}");
+    let quiet = r"\<script\>alert(1)\</script\> \& ";
+    assert!(markdown.contains(quiet), "{markdown}");
+    let rest = r"second \| \`x\` \[l\](http\://e) \@me \$m\$ \~\~s\~\~ www\.e.org";
+    assert!(markdown.contains(rest), "{markdown}");
+    assert!(
+        markdown.contains("\n- \\- \\</td") && markdown.contains("\n- 1\\. list"),
+        "{markdown}"
+    );
+}
+
+#[test]
+fn what_is_skimmed_tells_the_same_as_what_is_read() {
+    let journal = include_str!("../testdata/run.jsonl");
+    let lines: Vec<&str> = journal.split_inclusive('\n').collect();
+    for end in 0..=lines.len() {
+        // Cut off here, and gone on with from the beginning.
+        for rest in [&lines[..0], &lines[..1], &lines[..]] {
+            let text = [&lines[..end], rest].concat().concat();
+            let mut reading = Reading::default();
+            for line in text.lines() {
+                reading.fold(&serde_json::from_str(line).unwrap());
+            }
+            let skimmed = Reading::of(crate::state::journal::entries(text.as_bytes()));
+            assert_eq!(skimmed.facts(None), reading.facts(None), "{text}");
+        }
+    }
+    // An iteration whose beginning is lost is one all the same.
+    let lost: String =
+        lines.iter().copied().filter(|line| !line.contains("iteration_started")).collect();
+    let of = |text: &str| Reading::of(crate::state::journal::entries(text.as_bytes())).facts(None);
+    assert_eq!(of(&lost).iterations.len(), of(journal).iterations.len());
+    let damaged = journal.replacen("\"event\":\"text\"", "\"event\":\"te\0xt\"", 1);
+    let facts = of(&damaged);
+    assert_eq!(facts.unreadable, 1);
+    assert!(
+        terminal(&facts)
+            .contains("Journal:   a line of the journal cannot be read; there was more")
+    );
 }

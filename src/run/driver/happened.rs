@@ -78,6 +78,7 @@ impl<W: World> Driver<'_, W> {
         if self.evaluator.was(child) {
             return;
         }
+        self.tell_commits(true);
         self.tell_refusals();
         self.restore();
         match std::mem::replace(&mut self.task, Task::None) {

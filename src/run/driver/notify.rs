@@ -7,7 +7,6 @@ use std::time::Duration;
 use super::{Driver, plain_launch};
 use crate::core::event::{Event, Exit, WaitReason};
 use crate::process::{ChildId, Launch, Occurrence, Signal};
-use crate::report::morning::Reading;
 use crate::run::world::World;
 use crate::state::journal::Lines;
 
@@ -48,8 +47,7 @@ impl<W: World> Driver<'_, W> {
     fn message(&mut self, event: &Event<'_>) -> Vec<u8> {
         let mut lines = Lines::default();
         let mut message = lines.push(self.recorder.at, event).to_vec();
-        let mut reading = Reading::default();
-        self.world.recall(&mut |entry| reading.fold(entry));
+        let reading = self.world.reading();
         let is_over = matches!(event, Event::RunEnded { .. });
         let now_ms = (!is_over).then_some(self.recorder.at.time_ms);
         if let Ok(report) = serde_json::to_vec(&reading.facts(now_ms))

@@ -2,9 +2,10 @@
 
 use std::io;
 
-use super::Driver;
+use super::{Driver, Task};
 use crate::core::event::Event;
 use crate::core::machine::{Input, Now};
+use crate::run::scm::moves::Moved;
 use crate::run::world::World;
 
 impl<W: World> Driver<'_, W> {
@@ -17,11 +18,22 @@ impl<W: World> Driver<'_, W> {
 
     /// Journal first, then everybody else.
     pub(super) fn commit(&mut self) {
+        self.tell_commits(false);
         if let Err(err) = self.recorder.commit(self.world) {
             self.broke("the journal", &err);
         }
         if let Some(message) = self.recorder.trouble() {
             self.recorder.record(&Event::Warning { message: message.into() });
+        }
+    }
+
+    /// Tells what was committed since this was last looked at. Looked at often enough, it is the work of
+    /// whatever is running, or of somebody else if nothing is.
+    pub(super) fn tell_commits(&mut self, thorough: bool) {
+        if let Some(Moved { head, commits }) = self.world.moved(thorough) {
+            let by_others = matches!(self.task, Task::None | Task::ScmWaits(..) | Task::Look(_));
+            let head = head.into();
+            self.recorder.record(&Event::Repository { head, commits, by_others });
         }
     }
 

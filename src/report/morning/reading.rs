@@ -1,0 +1,430 @@
+//! From a journal to what there is to tell of its run.
+
+use std::collections::VecDeque;
+use std::io::Read;
+use std::sync::LazyLock;
+
+use memchr::memmem;
+
+use super::{Check, Commit, Continued, Doing, Facts, Iteration, Left, MAX_LISTED, Wait};
+use crate::core::event::{
+    self, Class, Entry, Event, Outcome, Purpose, TodoItem, TodoStatus, Usage,
+};
+use crate::core::spending::Spending;
+use crate::core::text;
+use crate::report::runs::{RunSummary, stalling_words};
+use crate::state::journal::{Entries, Want};
+
+/// Tool calls whose summaries are remembered until they end.
+const MAX_OPEN_TOOLS: usize = 64;
+
+/// Folds a journal into [`Facts`].
+#[derive(Debug, Default)]
+pub struct Reading {
+    summary: RunSummary,
+    facts: Facts,
+    /// The tools that are running, by their id.
+    tools: VecDeque<(String, String)>,
+    /// What of the output of the agent that is running is not in the journal, and of those before it.
+    left_out: u64,
+    left_out_before: u64,
+    /// What was used, as budgets count it, and what of it had no price, for each iteration.
+    spending: Spending,
+    unpriced: Vec<Usage>,
+    /// Of the attempt that is running.
+    running: Option<Usage>,
+    /// When the iteration that is open was begun.
+    begun_ms: Option<i64>,
+    /// The last wait is not over.
+    waiting: bool,
+    paused_ms: Option<i64>,
+    /// How long the run has paused in all.
+    pauses_ms: i64,
+    /// How long the run took by its own clock.
+    took_ms: Option<u64>,
+    head: Option<String>,
+}
+
+impl Reading {
+    /// Takes what a journal tells, without the agents' words.
+    pub fn of<R: Read>(entries: Entries<R>) -> Reading {
+        let mut reading = Reading::default();
+        let mut entries = entries.only(wanted);
+        while let Some(entry) = entries.next() {
+            reading.summary.pass(entries.take_passed());
+            reading.fold(&entry);
+        }
+        reading.summary.pass(entries.take_passed());
+        reading.facts.unreadable = entries.unreadable();
+        reading
+    }
+
+    pub fn fold(&mut self, entry: &Entry<'_>) {
+        let known = self.facts.iterations.last().map_or(0, |last| last.number);
+        if entry.at.iteration > known || matches!(entry.event, Event::IterationStarted { .. }) {
+            // Where its beginning cannot be read, it began no later than this.
+            self.begin_iteration(entry);
+        }
+        self.watch_time(entry);
+        self.count(entry);
+        let (at, facts) = (entry.at, &mut self.facts);
+        match &entry.event {
+            Event::RunStarted { prompt, completion, .. } => {
+                facts.asked = prompt.as_ref().to_owned();
+                facts.completion = completion.as_ref().to_owned();
+            }
+            Event::Repository { head, commits, by_others } => {
+                self.commits(at.time_ms, head, commits, *by_others);
+            }
+            Event::RunContinued { after, cut_off, .. } => facts.continued.push(Continued {
+                time_ms: at.time_ms,
+                after: *after,
+                cut_off: *cut_off,
+            }),
+            Event::ToolStarted { id, name, summary, .. } => {
+                let call = if summary.is_empty() {
+                    name.as_ref().to_owned()
+                } else {
+                    format!("{name}: {summary}")
+                };
+                self.tools.push_back((id.as_ref().to_owned(), call));
+                if self.tools.len() > MAX_OPEN_TOOLS {
+                    self.tools.pop_front();
+                }
+            }
+            Event::ToolEnded { id, name, denied, .. } => {
+                let running = self.tools.iter().position(|(known, _)| known == id);
+                let call = running.and_then(|at| self.tools.remove(at)).map(|(_, call)| call);
+                if *denied {
+                    facts.denied.push(call.unwrap_or_else(|| name.as_ref().to_owned()));
+                }
+            }
+            Event::NetworkRefused { host, port, why, .. } => {
+                facts.denied.push(format!("network: {host}:{port}: {why}"));
+            }
+            Event::Todo { items } => facts.left.plan = open_items(items),
+            Event::LeftOut { bytes, .. } => self.left_out = *bytes,
+            Event::FeedbackSet { parts } => {
+                facts.left.feedback = parts.iter().map(|part| part.message.clone()).collect();
+            }
+            Event::Tasks { done, total, story, title, .. } => {
+                facts.left.stories = Some((*done, *total));
+                facts.left.story = story.as_ref().map(|story| match title {
+                    Some(title) => format!("{story}: {title}"),
+                    None => story.as_ref().to_owned(),
+                });
+            }
+            Event::Waiting { reason, until_ms } => facts.waits.push(Wait {
+                iteration: at.iteration,
+                reason: *reason,
+                from_ms: at.time_ms,
+                until_ms: *until_ms,
+                ended_ms: None,
+            }),
+            Event::Stalling { reason, iterations, limit } => {
+                facts.warnings.push(stalling_words(*reason, *iterations, *limit));
+            }
+            Event::Warning { message } => facts.warnings.push(message.as_ref().to_owned()),
+            Event::RunEnded { duration_ms, .. } => self.took_ms = Some(*duration_ms),
+            event => {
+                if let Some(iteration) = facts.iterations.last_mut() {
+                    into_iteration(event, iteration);
+                }
+            }
+        }
+        self.summary.fold(entry);
+    }
+
+    /// What is about time: it goes by between events, and not while the run is not there.
+    fn watch_time(&mut self, entry: &Entry<'_>) {
+        let now_ms = entry.at.time_ms;
+        // Whoever waits does nothing else.
+        let waits_no_more = matches!(
+            entry.event,
+            Event::AgentStarted { .. }
+                | Event::IterationEnded { .. }
+                | Event::Retrying { .. }
+                | Event::StopRequested { .. }
+                | Event::Paused
+                | Event::GuardrailEnded { .. }
+                | Event::RunEnded { .. }
+        );
+        if waits_no_more
+            && std::mem::take(&mut self.waiting)
+            && let Some(wait) = self.facts.waits.last_mut()
+        {
+            wait.ended_ms = Some(now_ms);
+        }
+        match &entry.event {
+            Event::RunStarted { .. } => {
+                self.end_part();
+                self.took_ms = None;
+            }
+            Event::Waiting { .. } => self.waiting = true,
+            Event::Paused => self.paused_ms = Some(now_ms),
+            Event::Resumed { .. } => self.end_pause(now_ms),
+            Event::IterationEnded { duration_ms, .. } => {
+                self.begun_ms = None;
+                if let Some(iteration) = self.facts.iterations.last_mut() {
+                    iteration.duration_ms = iteration.duration_ms.saturating_add(*duration_ms);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn end_pause(&mut self, now_ms: i64) {
+        if let Some(since) = self.paused_ms.take() {
+            let length = (now_ms - since).max(0);
+            self.pauses_ms += length;
+            // A pause is on nobody's time.
+            self.begun_ms = self.begun_ms.map(|begun| begun + length);
+        }
+    }
+
+    /// The journal goes no further, or only after the run had been left.
+    fn end_part(&mut self) {
+        let last_ms = self.summary.last_ms;
+        self.end_pause(last_ms);
+        // How long it was waited, nobody knows.
+        self.waiting = false;
+        self.end_iteration(last_ms);
+        if let Some(usage) = self.running.take() {
+            self.used(&usage);
+        }
+        self.left_out_before += std::mem::take(&mut self.left_out);
+    }
+
+    /// An iteration of whose end nothing is told.
+    fn end_iteration(&mut self, last_ms: i64) {
+        if let (Some(begun), Some(open)) = (self.begun_ms.take(), self.facts.iterations.last_mut())
+        {
+            let took = u64::try_from(last_ms - begun).unwrap_or(0);
+            open.duration_ms = open.duration_ms.saturating_add(took);
+        }
+    }
+
+    /// What is about money.
+    fn count(&mut self, entry: &Entry<'_>) {
+        match &entry.event {
+            Event::AgentStarted { .. } => {
+                self.running = Some(Usage::default());
+                self.left_out_before += std::mem::take(&mut self.left_out);
+            }
+            Event::Usage(usage) | Event::Result { usage: Some(usage), .. } => {
+                self.running = Some(*usage);
+            }
+            Event::AgentEnded { usage, .. } => {
+                self.running = None;
+                self.used(usage);
+            }
+            _ => {}
+        }
+    }
+
+    /// What an attempt had used when it ended, or when it was cut off.
+    fn used(&mut self, usage: &Usage) {
+        self.spending.attempt_ends(usage);
+        if let Some(iteration) = self.facts.iterations.last_mut() {
+            iteration.usage.add(usage);
+            if usage.cost_usd.is_none()
+                && let Some(unpriced) = self.unpriced.last_mut()
+            {
+                unpriced.add(usage);
+            }
+        }
+    }
+
+    fn begin_iteration(&mut self, entry: &Entry<'_>) {
+        self.end_iteration(entry.at.time_ms);
+        self.begun_ms = Some(entry.at.time_ms);
+        let number = entry.at.iteration;
+        match self.facts.iterations.last_mut().filter(|last| last.number == number) {
+            // One that was cut off and is done again is one iteration; what its checks said then is not
+            // what they say now.
+            Some(again) => {
+                again.begun += 1;
+                again.guardrails.clear();
+                (again.ended, again.cut_off) = (false, false);
+                (again.class, again.vetoed) = (None, None);
+                (again.ended_by, again.failure) = (None, None);
+            }
+            None => {
+                self.facts.iterations.push(Iteration {
+                    number,
+                    started_ms: entry.at.time_ms,
+                    begun: 1,
+                    ..Iteration::default()
+                });
+                self.unpriced.push(Usage::default());
+            }
+        }
+    }
+
+    fn commits(&mut self, time_ms: i64, head: &str, commits: &[event::Commit], by_others: bool) {
+        let facts = &mut self.facts;
+        facts.head.get_or_insert_with(|| head.to_owned());
+        let before = self.head.replace(head.to_owned());
+        let made = |commit: &event::Commit| Commit {
+            id: commit.id.clone(),
+            time_ms,
+            subject: commit.subject.clone(),
+            gone: false,
+        };
+        if by_others || facts.iterations.is_empty() {
+            return facts.others.extend(commits.iter().map(made));
+        }
+        for commit in commits {
+            if let Some(replaced) = &commit.replaces {
+                forget(replaced, &mut facts.iterations);
+            }
+            if let Some(iteration) = facts.iterations.last_mut() {
+                iteration.commits.push(made(commit));
+            }
+        }
+        if let Some(iteration) = facts.iterations.last_mut() {
+            iteration.head = Some(head.to_owned()).filter(|head| before.as_ref() != Some(head));
+        }
+    }
+
+    /// All that was found. `now_ms` for a run that is going on.
+    pub fn facts(mut self, now_ms: Option<i64>) -> Facts {
+        let doing = now_ms.filter(|_| self.summary.outcome.is_none()).map(|now_ms| {
+            self.summary.last_ms = self.summary.last_ms.max(now_ms);
+            match (self.paused_ms, self.facts.waits.last()) {
+                (Some(since_ms), _) => Doing::Paused { since_ms },
+                (None, Some(Wait { ended_ms: None, until_ms, .. })) => {
+                    Doing::Waiting { until_ms: *until_ms }
+                }
+                _ => Doing::Working,
+            }
+        });
+        self.end_part();
+        let Reading { summary, mut facts, left_out_before, spending, unpriced, .. } = self;
+        if let bytes @ 1.. = left_out_before {
+            facts.warnings.push(format!(
+                "{}B of what agents printed were left out of the journal, which has no room for them \
+                 (runs.maxJournalMegabytes)",
+                text::count(bytes)
+            ));
+        }
+        let usage = summary.usage();
+        let mut guessed = 0.0;
+        for (iteration, unpriced) in facts.iterations.iter_mut().zip(unpriced) {
+            if unpriced.total_tokens() > 0 {
+                let (told, guess) = (iteration.usage.cost_usd, spending.guess(&unpriced));
+                iteration.estimated_cost_usd = Some(told.unwrap_or(0.0) + guess);
+                guessed += guess;
+            }
+        }
+        let complete =
+            matches!(summary.outcome, Some(Outcome::Complete | Outcome::CompleteScmFailed));
+        if complete {
+            // The plan that the agent forgot to tick off is not work that is left.
+            facts.left = Left { stories: facts.left.stories, ..Left::default() };
+        }
+        let by_events = summary.duration_ms(None);
+        let pauses = u64::try_from(self.pauses_ms).unwrap_or(0);
+        Facts {
+            doing,
+            duration_ms: self.took_ms.unwrap_or_else(|| by_events.saturating_sub(pauses)),
+            usage,
+            estimated_cost_usd: (guessed > 0.0).then(|| usage.cost_usd.unwrap_or(0.0) + guessed),
+            outcome: summary.outcome,
+            exit_code: summary.exit_code,
+            started_ms: summary.started_ms,
+            ended_ms: summary.last_ms,
+            max_iterations: summary.max_iterations,
+            run: summary.id,
+            command: summary.command,
+            directory: summary.directory,
+            agent: summary.agent,
+            message: summary.message,
+            ..facts
+        }
+    }
+}
+
+/// Takes a commit out that was amended.
+fn forget(id: &str, iterations: &mut [Iteration]) {
+    for iteration in iterations.iter_mut().rev() {
+        if let Some(at) = iteration.commits.iter().position(|commit| commit.id == id) {
+            iteration.commits.remove(at);
+            return;
+        }
+    }
+}
+
+/// What is told of the iteration that is open.
+fn into_iteration(event: &Event<'_>, iteration: &mut Iteration) {
+    match event {
+        Event::AgentStarted { purpose: Purpose::Work, .. } => iteration.attempts += 1,
+        Event::AgentEnded {
+            purpose,
+            class,
+            ended_by,
+            failure,
+            tools,
+            tool_errors,
+            denied,
+            repeats_prompt,
+            ..
+        } => {
+            iteration.tools = iteration.tools.saturating_add(*tools);
+            iteration.tool_errors = iteration.tool_errors.saturating_add(*tool_errors);
+            iteration.denied = iteration.denied.saturating_add(*denied);
+            if *purpose == Purpose::Work {
+                iteration.class = Some(*class);
+                iteration.ended_by = *ended_by;
+                iteration.failure = failure.as_ref().map(|failure| failure.kind);
+                iteration.repeats_prompt = *repeats_prompt;
+            }
+        }
+        Event::Retrying { class, message, .. } => {
+            if *class == Class::NotStarted {
+                iteration.attempts += 1;
+            }
+            iteration.failures.push(message.as_ref().to_owned());
+        }
+        Event::GuardrailEnded { command, exit, passed, cut_off, log, .. } => {
+            iteration.guardrails.push(Check {
+                command: command.as_ref().to_owned(),
+                passed: *passed,
+                cut_off: *cut_off,
+                exit: *exit,
+                log: log.as_ref().to_owned(),
+            });
+        }
+        Event::Vetoed { reason } => iteration.vetoed = Some(reason.as_ref().to_owned()),
+        Event::IterationEnded { class, cut_off, .. } => {
+            iteration.class = Some(*class);
+            (iteration.ended, iteration.cut_off) = (true, *cut_off);
+        }
+        _ => {}
+    }
+}
+
+static DENIED: LazyLock<memmem::Finder<'static>> =
+    LazyLock::new(|| memmem::Finder::new(br#""denied":true"#));
+
+/// Which events can make a difference here.
+fn wanted(event: &str, line: &[u8]) -> Want {
+    match event {
+        "text" | "thinking" | "output" | "session" | "notice" | "retracted"
+        | "background_tasks" | "prompt" | "note" | "completion_checked" | "looked"
+        | "leftovers" | "scm_started" | "scm_ended" | "guardrail_started" => Want::No,
+        // What a tool was about is told if it was denied, and what an agent told of its usage if it came to
+        // no end.
+        "tool_started" | "usage" | "result" => Want::Perhaps,
+        "tool_ended" if DENIED.find(line).is_some() => Want::WithThose,
+        "tool_ended" => Want::No,
+        "run_started" => Want::WithThose,
+        "agent_ended" => Want::WithoutThose,
+        _ => Want::Yes,
+    }
+}
+
+fn open_items(items: &[TodoItem]) -> Vec<String> {
+    let open = items.iter().filter(|item| item.status != TodoStatus::Completed);
+    open.take(MAX_LISTED).map(|item| item.text.clone()).collect()
+}

@@ -1,0 +1,207 @@
+//! Which commits are made in a work tree, read from the log that git itself keeps of `HEAD` there.
+//!
+//! Every commit is a line at the end of that file, in order, on whichever branch it was made, and it
+//! stays there when history is written anew. It is this work tree's alone: what others commit in
+//! theirs is in another file. So it takes no git process, and no guess by the clock, to tell what was
+//! committed between two looks.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use crate::core::event::Commit;
+use crate::core::text;
+
+use super::{directory_of, head};
+
+/// How much is read of what is new; of more than that, the end.
+const MOST: u64 = 1 << 20;
+/// How long a subject may be.
+const MAX_SUBJECT: usize = 200;
+
+/// What came of the repository since it was last looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Moved {
+    /// The commit that is checked out now.
+    pub head: String,
+    /// What was committed, first things first.
+    pub commits: Vec<Commit>,
+}
+
+/// Looks at where `HEAD` goes.
+#[derive(Debug, Default)]
+pub struct Watch {
+    root: PathBuf,
+    /// The log, once there is one, and how much of it is known.
+    log: Option<PathBuf>,
+    known: u64,
+    /// The last line that is known, by which the place is found again if git has cut the log short.
+    last: Vec<u8>,
+    head: Option<String>,
+}
+
+impl Watch {
+    /// Where it stands now, with what was committed since `since` was checked out, if the log still tells
+    /// when that was.
+    pub fn begin(root: &Path, since: Option<&str>) -> (Watch, Option<Moved>) {
+        let mut watch = Watch { root: root.to_owned(), ..Watch::default() };
+        watch.find();
+        let whole = watch.log.as_deref().and_then(|log| read_from(log, 0).ok()).unwrap_or_default();
+        watch.known = whole.len;
+        watch.remember(&whole.bytes);
+        let mut places = lines(&whole.bytes).filter(|(_, line)| Some(line.new) == since);
+        if let Some((end, _)) = places.by_ref().last() {
+            watch.known = whole.start + end as u64;
+            watch.remember(&whole.bytes[..end]);
+        }
+        let moved = watch.look(true);
+        watch.head = head(root);
+        let here = |head: &String| Moved { head: head.clone(), commits: Vec::new() };
+        let moved = moved.or_else(|| watch.head.as_ref().map(here));
+        (watch, moved)
+    }
+
+    /// What is new. It costs next to nothing if nothing is, unless it is to be `thorough`: then a repository
+    /// is found that was not there before, and one that keeps no such log is asked where it stands.
+    pub fn look(&mut self, thorough: bool) -> Option<Moved> {
+        if thorough {
+            self.find();
+        }
+        let size = |log: &PathBuf| std::fs::metadata(log).ok().map(|meta| meta.len());
+        let size = self.log.as_ref().and_then(size);
+        let commits = match size {
+            Some(size) if size != self.known => self.read_on().unwrap_or_default(),
+            Some(_) => return None,
+            None if thorough => Vec::new(),
+            None => return None,
+        };
+        let now = head(&self.root);
+        let moved = now != self.head;
+        self.head.clone_from(&now);
+        let head = now.filter(|_| moved || !commits.is_empty())?;
+        Some(Moved { head, commits })
+    }
+
+    fn find(&mut self) {
+        if self.log.is_none() {
+            let log = directory_of(&self.root).map(|git| git.join("logs/HEAD"));
+            self.log = log.filter(|log| log.is_file());
+        }
+    }
+
+    fn read_on(&mut self) -> io::Result<Vec<Commit>> {
+        let Some(log) = &self.log else { return Ok(Vec::new()) };
+        let last = self.last.len() as u64;
+        let mut part = read_from(log, self.known.saturating_sub(last))?;
+        let mut new = part.bytes.as_slice();
+        let goes_on = part.start + last == self.known && new.starts_with(&self.last);
+        if goes_on {
+            new = &new[self.last.len()..];
+        } else {
+            // Git forgets old lines now and then, and writes the file anew.
+            part = read_from(log, 0)?;
+            new = &part.bytes;
+            let place = find_last(new, &self.last).map(|at| at + self.last.len());
+            match place.and_then(|end| new.get(end..)) {
+                Some(rest) => new = rest,
+                // It is another repository than before, and all of it is new.
+                None if new.iter().take_while(|byte| **byte == b'0').count() >= 40 => {}
+                None => new = &[],
+            }
+        }
+        // A line that is still being written is read when it is whole.
+        let whole = new.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let unread = new.len() - whole;
+        let commits = lines(&new[..whole]).filter_map(|(_, line)| line.commit()).collect();
+        let (new, known) = (new[..whole].to_vec(), part.len - unread as u64);
+        self.known = known;
+        self.remember(&new);
+        Ok(commits)
+    }
+
+    fn remember(&mut self, bytes: &[u8]) {
+        if let Some(line) = bytes.split_inclusive(|byte| *byte == b'\n').next_back() {
+            self.last = line.to_vec();
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Part {
+    /// Where in the file it begins, and how long the file is.
+    start: u64,
+    len: u64,
+    bytes: Vec<u8>,
+}
+
+fn read_from(path: &Path, from: u64) -> io::Result<Part> {
+    let mut file = File::open(path)?;
+    let end = file.metadata()?.len();
+    let start = from.max(end.saturating_sub(MOST)).min(end);
+    file.seek(SeekFrom::Start(start))?;
+    let mut bytes = Vec::new();
+    file.take(MOST).read_to_end(&mut bytes)?;
+    Ok(Part { start, len: start + bytes.len() as u64, bytes })
+}
+
+fn find_last(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
+    if wanted.is_empty() {
+        return None;
+    }
+    bytes.windows(wanted.len()).rposition(|window| window == wanted)
+}
+
+/// A line of the log: `OLD NEW NAME <MAIL> SECONDS ZONE\tMESSAGE`.
+#[derive(Debug)]
+struct Line<'a> {
+    old: &'a str,
+    new: &'a str,
+    message: Cow<'a, str>,
+}
+
+/// The lines that can be read, and where each ends.
+fn lines(bytes: &[u8]) -> impl Iterator<Item = (usize, Line<'_>)> {
+    let mut end = 0;
+    bytes.split_inclusive(|byte| *byte == b'\n').filter_map(move |line| {
+        end += line.len();
+        let ids = line.split(|byte| *byte == b' ');
+        let mut ids = ids.map(|id| std::str::from_utf8(id).ok()).take(2);
+        let (old, new) = (ids.next()??, ids.next()??);
+        let tab = line.iter().position(|byte| *byte == b'\t').unwrap_or(line.len() - 1);
+        let message = String::from_utf8_lossy(line[tab + 1..].trim_ascii_end());
+        let is_id = |id: &str| {
+            matches!(id.len(), 40 | 64) && id.bytes().all(|byte| byte.is_ascii_hexdigit())
+        };
+        (is_id(old) && is_id(new)).then_some((end, Line { old, new, message }))
+    })
+}
+
+impl Line<'_> {
+    /// The commit that was made or brought here by this move, if it was one that does.
+    fn commit(&self) -> Option<Commit> {
+        let message = self.message.as_ref();
+        let (action, subject) = message.split_once(": ").unwrap_or((message, ""));
+        let step = |names: &[&str]| names.iter().any(|name| action.contains(name));
+        let rewrites = step(&["(amend)", "(squash)", "(fixup)", "(reword)"]);
+        let makes = ["commit", "cherry-pick", "revert", "am"]
+            .iter()
+            .any(|name| action == *name || action.starts_with(&format!("{name} (")))
+            || rewrites
+            || step(&["(pick)", "(edit)", "(continue)", "(merge)"]);
+        let brings = subject.starts_with("Merge made by") || subject == "Fast-forward";
+        let subject = match (makes, brings) {
+            (true, _) => subject,
+            (false, true) => message,
+            (false, false) => return None,
+        };
+        Some(Commit {
+            id: self.new.to_owned(),
+            subject: text::truncate(subject, MAX_SUBJECT, "…").into_owned(),
+            replaces: rewrites.then(|| self.old.to_owned()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

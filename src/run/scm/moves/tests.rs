@@ -1,0 +1,144 @@
+use std::fs::OpenOptions;
+use std::io::Write;
+
+use super::*;
+
+/// A repository as far as it matters here: no git is needed to read what git wrote.
+struct Repository {
+    dir: tempfile::TempDir,
+    head: String,
+}
+
+fn id(name: &str) -> String {
+    format!("{:0<40}", name.bytes().map(|byte| format!("{byte:x}")).collect::<String>())
+}
+
+impl Repository {
+    fn new() -> Repository {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join(".git/logs")).unwrap();
+        Repository { dir, head: "0".repeat(40) }
+    }
+
+    fn log(&self) -> PathBuf {
+        self.dir.path().join(".git/logs/HEAD")
+    }
+
+    /// `HEAD` goes to a commit of this name.
+    fn go(&mut self, name: &str, message: &str) {
+        let old = std::mem::replace(&mut self.head, id(name));
+        let line = format!("{old} {} A B <a@b> 1794774472 +0100\t{message}\n", self.head);
+        let log = OpenOptions::new().create(true).append(true).open(self.log());
+        log.unwrap().write_all(line.as_bytes()).unwrap();
+        std::fs::write(self.dir.path().join(".git/HEAD"), format!("{}\n", self.head)).unwrap();
+    }
+
+    fn watch(&self, since: Option<&str>) -> (Watch, Option<Moved>) {
+        Watch::begin(self.dir.path(), since)
+    }
+}
+
+fn subjects(moved: Option<Moved>) -> Vec<String> {
+    moved.into_iter().flat_map(|it| it.commits).map(|commit| commit.subject).collect()
+}
+
+#[test]
+fn each_commit_is_told_once_and_what_is_none_is_not() {
+    let mut repository = Repository::new();
+    repository.go("a", "commit (initial): before");
+    let (mut watch, begin) = repository.watch(None);
+    assert_eq!(begin, Some(Moved { head: id("a"), commits: Vec::new() }));
+    assert_eq!(watch.look(true), None);
+    for (name, message, told) in [
+        ("b", "commit: fix: the parser", Some("fix: the parser")),
+        ("c", "commit (amend): better", Some("better")),
+        ("d", "checkout: moving from main to x", None),
+        ("e", "cherry-pick: taken", Some("taken")),
+        ("f", "revert: Revert \"taken\"", Some("Revert \"taken\"")),
+        ("g", "commit (merge): Merge branch 'x'", Some("Merge branch 'x'")),
+        (
+            "h",
+            "merge x: Merge made by the 'ort' strategy.",
+            Some("merge x: Merge made by the 'ort' strategy."),
+        ),
+        ("i", "merge x: Fast-forward", Some("merge x: Fast-forward")),
+        ("j", "reset: moving to HEAD~1", None),
+        ("k", "rebase (start): checkout main", None),
+        ("l", "rebase (pick): picked", Some("picked")),
+        ("m", "rebase (finish): returning to refs/heads/x", None),
+        ("n", "am: by mail", Some("by mail")),
+        ("o", "", None),
+    ] {
+        repository.go(name, message);
+        let moved = watch.look(false);
+        assert_eq!(moved.as_ref().map(|moved| moved.head.clone()), Some(id(name)), "{message}");
+        assert_eq!(subjects(moved), Vec::from_iter(told), "{message}");
+        assert_eq!(watch.look(false), None);
+    }
+    repository.go("p", "commit: one");
+    repository.go("q", "commit (amend): two");
+    let commits = watch.look(false).unwrap().commits;
+    assert_eq!(commits[1].replaces.as_ref(), Some(&commits[0].id));
+}
+
+#[test]
+fn the_place_is_found_again_when_git_forgets_old_lines() {
+    let mut repository = Repository::new();
+    for name in ["a", "b", "c"] {
+        repository.go(name, "commit: old");
+    }
+    let (mut watch, _) = repository.watch(None);
+    let forget = |lines: usize| {
+        let log = std::fs::read_to_string(repository.log()).unwrap();
+        let rest: Vec<&str> = log.split_inclusive('\n').skip(lines).collect();
+        std::fs::write(repository.log(), rest.concat()).unwrap();
+    };
+    forget(1);
+    assert_eq!(watch.look(true), None);
+    repository.go("d", "commit: new");
+    assert_eq!(subjects(watch.look(false)), ["new"]);
+    // Half a line is read when it is whole.
+    let mut log = OpenOptions::new().append(true).open(repository.log()).unwrap();
+    let line = format!("{} {} A <a> 1 +0000\tcommit: whole\n", id("d"), id("e"));
+    log.write_all(&line.as_bytes()[..60]).unwrap();
+    assert_eq!(watch.look(false), None);
+    log.write_all(&line.as_bytes()[60..]).unwrap();
+    assert_eq!(subjects(watch.look(false)), ["whole"]);
+    // Another repository in the place of this one.
+    std::fs::remove_file(repository.log()).unwrap();
+    repository.head = "0".repeat(40);
+    repository.go("z", "commit (initial): afresh");
+    assert_eq!(subjects(watch.look(false)), ["afresh"]);
+}
+
+#[test]
+fn a_run_that_goes_on_is_told_what_came_since() {
+    let mut repository = Repository::new();
+    repository.go("a", "commit: known");
+    repository.go("b", "commit: by a person");
+    let (mut watch, begin) = repository.watch(Some(&id("a")));
+    assert_eq!(subjects(begin), ["by a person"]);
+    repository.go("c", "commit: by the run");
+    assert_eq!(subjects(watch.look(false)), ["by the run"]);
+    let (_, unknown) = repository.watch(Some(&id("gone")));
+    assert_eq!(unknown, Some(Moved { head: id("c"), commits: Vec::new() }));
+}
+
+#[test]
+fn a_repository_may_come_later_and_need_not_keep_a_log() {
+    let mut repository = Repository::new();
+    let (mut watch, begin) = repository.watch(None);
+    assert_eq!(begin, None);
+    repository.go("a", "commit (initial): the first");
+    assert_eq!(watch.look(false), None, "not looked for all the time");
+    assert_eq!(subjects(watch.look(true)), ["the first"]);
+
+    std::fs::remove_file(repository.log()).unwrap();
+    let (mut watch, _) = repository.watch(None);
+    std::fs::write(repository.dir.path().join(".git/HEAD"), id("b")).unwrap();
+    assert_eq!(watch.look(true), Some(Moved { head: id("b"), commits: Vec::new() }));
+    assert_eq!(watch.look(true), None);
+
+    let nowhere = tempfile::tempdir().unwrap();
+    assert_eq!(Watch::begin(nowhere.path(), None).1, None);
+}
