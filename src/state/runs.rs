@@ -4,7 +4,6 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use jiff::Timestamp;
 
@@ -62,12 +61,6 @@ impl RunDir {
     /// It cannot be made.
     pub fn make(&self) -> io::Result<()> {
         std::fs::create_dir_all(&self.path)
-    }
-
-    /// When something was last written to its journal or to what is kept of its agents' output.
-    pub fn last_written(&self) -> Option<SystemTime> {
-        let modified = |path: PathBuf| path.metadata().ok()?.modified().ok();
-        [self.journal(), self.raw()].into_iter().filter_map(modified).max()
     }
 
     /// Whether a process is writing this run's journal.
