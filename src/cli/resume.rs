@@ -9,11 +9,9 @@ use clap::{Args, Parser};
 use crate::config::{self, loop_file};
 use crate::core::event::Outcome;
 use crate::core::exit;
-use crate::core::progress::{Progress, Tracker};
 use crate::error::Error;
-use crate::report::runs::RunSummary;
+use crate::run::left;
 use crate::run::session;
-use crate::state::journal;
 use crate::state::lock;
 use crate::state::project::Project;
 use crate::state::runs::RunDir;
@@ -104,7 +102,7 @@ impl ResumeArgs {
 #[derive(Debug, Clone)]
 pub struct Resumption {
     pub run: String,
-    pub progress: Progress,
+    pub left: left::Left,
     /// What its templates were given; `None` if it had none, or nobody noted it.
     pub variables: Option<BTreeMap<String, String>>,
     /// What there is to say of its settings.
@@ -121,7 +119,8 @@ pub(super) fn resume(place: &Place, args: ResumeArgs) -> Result<u8, Error> {
     if several || args.runs.first().is_some_and(|name| is_worker(name)) {
         return resume_workers(&Which { names: args.runs.clone(), all: false }, &args);
     }
-    let project = super::project(place)?;
+    let has_runs = super::project(place)?.runs_dir().is_dir();
+    let project = super::place::own_project(place, has_runs)?;
     let Some(left) = choose(&project, args.runs.first().map(String::as_str))? else {
         let names = workers_left(&project);
         return match names.first() {
@@ -134,21 +133,22 @@ pub(super) fn resume(place: &Place, args: ResumeArgs) -> Result<u8, Error> {
     };
     let id = &left.dir.id;
     if is_going_on(&left.dir) {
-        let pid = left.summary.pid;
+        let pid = left.found.summary.pid;
         return Err(Error::input(format!("run {id} is still going on (process {pid})"))
             .hint("wait for it to end, or stop it first"));
     }
     if left.is_complete() {
-        print(&format!("run {id} is done: {}\n", left.summary.message))?;
-        return Ok(left.summary.exit_code.unwrap_or(exit::DONE));
+        print(&format!("run {id} is done: {}\n", left.found.summary.message))?;
+        return Ok(left.found.summary.exit_code.unwrap_or(exit::DONE));
     }
-    if left.summary.command == "spawn" {
+    if left.found.summary.command == "spawn" {
         return match worker_of(id) {
             Some(name) => resume_workers(&Which::one(&name), &args),
             None => Err(Error::input(format!("run {id} is that of a worker that is gone"))
                 .hint("ralph spawn starts a new one")),
         };
     }
+    left.refuse_lost()?;
     let note = left.note()?;
     go_on(&project, left, &note, args)
 }
@@ -202,23 +202,32 @@ fn worker_of(run: &str) -> Option<String> {
 /// A run as it was left.
 struct Left {
     dir: RunDir,
-    summary: RunSummary,
-    progress: Progress,
+    found: left::Left,
 }
 
 impl Left {
     fn read(dir: RunDir) -> Left {
-        let (mut summary, mut tracker) = (RunSummary::default(), Tracker::default());
-        // Without a journal it had not begun yet.
-        for entry in journal::read(&dir.journal()).into_iter().flatten() {
-            summary.fold(&entry);
-            tracker.fold(&entry);
-        }
-        Left { dir, summary, progress: tracker.end() }
+        let found = left::Left::read(&dir);
+        Left { dir, found }
     }
 
     fn is_complete(&self) -> bool {
-        matches!(self.summary.outcome, Some(Outcome::Complete | Outcome::CompleteScmFailed))
+        matches!(self.found.summary.outcome, Some(Outcome::Complete | Outcome::CompleteScmFailed))
+    }
+
+    /// What it has come to is known.
+    fn refuse_lost(&self) -> Result<(), Error> {
+        if !self.found.is_lost {
+            return Ok(());
+        }
+        let (id, path) = (&self.dir.id, self.dir.journal());
+        let message = format!(
+            "run {id} cannot go on: nothing in its journal can be read ({})",
+            path.display()
+        );
+        Err(Error::input(message)
+            .hint("put the journal back from a backup if there is one: what the run has used is only there")
+            .hint("or start the run again with the command that started it, which begins at nothing"))
     }
 
     /// How it was started.
@@ -258,12 +267,12 @@ fn choose(project: &Project, wanted: Option<&str>) -> Result<Option<Left>, Error
     // What was cut off before anything of it was noted is no run.
     let began = |dir: &RunDir| dir.journal().exists() || matches!(dir.start(), Ok(Some(_)));
     let mut lefts = runs.into_iter().rev().filter(began).map(Left::read);
-    Ok(lefts.find(|left| !left.is_complete() && left.summary.command != "spawn"))
+    Ok(lefts.find(|left| !left.is_complete() && left.found.summary.command != "spawn"))
 }
 
 /// Starts the run again, as it was started, with all that it had come to.
 fn go_on(project: &Project, left: Left, note: &StartNote, args: ResumeArgs) -> Result<u8, Error> {
-    let Left { dir, progress, .. } = left;
+    let Left { dir, found } = left;
     let id = dir.id.clone();
     let parsed = Cli::try_parse_from(note.args()).map_err(|err| {
         let said = err.to_string();
@@ -295,7 +304,7 @@ fn go_on(project: &Project, left: Left, note: &StartNote, args: ResumeArgs) -> R
     }
     common.output = args.output.unwrap_or(common.output);
     common.resume =
-        Some(Resumption { run: id, progress, variables: note.variables.clone(), warnings });
+        Some(Resumption { run: id, left: found, variables: note.variables.clone(), warnings });
     // Paths are relative to where it was started; if that is gone, whoever needs it says so.
     let _ = std::env::set_current_dir(&note.directory);
     match command {

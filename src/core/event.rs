@@ -557,6 +557,9 @@ pub enum Event<'a> {
         /// What was found and compared, if anything was.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         found: Option<Cow<'a, str>>,
+        /// What was to be committed before was not.
+        #[serde(default, skip_serializing_if = "is_false")]
+        scm_failed: bool,
     },
     /// How far the task list is, before an attempt and whenever that changed.
     Tasks {

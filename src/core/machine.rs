@@ -14,7 +14,7 @@ mod time;
 pub use exchange::{Action, GateVerdict, Input, Now, Report, ScmLook};
 
 use super::event::{Class, Event, Feedback, Outcome, Purpose, WaitReason};
-use super::progress::Progress;
+use super::progress::{Limits, Open, Pending, Progress};
 use super::rules::Rules;
 use super::spending::Spending;
 use super::stall::Watch;
@@ -96,15 +96,18 @@ pub struct LoopMachine {
     iteration_open: bool,
     /// The work is checked before the first iteration: it may be done already.
     opening: bool,
+    /// What a run that was cut off had not yet acted upon.
+    pending: Pending,
+    /// The iteration that was cut off, and is begun again.
+    cut_off: Option<Open>,
     /// How long the run was at work before it was resumed.
     active_before_ms: u64,
     run_started: u64,
     iteration_started: u64,
     /// Failures in a row that the retry policy counts.
     failures: u32,
-    /// Limits in a row without a time, and how long they have been waited for.
-    limits: u32,
-    limit_waited_ms: u64,
+    /// Limits in a row, and how long they have been waited for.
+    limits: Limits,
     feedback: Vec<Feedback>,
     /// How much of it is of the iteration before; the rest is the gates' briefing.
     lasting_feedback: usize,
@@ -143,12 +146,13 @@ impl LoopMachine {
             attempt: 0,
             iteration_open: false,
             opening: false,
+            pending: Pending::Nothing,
+            cut_off: None,
             active_before_ms: 0,
             run_started: 0,
             iteration_started: 0,
             failures: 0,
-            limits: 0,
-            limit_waited_ms: 0,
+            limits: Limits::default(),
             feedback: Vec::new(),
             lasting_feedback: 0,
             new_feedback: Vec::new(),
@@ -168,11 +172,15 @@ impl LoopMachine {
     }
 
     /// Goes on where a run was left: with its counts, its spending and what its agent was to be told.
-    /// An iteration that has no end is begun again under its own number.
+    /// An iteration that has no end is begun again under its own number, unless enough of it is known to
+    /// bring it to its end.
     pub fn resumed(rules: Rules, progress: Progress) -> Self {
         let Progress {
             iterations,
+            open,
+            pending,
             failures,
+            limits,
             feedback,
             scm_failed,
             tools,
@@ -181,15 +189,31 @@ impl LoopMachine {
             active_ms,
             ..
         } = progress;
-        let watch = Watch::resumed(rules.stall, progress.seen, &feedback, progress.open.is_some());
+        let pending = match (pending, open) {
+            (Pending::Ended(_) | Pending::Checked { .. }, None) => Pending::Nothing,
+            // What was done so far stands and is checked, as if its agent had come to the limit just now.
+            (Pending::Nothing, Some(open)) if is_used_up(&rules, &spending, open) => {
+                Pending::Ended(Box::new(Report::of(Class::Limited)))
+            }
+            (pending, _) => pending,
+        };
+        let reopened = open.filter(|_| !matches!(pending, Pending::Nothing | Pending::Complete));
+        let counts = open.is_none_or(|_| reopened.is_some()) && !progress.looked;
+        let watch = Watch::resumed(rules.stall, progress.seen, &feedback, counts);
         // Whoever starts a run again that had given up has done something about it.
-        let failures = match progress.outcome {
-            None | Some(Outcome::Interrupted) => failures,
-            Some(_) => 0,
+        let (failures, limits) = match progress.outcome {
+            None | Some(Outcome::Interrupted) => (failures, limits),
+            Some(_) => (0, Limits::default()),
         };
         LoopMachine {
-            iteration: iterations,
+            iteration: reopened.map_or(iterations, |open| open.iteration),
+            attempt: reopened.map_or(0, |open| open.attempts),
+            iteration_open: reopened.is_some(),
+            worked_ms: reopened.map_or(0, |open| open.worked_ms),
+            cut_off: open,
+            pending,
             failures,
+            limits,
             lasting_feedback: feedback.len(),
             feedback,
             scm_failed,
@@ -228,6 +252,16 @@ impl LoopMachine {
         self.attempt
     }
 
+    /// The iteration that is open, and the attempt at it.
+    pub fn place(&self) -> (u32, u32) {
+        if self.iteration_open { (self.iteration, self.attempt) } else { (0, 0) }
+    }
+
+    /// An iteration was begun and has not come to its end.
+    pub fn is_open(&self) -> bool {
+        self.iteration_open
+    }
+
     pub fn max_iterations(&self) -> u32 {
         self.rules.max_iterations
     }
@@ -252,11 +286,8 @@ impl LoopMachine {
             Input::Start => {
                 if self.phase == Phase::New {
                     self.run_started = now.mono_ms;
-                    if self.opening {
-                        self.check_work(now, &mut out);
-                    } else {
-                        self.next_iteration(now, &mut out);
-                    }
+                    self.limits.stop_waiting(now.wall_ms);
+                    self.start(now, &mut out);
                 }
             }
             Input::Briefed { feedback } => self.briefed(now, feedback, &mut out),
@@ -332,6 +363,23 @@ impl LoopMachine {
         out
     }
 
+    /// Begins, or goes on with what was known when the run was cut off: what that decides needs no agent.
+    fn start(&mut self, now: Now, out: &mut Vec<Action>) {
+        self.iteration_started = now.mono_ms;
+        match std::mem::take(&mut self.pending) {
+            Pending::Nothing if self.opening => self.check_work(now, out),
+            Pending::Nothing => self.next_iteration(now, out),
+            Pending::Ended(report) => self.judge(now, *report, out),
+            Pending::Checked { class, complete, found } => {
+                (self.class, self.complete, self.found) = (class, complete, found);
+                self.guardrails_passed = Some(true);
+                self.watch.checked(&[]);
+                self.ask_or_end(now, out);
+            }
+            Pending::Complete => self.end_complete(now, out),
+        }
+    }
+
     fn next_iteration(&mut self, now: Now, out: &mut Vec<Action>) {
         if self.stop.is_some() {
             return self.stop_here(now, out);
@@ -363,8 +411,14 @@ impl LoopMachine {
         self.iteration += 1;
         self.attempt = 0;
         self.iteration_started = now.mono_ms;
-        self.worked_ms = 0;
-        self.spending.iteration_starts();
+        match self.cut_off.take().filter(|open| open.iteration == self.iteration) {
+            // What was used at its first try is a part of what it may use.
+            Some(open) => self.worked_ms = open.worked_ms,
+            None => {
+                self.worked_ms = 0;
+                self.spending.iteration_starts();
+            }
+        }
         self.iteration_open = true;
         self.complete = false;
         self.found = None;
@@ -375,6 +429,11 @@ impl LoopMachine {
         }));
         self.try_again(now, out);
     }
+}
+
+/// Whether an iteration that was cut off had used up what it may.
+fn is_used_up(rules: &Rules, spending: &Spending, open: Open) -> bool {
+    rules.iteration_budget.exceeded(&spending.of_iteration(), open.worked_ms).is_some()
 }
 
 #[cfg(test)]

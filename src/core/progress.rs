@@ -1,6 +1,8 @@
 //! How far a run had come, told by its journal: all that it takes to go on with it.
 
-use super::event::{Class, Entry, Event, Feedback, Outcome, Purpose, Usage};
+use super::attempt::describe_end;
+use super::event::{Class, Entry, Event, Feedback, Outcome, Purpose, Usage, WaitReason};
+use super::machine::Report;
 use super::spending::Spending;
 use super::stall::Seen;
 
@@ -11,8 +13,12 @@ pub struct Progress {
     pub iterations: u32,
     /// An iteration that was begun and not ended, and how many attempts were made at it.
     pub open: Option<Open>,
+    /// What was known of it, or of the run, and not yet acted upon.
+    pub pending: Pending,
     /// Failures in a row that the retry policy counts.
     pub failures: u32,
+    /// Limits of the agent's account in a row.
+    pub limits: Limits,
     /// What the next prompt is to carry.
     pub feedback: Vec<Feedback>,
     pub scm_failed: bool,
@@ -20,8 +26,9 @@ pub struct Progress {
     pub tool_errors: u32,
     /// What was used up, as budgets count it.
     pub spending: Spending,
-    /// What it knew of the repository.
+    /// What it knew of the repository, and whether that was after its last iteration.
     pub seen: Seen,
+    pub looked: bool,
     /// The commit that was checked out when that was last told.
     pub head: Option<String>,
     /// How long the run has been at work, pauses and the time after a cut left out.
@@ -35,14 +42,53 @@ pub struct Progress {
 pub struct Open {
     pub iteration: u32,
     pub attempts: u32,
+    /// How long agents have worked at it.
+    pub worked_ms: u64,
+}
+
+/// What had happened when a run was cut off before it could act upon it. Whoever goes on does that, and
+/// pays for nothing twice.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub enum Pending {
+    /// Nothing that would tell what comes next: the iteration is begun again.
+    #[default]
+    Nothing,
+    /// An agent has ended without an answer.
+    Ended(Box<Report>),
+    /// Guardrails have passed, SCM tasks were run, the completion rule was applied; gates may have a say.
+    Checked { class: Class, complete: bool, found: Option<String> },
+    /// The work is complete.
+    Complete,
+}
+
+/// Limits of the agent's account in a row, and how long they were waited for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Limits {
+    pub count: u32,
+    pub waited_ms: u64,
+    /// The wait that is going on, from when to when by the wall clock.
+    pub waiting: Option<(i64, i64)>,
+}
+
+impl Limits {
+    /// Nobody waits any more.
+    pub fn stop_waiting(&mut self, now_ms: i64) {
+        if let Some((since_ms, until_ms)) = self.waiting.take() {
+            let waited = now_ms.min(until_ms).saturating_sub(since_ms);
+            self.waited_ms = self.waited_ms.saturating_add(u64::try_from(waited).unwrap_or(0));
+        }
+    }
 }
 
 /// Reads the entries of a run's journal, from the first to the last whole one.
 #[derive(Debug, Default)]
 pub struct Tracker {
     progress: Progress,
-    /// What the attempt that is open has used so far.
+    /// What the attempt that is open has used so far, and since when its agent has worked if it does.
     running: Option<Usage>,
+    working_since: Option<i64>,
+    /// How the last agent that worked ended.
+    class: Option<Class>,
     /// The retry policy has counted the last attempt as a failure.
     failed: bool,
     last_ms: Option<i64>,
@@ -51,53 +97,114 @@ pub struct Tracker {
 
 impl Tracker {
     pub fn fold(&mut self, entry: &Entry<'_>) {
+        if let Event::RunStarted { .. } = entry.event {
+            self.cut();
+        }
         self.pass_time(entry);
+        self.believe_stamp(entry);
         let progress = &mut self.progress;
         match &entry.event {
             Event::RunStarted { .. } => {
-                self.cut();
-                self.progress.outcome = None;
+                progress.outcome = None;
+                progress.limits.stop_waiting(entry.at.time_ms);
+            }
+            Event::RunContinued { iterations, usage, duration_ms, .. } => {
+                progress.iterations = progress.iterations.max(*iterations);
+                progress.spending.raise_to(usage);
+                progress.active_ms = progress.active_ms.max(*duration_ms);
             }
             Event::IterationStarted { .. } => {
-                progress.spending.iteration_starts();
-                progress.open = Some(Open { iteration: entry.at.iteration, attempts: 0 });
+                let iteration = entry.at.iteration;
+                // What was used at its first try is a part of what it may use.
+                let again = progress.open.filter(|open| open.iteration == iteration);
+                if again.is_none() {
+                    progress.spending.iteration_starts();
+                }
+                let worked_ms = again.map_or(0, |open| open.worked_ms);
+                progress.open = Some(Open { iteration, attempts: 0, worked_ms });
+                progress.pending = Pending::Nothing;
+                progress.looked = false;
             }
             Event::AgentStarted { purpose, .. } => {
+                // The end of the one before cannot be read if it is still there.
+                self.cut();
+                let progress = &mut self.progress;
                 self.running = Some(Usage::default());
-                if let (Purpose::Work, Some(open)) = (purpose, &mut progress.open) {
-                    open.attempts = entry.at.attempt;
+                progress.limits.stop_waiting(entry.at.time_ms);
+                if *purpose == Purpose::Work {
+                    progress.pending = Pending::Nothing;
+                    self.working_since = Some(entry.at.time_ms);
+                    if let Some(open) = &mut progress.open {
+                        open.attempts = entry.at.attempt;
+                    }
                 }
             }
-            Event::Usage(usage) => {
+            Event::Usage(usage) | Event::Result { usage: Some(usage), .. } => {
                 if let Some(running) = &mut self.running {
                     *running = *usage;
                 }
             }
-            Event::AgentEnded { purpose, class, usage, tools, tool_errors, .. } => {
+            Event::AgentEnded {
+                purpose, class, usage, duration_ms, tools, tool_errors, ..
+            } => {
                 self.running = None;
                 progress.spending.attempt_ends(usage);
                 progress.tools = progress.tools.saturating_add(*tools);
                 progress.tool_errors = progress.tool_errors.saturating_add(*tool_errors);
                 if *purpose == Purpose::Work {
+                    self.working_since = None;
+                    if let Some(open) = &mut progress.open {
+                        open.worked_ms = open.worked_ms.saturating_add(*duration_ms);
+                    }
+                    self.class = Some(*class);
+                    progress.pending = unanswered(&entry.event);
                     self.failed = false;
                     if *class == Class::Answered {
                         progress.failures = 0;
+                    }
+                    if !matches!(class, Class::RateLimited | Class::Overloaded) {
+                        progress.limits = Limits::default();
                     }
                 }
             }
             Event::Retrying { failures, .. } => {
                 self.failed = true;
                 progress.failures = *failures;
+                progress.pending = Pending::Nothing;
             }
+            Event::Waiting { reason, until_ms } => {
+                progress.pending = Pending::Nothing;
+                if *reason == WaitReason::RateLimit {
+                    progress.limits.stop_waiting(entry.at.time_ms);
+                    progress.limits.count = progress.limits.count.saturating_add(1);
+                    progress.limits.waiting = Some((entry.at.time_ms, *until_ms));
+                }
+            }
+            Event::GuardrailStarted { .. } => progress.pending = Pending::Nothing,
             Event::FeedbackSet { parts } => progress.feedback.clone_from(parts),
             Event::ScmEnded { ok, .. } => progress.scm_failed = !ok,
-            Event::IterationEnded { cut_off: true, .. } => {
-                let open = Open { iteration: entry.at.iteration, attempts: entry.at.attempt };
-                progress.open = Some(open);
+            Event::CompletionChecked { complete, found, scm_failed } => {
+                progress.scm_failed |= scm_failed;
+                progress.pending = Pending::Checked {
+                    class: self.class.unwrap_or(Class::Answered),
+                    complete: *complete,
+                    found: found.as_ref().map(|found| found.as_ref().to_owned()),
+                };
             }
-            Event::IterationEnded { .. } => {
-                progress.iterations = entry.at.iteration;
+            Event::IterationEnded { cut_off: true, usage, .. } => {
+                progress.spending.raise_iteration_to(usage);
+                let (iteration, attempts) = (entry.at.iteration, entry.at.attempt);
+                let before = progress.open.filter(|open| open.iteration == iteration);
+                let worked_ms = before.map_or(0, |open| open.worked_ms);
+                progress.open = Some(Open { iteration, attempts, worked_ms });
+            }
+            Event::IterationEnded { complete, usage, .. } => {
+                progress.spending.raise_iteration_to(usage);
+                progress.spending.iteration_starts();
+                progress.iterations = progress.iterations.max(entry.at.iteration);
                 progress.open = None;
+                progress.looked = false;
+                progress.pending = if *complete { Pending::Complete } else { Pending::Nothing };
                 // Whatever it came to, it was none of those that count: silence may be none.
                 if !self.failed {
                     progress.failures = 0;
@@ -110,16 +217,33 @@ impl Tracker {
                     unchanged: *unchanged,
                     same_failures: *same_failures,
                 };
+                progress.looked = true;
             }
             Event::Repository { head, .. } => progress.head = Some(head.as_ref().to_owned()),
-            Event::RunEnded { outcome, .. } => {
+            Event::RunEnded { outcome, iterations, cut_off, duration_ms, usage, .. } => {
                 progress.outcome = Some(*outcome);
+                progress.pending = Pending::Nothing;
+                progress.limits.stop_waiting(entry.at.time_ms);
+                let ended = iterations.saturating_sub(u32::from(*cut_off));
+                progress.iterations = progress.iterations.max(ended);
+                progress.spending.raise_to(usage);
+                progress.active_ms = progress.active_ms.max(*duration_ms);
                 if *outcome == Outcome::Stalled {
                     // Whoever goes on has done something about it.
                     progress.seen = Seen::default();
                 }
             }
             _ => {}
+        }
+    }
+
+    /// The run is known to have been there at this moment, by something that it wrote elsewhere.
+    pub fn was_there(&mut self, time_ms: i64) {
+        if let Some(last_ms) =
+            self.last_ms.filter(|_| !self.idle && self.progress.outcome.is_none())
+        {
+            self.add_time(last_ms, time_ms);
+            self.last_ms = Some(time_ms.max(last_ms));
         }
     }
 
@@ -134,23 +258,70 @@ impl Tracker {
         if let Some(usage) = self.running.take() {
             self.progress.spending.attempt_ends(&usage);
         }
+        let since_ms = self.working_since.take();
+        if let (Some(since_ms), Some(last_ms)) = (since_ms, self.last_ms)
+            && let Some(open) = &mut self.progress.open
+        {
+            open.worked_ms = open.worked_ms.saturating_add(between(since_ms, last_ms));
+        }
+    }
+
+    /// Every entry tells in which iteration it was: one before that has ended, though its end cannot be read.
+    fn believe_stamp(&mut self, entry: &Entry<'_>) {
+        let (iteration, attempts) = (entry.at.iteration, entry.at.attempt);
+        let progress = &mut self.progress;
+        progress.iterations = progress.iterations.max(iteration.saturating_sub(1));
+        let is_known = progress.open.is_some_and(|open| open.iteration >= iteration);
+        let begins = matches!(entry.event, Event::IterationStarted { .. });
+        if iteration > progress.iterations && !is_known && !begins {
+            progress.spending.iteration_starts();
+            progress.open = Some(Open { iteration, attempts, worked_ms: 0 });
+            progress.pending = Pending::Nothing;
+        }
     }
 
     fn pass_time(&mut self, entry: &Entry<'_>) {
         let now_ms = entry.at.time_ms;
         let resumes = matches!(entry.event, Event::RunStarted { .. });
         if let Some(last_ms) = self.last_ms.filter(|_| !self.idle && !resumes) {
-            // A clock that was set back takes no time away.
-            let passed = u64::try_from(now_ms.saturating_sub(last_ms)).unwrap_or(0);
-            self.progress.active_ms = self.progress.active_ms.saturating_add(passed);
+            self.add_time(last_ms, now_ms);
         }
         self.last_ms = Some(now_ms);
         match entry.event {
-            Event::Paused => self.idle = true,
+            // A word may follow about those who were told of the end.
+            Event::Paused | Event::RunEnded { .. } => self.idle = true,
             Event::Resumed { .. } | Event::RunStarted { .. } => self.idle = false,
             _ => {}
         }
     }
+
+    fn add_time(&mut self, from_ms: i64, to_ms: i64) {
+        let passed = between(from_ms, to_ms);
+        self.progress.active_ms = self.progress.active_ms.saturating_add(passed);
+    }
+}
+
+/// How long it is from one moment to another. A clock that was set back takes no time away.
+fn between(from_ms: i64, to_ms: i64) -> u64 {
+    u64::try_from(to_ms.saturating_sub(from_ms)).unwrap_or(0)
+}
+
+/// What is to be made of an agent that has ended, as far as its end tells. Whether an answer completes the run
+/// is not in it, and what ralph itself ended says nothing.
+fn unanswered(ended: &Event<'_>) -> Pending {
+    let Event::AgentEnded { exit, ended_by, class, failure, repeats_prompt, .. } = ended else {
+        return Pending::Nothing;
+    };
+    if matches!(class, Class::Answered | Class::Interrupted) {
+        return Pending::Nothing;
+    }
+    // What it used is counted.
+    Pending::Ended(Box::new(Report {
+        failure: failure.clone(),
+        exit: describe_end(*exit, *ended_by),
+        repeats_prompt: *repeats_prompt,
+        ..Report::of(*class)
+    }))
 }
 
 #[cfg(test)]
@@ -216,6 +387,17 @@ mod tests {
         }
     }
 
+    fn iteration_used(tokens: u64) -> Event<'static> {
+        Event::IterationEnded {
+            class: Class::Answered,
+            guardrails_passed: None,
+            complete: false,
+            cut_off: false,
+            duration_ms: 1,
+            usage: usage(tokens),
+        }
+    }
+
     fn retrying(failures: u32) -> Event<'static> {
         let message = "exit 1".into();
         Event::Retrying { class: Class::Failed, message, delay_ms: 1, failures, max_failures: 4 }
@@ -237,7 +419,7 @@ mod tests {
             (70, 2, 1, Event::Usage(usage(7))),
         ]);
         assert_eq!(progress.iterations, 1);
-        assert_eq!(progress.open, Some(Open { iteration: 2, attempts: 1 }));
+        assert_eq!(progress.open, Some(Open { iteration: 2, attempts: 1, worked_ms: 10 }));
         assert_eq!(progress.feedback, parts);
         assert_eq!(progress.spending.total().input_tokens, 107);
         assert_eq!((progress.tools, progress.tool_errors), (2, 1));
@@ -285,10 +467,91 @@ mod tests {
             };
             let (cut, whole) = (ends(true), ends(false));
             assert_eq!(cut.iterations, 0, "{class:?}");
-            assert_eq!(cut.open, Some(Open { iteration: 1, attempts: 1 }));
+            assert_eq!(cut.open, Some(Open { iteration: 1, attempts: 1, worked_ms: 1 }));
             // One that failed is used up where the next iteration is the next attempt.
             assert_eq!((whole.iterations, whole.open), (1, None), "{class:?}");
         }
+    }
+
+    #[test]
+    fn what_a_result_told_is_used_up_before_its_agent_is_gone() {
+        let told = Event::Result { failure: None, usage: Some(usage(9)), turns: None };
+        let progress = fold(vec![(0, 1, 1, agent_started()), (1, 1, 1, told)]);
+        assert_eq!(progress.spending.total(), usage(9));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_made_up_for_by_what_was_counted_later() {
+        let whole = vec![
+            (0, 0, 0, run_started()),
+            (10, 1, 0, Event::IterationStarted { max_iterations: 5 }),
+            (20, 1, 1, agent_started()),
+            (30, 1, 1, agent_ended(Class::Answered, 100)),
+            (40, 1, 1, iteration_used(100)),
+            (50, 2, 0, Event::IterationStarted { max_iterations: 5 }),
+            (60, 2, 1, agent_started()),
+        ];
+        let all = fold(whole.clone());
+        for lost in 0..whole.len() - 1 {
+            let mut damaged = whole.clone();
+            damaged.remove(lost);
+            let progress = fold(damaged);
+            assert_eq!(progress.iterations, all.iterations, "without {lost}");
+            assert_eq!(progress.open.map(|open| open.iteration), Some(2), "without {lost}");
+            // The end of an agent, or that of its iteration: each tells.
+            assert_eq!(progress.spending.total(), usage(100), "without {lost}");
+        }
+        let continued = Event::RunContinued {
+            after: None,
+            iterations: 7,
+            cut_off: None,
+            usage: usage(500),
+            duration_ms: 9_000,
+        };
+        let progress = fold(vec![(0, 0, 0, run_started()), (1, 0, 0, continued)]);
+        assert_eq!((progress.iterations, progress.active_ms), (7, 9_000));
+        assert_eq!(progress.spending.total(), usage(500));
+    }
+
+    #[test]
+    fn what_had_happened_and_was_not_acted_upon_is_pending() {
+        let complete = Event::IterationEnded {
+            class: Class::Answered,
+            guardrails_passed: Some(true),
+            complete: true,
+            cut_off: false,
+            duration_ms: 1,
+            usage: Usage::default(),
+        };
+        let checked = Event::CompletionChecked { complete: true, found: None, scm_failed: true };
+        let started = Event::GuardrailStarted { index: 0, command: "true".into() };
+        let begun = || {
+            vec![
+                (0, 0, 0, run_started()),
+                (1, 1, 0, Event::IterationStarted { max_iterations: 5 }),
+                (2, 1, 1, agent_started()),
+            ]
+        };
+        let after = |more: Vec<Event<'static>>| {
+            let mut events = begun();
+            events.extend(more.into_iter().map(|event| (3, 1, 1, event)));
+            // However often it is started again and killed at once.
+            events.push((4, 0, 0, run_started()));
+            fold(events)
+        };
+        let answered = || agent_ended(Class::Answered, 0);
+        assert_eq!(after(vec![answered()]).pending, Pending::Nothing);
+        let failed = || agent_ended(Class::Failed, 0);
+        assert!(matches!(after(vec![failed()]).pending, Pending::Ended(_)));
+        let cut = iteration_ended(Class::Failed, true);
+        assert!(matches!(after(vec![failed(), cut]).pending, Pending::Ended(_)));
+        assert_eq!(after(vec![failed(), retrying(1)]).pending, Pending::Nothing);
+        let limited = || agent_ended(Class::Limited, 0);
+        assert_eq!(after(vec![limited(), started]).pending, Pending::Nothing);
+        let progress = after(vec![answered(), checked.clone()]);
+        assert!(matches!(progress.pending, Pending::Checked { complete: true, .. }));
+        assert!(progress.scm_failed);
+        assert_eq!(after(vec![answered(), checked, complete]).pending, Pending::Complete);
     }
 
     #[test]

@@ -47,6 +47,22 @@ impl Spending {
         }
     }
 
+    /// Somebody has counted this in all. What is more than was counted here was told by something that
+    /// cannot be read any more.
+    pub fn raise_to(&mut self, told: &Usage) {
+        let missing = self.total.missing_of(told);
+        self.total.add(&missing);
+        if missing.cost_usd.is_none() {
+            self.unpriced.add(&missing);
+        }
+    }
+
+    /// The same of this iteration.
+    pub fn raise_iteration_to(&mut self, told: &Usage) {
+        let missing = self.iteration.missing_of(told);
+        self.attempt_ends(&missing);
+    }
+
     /// What was told of the run, and of this iteration.
     pub fn total(&self) -> Usage {
         self.total

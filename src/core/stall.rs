@@ -84,15 +84,15 @@ impl Watch {
         }
     }
 
-    /// Goes on with what a run knew when it was left, and with what guardrails had said. `cut_off` if an
-    /// iteration was open.
-    pub fn resumed(rule: StallRule, seen: Seen, feedback: &[Feedback], cut_off: bool) -> Watch {
+    /// Goes on with what a run knew when it was left, and with what guardrails had said. `counts` if an
+    /// iteration has come to its end since it looked.
+    pub fn resumed(rule: StallRule, seen: Seen, feedback: &[Feedback], counts: bool) -> Watch {
         Watch {
             seen: seen.fingerprint,
             unchanged: seen.unchanged,
             failures: seen.same_failures,
             failure: (seen.same_failures > 0 && !feedback.is_empty()).then(|| essence(feedback)),
-            counts: !cut_off,
+            counts,
             ..Watch::new(rule)
         }
     }
@@ -136,7 +136,13 @@ impl Watch {
         let (reason, count) = match fingerprint {
             None => (StallReason::SameFailure, self.failures),
             Some(_) if first => return Verdict::Fine,
-            now if now == before && !self.counts => return Verdict::Fine,
+            now if now == before && !self.counts => {
+                // What was to be stopped is to be stopped; what was warned of was warned of.
+                return match self.judge(StallReason::Unchanged, self.unchanged) {
+                    stop @ Verdict::Stop { .. } => stop,
+                    _ => Verdict::Fine,
+                };
+            }
             now if now == before => {
                 self.unchanged = self.unchanged.saturating_add(1);
                 (StallReason::Unchanged, self.unchanged)
@@ -253,12 +259,12 @@ mod tests {
         let rule = StallRule::stopping_after(3);
         let seen = Seen { fingerprint: Some(7), unchanged: 1, same_failures: 0 };
         // Killed in an iteration again and again: what was not finished counts for nothing, and hides nothing.
-        let mut watch = Watch::resumed(rule, seen, &[], true);
+        let mut watch = Watch::resumed(rule, seen, &[], false);
         assert_eq!(watch.looked(Some(7)), Verdict::Fine);
         assert_eq!(watch.seen(), seen);
         assert_eq!(look(&mut watch, Some(7)), Verdict::Warn { reason: UNCHANGED, iterations: 2 });
         let seen = watch.seen();
-        let mut watch = Watch::resumed(rule, seen, &[], true);
+        let mut watch = Watch::resumed(rule, seen, &[], false);
         assert_eq!(
             watch.looked(Some(8)),
             Verdict::Fine,
@@ -266,11 +272,11 @@ mod tests {
         );
         assert_eq!(watch.seen().unchanged, 0);
         // One that had come to its end counts when it is looked at.
-        let mut watch = Watch::resumed(rule, seen, &[], false);
+        let mut watch = Watch::resumed(rule, seen, &[], true);
         assert_eq!(watch.looked(Some(7)), Verdict::Stop { reason: UNCHANGED, iterations: 3 });
         // What guardrails said last is known by the feedback.
         let seen = Seen { fingerprint: None, unchanged: 0, same_failures: 2 };
-        let mut watch = Watch::resumed(rule, seen, &fail("red\nOutput file: log_001"), true);
+        let mut watch = Watch::resumed(rule, seen, &fail("red\nOutput file: log_001"), false);
         watch.checked(&fail("red\nOutput file: log_002"));
         let reason = StallReason::SameFailure;
         assert_eq!(look(&mut watch, None), Verdict::Stop { reason, iterations: 3 });

@@ -7,6 +7,7 @@
 mod alarm;
 mod begin;
 mod clock;
+mod holders;
 mod input;
 mod interrupts;
 mod marked;
@@ -25,6 +26,7 @@ use std::path::Path;
 
 pub use alarm::{be_silent, speak_after};
 pub use begin::begin;
+pub use holders::{Users, may_be_held};
 pub use interrupts::Interrupts;
 pub use marked::{end_marked, end_marked_unless, find_marked};
 pub use path::find_program;

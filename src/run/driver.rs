@@ -156,7 +156,11 @@ impl<W: World> Driver<'_, W> {
             self.recorder.record(&Event::RunContinued {
                 after: progress.outcome,
                 iterations: progress.iterations,
-                cut_off: progress.open.map(|open| open.iteration),
+                // What only has to be brought to its end is not begun again.
+                cut_off: progress
+                    .open
+                    .map(|open| open.iteration)
+                    .filter(|_| !self.machine.is_open()),
                 usage: progress.spending.total(),
                 duration_ms: progress.active_ms,
             });
@@ -164,6 +168,7 @@ impl<W: World> Driver<'_, W> {
         for event in preface {
             self.recorder.record(event);
         }
+        (self.recorder.at.iteration, self.recorder.at.attempt) = self.machine.place();
         self.queue.push_back(Input::Start);
         // What was asked for before anybody listened.
         self.heed_requests();

@@ -5,6 +5,7 @@ pub mod driver;
 mod fingerprint;
 pub mod guard;
 mod guardrail;
+pub mod left;
 pub mod record;
 pub mod scm;
 mod screen;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::core::rules::ScmTask;
 use crate::error::Error;
-use crate::process::{self, ChildId};
+use crate::process::{self, ChildId, Users};
 use crate::state::project::is_run_time_file;
 
 use super::spec::ScmSpec;
@@ -27,6 +27,12 @@ const SHORT_PATIENCE: Duration = Duration::from_secs(5);
 /// How long git is asked again while another git has one of its locks: they are held for moments, and
 /// one that is older than this was left behind.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How old a lock is at least that was left behind.
+const LEFT_BEHIND: Duration = Duration::from_secs(60);
+
+/// Those of git that stay, and hold no lock meanwhile.
+const GIT_DAEMONS: [&str; 3] = ["fsmonitor--daemon", "credential-cache--daemon", "daemon"];
 
 /// Calls git outside of a run and tells what it printed.
 ///
@@ -106,6 +112,35 @@ pub(super) fn is_lock_trouble(said: &str) -> bool {
     let half_made = said.contains("worktrees/") && said.contains("commondir");
     (busy.iter().any(|words| said.contains(words)) || half_made)
         && !hopeless.iter().any(|words| said.contains(words))
+}
+
+/// The lock that git could not take, as it told: a file inside of a repository's own directory.
+pub(super) fn lock_in_the_way(said: &str) -> Option<PathBuf> {
+    let end = said.find(".lock'")? + ".lock".len();
+    let start = said.get(..end)?.rfind('\'')? + 1;
+    let path = PathBuf::from(said.get(start..end)?);
+    let is_gits = path.is_absolute() && path.iter().any(|name| name == ".git");
+    (is_gits && is_lock_trouble(said)).then_some(path)
+}
+
+/// Whether a lock was left behind by a git that is gone: it has been there for a while, nobody has it open, and
+/// no git is at work in the repository or in one of its work trees.
+pub(super) fn is_abandoned(lock: &Path) -> bool {
+    let age = || lock.symlink_metadata().ok()?.modified().ok()?.elapsed().ok();
+    if !lock.is_file() || age().is_none_or(|age| age < LEFT_BEHIND) {
+        return false;
+    }
+    let Some(own) = lock.ancestors().find(|above| above.ends_with(".git")) else { return false };
+    let Some(top) = own.parent().and_then(|top| top.canonicalize().ok()) else { return false };
+    let linked = own.join("worktrees").read_dir().into_iter().flatten().flatten();
+    let linked = linked.filter_map(|tree| {
+        let file = std::fs::read_to_string(tree.path().join("gitdir")).ok()?;
+        Path::new(file.trim()).parent()?.canonicalize().ok()
+    });
+    let places: Vec<PathBuf> = std::iter::once(top).chain(linked).collect();
+    let told_by = &["GIT_DIR=", "GIT_WORK_TREE=", "GIT_INDEX_FILE=", "--git-dir", "--work-tree"];
+    let users = Users { program: "git", places: &places, told_by, idle: &GIT_DAEMONS };
+    !process::may_be_held(lock, &users)
 }
 
 fn git_once(
@@ -302,12 +337,11 @@ pub fn hint_at_init(error: Error, why: &str) -> Error {
 }
 
 impl ScmSpec {
-    /// Finds out before anything is spent whether the tasks can work at all, and what there is to say
-    /// of it.
+    /// Finds out before anything is spent whether the tasks can work at all.
     ///
     /// # Errors
     /// The program is missing, or this is no git repository.
-    pub fn check(&self, directory: &Path) -> Result<Option<String>, Error> {
+    pub fn check(&self, directory: &Path) -> Result<(), Error> {
         let program = OsStr::new(&self.program);
         let path = std::env::var_os("PATH");
         if process::find_program(program, path.as_deref(), directory).is_none() {
@@ -315,19 +349,18 @@ impl ScmSpec {
                 .hint("install it, or take `scm` out of the settings"));
         }
         if !self.is_git() {
-            return Ok(None);
+            return Ok(());
         }
         let cannot = |error: Error| {
             hint_at_init(error, "`scm` is configured, and its tasks need one")
                 .hint("or take `scm` out of the settings")
         };
-        require_repository(directory).map_err(cannot)?;
-        Ok(self.uncommitted(directory))
+        require_repository(directory).map_err(cannot)
     }
 
     /// What the first commit will take along, though no agent of this run made it.
-    fn uncommitted(&self, directory: &Path) -> Option<String> {
-        if !self.kinds().contains(&ScmTask::Commit) {
+    pub fn uncommitted(&self, directory: &Path) -> Option<String> {
+        if !self.is_git() || !self.kinds().contains(&ScmTask::Commit) {
             return None;
         }
         let files = uncommitted_files(directory).ok()?;
@@ -458,6 +491,34 @@ mod tests {
         ] {
             assert_eq!(is_lock_trouble(said), expected, "{said}");
         }
+    }
+
+    #[test]
+    fn the_lock_in_the_way_is_a_file_of_gits_own() {
+        let found = |said: &str| lock_in_the_way(said).map(|path| path.display().to_string());
+        let said = "fatal: cannot lock ref 'HEAD': Unable to create '/r/.git/HEAD.lock': File exists.\n\nAnother";
+        assert_eq!(found(said).as_deref(), Some("/r/.git/HEAD.lock"));
+        for other in [
+            "fatal: Unable to create '/r/.git/index.lock': Permission denied",
+            "fatal: Unable to create '/home/me/work.lock': File exists.",
+            "fatal: Unable to create '.git/index.lock': File exists.",
+            ".lock'",
+        ] {
+            assert_eq!(found(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_lock_that_is_new_or_held_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(".git/index.lock");
+        std::fs::create_dir(dir.path().join(".git")).unwrap();
+        let lock = std::fs::File::create(&path).unwrap();
+        assert!(!is_abandoned(&path), "it is new");
+        lock.set_modified(std::time::SystemTime::now() - Duration::from_secs(3600)).unwrap();
+        assert!(!is_abandoned(&path), "it is open");
+        drop(lock);
+        assert_eq!(is_abandoned(&path), cfg!(target_os = "linux"));
     }
 
     #[test]

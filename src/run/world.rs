@@ -11,7 +11,7 @@ use crate::core::machine::Now;
 use crate::process::{ChildId, Launch, Occurrence, Size, System};
 use crate::report::morning::Reading;
 use crate::sandbox::proxy::Refusal;
-use crate::sandbox::{self, Sandbox, Trace};
+use crate::sandbox::{self, Backend, Sandbox, Trace};
 use crate::state::lock::{Holder, Lock};
 use crate::state::logs::Bounded;
 use crate::state::project::Project;
@@ -20,7 +20,10 @@ use crate::state::save::save_atomically;
 use crate::state::{documents, given, journal};
 
 use super::fingerprint;
-use super::scm::moves::{self, Moved};
+use super::scm::{
+    self,
+    moves::{self, Moved},
+};
 
 /// A file that a run adds to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,6 +131,10 @@ pub trait World {
     fn save(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()>;
     /// Removes a file; one that is not there is no error.
     fn remove(&mut self, path: &Path) -> io::Result<()>;
+    /// Whether a lock of git's was left by one that is gone. Where nobody can tell, it was not.
+    fn is_abandoned(&mut self, _lock: &Path) -> bool {
+        false
+    }
     /// Begins a new log.
     fn open_log(&mut self, path: &Path) -> io::Result<()>;
     fn append(&mut self, record: Record, bytes: &[u8]) -> io::Result<()>;
@@ -462,6 +469,12 @@ impl World for RealWorld {
         self.project.prepare()?;
         self.lock.restore(&self.project.lock_path(), &self.me)?;
         Ok(restored)
+    }
+
+    fn is_abandoned(&mut self, lock: &Path) -> bool {
+        // In another machine nobody sees who is at work.
+        let is_elsewhere = |cell: &Cell| cell.sandbox.backend() == Backend::Docker;
+        !self.cell.as_ref().is_some_and(is_elsewhere) && scm::is_abandoned(lock)
     }
 
     fn recall(&mut self, take: &mut dyn FnMut(&Entry<'static>)) {

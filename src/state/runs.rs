@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use jiff::Timestamp;
 
@@ -59,6 +60,12 @@ impl RunDir {
     /// It cannot be made.
     pub fn make(&self) -> io::Result<()> {
         std::fs::create_dir_all(&self.path)
+    }
+
+    /// When something was last written to its journal or to what is kept of its agents' output.
+    pub fn last_written(&self) -> Option<SystemTime> {
+        let modified = |path: PathBuf| path.metadata().ok()?.modified().ok();
+        [self.journal(), self.raw()].into_iter().filter_map(modified).max()
     }
 
     /// Whether a process is writing this run's journal.
@@ -134,8 +141,13 @@ impl RunFiles {
         let mut journal = OpenOptions::new().read(true).append(true).open(dir.journal())?;
         hold(&journal);
         let journal_size = whole_lines(&mut journal)?;
-        let torn = journal.metadata()?.len().saturating_sub(journal_size);
-        journal.set_len(journal_size)?;
+        let metadata = journal.metadata()?;
+        let torn = metadata.len().saturating_sub(journal_size);
+        if torn > 0 {
+            journal.set_len(journal_size)?;
+            // When the run was last there is told by this, too, should nothing more come of this start.
+            let _ = metadata.modified().and_then(|time| journal.set_modified(time));
+        }
         let size = dir.raw().metadata().map_or(0, |meta| meta.len());
         let raw = Raw { path: dir.raw(), file: None, size, max_file: max_raw / 2 };
         Ok(RunFiles { dir, journal, journal_size, torn, raw })

@@ -416,6 +416,12 @@ fn what_cannot_go_on_is_said() {
     project.write("go", "");
     running.wait().code(1);
 
+    project.git_init().write("sub/file", "");
+    for command in ["resume", "runs"] {
+        let below = project.ralph([command]).current_dir(project.path().join("sub")).run();
+        below.code(2).stderr_has("is a part of the project in");
+    }
+
     let dir = project.newest_run();
     let note = std::fs::read(dir.join("start.json")).unwrap();
     std::fs::write(dir.join("start.json"), r#"{"args":["ralph","run","--odd"],"directory":"/"}"#)

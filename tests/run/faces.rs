@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::process::Stdio;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::support::Project;
@@ -364,4 +365,11 @@ fn a_command_that_cannot_tell_changes_nothing_but_a_warning() {
     project.settings(&json!({"notify": {"command": "exit 3"}}));
     let output = run(&project, &["-p", "do it"], &json!([{"print": DONE}])).run();
     output.code(0).stderr_has("notify.command failed: exit code 3");
+    let run = run(&project, &["-p", "do it"], &json!([{"print": DONE}]));
+    project.settings(&json!({"notify": {"command": "touch told; sleep 600"}}));
+    let running = run.start();
+    project.wait_for_file("told");
+    running.signal(Signal::INT);
+    let output = running.wait();
+    output.code(0).stderr_has("notify.command failed: it was ended, since after a signal");
 }

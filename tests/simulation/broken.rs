@@ -6,7 +6,7 @@ use std::path::Path;
 
 use ralph::core::event::Exit;
 use ralph::core::machine::Now;
-use ralph::core::progress::Progress;
+use ralph::core::progress::{Pending, Progress};
 use ralph::process::{ChildId, Ended, Launch, Occurrence};
 use ralph::run::world::{Part, Record, Request, World};
 
@@ -22,17 +22,20 @@ pub(crate) enum Fault {
     SpendingForgotten,
     /// It goes on at the first iteration.
     IterationsForgotten,
+    /// It goes on as if nothing had been decided when it was cut off.
+    DecisionForgotten,
     /// It does not end what it should.
     NobodyEnded,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Fault; 6] = [
+    pub(crate) const ALL: [Fault; 7] = [
         Fault::GuardrailsIgnored,
         Fault::JournalLate,
         Fault::FeedbackForgotten,
         Fault::SpendingForgotten,
         Fault::IterationsForgotten,
+        Fault::DecisionForgotten,
         Fault::NobodyEnded,
     ];
 
@@ -42,6 +45,7 @@ impl Fault {
             Some(Fault::FeedbackForgotten) => Progress { feedback: Vec::new(), ..progress },
             Some(Fault::SpendingForgotten) => Progress { spending: Default::default(), ..progress },
             Some(Fault::IterationsForgotten) => Progress { iterations: 0, ..progress },
+            Some(Fault::DecisionForgotten) => Progress { pending: Pending::Nothing, ..progress },
             _ => progress,
         }
     }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use ralph::agent;
 use ralph::core::completion::Rule;
-use ralph::core::event::{Entry, Event, FailAction, Outcome, Purpose, Stamp};
+use ralph::core::event::{Class, Entry, Event, FailAction, Outcome, Purpose, Stamp};
 use ralph::core::progress::{Progress, Tracker};
 use ralph::core::rules::{Budget, RateLimit, Retry, RetryScope, Rules};
 use ralph::core::stall::StallRule;
@@ -314,6 +314,9 @@ fn check(
         }
     }
     order(spec, &facts, truth.has_holes)?;
+    if !truth.has_holes {
+        decided(spec, &facts)?;
+    }
     feedback(&truth, &facts)
 }
 
@@ -351,7 +354,8 @@ fn order(spec: &RunSpec, facts: &[(usize, Fact)], has_holes: bool) -> Result<(),
     let (mut iteration, mut next, mut ended, mut open) = (0, 1, 0, false);
     let (mut cost, mut tokens) = (0.0, 0_u64);
     let mut running: Option<(f64, u64)> = None;
-    let mut cut = false;
+    // One that was cut off may be brought to its end, and another attempt at it made for that.
+    let (mut cut, mut left_open) = (false, false);
     let budget = &spec.rules.budget;
     for (_, fact) in facts {
         match fact {
@@ -360,23 +364,26 @@ fn order(spec: &RunSpec, facts: &[(usize, Fact)], has_holes: bool) -> Result<(),
                     (cost, tokens) = (cost + more, tokens + used);
                 }
                 // What was cut off is begun again.
+                left_open |= open || cut;
                 (open, cut, next) = (false, false, ended + 1);
             }
             Fact::IterationStarted { number, most } => {
-                if *number != next || (open && !has_holes) {
+                // One of which nothing could be written any more is known by the next.
+                let follows = *number == next || (has_holes && *number > next);
+                if !follows || (open && !has_holes) {
                     return Err(format!("iteration {number}, not {next}, or one in another"));
                 }
-                next += 1;
+                next = number + 1;
                 if number > most || *most != spec.rules.max_iterations {
                     return Err(format!("iteration {number} of {most}"));
                 }
                 if std::mem::take(&mut cut) {
                     return Err(format!("iteration {iteration} was cut off, and the run went on"));
                 }
-                (iteration, open) = (*number, true);
+                (iteration, open, left_open) = (*number, true, false);
             }
             Fact::AgentStarted { .. } => {
-                if running.is_some() || !open {
+                if running.is_some() || !(open || left_open) {
                     return Err("an agent beside another, or outside of an iteration".to_owned());
                 }
                 let used_up = budget.cost_usd.is_some_and(|most| cost >= most)
@@ -391,10 +398,10 @@ fn order(spec: &RunSpec, facts: &[(usize, Fact)], has_holes: bool) -> Result<(),
                 (cost, tokens) = (cost + more, tokens + used);
                 running = None;
             }
-            Fact::IterationEnded { cut_off } => {
-                (open, cut) = (false, *cut_off);
+            Fact::IterationEnded { cut_off, .. } => {
+                (open, cut, left_open) = (false, *cut_off, false);
                 if !cut_off {
-                    ended = iteration;
+                    (ended, next) = (iteration, iteration + 1);
                 }
             }
             // One that was cut off may not be begun again.
@@ -404,7 +411,56 @@ fn order(spec: &RunSpec, facts: &[(usize, Fact)], has_holes: bool) -> Result<(),
                     return Err(format!("it ended after {iterations} iterations, not {ended}"));
                 }
             }
-            Fact::GuardrailEnded { .. } | Fact::Feedback { .. } => {}
+            Fact::GuardrailEnded { .. } | Fact::Feedback { .. } | Fact::Retrying { .. } => {}
+        }
+    }
+    Ok(())
+}
+
+/// What has decided that a run is over ends it, however often it is cut off before it can say so: nobody pays
+/// for another agent.
+fn decided(spec: &RunSpec, facts: &[(usize, Fact)]) -> Result<(), String> {
+    let rules = &spec.rules;
+    let is_failure = |class: Class| match class {
+        Class::Failed | Class::ContextExhausted => true,
+        Class::Empty => rules.retry_empty,
+        Class::TimedOut => rules.inactivity_fails,
+        _ => false,
+    };
+    // Failures that were counted, and what the last end decides.
+    let (mut failures, mut counted, mut over) = (0, false, None);
+    for (_, fact) in facts {
+        match fact {
+            Fact::AgentStarted { .. } => {
+                counted = false;
+                if let Some(over) = over {
+                    return Err(format!("an agent was started though {over}"));
+                }
+            }
+            Fact::AgentEnded { purpose: Purpose::Work, class, .. } => match class {
+                Class::Credentials => over = Some("its credentials were refused"),
+                class if is_failure(*class) && failures + 1 >= rules.retry.fatal() => {
+                    over = Some("the last one had failed for good");
+                }
+                Class::Answered => failures = 0,
+                _ => {}
+            },
+            Fact::Retrying { failures: by_now } => (failures, counted) = (*by_now, true),
+            Fact::IterationEnded { complete: true, .. } => over = Some("the work was complete"),
+            // Where nothing failed that counts.
+            Fact::IterationEnded { cut_off: false, .. } if !counted => failures = 0,
+            Fact::RunEnded { outcome, .. } => {
+                if over == Some("the work was complete")
+                    && !matches!(outcome, Outcome::Complete | Outcome::CompleteScmFailed)
+                {
+                    return Err(format!("the work was complete, and it ended as {outcome:?}"));
+                }
+                over = None;
+                if *outcome != Outcome::Interrupted {
+                    failures = 0;
+                }
+            }
+            _ => {}
         }
     }
     Ok(())

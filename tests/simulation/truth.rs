@@ -70,7 +70,8 @@ pub(crate) enum Fact {
     AgentEnded { purpose: Purpose, class: Class, cost: f64, tokens: u64 },
     GuardrailEnded { passed: bool },
     Feedback { parts: usize, failures: Vec<u64> },
-    IterationEnded { cut_off: bool },
+    Retrying { failures: u32 },
+    IterationEnded { cut_off: bool, complete: bool },
     RunEnded { outcome: Outcome, iterations: u32 },
 }
 
@@ -86,7 +87,7 @@ fn fact(entry: &Entry<'_>) -> Option<Fact> {
             Fact::IterationStarted { number: entry.at.iteration, most: *max_iterations }
         }
         Event::AgentStarted { purpose, .. } => Fact::AgentStarted { purpose: *purpose },
-        Event::Usage(usage) => {
+        Event::Usage(usage) | Event::Result { usage: Some(usage), .. } => {
             Fact::Used { cost: usage.cost_usd.unwrap_or(0.0), tokens: usage.total_tokens() }
         }
         Event::AgentEnded { purpose, class, usage, .. } => Fact::AgentEnded {
@@ -102,7 +103,10 @@ fn fact(entry: &Entry<'_>) -> Option<Fact> {
             let failures = parts.iter().flat_map(|part| numbers(&part.message)).collect();
             Fact::Feedback { parts: parts.len(), failures }
         }
-        Event::IterationEnded { cut_off, .. } => Fact::IterationEnded { cut_off: *cut_off },
+        Event::Retrying { failures, .. } => Fact::Retrying { failures: *failures },
+        Event::IterationEnded { cut_off, complete, .. } => {
+            Fact::IterationEnded { cut_off: *cut_off, complete: *complete }
+        }
         Event::RunEnded { outcome, iterations, .. } => {
             Fact::RunEnded { outcome: *outcome, iterations: *iterations }
         }

@@ -40,7 +40,12 @@ pub(super) fn refuse_unkeepable_budgets(spec: &RunSpec) -> Result<(), Error> {
 
 /// A run that goes on only to find that it may do nothing more would look as if it had been tried.
 pub(super) fn refuse_used_up(spec: &RunSpec, resume: &Resumption) -> Result<(), Error> {
-    let Resumption { run, progress, .. } = resume;
+    let Resumption { run, left, .. } = resume;
+    let progress = &left.progress;
+    if progress.outcome.is_none() {
+        // It was cut off before it could say so. It does that now, and ends as it would have.
+        return Ok(());
+    }
     let (done, most) = (progress.iterations, spec.rules.max_iterations);
     if done >= most {
         let s = if done == 1 { "" } else { "s" };

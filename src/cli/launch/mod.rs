@@ -134,7 +134,7 @@ impl Start<'_> {
             rules: rules::rules(settings, defaults),
             term_pauses: defaults.term_pauses,
             done_stands: defaults.done_stands,
-            progress: args.resume.as_ref().map(|resume| resume.progress.clone()),
+            progress: args.resume.as_ref().map(|resume| resume.left.progress.clone()),
             journal_bytes: megabytes(settings.runs.max_journal_megabytes),
             notify: settings.notify.command.clone(),
             display_filter: settings
@@ -164,14 +164,13 @@ impl Start<'_> {
         background: Option<Background>,
     ) -> Result<u8, Error> {
         let Start { project, args, loaded, .. } = *self;
-        let mut unsaved = match &spec.scm {
-            Some(scm) => scm.check(project.root())?,
-            None => None,
-        };
-        if args.resume.is_some() {
-            // It may well be this run's own work.
-            unsaved = None;
+        if let Some(scm) = &spec.scm {
+            scm.check(project.root())?;
         }
+        // Of a run that goes on it may well be its own work.
+        let is_new = args.resume.is_none();
+        let unsaved =
+            spec.scm.as_ref().filter(|_| is_new).and_then(|scm| scm.uncommitted(project.root()));
         checks::refuse_unkeepable_budgets(&spec)?;
         if let Some(resume) = &args.resume {
             checks::refuse_used_up(&spec, resume)?;
@@ -182,6 +181,13 @@ impl Start<'_> {
         }
         let mut preface = preface(&spec, loaded);
         preface.extend(confine::tell(&choice, &spec, &loaded.settings));
+        let left = args.resume.as_ref().map(|resume| &resume.left);
+        if let Some(left) = left {
+            // What was said when it began need not be said each time that it goes on.
+            preface.retain(|event| !left.has_said(event));
+        }
+        let damage = left.and_then(|left| left.warning(&spec.rules.budget));
+        preface.extend(damage.map(|message| Event::Warning { message: message.into() }));
         let warnings = unsaved.into_iter().chain(sign::keep_ignored(project, &spec));
         preface.extend(warnings.map(|message| Event::Warning { message: message.into() }));
         self.run(spec, choice, preface, background)

@@ -10,13 +10,14 @@ use crate::cli::launch::{self, Background, Start, prompt, rules};
 use crate::cli::{Cli, Command};
 use crate::config::Loaded;
 use crate::core::completion::Rule;
-use crate::core::progress::{Progress, Tracker};
+use crate::core::progress::{Pending, Progress};
 use crate::core::worker::{Follower, Status, WorkerState};
 use crate::error::Error;
 use crate::process;
+use crate::run::left::Left;
 use crate::run::spec::{PromptSource, RunSpec};
-use crate::state::journal;
 use crate::state::project::Project;
+use crate::state::runs::RunDir;
 use crate::worker::store::{Known, Worker, Workers};
 
 /// What the terminal says of itself, and what workers do not share with whoever spawned them.
@@ -104,12 +105,12 @@ fn start(worker: &Worker) -> Result<u8, Error> {
         .become_it()
         .map_err(|_| Error::failed(format!("worker '{}' is running already", worker.name)))?;
     let door = worker.open_door().map_err(|err| unusable(worker, &err))?;
-    let loaded: Loaded = launch::load(&project, &args.common, Vec::new(), Vec::new())?;
+    let mut loaded: Loaded = launch::load(&project, &args.common, Vec::new(), Vec::new())?;
     let start =
         Start { project: &project, args: &args.common, defaults: defaults(&args), loaded: &loaded };
     let mut spec = spec(&start, &args)?;
     let mut state = new_state(worker, &spec);
-    let mut resume = None;
+    let (mut resume, mut damage) = (None, None);
     if let Known::State(before) = worker.known() {
         // Somebody may have changed the limit in the file.
         if before.max_iterations > 0 {
@@ -118,8 +119,10 @@ fn start(worker: &Worker) -> Result<u8, Error> {
         // A journal may have been removed with the rest of a work tree, or there never was one.
         let journal = |run: &String| project.runs_dir().join(run).join("events.jsonl").exists();
         resume = before.run_id.clone().filter(journal);
-        spec.progress = Some(match &resume {
-            Some(run) => progress(&project, run),
+        let left = resume.as_ref().map(|run| left(&project, run));
+        damage = left.as_ref().and_then(|left| left.warning(&spec.rules.budget));
+        spec.progress = Some(match left.filter(|left| !left.is_lost) {
+            Some(left) => left.progress,
             None => Progress {
                 iterations: before.current_iteration,
                 failures: before.consecutive_failures,
@@ -132,18 +135,21 @@ fn start(worker: &Worker) -> Result<u8, Error> {
     let follower = Follower::new(state, TimeZone::system());
     let interactive = args.interactive;
     let background = Background { worker: worker.clone(), follower, door, resume, interactive };
+    loaded.warnings.extend(damage);
+    let start =
+        Start { project: &project, args: &args.common, defaults: defaults(&args), loaded: &loaded };
     start.carry_out_as(spec, Some(background))
 }
 
 /// How far a run had come. Of a worker, an iteration that was cut off is used up as one that failed is.
-fn progress(project: &Project, run: &str) -> Progress {
-    let mut tracker = Tracker::default();
-    if let Ok(entries) = journal::read(&project.runs_dir().join(run).join("events.jsonl")) {
-        entries.for_each(|entry| tracker.fold(&entry));
-    }
-    let mut progress = tracker.end();
-    if let Some(open) = progress.open.take() {
+fn left(project: &Project, run: &str) -> Left {
+    let dir = RunDir { id: run.to_owned(), path: project.runs_dir().join(run) };
+    let mut left = Left::read(&dir);
+    let progress = &mut left.progress;
+    if progress.pending == Pending::Nothing
+        && let Some(open) = progress.open.take()
+    {
         progress.iterations = progress.iterations.max(open.iteration);
     }
-    progress
+    left
 }

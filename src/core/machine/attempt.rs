@@ -2,6 +2,7 @@
 
 use super::super::event::{Class, EndCause, Event, Feedback, Outcome, Purpose, WaitReason};
 use super::super::exit;
+use super::super::progress::Limits;
 use super::super::rules::RetryScope;
 use super::super::text;
 use super::time::WALL_CHECK_MS;
@@ -107,6 +108,11 @@ impl LoopMachine {
             return;
         }
         self.worked_ms = self.worked_ms.saturating_add(now.mono_ms.saturating_sub(started));
+        self.judge(now, report, out);
+    }
+
+    /// What is made of an agent that has ended, and whose use is counted.
+    pub(super) fn judge(&mut self, now: Now, report: Report, out: &mut Vec<Action>) {
         self.class = report.class;
         // Whatever it said: one that failed, was ended or said nothing has not completed anything.
         self.complete = report.complete && report.class == Class::Answered;
@@ -115,8 +121,7 @@ impl LoopMachine {
             return self.stop_here(now, out);
         }
         if report.class != Class::RateLimited && report.class != Class::Overloaded {
-            self.limits = 0;
-            self.limit_waited_ms = 0;
+            self.limits = Limits::default();
         }
         let told = report.failure.as_ref().map(|failure| failure.message.clone());
         match report.class {
@@ -187,6 +192,7 @@ impl LoopMachine {
         }));
         if let RetryScope::NextIteration { .. } = self.rules.retry.scope {
             self.end_iteration(now, false, out);
+            out.push(Action::Save);
             if self.iteration >= self.rules.max_iterations {
                 // There is nothing left to wait for.
                 return self.next_iteration(now, out);
@@ -199,15 +205,15 @@ impl LoopMachine {
     /// wait counts as no failure.
     fn limited(&mut self, now: Now, resets_at: Option<i64>, message: &str, out: &mut Vec<Action>) {
         let limit = self.rules.rate_limit;
-        self.limits += 1;
+        self.limits.count = self.limits.count.saturating_add(1);
         let until_wall = resets_at
             .map(|seconds| seconds.saturating_mul(1000).saturating_add(RESET_SLACK_MS))
             .filter(|until| *until > now.wall_ms);
         let delay_ms = match until_wall {
             Some(until) => until.abs_diff(now.wall_ms),
-            None => self.rules.retry.backoff(self.limits),
+            None => self.rules.retry.backoff(self.limits.count),
         };
-        let waited = self.limit_waited_ms.saturating_add(delay_ms);
+        let waited = self.limits.waited_ms.saturating_add(delay_ms);
         if !limit.wait || waited > limit.max_wait_ms {
             let why = if limit.wait {
                 format!("waiting longer than {}", text::duration(limit.max_wait_ms))
@@ -218,7 +224,7 @@ impl LoopMachine {
                 format!("{message} ({why} is not allowed: see rateLimit in the settings)");
             return self.finish(now, Outcome::AgentFailed, exit::AGENT, message, out);
         }
-        self.limit_waited_ms = waited;
+        self.limits.waited_ms = waited;
         self.wait(now, WaitReason::RateLimit, delay_ms, until_wall, out);
     }
 

@@ -154,7 +154,13 @@ impl LoopMachine {
 
     pub(super) fn check_completion(&mut self, now: Now, out: &mut Vec<Action>) {
         let found = self.found.clone().map(Into::into);
-        out.push(Action::Emit(Event::CompletionChecked { complete: self.complete, found }));
+        let (complete, scm_failed) = (self.complete, self.scm_failed);
+        out.push(Action::Emit(Event::CompletionChecked { complete, found, scm_failed }));
+        self.ask_or_end(now, out);
+    }
+
+    /// The completion rule was applied, and the gates have the last word.
+    pub(super) fn ask_or_end(&mut self, now: Now, out: &mut Vec<Action>) {
         if self.rules.gates {
             self.ask_gates(out);
         } else {
@@ -209,12 +215,18 @@ impl LoopMachine {
         let opening = std::mem::take(&mut self.opening);
         if !self.complete {
             self.end_iteration(now, false, out);
+            out.push(Action::Save);
             return self.next_iteration(now, out);
         }
         if opening {
             let message = "nothing to do, every check passes".to_owned();
             return self.finish(now, Outcome::Complete, exit::DONE, message, out);
         }
+        self.end_complete(now, out);
+    }
+
+    /// All that has a say in it agrees that the work is complete.
+    pub(super) fn end_complete(&mut self, now: Now, out: &mut Vec<Action>) {
         let n = self.iteration;
         let after = format!("after {n} iteration{}", if n == 1 { "" } else { "s" });
         if self.scm_failed {
@@ -238,7 +250,6 @@ impl LoopMachine {
             duration_ms: self.last_took_ms,
             usage: self.spending.iteration(),
         }));
-        out.push(Action::Save);
     }
 
     /// Before the next iteration: did the last one get anywhere?

@@ -133,7 +133,8 @@ impl LoopMachine {
             self.guardrails_passed = Some(false);
             self.set_feedback(said, out);
         }
-        // Only one that completes the run is checked to its end and still open.
+        // Only one that completes the run is checked to its end and still open. Its end and that of the run
+        // are written together: whoever finds the one without the other would have to guess.
         let cut_off = self.iteration_open && !complete;
         self.end_iteration(now, !complete, out);
         self.phase = Phase::Finished;
@@ -148,6 +149,7 @@ impl LoopMachine {
             tools: self.tools,
             tool_errors: self.tool_errors,
         }));
+        out.push(Action::Save);
         out.push(Action::Finish { outcome, exit_code });
     }
 }

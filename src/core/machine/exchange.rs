@@ -115,6 +115,24 @@ pub struct Report {
     pub repeats_prompt: bool,
 }
 
+impl Report {
+    /// One that says only how it ended.
+    pub fn of(class: Class) -> Report {
+        Report {
+            class,
+            failure: None,
+            exit: String::new(),
+            usage: Usage::default(),
+            tools: 0,
+            tool_errors: 0,
+            complete: false,
+            found: None,
+            has_message: false,
+            repeats_prompt: false,
+        }
+    }
+}
+
 /// What to do.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {

@@ -1,3 +1,5 @@
+mod resumed;
+
 use super::*;
 use crate::core::event::{EndCause, FailAction, Failure, FailureKind, Usage};
 use crate::core::exit;

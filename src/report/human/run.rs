@@ -106,7 +106,7 @@ impl Human {
                 pen.say(marks.scm).say(" ").quote(&command).end();
             }
             Event::ScmEnded { ok, .. } if loud || !ok => self.scm_ended(at, event),
-            Event::CompletionChecked { complete: true, found } if loud => {
+            Event::CompletionChecked { complete: true, found, .. } if loud => {
                 // Its word only: gates may still refuse it.
                 let mut pen = self.line(at, Paragraph::Run);
                 pen.say(marks.notice).say(" The agent says that it is done");

@@ -250,7 +250,7 @@ fn nothing_of_the_agents_steers_the_terminal() {
             limits: vec![evil.to_owned()],
         },
         Event::NetworkRefused { host: evil.into(), port: 1, why: evil.into(), allow: evil.into() },
-        Event::CompletionChecked { complete: true, found: Some(evil.into()) },
+        Event::CompletionChecked { complete: true, found: Some(evil.into()), scm_failed: false },
         Event::GuardrailStarted { index: 0, command: evil.into() },
         Event::ScmStarted { task: evil.into(), argv: vec![evil.to_owned()] },
         Event::ScmEnded { task: evil.into(), ok: false, detail: evil.into(), duration_ms: 1 },

@@ -65,7 +65,7 @@ impl Human {
                 pen.say("SCM task ").quote(task);
                 pen.say(&format!(" {word} ({})", text::duration(*duration_ms))).end();
             }
-            Event::CompletionChecked { complete, found } => {
+            Event::CompletionChecked { complete, found, .. } => {
                 let mut pen = self.detail(at);
                 pen.say("Completion check: ");
                 match found {

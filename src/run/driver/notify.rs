@@ -81,13 +81,25 @@ impl<W: World> Driver<'_, W> {
     /// that nobody wants to wait.
     pub(super) fn await_notifiers(&mut self, buf: &mut Vec<u8>) {
         let mut until = Some(self.world.now().mono_ms.saturating_add(NOTIFY_MS));
+        // Why they are ended, if they are: how they then end is not their doing.
+        let mut given_up = None;
         while !self.notifiers.is_empty() {
-            match self.world.wait(until, buf) {
-                Occurrence::Ended(child, ended) => {
-                    self.notifier_ended(child, ended.exit);
-                }
+            let occurrence = self.world.wait(until, buf);
+            self.stamp();
+            match occurrence {
+                Occurrence::Ended(child, ended) => match given_up {
+                    Some(why) if self.notifier_ended(child, None) => self.notifier_failed(why),
+                    _ => {
+                        self.notifier_ended(child, ended.exit);
+                    }
+                },
                 Occurrence::Signal(Signal::Resize) => self.recorder.resized(),
                 Occurrence::Deadline | Occurrence::Signal(_) => {
+                    given_up.get_or_insert(if occurrence == Occurrence::Deadline {
+                        "it did not end within 10 s"
+                    } else {
+                        "it was ended, since after a signal nobody waits for it"
+                    });
                     until = None;
                     for child in self.notifiers.clone() {
                         self.world.end(child, true);

@@ -8,7 +8,7 @@ use super::{Driver, Task, plain_launch};
 use crate::core::event::{Event, Exit};
 use crate::core::machine::{Input, Now, ScmLook};
 use crate::process::{ChildId, Launch};
-use crate::run::scm::ScmRun;
+use crate::run::scm::{self, ScmRun};
 use crate::run::spec::ScmSpec;
 use crate::run::world::{Part, World};
 
@@ -119,11 +119,29 @@ impl<W: World> Driver<'_, W> {
     }
 
     pub(super) fn scm_ended(&mut self, run: ScmRun, exit: Option<Exit>, now: Now) {
-        if !exit.is_some_and(Exit::success) && run.may_try_again(now.mono_ms) {
+        let failed = !exit.is_some_and(Exit::success);
+        if failed && self.clear_the_way(&run) {
+            self.task = Task::ScmWaits(run, now.mono_ms);
+        } else if failed && run.may_try_again(now.mono_ms) {
             self.task = Task::ScmWaits(run, now.mono_ms.saturating_add(LOCK_PAUSE_MS));
         } else {
             self.scm_over(run, exit, now);
         }
+    }
+
+    /// Removes a lock that a git has left behind that is gone, killed with its machine for instance, and says
+    /// so. Nobody is there in the night to do it by hand.
+    fn clear_the_way(&mut self, run: &ScmRun) -> bool {
+        let Some(lock) = scm::lock_in_the_way(&run.text()) else { return false };
+        if !self.world.is_abandoned(&lock) || self.world.remove(&lock).is_err() {
+            return false;
+        }
+        let message = format!(
+            "removed {}, which a git had left behind that is gone: nobody has it open, and no git is at work there",
+            lock.display()
+        );
+        self.recorder.record(&Event::Warning { message: message.into() });
+        true
     }
 
     fn scm_over(&mut self, mut run: ScmRun, exit: Option<Exit>, now: Now) {

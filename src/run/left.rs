@@ -1,0 +1,149 @@
+//! A run as it was left: what its journal tells, and what the files beside it add to that.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::time::SystemTime;
+
+use crate::core::event::Event;
+use crate::core::progress::{Progress, Tracker};
+use crate::core::prompt;
+use crate::core::rules::Budget;
+use crate::report::runs::RunSummary;
+use crate::state::journal;
+use crate::state::runs::RunDir;
+
+/// What is remembered of what a run was warned of. Those of its beginning are what is asked for.
+const MOST_WARNINGS: usize = 1_000;
+
+/// A run as it was left.
+#[derive(Debug, Clone)]
+pub struct Left {
+    pub summary: RunSummary,
+    pub progress: Progress,
+    /// What it was warned of before.
+    pub warned_of: HashSet<String>,
+    /// Its journal holds something, and none of it can be read.
+    pub is_lost: bool,
+}
+
+impl Left {
+    /// Reads all that is known of a run. Without a journal it had not begun yet.
+    pub fn read(dir: &RunDir) -> Left {
+        let (mut summary, mut tracker) = (RunSummary::default(), Tracker::default());
+        let (mut is_lost, mut guardrail, mut warned_of) = (false, None, HashSet::new());
+        // The moment before anything is done to them.
+        let written = dir.last_written();
+        if let Ok(mut entries) = journal::read(&dir.journal()) {
+            let mut read_any = false;
+            for entry in entries.by_ref() {
+                read_any = true;
+                summary.fold(&entry);
+                tracker.fold(&entry);
+                match entry.event {
+                    Event::Warning { message } if warned_of.len() < MOST_WARNINGS => {
+                        warned_of.insert(message.into_owned());
+                    }
+                    Event::GuardrailStarted { .. } => guardrail = Some(entry.at.iteration),
+                    Event::GuardrailEnded { .. } | Event::RunStarted { .. } => guardrail = None,
+                    _ => {}
+                }
+            }
+            summary.unreadable = entries.unreadable();
+            is_lost = !read_any && summary.unreadable > 0;
+        }
+        // Whoever is killed cannot say when; what was written last tells until when it was there at least.
+        let log = guardrail.and_then(|iteration| newest_log(dir, iteration));
+        if let Some(time_ms) = [written, log].into_iter().flatten().max().and_then(millis) {
+            tracker.was_there(time_ms);
+        }
+        Left { summary, progress: tracker.end(), warned_of, is_lost }
+    }
+
+    /// It is a warning that is in the journal already.
+    pub fn has_said(&self, event: &Event<'_>) -> bool {
+        matches!(event, Event::Warning { message } if self.warned_of.contains(message.as_ref()))
+    }
+
+    /// What there is to say of a journal that is not whole, to somebody who goes on with this budget.
+    pub fn warning(&self, budget: &Budget) -> Option<String> {
+        let words = journal::unreadable_words(self.summary.unreadable)?;
+        let mut kept: Vec<&str> = Vec::new();
+        kept.extend(budget.cost_usd.map(|_| "cost"));
+        kept.extend(budget.tokens.map(|_| "tokens"));
+        kept.extend(budget.duration_ms.map(|_| "time"));
+        let consequence = if kept.is_empty() {
+            "the run may have done and used more than is counted".to_owned()
+        } else {
+            format!(
+                "what they told of {} is missing, so that more of the budget may be used up than is counted",
+                kept.join(", ")
+            )
+        };
+        Some(format!("{words}: {consequence}"))
+    }
+}
+
+/// When the log of a guardrail was last written: what guardrails print is in no event until they end.
+fn newest_log(dir: &RunDir, iteration: u32) -> Option<SystemTime> {
+    let name = prompt::log_name(iteration, "");
+    let prefix = name.strip_suffix(".log")?;
+    let ralph_dir = dir.path.parent().and_then(Path::parent)?;
+    let logs = ralph_dir.read_dir().ok()?.flatten();
+    let logs = logs.filter(|it| it.file_name().to_string_lossy().starts_with(prefix));
+    logs.filter_map(|log| log.metadata().ok()?.modified().ok()).max()
+}
+
+fn millis(time: SystemTime) -> Option<i64> {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    i64::try_from(since.as_millis()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: &str = r#"{"time":"2026-11-15T20:00:00.000Z","iteration":0,"attempt":0,"event":"run_started","run":"r","version":"1","command":"run","directory":"/p","pid":1,"agent":"claude","prompt":"","completion":"","max_iterations":5}"#;
+    const CHECK: &str = r#"{"time":"2026-11-15T20:10:00.000Z","iteration":1,"attempt":1,"event":"guardrail_started","index":0,"command":"true"}"#;
+
+    fn at(seconds: u64) -> SystemTime {
+        // 20:00 of that day.
+        SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_794_772_800 + seconds)
+    }
+
+    fn left(ralph_dir: &Path, lines: &[&str], written: SystemTime) -> Left {
+        let dir = RunDir { id: "r".to_owned(), path: ralph_dir.join("runs/r") };
+        dir.make().unwrap();
+        std::fs::write(dir.journal(), lines.join("\n") + "\n").unwrap();
+        let journal = std::fs::File::options().append(true).open(dir.journal()).unwrap();
+        journal.set_modified(written).unwrap();
+        Left::read(&dir)
+    }
+
+    #[test]
+    fn a_run_was_there_until_it_last_wrote_anything() {
+        let ralph = tempfile::tempdir().unwrap();
+        let minutes = |left: Left| left.progress.active_ms / 60_000;
+        assert_eq!(minutes(left(ralph.path(), &[START, CHECK], at(600))), 10);
+        assert_eq!(minutes(left(ralph.path(), &[START, CHECK], at(15 * 60))), 15);
+        let log = std::fs::File::create(ralph.path().join("guardrail_001_true.log")).unwrap();
+        log.set_modified(at(40 * 60)).unwrap();
+        assert_eq!(minutes(left(ralph.path(), &[START, CHECK], at(15 * 60))), 40);
+        // Of another run, which no guardrail of this one was writing to.
+        assert_eq!(minutes(left(ralph.path(), &[START], at(15 * 60))), 15);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_said_with_what_it_means_for_the_budget() {
+        let ralph = tempfile::tempdir().unwrap();
+        let whole = left(ralph.path(), &[START, CHECK], at(600));
+        assert_eq!((whole.warning(&Budget::default()), whole.is_lost), (None, false));
+        let damaged = left(ralph.path(), &[START, "\u{0}\u{0}", CHECK, "{"], at(600));
+        let budget = Budget { cost_usd: Some(1.0), tokens: None, duration_ms: Some(1) };
+        let said = damaged.warning(&budget).unwrap();
+        assert!(said.starts_with("2 lines of the journal cannot be read"), "{said}");
+        assert!(said.contains("cost, time is missing"), "{said}");
+        assert!(!damaged.is_lost);
+        assert!(left(ralph.path(), &["nonsense"], at(600)).is_lost);
+        assert!(!left(ralph.path(), &[""], at(600)).is_lost, "nothing was written");
+    }
+}

@@ -1,0 +1,163 @@
+//! A run that was cut off after everything was decided, and journals that are not whole.
+
+use std::fs;
+use std::path::PathBuf;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::support::{LONG, Project, Ralph, wait_until};
+use crate::{DONE, run_id};
+
+fn journal(project: &Project) -> PathBuf {
+    project.newest_run().join("events.jsonl")
+}
+
+fn lines(project: &Project) -> Vec<String> {
+    let text = fs::read_to_string(journal(project)).expect("a journal");
+    text.split_inclusive('\n').map(str::to_owned).collect()
+}
+
+/// As if the process had been killed before it wrote this event, or in the middle of it.
+fn cut_before(project: &Project, kind: &str, torn: usize) {
+    let lines = lines(project);
+    let is_it = |line: &String| line.contains(&format!(r#""event":"{kind}""#));
+    let at = lines.iter().rposition(is_it).expect("such an event");
+    let text = lines[..at].concat() + &lines[at][..torn];
+    fs::write(journal(project), text).expect("it is ours");
+}
+
+/// Says how often the agent was started.
+fn agents(project: &Project) -> usize {
+    project.recorded().len()
+}
+
+fn robot(project: &Project, sessions: &[Value]) {
+    let recorded: Vec<Value> = sessions
+        .iter()
+        .map(|steps| {
+            let steps = steps.as_array().expect("steps").iter().cloned();
+            std::iter::once(project.record()).chain(steps).collect()
+        })
+        .collect();
+    project.agent_named("claude", &json!({"sessions": recorded, "commit_message": []}));
+}
+
+fn says(text: &str, cost: f64) -> Value {
+    json!([{"claude": {"text": text}}, {"claude": {"result": {"total_cost_usd": cost}}}])
+}
+
+#[test]
+fn what_is_decided_is_not_paid_for_again() {
+    let failed = json!([{"exit": 7}]);
+    let refused = json!([{"claude": {"result": {"is_error": true, "result": "Invalid API key · Please run /login"}}}]);
+    let no_scm = json!({"command": "git", "tasks": ["push"]});
+    for (settings, sessions, code, last) in [
+        (json!({}), [says(DONE, 0.1)], 0, &["run_ended", "iteration_ended"][..]),
+        (json!({"scm": no_scm}), [says(DONE, 0.1)], 5, &["run_ended", "iteration_ended"]),
+        (json!({"maximumIterations": 2}), [says("no", 0.1)], 1, &["run_ended"]),
+        (json!({"budget": {"costUsd": 0.1}}), [says("no", 0.1)], 3, &["run_ended"]),
+        (json!({"retry": {"max": 0}}), [failed], 4, &["run_ended", "iteration_ended"]),
+        (json!({}), [refused], 4, &["run_ended", "iteration_ended"]),
+    ] {
+        let project = Project::git();
+        project.settings(&settings);
+        robot(&project, &sessions);
+        project.ralph(["run", "-p", "do it", "--", "claude"]).run().code(code);
+        let (paid, whole) = (agents(&project), project.events());
+        let ended = |events: &crate::support::Events| {
+            let ended = events.last("run_ended").clone();
+            ["outcome", "message", "iterations", "usage"].map(|key| ended[key].clone())
+        };
+        for (kind, torn) in last.iter().flat_map(|kind| [(*kind, 0), (*kind, 40)]) {
+            cut_before(&project, kind, torn);
+            project.ralph(["resume"]).run().code(code);
+            assert_eq!(agents(&project), paid, "{settings} without {kind}");
+            assert_eq!(ended(&project.events()), ended(&whole), "{settings} without {kind}");
+        }
+        let events = project.events();
+        let said = |event: &&&Value| event["message"].to_string().contains("approval prompts");
+        assert_eq!(events.all("warning").iter().filter(said).count(), 1, "once is enough");
+    }
+}
+
+#[test]
+fn a_journal_that_is_not_whole_is_said_and_what_was_spent_is_not_forgotten() {
+    let project = Project::new();
+    project.settings(&json!({"budget": {"costUsd": 1.0}, "maximumIterations": 3}));
+    robot(&project, &[says("no", 0.3)]);
+    project.ralph(["run", "-p", "do it", "--", "claude"]).run().code(1);
+    let id = run_id(&project);
+    let nonsense = |lines: Vec<String>, is_lost: &dyn Fn(&str) -> bool| {
+        let line = |line: String| if is_lost(&line) { "\0\0\0\n".to_owned() } else { line };
+        fs::write(journal(&project), lines.into_iter().map(line).collect::<String>())
+            .expect("ours");
+    };
+    // What each agent used is gone, and so is what each iteration did; the end tells the sum.
+    let whole = lines(&project);
+    let of_iterations = |line: &str| {
+        ["agent_ended", "iteration_ended", "\"result\"", "\"usage\","]
+            .iter()
+            .any(|it| line.contains(it))
+            && !line.contains("run_ended")
+    };
+    nonsense(whole.clone(), &of_iterations);
+    let lost = whole.iter().filter(|line| of_iterations(line)).count();
+    let words = format!("{lost} lines of the journal cannot be read");
+    project.ralph(["runs"]).run().code(0).stdout_has("$0.90").stderr_has(&words);
+    project.ralph(["runs", "--json"]).run().code(0).stdout_has("\"unreadable_lines\"");
+    project.ralph(["replay"]).run().code(0).stderr_has(&words);
+    let output = project.ralph(["resume", "-n", "9"]).run();
+    output.code(3).stderr_has(&words).stderr_has("more of the budget may be used up");
+    assert_eq!(agents(&project), 4, "there was 0.10 left");
+    let last: Value = serde_json::from_str(lines(&project).last().expect("a line")).expect("JSON");
+    assert_eq!(last["usage"]["cost_usd"], 1.2);
+    // Nothing is left.
+    nonsense(lines(&project), &|_| true);
+    let output = project.ralph(["resume", &id, "-n", "20"]).run();
+    output
+        .code(2)
+        .stderr_has("nothing in its journal can be read")
+        .stderr_has("start the run again");
+    assert_eq!(agents(&project), 4);
+}
+
+#[test]
+fn a_run_whose_git_was_killed_with_it_goes_on_and_commits() {
+    let project = Project::git();
+    project.settings(&json!({"scm": {"command": "git", "tasks": ["commit"]}}));
+    let work = json!([project.record(), {"shell": "echo x >>work"}, {"print": DONE}]);
+    let ask = |steps: Value| {
+        project.agent_named("robot", &json!({"sessions": [work], "commit_message": steps}));
+    };
+    let kill_all_at = |run: Ralph, marker: &str| {
+        let run = run.start();
+        project.wait_for_file(marker);
+        // As when the machine goes down: nobody has time to clean up.
+        for signal in [Signal::STOP, Signal::KILL] {
+            project.processes().iter().for_each(|process| process.signal(signal));
+        }
+        run.wait().ended_by(Signal::KILL);
+        wait_until(LONG, || project.processes().is_empty());
+    };
+    // While it is asked for a message.
+    ask(json!([{"write": {"path": ".ralph/asked", "text": ""}}, "hang"]));
+    kill_all_at(project.ralph(["run", "-p", "do it", "--", "robot"]), ".ralph/asked");
+    // While git adds what there is.
+    ask(json!([{"print": "More"}]));
+    project.git_command(["config", "filter.slow.clean", "sleep 600"]);
+    project.write(".gitattributes", "work filter=slow\n");
+    kill_all_at(project.ralph(["resume"]), ".git/index.lock");
+    project.git_command(["config", "--unset", "filter.slow.clean"]);
+    let lock = project.path().join(".git/index.lock");
+    let an_hour_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+    let file = fs::File::options().append(true).open(&lock).expect("git has left its lock");
+    file.set_modified(an_hour_ago).expect("it is ours");
+    drop(file);
+    // Both are begun again, and what git left is out of the way.
+    project.ralph(["resume"]).run().code(0).stderr_has(".git/index.lock, which a git had left");
+    assert!(!lock.exists());
+    assert_eq!(project.git_command(["status", "--porcelain"]), "");
+    assert_eq!(project.git_command(["log", "-1", "--format=%s"]).trim(), "More");
+    assert_eq!(agents(&project), 3);
+}
