@@ -22,7 +22,7 @@ use crate::state::{documents, given, journal};
 use super::fingerprint;
 use super::scm::{
     self,
-    moves::{self, Moved},
+    moves::{self, Moved, Since},
 };
 
 /// A file that a run adds to.
@@ -240,8 +240,8 @@ impl RealWorld {
     }
 
     /// From now on what is committed is told by [`World::moved`]. Tells where the repository stands, with
-    /// what was committed since `since` was checked out.
-    pub fn watch_repository(&mut self, since: Option<&str>) -> Option<Moved> {
+    /// what was committed since then.
+    pub fn watch_repository(&mut self, since: Since<'_>) -> Option<Moved> {
         let (watch, moved) = moves::Watch::begin(self.project.root(), since);
         self.repository = Some(watch);
         moved

@@ -286,7 +286,7 @@ impl Reading {
                 iteration.commits.push(made(commit));
             }
         }
-        if let Some(iteration) = facts.iterations.last_mut() {
+        if let Some(iteration) = facts.iterations.last_mut().filter(|_| self.begun_ms.is_some()) {
             iteration.head = Some(head.to_owned()).filter(|head| before.as_ref() != Some(head));
         }
     }

@@ -309,7 +309,7 @@ fn commits_are_of_whoever_made_them() {
     let mut facts = facts;
     facts.note_gone(&HashSet::from(["three"]));
     let told = terminal(&facts);
-    assert!(told.contains("Commits:   2: git log base..three"), "{told}");
+    assert!(told.contains("Commits:   2: git log base..two"), "{told}");
     assert!(told.contains("three lost (on no branch any more)"), "{told}");
     assert!(told.contains("not at work (1)\n  people by a person"), "{told}");
 }

@@ -125,7 +125,8 @@ pub(super) fn cost(iteration: &Iteration) -> String {
 /// How much was committed, and how to look at it.
 fn committed(facts: &Facts) -> Option<String> {
     let count = facts.commits().count();
-    let last = facts.commits().next_back()?;
+    let last = facts.commits().rfind(|commit| !commit.gone);
+    let last = last.or_else(|| facts.commits().next_back())?;
     let range =
         facts.head.as_deref().map(|head| format!(": git log {}..{}", short(head), short(&last.id)));
     Some(format!("{count}{}", range.unwrap_or_default()))
@@ -341,15 +342,19 @@ pub(super) fn details(iteration: &Iteration) -> Vec<Detail> {
     details.extend(commits.iter().take(MAX_COMMITS).map(|it| Detail::Commit(commit_line(it))));
     details.extend(and_more(MAX_COMMITS, commits.len()));
     if let Some(head) = iteration.head.as_ref().filter(|_| commits.is_empty()) {
-        details.push(Detail::Plain(format!("checked out: {}", short(head))));
+        details.push(Detail::Plain(format!("HEAD moved to {}", short(head))));
     }
     if iteration.waited_ms >= WORTH_TELLING_MS {
         details.push(Detail::Plain(format!("waited {}", text::duration(iteration.waited_ms))));
     }
-    let failures = &iteration.failures;
-    let failed = failures.iter().take(MAX_FAILURES);
-    details.extend(failed.map(|why| Detail::Bad(format!("failed: {why}"))));
-    details.extend(and_more(MAX_FAILURES, failures.len()));
+    let mut failures = Listed::default();
+    iteration.failures.iter().for_each(|why| failures.push(why.clone()));
+    let failed = failures.first.iter().take(MAX_FAILURES).map(|told| match told.times {
+        1 => format!("failed: {}", told.text),
+        times => format!("failed {times} times: {}", told.text),
+    });
+    details.extend(failed.map(Detail::Bad));
+    details.extend(and_more(MAX_FAILURES, failures.first.len()));
     let vetoed = iteration.vetoed.iter();
     details.extend(vetoed.map(|why| Detail::Bad(format!("not complete: {why}"))));
     details
