@@ -123,11 +123,16 @@ pub(super) fn lock_in_the_way(said: &str) -> Option<PathBuf> {
     (is_gits && is_lock_trouble(said)).then_some(path)
 }
 
-/// Whether a lock was left behind by a git that is gone: it has been there for a while, nobody has it open, and
-/// no git is at work in the repository or in one of its work trees.
-pub(super) fn is_abandoned(lock: &Path) -> bool {
-    let age = || lock.symlink_metadata().ok()?.modified().ok()?.elapsed().ok();
-    if !lock.is_file() || age().is_none_or(|age| age < LEFT_BEHIND) {
+/// Whether a lock of the repository that `project` is in was left behind by a git that is gone: it has been there
+/// for a while, nobody has it open, and no git is at work in the repository or in one of its work trees.
+pub(super) fn is_abandoned(lock: &Path, project: &Path) -> bool {
+    let Ok(meta) = lock.symlink_metadata() else { return false };
+    let age = meta.modified().ok().and_then(|modified| modified.elapsed().ok());
+    if !meta.is_file() || age.is_none_or(|age| age < LEFT_BEHIND) {
+        return false;
+    }
+    // It was named by a program's words: nothing but a path without links is believed.
+    if !lock.canonicalize().is_ok_and(|real| real == lock) {
         return false;
     }
     let Some(own) = lock.ancestors().find(|above| above.ends_with(".git")) else { return false };
@@ -138,6 +143,9 @@ pub(super) fn is_abandoned(lock: &Path) -> bool {
         Path::new(file.trim()).parent()?.canonicalize().ok()
     });
     let places: Vec<PathBuf> = std::iter::once(top).chain(linked).collect();
+    if !places.iter().any(|place| project.starts_with(place)) {
+        return false;
+    }
     let told_by = &["GIT_DIR=", "GIT_WORK_TREE=", "GIT_INDEX_FILE=", "--git-dir", "--work-tree"];
     let users = Users { program: "git", places: &places, told_by, idle: &GIT_DAEMONS };
     !process::may_be_held(lock, &users)
@@ -510,15 +518,19 @@ mod tests {
 
     #[test]
     fn a_lock_that_is_new_or_held_is_left_alone() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join(".git/index.lock");
-        std::fs::create_dir(dir.path().join(".git")).unwrap();
+        let temp = tempfile::tempdir().unwrap();
+        let dir = temp.path().canonicalize().unwrap();
+        let (path, project) = (dir.join(".git/index.lock"), dir.join("project"));
+        std::fs::create_dir(dir.join(".git")).unwrap();
         let lock = std::fs::File::create(&path).unwrap();
-        assert!(!is_abandoned(&path), "it is new");
+        assert!(!is_abandoned(&path, &project), "it is new");
         lock.set_modified(std::time::SystemTime::now() - Duration::from_secs(3600)).unwrap();
-        assert!(!is_abandoned(&path), "it is open");
+        assert!(!is_abandoned(&path, &project), "it is open");
         drop(lock);
-        assert_eq!(is_abandoned(&path), cfg!(target_os = "linux"));
+        assert!(!is_abandoned(&path, Path::new("/elsewhere")), "it is another repository's");
+        std::os::unix::fs::symlink(&path, dir.join(".git/link.lock")).unwrap();
+        assert!(!is_abandoned(&dir.join(".git/link.lock"), &project), "it is a link");
+        assert_eq!(is_abandoned(&path, &project), cfg!(target_os = "linux"));
     }
 
     #[test]

@@ -474,7 +474,8 @@ impl World for RealWorld {
     fn is_abandoned(&mut self, lock: &Path) -> bool {
         // In another machine nobody sees who is at work.
         let is_elsewhere = |cell: &Cell| cell.sandbox.backend() == Backend::Docker;
-        !self.cell.as_ref().is_some_and(is_elsewhere) && scm::is_abandoned(lock)
+        !self.cell.as_ref().is_some_and(is_elsewhere)
+            && scm::is_abandoned(lock, self.project.root())
     }
 
     fn recall(&mut self, take: &mut dyn FnMut(&Entry<'static>)) {

@@ -132,7 +132,10 @@ fn failed<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Fail
 }
 
 fn carry_out(orders: &Orders) -> Result<(), Failed> {
-    leave(orders.users).map_err(failed("no mounts of its own"))?;
+    leave(orders.users).map_err(failed("there can be no namespaces of its own"))?;
+    // What is mounted on the machine from now on is not seen here: it would be as writable as it is there.
+    let apart = Attributes { propagation: libc::MS_PRIVATE, ..Attributes::default() };
+    set(CWD, Path::new("/"), RECURSIVE, &apart).map_err(failed("/"))?;
     // All that is to be seen is held on to before anything covers it.
     let held = orders.mounts.iter().map(hold).collect::<Result<Vec<_>, _>>()?;
     let devices: Vec<(PathBuf, OwnedFd)> = DEVICES
@@ -141,7 +144,7 @@ fn carry_out(orders: &Orders) -> Result<(), Failed> {
         .filter_map(|device| Some((device.clone(), copy(&device).ok()?)))
         .chain(orders.terminal.as_deref().and_then(console))
         .collect();
-    let mut all = Attributes { propagation: libc::MS_PRIVATE, ..Attributes::LOCKED_UP };
+    let mut all = Attributes::LOCKED_UP;
     if !orders.files {
         all.set &= !READ_ONLY;
     }
@@ -151,7 +154,7 @@ fn carry_out(orders: &Orders) -> Result<(), Failed> {
     set(CWD, Path::new("/proc"), 0, &open).map_err(failed("/proc"))?;
     for (mount, held) in orders.mounts.iter().zip(held) {
         let at = mount.at();
-        put(mount, held).map_err(failed(at.display().to_string()))?;
+        put(mount, held).map_err(failed(format!("there can be no mount at {}", at.display())))?;
     }
     for at in &orders.closed {
         let closed = Attributes { set: READ_ONLY, ..Attributes::default() };
@@ -192,7 +195,7 @@ fn hold(mount: &Mount) -> Result<Option<OwnedFd>, Failed> {
         Mount::EmptyFile { .. } => Path::new("/dev/null"),
         Mount::EmptyDir { .. } => return Ok(None),
     };
-    copy(from).map(Some).map_err(failed(from.display().to_string()))
+    copy(from).map(Some).map_err(failed(format!("{} cannot be shown inside", from.display())))
 }
 
 fn put(mount: &Mount, held: Option<OwnedFd>) -> io::Result<()> {
