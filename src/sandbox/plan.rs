@@ -290,14 +290,24 @@ const CERTIFICATES: &[&str] = &[
     "NPM_CONFIG_CAFILE",
 ];
 
+/// Why there can be no plan, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refused {
+    /// Nothing can be hidden from where the project is.
+    Place(String),
+    /// A setting would show what has to be hidden.
+    Setting(String),
+}
+
 /// Plans a sandbox.
 ///
 /// # Errors
-/// The project and what has to be hidden cannot be told apart. The text says what to do.
-pub fn plan(wanted: &Wanted, disk: &dyn Disk) -> Result<Plan, String> {
+/// What is to be shown and what has to be hidden cannot be told apart.
+pub fn plan(wanted: &Wanted, disk: &dyn Disk) -> Result<Plan, Refused> {
     let home = wanted.home.as_deref().and_then(|home| disk.find(home)).filter(|home| home.is_dir);
-    let home = home.map(|home| home.real);
-    refuse_overlaps(wanted, home.as_deref())?;
+    // Users of services have all of the machine for a home, which is none.
+    let home = home.map(|home| home.real).filter(|home| home != Path::new("/"));
+    refuse_overlaps(wanted, home.as_deref()).map_err(Refused::Place)?;
     let named_home = wanted.home.clone().zip(home.clone());
     let mut draft = Draft { disk, home: named_home, mounts: Vec::new(), hidden: Vec::new() };
     let scratch = |name: &str| wanted.scratch.join(name);
@@ -347,6 +357,13 @@ pub fn plan(wanted: &Wanted, disk: &dyn Disk) -> Result<Plan, String> {
     {
         for path in paths {
             let path = absolute(path, &wanted.project, home.as_deref());
+            if let Some(hidden) = draft.hidden_below(&path, &wanted.scratch) {
+                return Err(Refused::Setting(format!(
+                    "sandbox.{key}: {} holds {}, which a sandbox has to hide; name what is needed of it",
+                    path.display(),
+                    hidden.display()
+                )));
+            }
             if !draft.show(&path, writable) {
                 notes.push(format!("sandbox.{key}: there is no {}", path.display()));
             }
@@ -475,7 +492,7 @@ fn package_of(program: &Path) -> &Path {
 /// A path of the settings: `~/` is the home, and what is relative is in the project.
 fn absolute(path: &Path, project: &Path, home: Option<&Path>) -> PathBuf {
     match (path.strip_prefix("~"), home) {
-        (Ok(rest), Some(home)) => home.join(rest),
+        (Ok(rest), Some(home)) => home.join(rest).components().collect(),
         _ => project.join(path),
     }
 }
@@ -552,6 +569,13 @@ impl Draft<'_> {
             .filter(|at| is_hidden(at) && !holds_hidden)
             .map(|at| (found.real.clone(), at))
             .collect()
+    }
+
+    /// What has to be hidden and is inside of this.
+    fn hidden_below(&self, path: &Path, scratch: &Path) -> Option<PathBuf> {
+        let real = self.disk.find(path)?.real;
+        let hidden = self.hidden.iter().map(PathBuf::as_path).chain([scratch]);
+        hidden.filter(|dir| *dir != real).find(|dir| dir.starts_with(&real)).map(Path::to_owned)
     }
 
     /// Hides the sockets that services of this machine listen on, wherever they are seen inside: to connect to

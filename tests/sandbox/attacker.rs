@@ -84,7 +84,6 @@ fn takes_orders() -> bool {
             let open =
                 fs::OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&path);
             if open.is_ok() {
-                eprintln!("{} can be written", path.display());
                 return true;
             }
         }

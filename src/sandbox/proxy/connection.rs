@@ -354,7 +354,7 @@ fn refuse(ask: &Ask, private: bool, now_ms: u64, tell: &mut dyn FnMut(Refusal)) 
     let text = format!(
         "ralph's sandbox refused {}:{}, because {}.\nTo allow it, the user of ralph has to add {:?} to \
          sandbox.allowedDomains in .ralph/settings.json.",
-        refusal.host,
+        refusal.named(),
         refusal.port,
         refusal.why(),
         refusal.entry()
