@@ -21,8 +21,10 @@ use crate::state::save::{in_its_directory, save_atomically};
 use crate::state::{documents, given, journal};
 
 use super::fingerprint;
-use super::scm;
-use super::scm::moves::{self, Moved};
+use super::scm::{
+    self,
+    moves::{self, Moved, Since},
+};
 
 /// A file that a run adds to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -242,8 +244,8 @@ impl RealWorld {
     }
 
     /// From now on what is committed is told by [`World::moved`]. Tells where the repository stands, with
-    /// what was committed since `since` was checked out.
-    pub fn watch_repository(&mut self, since: Option<&str>) -> Option<Moved> {
+    /// what was committed since then.
+    pub fn watch_repository(&mut self, since: Since<'_>) -> Option<Moved> {
         let (watch, moved) = moves::Watch::begin(self.project.root(), since);
         self.repository = Some(watch);
         moved

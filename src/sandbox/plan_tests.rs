@@ -81,6 +81,12 @@ impl Disk for Paper {
     fn is_open(&self, path: &Path) -> bool {
         !path.to_str().unwrap().contains("closed")
     }
+
+    /// What is called so is one.
+    fn sockets(&self) -> Vec<PathBuf> {
+        let sockets = self.0.keys().filter(|path| path.extension() == Some(OsStr::new("sock")));
+        sockets.cloned().collect()
+    }
 }
 
 const MACHINE: &[&str] = &[
@@ -173,6 +179,33 @@ fn what_is_seen_of_the_machine() {
     ] {
         assert_eq!(seen(&plan, path), expected, "{path}");
     }
+}
+
+#[test]
+fn sockets_of_services_are_hidden_wherever_they_would_be_seen() {
+    let mut lines = MACHINE.to_vec();
+    lines.extend([
+        "/opt/service.sock",
+        "/home/u/src/project/dev.sock",
+        "/home/u/src/project/wanted.sock",
+        "/home/u/tools/tool.sock",
+    ]);
+    let wanted = Wanted {
+        readable: vec!["~/tools".into()],
+        writable: vec!["wanted.sock".into()],
+        ..wanted()
+    };
+    let plan = plan(&wanted, &Paper::new(&lines)).unwrap();
+    let hidden: Vec<&str> = plan
+        .mounts
+        .iter()
+        .filter_map(|mount| match mount {
+            Mount::EmptyFile { at } => at.to_str().filter(|at| at.ends_with(".sock")),
+            _ => None,
+        })
+        .collect();
+    let expected = ["/home/u/src/project/dev.sock", "/home/u/tools/tool.sock", "/opt/service.sock"];
+    assert_eq!(hidden, expected, "not what is in /run, which is not there at all");
 }
 
 #[test]
