@@ -156,8 +156,9 @@ impl Walls {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     pub mounts: Vec<Mount>,
-    /// What of `/proc` only the administrator may write. Whoever is one outside is one to these files also inside.
-    pub kernel: Vec<PathBuf>,
+    /// What covers the parts of `/proc` that only the administrator may write, made when that is there. Whoever is
+    /// one outside is one to these files also inside.
+    pub kernel: Vec<Mount>,
     /// Files to be copied into the scratch home: from where, to where on this machine.
     pub copies: Vec<(PathBuf, PathBuf)>,
     /// Files to be written before: where on this machine, and what.
@@ -221,6 +222,9 @@ const HIDDEN_DIRS: &[&str] = &[
     "/etc/ssl/private",
     "/etc/sudoers.d",
     "/etc/wireguard",
+    "/sys/fs/pstore",
+    "/sys/kernel/debug",
+    "/sys/kernel/tracing",
     "/var/backups",
     "/var/lib/bluetooth",
     "/var/lib/containerd",
@@ -255,21 +259,21 @@ const HIDDEN_FILES: &[&str] = &[
     "/etc/security/opasswd",
 ];
 
-/// What the kernel takes orders by.
-const KERNEL: &[&str] = &[
-    "/proc/acpi",
-    "/proc/asound",
-    "/proc/bus",
-    "/proc/driver",
-    "/proc/dynamic_debug",
-    "/proc/fs",
-    "/proc/irq",
-    "/proc/latency_stats",
-    "/proc/mtrr",
-    "/proc/scsi",
-    "/proc/sys",
-    "/proc/sysrq-trigger",
-    "/proc/tty",
+/// What the kernel takes orders by, and whether anybody needs to read it. (An empty directory takes bubblewrap less
+/// time than one that cannot be written.)
+const KERNEL: &[(&str, bool)] = &[
+    ("/proc/acpi", false),
+    ("/proc/asound", false),
+    ("/proc/bus", false),
+    ("/proc/driver", false),
+    ("/proc/dynamic_debug", false),
+    ("/proc/fs", false),
+    ("/proc/irq", false),
+    ("/proc/latency_stats", true),
+    ("/proc/mtrr", true),
+    ("/proc/scsi", false),
+    ("/proc/sys", true),
+    ("/proc/sysrq-trigger", true),
 ];
 
 /// What is shown of [`HIDDEN_DIRS`] all the same: programs are there on some systems.
@@ -398,9 +402,7 @@ pub fn plan(wanted: &Wanted, disk: &dyn Disk) -> Result<Plan, Refused> {
     let (env, withheld) = environment::changes(wanted, home.as_deref(), disk);
     let dirs = ["home", "tmp", "var-tmp"].map(scratch).to_vec();
     let (mounts, network) = (draft.mounts, wanted.network.clone());
-    let is_there = |path: &PathBuf| disk.find(path).is_some();
-    let kernel = KERNEL.iter().map(PathBuf::from).filter(is_there);
-    let kernel = kernel.filter(|_| wanted.user.0 == 0).collect();
+    let kernel = if wanted.user.0 == 0 { kernel(disk) } else { Vec::new() };
     guards.sort();
     let walls = Walls::ALL;
     Ok(Plan {
@@ -417,6 +419,16 @@ pub fn plan(wanted: &Wanted, disk: &dyn Disk) -> Result<Plan, Refused> {
         walls,
         notes,
     })
+}
+
+fn kernel(disk: &dyn Disk) -> Vec<Mount> {
+    let there = KERNEL.iter().filter(|(path, _)| disk.find(Path::new(path)).is_some());
+    there
+        .map(|(path, is_read)| {
+            let at = PathBuf::from(path);
+            if *is_read { Mount::ReadOnly { from: at.clone(), at } } else { Mount::EmptyDir { at } }
+        })
+        .collect()
 }
 
 /// What must not be inside of each other, or hiding one would hide the other.
