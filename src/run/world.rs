@@ -12,16 +12,19 @@ use crate::process::{ChildId, Launch, Occurrence, Size, System};
 use crate::report::morning::Reading;
 use crate::sandbox::proxy::Refusal;
 use crate::sandbox::{self, Backend, Sandbox, Trace};
+use crate::state::check_logs::CheckLogs;
 use crate::state::lock::{Holder, Lock};
 use crate::state::logs::Bounded;
 use crate::state::project::Project;
 use crate::state::runs::{RunDir, RunFiles};
-use crate::state::save::save_atomically;
+use crate::state::save::{in_its_directory, save_atomically};
 use crate::state::{documents, given, journal};
 
 use super::fingerprint;
-use super::scm;
-use super::scm::moves::{self, Moved};
+use super::scm::{
+    self,
+    moves::{self, Moved, Since},
+};
 
 /// A file that a run adds to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,6 +167,8 @@ pub struct RealWorld {
     system: System,
     files: RunFiles,
     log: Option<Bounded>,
+    /// The logs that there are.
+    logs: Option<CheckLogs>,
     max_log: u64,
     syncer: Option<SyncSender<()>>,
     project: Project,
@@ -188,7 +193,7 @@ struct Cell {
 
 impl RealWorld {
     /// `lock` is the project's, held by `me`.
-    /// No log becomes larger than `max_log`.
+    /// No log becomes larger than `max_log`, nor do those of all guardrails together.
     pub fn new(
         system: System,
         files: RunFiles,
@@ -202,6 +207,7 @@ impl RealWorld {
             system,
             files,
             log: None,
+            logs: None,
             syncer: None,
             project,
             lock,
@@ -238,8 +244,8 @@ impl RealWorld {
     }
 
     /// From now on what is committed is told by [`World::moved`]. Tells where the repository stands, with
-    /// what was committed since `since` was checked out.
-    pub fn watch_repository(&mut self, since: Option<&str>) -> Option<Moved> {
+    /// what was committed since then.
+    pub fn watch_repository(&mut self, since: Since<'_>) -> Option<Moved> {
         let (watch, moved) = moves::Watch::begin(self.project.root(), since);
         self.repository = Some(watch);
         moved
@@ -426,19 +432,10 @@ impl World for RealWorld {
 
     fn open_log(&mut self, path: &Path) -> io::Result<()> {
         self.log = None;
-        // The name of a log is the same in every run. So it is kept with its run, and the name is
-        // only a link to the latest.
         self.remove(path)?;
-        let kept = self.files.dir.path.join(path.file_name().unwrap_or_default());
-        let options = OpenOptions::new().write(true).create(true).truncate(true).clone();
-        let linked = in_its_directory(&kept, || options.open(&kept))
-            .and_then(|file| std::fs::hard_link(&kept, path).map(|()| file));
-        // Where there are no links, the well-known name matters more.
-        let file = match linked {
-            Ok(file) => file,
-            Err(_) => in_its_directory(path, || options.open(path))?,
-        };
-        self.log = Some(Bounded::new(file, self.max_log));
+        let (dir, room) = (&self.files.dir.path, self.max_log);
+        let logs = self.logs.get_or_insert_with(|| CheckLogs::of(dir, room));
+        self.log = Some(Bounded::new(logs.begin(path)?, self.max_log));
         Ok(())
     }
 
@@ -517,17 +514,5 @@ fn own_size() -> Size {
             Size { rows: size.ws_row, columns: size.ws_col }
         }
         _ => Size::USUAL,
-    }
-}
-
-/// Makes the directory of `path` if that is what is missing: an agent that cleans up may have taken
-/// it for rubbish.
-fn in_its_directory<T>(path: &Path, write: impl Fn() -> io::Result<T>) -> io::Result<T> {
-    match (write(), path.parent()) {
-        (Err(err), Some(parent)) if err.kind() == io::ErrorKind::NotFound => {
-            std::fs::create_dir_all(parent)?;
-            write()
-        }
-        (written, _) => written,
     }
 }

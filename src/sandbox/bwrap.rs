@@ -84,6 +84,10 @@ fn arguments(plan: &Plan, command: &Command<'_>, by: MountsBy) -> Vec<OsString> 
     }
     if walls.processes {
         args.add(["--proc", "/proc"]);
+        // Bubblewrap leaves out what it takes for read-only already, by a question that is not the kernel's.
+        for path in &plan.kernel {
+            args.add([OsStr::new("--ro-bind"), path.as_ref(), path.as_ref()]);
+        }
     }
     for mount in plan.mounts.iter().filter(|_| by == MountsBy::Bwrap) {
         match mount {

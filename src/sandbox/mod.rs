@@ -218,13 +218,19 @@ pub trait Sandbox: fmt::Debug {
 /// Why a backend cannot be used, and what can be done about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unusable {
+    /// It is for the user to correct, and nobody may go on without a sandbox because of it.
+    pub is_mistake: bool,
     pub why: String,
     pub hint: Option<String>,
 }
 
 impl Unusable {
     fn new(why: impl Into<String>) -> Unusable {
-        Unusable { why: why.into(), hint: None }
+        Unusable { why: why.into(), hint: None, is_mistake: false }
+    }
+
+    fn mistake(why: impl Into<String>) -> Unusable {
+        Unusable { is_mistake: true, ..Unusable::new(why) }
     }
 
     #[must_use]
@@ -274,13 +280,15 @@ pub fn allow_list(
     env: &[(OsString, OsString)],
 ) -> Result<AllowList, Unusable> {
     let mut allow = AllowList::for_agent(request.adapter);
-    for entry in &request.settings.allowed_domains {
-        allow.add(entry).map_err(|bad| {
-            Unusable::new(format!("sandbox.allowedDomains: {bad}")).hint(format!(
-                "write \"api.example.com\", \"*.example.com\", \"localhost:8080\", or one of {}",
-                hosts::group_names().join(", ")
-            ))
-        })?;
+    let entries = request.settings.allowed_domains.iter();
+    let wrong: Vec<String> =
+        entries.filter_map(|entry| allow.add(entry).err()).map(|bad| bad.to_string()).collect();
+    if !wrong.is_empty() {
+        let why = format!("sandbox.allowedDomains: {}", wrong.join("; "));
+        return Err(Unusable::mistake(why).hint(format!(
+            "write \"api.example.com\", \"*.example.com\", \"localhost:8080\", or one of {}",
+            hosts::group_names().join(", ")
+        )));
     }
     for (name, value) in env {
         if let (Some(name), Some(value)) = (name.to_str(), value.to_str())

@@ -81,6 +81,12 @@ impl Disk for Paper {
     fn is_open(&self, path: &Path) -> bool {
         !path.to_str().unwrap().contains("closed")
     }
+
+    /// What is called so is one.
+    fn sockets(&self) -> Vec<PathBuf> {
+        let sockets = self.0.keys().filter(|path| path.extension() == Some(OsStr::new("sock")));
+        sockets.cloned().collect()
+    }
 }
 
 const MACHINE: &[&str] = &[
@@ -173,6 +179,33 @@ fn what_is_seen_of_the_machine() {
     ] {
         assert_eq!(seen(&plan, path), expected, "{path}");
     }
+}
+
+#[test]
+fn sockets_of_services_are_hidden_wherever_they_would_be_seen() {
+    let mut lines = MACHINE.to_vec();
+    lines.extend([
+        "/opt/service.sock",
+        "/home/u/src/project/dev.sock",
+        "/home/u/src/project/wanted.sock",
+        "/home/u/tools/tool.sock",
+    ]);
+    let wanted = Wanted {
+        readable: vec!["~/tools".into()],
+        writable: vec!["wanted.sock".into()],
+        ..wanted()
+    };
+    let plan = plan(&wanted, &Paper::new(&lines)).unwrap();
+    let hidden: Vec<&str> = plan
+        .mounts
+        .iter()
+        .filter_map(|mount| match mount {
+            Mount::EmptyFile { at } => at.to_str().filter(|at| at.ends_with(".sock")),
+            _ => None,
+        })
+        .collect();
+    let expected = ["/home/u/src/project/dev.sock", "/home/u/tools/tool.sock", "/opt/service.sock"];
+    assert_eq!(hidden, expected, "not what is in /run, which is not there at all");
 }
 
 #[test]
@@ -433,18 +466,36 @@ fn what_is_ralphs_and_claudes_is_protected_whether_it_is_there_or_not() {
     assert!(guarded(&plan).contains(&"/home/u/src/project/.claude/settings.json"));
 }
 
+fn words(refused: Refused) -> String {
+    match refused {
+        Refused::Place(why) => format!("place: {why}"),
+        Refused::Setting(why) => format!("setting: {why}"),
+    }
+}
+
 #[test]
 fn places_around_which_no_sandbox_can_be() {
     let refused = |project: &str, home: &str| {
         let wanted = Wanted { project: project.into(), home: Some(home.into()), ..wanted() };
-        plan(&wanted, &Paper::new(MACHINE)).unwrap_err()
+        plan(&wanted, &Paper::new(MACHINE)).map_err(words).unwrap_err()
     };
     assert!(refused("/home/u", "/home/u").contains("is the home directory"));
     assert!(refused("/home", "/home/u").contains("holds the home directory"));
     assert!(refused("/", "/home/u").contains("holds the home directory"));
     assert!(refused("/usr", "/home/u").contains("belongs to the system"));
     let inside = Wanted { scratch: "/home/u/src/project/.r/s".into(), ..wanted() };
-    assert!(plan(&inside, &Paper::new(MACHINE)).unwrap_err().contains("RALPH_HOME"));
+    assert!(plan(&inside, &Paper::new(MACHINE)).map_err(words).unwrap_err().contains("RALPH_HOME"));
+    for (path, expected) in [
+        ("/", "setting: sandbox.readable: / holds /home, "),
+        ("/var", "setting: sandbox.readable: /var holds /var/tmp, "),
+        ("~", "setting: sandbox.readable: /home/u holds /home/u/.ralph"),
+    ] {
+        let wanted = Wanted { readable: vec![path.into()], ..wanted() };
+        let said = plan(&wanted, &Paper::new(MACHINE)).map_err(words).unwrap_err();
+        assert!(said.starts_with(expected), "{said}");
+    }
+    let everywhere = Wanted { home: Some("/".into()), ..wanted() };
+    assert!(plan(&everywhere, &Paper::new(MACHINE)).is_ok(), "a home that is none");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 pub mod active;
 pub mod archive;
+pub mod check_logs;
 pub mod documents;
 pub mod given;
 pub mod home;

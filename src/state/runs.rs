@@ -4,9 +4,10 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use jiff::Timestamp;
+
+use super::check_logs;
 
 /// The name of a run: when it began, and something that tells apart two that began together. Names
 /// sort by time, to the millisecond: which run is the last one, and which are the oldest, is told by
@@ -62,12 +63,6 @@ impl RunDir {
         std::fs::create_dir_all(&self.path)
     }
 
-    /// When something was last written to its journal or to what is kept of its agents' output.
-    pub fn last_written(&self) -> Option<SystemTime> {
-        let modified = |path: PathBuf| path.metadata().ok()?.modified().ok();
-        [self.journal(), self.raw()].into_iter().filter_map(modified).max()
-    }
-
     /// Whether a process is writing this run's journal.
     pub fn is_running(&self) -> bool {
         // A file system without locks tells nothing, and has nothing to protect by them.
@@ -105,8 +100,15 @@ pub fn prune(runs_dir: &Path, keep: usize, spare: Option<&str>) -> io::Result<()
     Ok(())
 }
 
-/// Removes a run, or the file that has its name.
+/// Removes a run, with the links to its logs, or the file that has its name.
 pub fn remove(run: &RunDir) -> io::Result<()> {
+    if let Some(links) = run.path.parent().and_then(Path::parent) {
+        for log in run.path.read_dir().into_iter().flatten().flatten() {
+            if log.file_name().to_str().is_some_and(|name| check_logs::iteration(name).is_some()) {
+                check_logs::remove(&log.path(), links);
+            }
+        }
+    }
     std::fs::remove_dir_all(&run.path).or_else(|_| std::fs::remove_file(&run.path))
 }
 

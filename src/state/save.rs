@@ -202,6 +202,21 @@ fn sync_directory_of(path: &Path) {
     }
 }
 
+/// Makes the directory of `path` if that is what is missing: an agent that cleans up may have taken
+/// it for rubbish.
+///
+/// # Errors
+/// What kept it from being written.
+pub fn in_its_directory<T>(path: &Path, write: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    match (write(), path.parent()) {
+        (Err(err), Some(parent)) if err.kind() == io::ErrorKind::NotFound => {
+            std::fs::create_dir_all(parent)?;
+            write()
+        }
+        (written, _) => written,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

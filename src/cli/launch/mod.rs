@@ -25,7 +25,7 @@ use crate::error::Error;
 use crate::policy::AllowList;
 use crate::report::Pace;
 use crate::run::driver;
-use crate::run::scm::moves::Moved;
+use crate::run::scm::moves::{Moved, Since};
 use crate::run::session::{self, Keep, Opening, Session, Started};
 use crate::run::spec::{PromptSource, RunSpec, Variables};
 use crate::sandbox::choice::Choice;
@@ -285,7 +285,9 @@ impl Start<'_> {
                 }
             }
         }
-        let since = spec.progress.as_ref().and_then(|progress| progress.head.as_deref());
+        let since = spec.progress.as_ref().map_or(Since::Now, |progress| {
+            progress.head.as_deref().map_or(Since::Ever, Since::Commit)
+        });
         if let Some(Moved { head, commits }) = session.world.watch_repository(since) {
             let head = head.into();
             let by_others = !commits.is_empty();
