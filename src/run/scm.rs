@@ -144,7 +144,7 @@ pub(super) fn is_abandoned(lock: &Path, project: &Path) -> bool {
     let Some(top) = own.parent().and_then(|top| top.canonicalize().ok()) else { return false };
     let linked = own.join("worktrees").read_dir().into_iter().flatten().flatten();
     let linked = linked.filter_map(|tree| {
-        let file = std::fs::read_to_string(tree.path().join("gitdir")).ok()?;
+        let file = read(&tree.path().join("gitdir"))?;
         Path::new(file.trim()).parent()?.canonicalize().ok()
     });
     let places: Vec<PathBuf> = std::iter::once(top).chain(linked).collect();

@@ -56,7 +56,7 @@ fn plant(project: &Project) {
 
 #[test]
 fn no_command_executes_what_an_agent_has_planted_in_a_repository() {
-    let project = project_with(&[passing("US-1")]);
+    let project = project_with(&[open("US-1", &json!({}))]);
     project.settings(&json!({"scm": {"command": "git", "tasks": ["commit"]}}));
     project.git_init();
     plant(&project);
@@ -115,4 +115,80 @@ fn a_directory_that_looks_like_a_repository_is_none() {
     let run = ["run", "-n", "1", "-p", "x", "--no-sandbox", "--", "true"];
     project.ralph(run).current_dir(part).run().code(2).stderr_has("it is bare");
     assert_eq!(sung(&project), [""; 0]);
+}
+
+/// What an agent without a sandbox, or one of an earlier run, can leave behind: links out of the project, and pipes.
+#[test]
+fn no_command_writes_by_a_link_out_of_the_project_or_waits_for_a_pipe() {
+    let project = project_with(&[open("US-1", &json!({}))]);
+    project.git_init();
+    let outside = project.beside("outside");
+    std::fs::create_dir(&outside).expect("a directory");
+    std::fs::write(outside.join("file"), "theirs").expect("a file");
+    let link = |to: &str, name: &str| {
+        let at = project.path().join(name);
+        let _ = std::fs::remove_file(&at);
+        std::os::unix::fs::symlink(outside.join(to), at).expect("a link");
+    };
+    let untouched = |what: &str| {
+        let file = std::fs::read_to_string(outside.join("file")).expect("a file");
+        let count = std::fs::read_dir(&outside).expect("files").count();
+        assert_eq!((file.as_str(), count), ("theirs", 1), "{what}");
+    };
+    let once = |project: &Project| work(project, &["-n", "1"], &[json!([say("x")])]);
+
+    link("file", ".gitignore");
+    once(&project).run().stderr_has("cannot write .gitignore").stderr_has("outside of the project");
+    project
+        .ralph(["new", "--force"])
+        .run()
+        .success()
+        .stderr_has(".ralph-active is not added to .gitignore");
+    untouched(".gitignore");
+    write_list(&project, &list(&[open("US-1", &json!({}))]));
+    link("file", ".ralph/lock");
+    once(&project).run();
+    untouched(".ralph/lock");
+
+    // The sign as a pipe: at the end, and at the next beginning.
+    let swap = json!({"shell": "rm .ralph-active && mkfifo .ralph-active"});
+    for _ in 0..2 {
+        work(&project, &["-n", "1"], &[json!([swap, say("x")])]).run().code(1);
+    }
+
+    link("file", "ralph/prd.md");
+    project
+        .ralph(["archive"])
+        .run()
+        .code(2)
+        .stderr_has("ralph/prd.md: it is a link to something outside");
+    link("file", "ralph/tasks.json");
+    project.ralph(["tasks"]).run().code(2).stderr_has("outside of the project");
+    std::fs::remove_file(project.path().join("ralph/tasks.json")).expect("the link");
+    let large = std::fs::File::create(project.path().join("ralph/tasks.json")).expect("a file");
+    large.set_len(1 << 30).expect("a hole");
+    project.ralph(["tasks"]).run().code(2).stderr_has("it has 1024 MB");
+    std::fs::remove_dir_all(project.path().join("ralph")).expect("the documents");
+    link("", "ralph");
+    project
+        .ralph(["new"])
+        .run()
+        .code(2)
+        .stderr_has("is a link to something outside of the project");
+    untouched("ralph");
+    std::fs::remove_file(project.path().join("ralph")).expect("the link");
+    project.ralph(["new"]).run().success();
+    project.write("ralph/prd.md", "mine");
+    link("", "ralph-archive");
+    project
+        .ralph(["archive"])
+        .run()
+        .code(2)
+        .stderr_has("is a link to something outside of the project");
+    untouched("ralph-archive");
+    std::fs::remove_dir_all(project.path().join(".ralph")).expect("ours");
+    link("", ".ralph");
+    let run = project.ralph(["run", "-n", "1", "-p", "x", "--no-sandbox", "--", "true"]).run();
+    run.code(2).stderr_has("is a link to something outside of the project");
+    untouched(".ralph");
 }
