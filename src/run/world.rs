@@ -18,7 +18,7 @@ use crate::state::logs::Bounded;
 use crate::state::project::Project;
 use crate::state::runs::{RunDir, RunFiles};
 use crate::state::save::{in_its_directory, save_atomically};
-use crate::state::{documents, given, journal};
+use crate::state::{documents, given, journal, within};
 
 use super::fingerprint;
 use super::scm::{
@@ -390,17 +390,13 @@ impl World for RealWorld {
     fn read(&mut self, path: &Path) -> io::Result<Vec<u8>> {
         match &self.cell {
             // What the agent could not read inside must not come to it by way of us.
-            Some(_) => sandbox::read_beneath(self.project.root(), path),
+            Some(_) => within::read(self.project.root(), path, LARGEST_PROMPT),
             None => given::read(path, u64::MAX),
         }
     }
 
     fn read_tasks(&mut self, path: &Path) -> io::Result<Vec<u8>> {
-        if self.cell.is_some() {
-            // The agent writes this one: it may be a link by now.
-            sandbox::read_beneath(self.project.root(), path)?;
-        }
-        documents::read_tasks(path)
+        documents::read_tasks(self.project.root(), path)
     }
 
     fn file_fingerprint(&mut self, path: &Path, budget: u64) -> (u64, u64) {
@@ -412,6 +408,7 @@ impl World for RealWorld {
     }
 
     fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        within::stays(self.project.root(), path)?;
         // An agent may have left a link there, to a file that is none of its business.
         self.remove(path)?;
         in_its_directory(path, || {
@@ -420,6 +417,7 @@ impl World for RealWorld {
     }
 
     fn save(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        within::stays(self.project.root(), path)?;
         in_its_directory(path, || save_atomically(path, bytes))
     }
 
@@ -432,6 +430,8 @@ impl World for RealWorld {
 
     fn open_log(&mut self, path: &Path) -> io::Result<()> {
         self.log = None;
+        within::stays(self.project.root(), path)?;
+        within::stays(self.project.root(), &self.files.dir.journal())?;
         self.remove(path)?;
         let (dir, room) = (&self.files.dir.path, self.max_log);
         let logs = self.logs.get_or_insert_with(|| CheckLogs::of(dir, room));
@@ -449,6 +449,7 @@ impl World for RealWorld {
 
     fn restore(&mut self) -> io::Result<Vec<String>> {
         let mut restored = Vec::new();
+        within::stays(self.project.root(), &self.files.dir.journal())?;
         if self.files.restore()? {
             let path = self.files.dir.journal();
             restored.push(format!(
@@ -506,6 +507,9 @@ impl World for RealWorld {
         }
     }
 }
+
+/// What is larger is no prompt, but something that an agent has put in its place.
+const LARGEST_PROMPT: u64 = 64 << 20;
 
 /// The size of the terminal that this process shows itself on.
 fn own_size() -> Size {

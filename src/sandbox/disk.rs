@@ -26,7 +26,11 @@ impl Disk for RealDisk {
 
     fn read(&self, path: &Path) -> Option<String> {
         let mut text = String::new();
-        std::fs::File::open(path).ok()?.take(MAX_TEXT).read_to_string(&mut text).ok()?;
+        crate::state::within::open_file(path)
+            .ok()?
+            .take(MAX_TEXT)
+            .read_to_string(&mut text)
+            .ok()?;
         Some(text)
     }
 

@@ -228,6 +228,10 @@ fn tools_can_be_read_caches_written_and_the_secrets_among_them_are_gone() {
             "/home/u/.cargo/bin/cargo",
             "/home/u/.cargo/credentials.toml",
             "/home/u/.cargo/registry/x",
+            "/home/u/.dotnet/dotnet",
+            "/home/u/.dotnet/corefx/cryptography/x509stores/my/key.pfx",
+            "/home/u/.local/share/uv/tools/x",
+            "/home/u/.local/share/uv/credentials/tokens.toml",
             "/home/u/.npm/x",
             "/home/u/.npmrc",
             "/home/u/.gitconfig",
@@ -239,6 +243,10 @@ fn tools_can_be_read_caches_written_and_the_secrets_among_them_are_gone() {
         ("/home/u/.cargo/bin/cargo", "r /home/u/.cargo/bin/cargo"),
         ("/home/u/.cargo/credentials.toml", "-"),
         ("/home/u/.cargo/registry/x", "w /home/u/.cargo/registry/x"),
+        ("/home/u/.dotnet/dotnet", "r /home/u/.dotnet/dotnet"),
+        ("/home/u/.dotnet/corefx/cryptography/x509stores/my/key.pfx", "-"),
+        ("/home/u/.local/share/uv/tools/x", "r /home/u/.local/share/uv/tools/x"),
+        ("/home/u/.local/share/uv/credentials/tokens.toml", "-"),
         ("/home/u/.npm/x", "w /home/u/.npm/x"),
         ("/home/u/.gitconfig", "r /home/u/.gitconfig"),
         ("/home/u/.npmrc", &format!("w {SCRATCH}/home/.npmrc")),
@@ -510,7 +518,11 @@ fn the_environment_leads_to_the_proxy_and_has_no_secrets_in_it() {
         ("OPENAI_API_KEY", "x"),
         ("THEIR_KEY", "x"),
         ("SSH_AUTH_SOCK", "x"),
-        ("HTTPS_PROXY", "http://old"),
+        ("HTTPS_PROXY", "http://u:p@old"),
+        ("DATABASE_URL", "postgres://u:p@db/shop"),
+        ("SLACK_WEBHOOK_URL", "https://hooks.example.com/x"),
+        ("TEST_DATABASE_URL", "postgres://localhost/shop"),
+        ("ANTHROPIC_BASE_URL", "https://u:p@models.example.com"),
     ];
     let wanted = Wanted {
         env: env.map(|(name, value)| (name.into(), value.into())).to_vec(),
@@ -529,6 +541,10 @@ fn the_environment_leads_to_the_proxy_and_has_no_secrets_in_it() {
         ("MY_KEY", None),
         ("GITHUB_TOKEN", Some(None)),
         ("AWS_PROFILE", Some(None)),
+        ("DATABASE_URL", Some(None)),
+        ("SLACK_WEBHOOK_URL", Some(None)),
+        ("TEST_DATABASE_URL", None),
+        ("ANTHROPIC_BASE_URL", None),
         ("SSH_AUTH_SOCK", Some(None)),
         ("HTTPS_PROXY", Some(Some("http://127.0.0.1:3128"))),
         ("PATH", Some(Some("/usr/bin:/run/ralph"))),
@@ -541,9 +557,16 @@ fn the_environment_leads_to_the_proxy_and_has_no_secrets_in_it() {
     let withheld = |adapter: &'static str| {
         plan_of(&Wanted { adapter, ..wanted.clone() }, &[config]).withheld.join(" ")
     };
-    assert_eq!(withheld("claude"), "GITHUB_TOKEN AWS_PROFILE OPENAI_API_KEY THEIR_KEY");
-    assert_eq!(withheld("codex"), "GITHUB_TOKEN AWS_PROFILE ANTHROPIC_API_KEY");
-    assert_eq!(withheld("opencode"), "GITHUB_TOKEN AWS_PROFILE THEIR_KEY");
+    let urls = "DATABASE_URL SLACK_WEBHOOK_URL";
+    assert_eq!(
+        withheld("claude"),
+        format!("GITHUB_TOKEN AWS_PROFILE OPENAI_API_KEY THEIR_KEY {urls}")
+    );
+    assert_eq!(
+        withheld("codex"),
+        format!("GITHUB_TOKEN AWS_PROFILE ANTHROPIC_API_KEY {urls} ANTHROPIC_BASE_URL")
+    );
+    assert_eq!(withheld("opencode"), format!("GITHUB_TOKEN AWS_PROFILE THEIR_KEY {urls}"));
     for (adapter, name, expected) in [
         ("claude", "ANTHROPIC_BASE_URL", true),
         ("claude", "OPENAI_BASE_URL", false),

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::runs::is_still_at;
 use super::save::in_its_directory;
+use super::within;
 
 /// How many logs of a run there are at most.
 const MOST: usize = 1_000;
@@ -49,7 +50,9 @@ impl CheckLogs {
         let kept = self.dir.join(&name);
         self.kept.push_back((name, 0));
         self.make_room(path.parent().unwrap_or(path));
-        let options = OpenOptions::new().write(true).create(true).truncate(true).clone();
+        // What an agent may have left there, a link for instance, is not written to.
+        let _ = std::fs::remove_file(&kept);
+        let options = OpenOptions::new().write(true).create_new(true).clone();
         let linked = in_its_directory(&kept, || options.open(&kept))
             .and_then(|file| std::fs::hard_link(&kept, path).map(|()| file));
         // Where there are no links, the well-known name matters more.
@@ -86,7 +89,7 @@ impl CheckLogs {
 pub fn remove(kept: &Path, links: &Path) {
     let link = links.join(kept.file_name().unwrap_or_default());
     // What cannot be removed takes up room and does no other harm.
-    if File::open(kept).is_ok_and(|file| is_still_at(&file, &link)) {
+    if within::open_file(kept).is_ok_and(|file| is_still_at(&file, &link)) {
         let _ = std::fs::remove_file(link);
     }
     let _ = std::fs::remove_file(kept);

@@ -14,3 +14,4 @@ pub mod runs;
 pub mod save;
 pub mod snapshots;
 pub mod start;
+pub mod within;

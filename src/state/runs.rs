@@ -2,12 +2,13 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
 use super::check_logs;
+use super::within;
 
 /// The name of a run: when it began, and something that tells apart two that began together. Names
 /// sort by time, to the millisecond: which run is the last one, and which are the oldest, is told by
@@ -67,7 +68,7 @@ impl RunDir {
     pub fn is_running(&self) -> bool {
         // A file system without locks tells nothing, and has nothing to protect by them.
         let held = |file: File| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
-        File::open(self.journal()).is_ok_and(held)
+        within::open_file(&self.journal()).is_ok_and(held)
     }
 }
 
@@ -140,7 +141,7 @@ impl RunFiles {
     /// # Errors
     /// The journal is not there, or cannot be written.
     pub fn reopen(dir: RunDir, max_raw: u64) -> io::Result<RunFiles> {
-        let mut journal = OpenOptions::new().read(true).append(true).open(dir.journal())?;
+        let mut journal = own(OpenOptions::new().read(true).append(true), &dir.journal())?;
         hold(&journal);
         let journal_size = whole_lines(&mut journal)?;
         let metadata = journal.metadata()?;
@@ -211,6 +212,15 @@ impl RunFiles {
     }
 }
 
+/// Opens a file that is there, and is no link or pipe that an agent has put in its place.
+fn own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let file = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
+    if file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"))
+}
+
 /// How much of a file is whole lines.
 fn whole_lines(file: &mut File) -> io::Result<u64> {
     let mut end = file.metadata()?.len();
@@ -271,7 +281,7 @@ impl Raw {
         }
         let file = match &mut self.file {
             Some(file) => file,
-            none => none.insert(OpenOptions::new().append(true).create(true).open(&self.path)?),
+            none => none.insert(own(OpenOptions::new().append(true).create(true), &self.path)?),
         };
         file.write_all(bytes)?;
         self.size += bytes.len() as u64;

@@ -336,6 +336,21 @@ pub(in crate::cli) fn load(
     overlay: Vec<Flag>,
     extra: Vec<Flag>,
 ) -> Result<Loaded, Error> {
+    load_from(project, project, args, overlay, extra)
+}
+
+/// The same for a project that goes by the settings of another one: a worktree holds what was committed, and
+/// that may be an agent's.
+///
+/// # Errors
+/// As above.
+pub(in crate::cli) fn load_from(
+    home: &Project,
+    project: &Project,
+    args: &LoopArgs,
+    overlay: Vec<Flag>,
+    extra: Vec<Flag>,
+) -> Result<Loaded, Error> {
     if !args.dry_run && !args.print_prompt {
         settle(project)?;
     }
@@ -397,7 +412,7 @@ pub(in crate::cli) fn load(
     let env = std::env::vars_os().filter(|_| is_new).collect();
     let overlay = if is_new { overlay } else { Vec::new() };
     let mut loaded = config::load(&Sources {
-        project_dir: project.root().to_owned(),
+        project_dir: home.root().to_owned(),
         settings_path: args.settings.clone(),
         env,
         flags,

@@ -6,12 +6,12 @@
 //! committed between two looks.
 
 use std::borrow::Cow;
-use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use crate::core::event::Commit;
 use crate::core::text;
+use crate::state::within;
 
 use super::{directory_of, head};
 
@@ -152,7 +152,7 @@ struct Part {
 }
 
 fn read_from(path: &Path, from: u64) -> io::Result<Part> {
-    let mut file = File::open(path)?;
+    let mut file = within::open_file(path)?;
     let end = file.metadata()?.len();
     let start = from.max(end.saturating_sub(MOST)).min(end);
     file.seek(SeekFrom::Start(start))?;
