@@ -19,6 +19,7 @@ mod run;
 mod runs;
 mod sandbox;
 pub mod settings;
+mod swept;
 mod tasks;
 mod work;
 mod worker;
@@ -696,6 +697,7 @@ fn dispatch(mut cli: Cli) -> Result<u8, Error> {
         Command::WorkerLoop(args) => worker::run_loop(&args.name),
         Command::Init => {
             let project_dir = project()?.root().to_owned();
+            swept::sweep_aloud()?;
             init::init(&init::InitOptions::new(project_dir))
         }
         Command::Settings(args) => {
@@ -706,6 +708,7 @@ fn dispatch(mut cli: Cli) -> Result<u8, Error> {
                 env: std::env::vars_os().collect(),
                 ..Sources::default()
             };
+            swept::sweep_aloud()?;
             let (schema, json) = (args.schema, args.json);
             let options = settings::SettingsOptions { schema, json, sources };
             settings::settings(&options, &mut io::stdout().lock(), &mut io::stderr().lock())
@@ -714,7 +717,10 @@ fn dispatch(mut cli: Cli) -> Result<u8, Error> {
         Command::Replay(args) => runs::replay(&own()?, &args),
         Command::Report(args) => report::report(&own()?, &args),
         Command::Demo(args) => demo::demo(&args),
-        Command::Doctor => doctor::doctor(&project()?),
+        Command::Doctor => {
+            swept::sweep_and_go_on();
+            doctor::doctor(&project()?)
+        }
         Command::Agents(args) => agents::agents(&project()?, &args),
         Command::Sandbox(command) => sandbox::sandbox(&project()?, &command),
         // Here it comes only with flags before it. The answer's exit code is always 0.

@@ -9,7 +9,7 @@ use std::time::Instant;
 use rustix::pty::OpenptFlags;
 use rustix::termios::{self, OptionalActions};
 
-use super::SandboxCommand;
+use super::{SandboxCommand, swept};
 use crate::agent;
 use crate::config::{self, Settings, Sources};
 use crate::core::event::{Exit, Stream};
@@ -26,7 +26,12 @@ const MAX_STDIN: u64 = 64 << 20;
 /// # Errors
 /// There is no sandbox, or standard output cannot be written.
 pub(super) fn sandbox(project: &Project, command: &SandboxCommand) -> Result<u8, Error> {
-    scratch::sweep(&scratch::sandboxes());
+    match command {
+        SandboxCommand::Check | SandboxCommand::Shell { .. } => swept::sweep_aloud()?,
+        SandboxCommand::Ls | SandboxCommand::Stop { .. } | SandboxCommand::Rm { .. } => {
+            swept::sweep_and_go_on();
+        }
+    }
     match command {
         SandboxCommand::Check => check(project),
         SandboxCommand::Shell { sandbox, command } => shell(project, sandbox.as_deref(), command),
@@ -227,6 +232,11 @@ fn rm(name: &str) -> Result<u8, Error> {
 fn shell(project: &Project, backend: Option<&str>, command: &[OsString]) -> Result<u8, Error> {
     let said = Said::load(project)?;
     let request = said.request(project);
+    // As for a run: what is ours has to be there before whoever is inside, or what a run makes meanwhile would be
+    // taken for theirs.
+    project.prepare_all().map_err(|err| {
+        Error::input(format!("cannot write {}: {err}", project.ralph_dir().display()))
+    })?;
     let mut inside = choose(backend, &request)?;
     let shell = std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into());
     let (program, args) = match command.split_first() {
@@ -261,8 +271,12 @@ fn shell(project: &Project, backend: Option<&str>, command: &[OsString]) -> Resu
         run(inside.as_mut(), &launch, None, || {})
     };
     let exit = exit.map_err(|err| Error::failed(format!("the sandbox: {err}")))?;
-    for trace in inside.ended() {
+    let traces = inside.ended();
+    for trace in traces.iter().filter(|trace| !trace.is_stuck()) {
         tell(&trace.to_string());
+    }
+    if let Some(stuck) = traces.iter().find(|trace| trace.is_stuck()) {
+        return Err(Error::input(stuck.to_string()));
     }
     Ok(match exit {
         Some(Exit::Code(code)) => u8::try_from(code).unwrap_or(1),

@@ -144,6 +144,11 @@ pub trait World {
     /// # Errors
     /// The journal is lost for good.
     fn restore(&mut self) -> io::Result<Vec<String>>;
+    /// What an agent has left that would be executed outside and cannot be taken away, in words. Nothing may be
+    /// read or executed where the run works any more.
+    fn stuck(&self) -> Option<String> {
+        None
+    }
     /// All that the journal holds, from its beginning.
     fn recall(&mut self, _take: &mut dyn FnMut(&Entry<'static>)) {}
     /// What the journal tells of the run, for its report.
@@ -187,7 +192,7 @@ struct Cell {
     checks: bool,
     /// Who is inside.
     child: Option<ChildId>,
-    /// What was put aside and has not been told of yet.
+    /// What was put aside and has not been told of yet, and what could not be.
     traces: Vec<Trace>,
 }
 
@@ -459,12 +464,22 @@ impl World for RealWorld {
             // It holds on to the file that is gone.
             self.syncer = None;
         }
-        let traces = self.cell.iter_mut().flat_map(|cell| cell.traces.drain(..));
+        let traces =
+            self.cell.iter_mut().flat_map(|cell| cell.traces.extract_if(.., |t| !t.is_stuck()));
         restored.extend(traces.map(|trace| trace.to_string()));
+        if self.stuck().is_some() {
+            return Ok(restored);
+        }
         // The next commit must not find run-time files that are not ignored any more.
         self.project.prepare()?;
         self.lock.restore(&self.project.lock_path(), &self.me)?;
         Ok(restored)
+    }
+
+    fn stuck(&self) -> Option<String> {
+        let stuck = self.cell.iter().flat_map(|cell| &cell.traces).filter(|trace| trace.is_stuck());
+        let words: Vec<String> = stuck.map(Trace::to_string).collect();
+        (!words.is_empty()).then(|| words.join("\n"))
     }
 
     fn is_abandoned(&mut self, lock: &Path) -> bool {
@@ -485,6 +500,9 @@ impl World for RealWorld {
     }
 
     fn moved(&mut self, thorough: bool) -> Option<Moved> {
+        if self.stuck().is_some() {
+            return None;
+        }
         self.repository.as_mut().and_then(|watch| watch.look(thorough))
     }
 

@@ -14,6 +14,7 @@ use landlock::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::aside::set_aside;
 use super::disk::RealDisk;
 use super::grants::{Grants, grants};
 use super::keep::Kept;
@@ -21,7 +22,7 @@ use super::namespaces::{self, Furnished, failed};
 use super::plan::{Mount, Network, Plan, Walls};
 use super::probe::{self, Probe};
 use super::proxy::{self, Proxy, Refusal};
-use super::scratch::{self, Scratch};
+use super::scratch::Scratch;
 use super::{Backend, Request, Sandbox, Trace, Unusable, Wrapped, inside, seccomp};
 use crate::process::{self, Launch};
 
@@ -153,6 +154,8 @@ pub(super) struct Confined {
     kept: Vec<Kept>,
     proxy: Option<Proxy>,
     version: i32,
+    /// Somebody was inside.
+    used: bool,
     scratch: Scratch,
 }
 
@@ -198,7 +201,8 @@ impl Confined {
             .save(&orders)
             .map_err(|err| failed("the sandbox's files cannot be written", &err))?;
         let kept = keep(&plan, request.project);
-        let sandbox = Confined { ralph, orders, plan, env, kept, proxy, version, scratch };
+        let sandbox =
+            Confined { ralph, orders, plan, env, kept, proxy, version, used: false, scratch };
         sandbox.probe(request.project, confined)?;
         Ok(sandbox)
     }
@@ -300,6 +304,7 @@ impl Sandbox for Confined {
                 "landlock has no terminal of its own; give it a command",
             ));
         }
+        self.used = true;
         let mut args: Vec<OsString> =
             vec![COMMAND.into(), self.orders.clone().into(), launch.program.into()];
         args.extend_from_slice(launch.args);
@@ -315,9 +320,9 @@ impl Sandbox for Confined {
     }
 
     fn ended(&mut self) -> Vec<Trace> {
-        let mut put = scratch::set_aside(&self.plan.guards);
-        put.extend(self.kept.iter().flat_map(Kept::restore));
-        put.into_iter().map(Trace::SetAside).collect()
+        let mut traces = set_aside(&self.plan.guards);
+        traces.extend(self.kept.iter().flat_map(Kept::restore));
+        traces
     }
 
     fn refusals(&mut self) -> Vec<Refusal> {
@@ -331,6 +336,8 @@ impl Sandbox for Confined {
 
 impl Drop for Confined {
     fn drop(&mut self) {
-        self.ended();
+        if self.used && self.ended().iter().any(Trace::is_stuck) {
+            self.scratch.leave_unfinished();
+        }
     }
 }

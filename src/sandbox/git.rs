@@ -6,7 +6,11 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use super::plan::{Disk, Draft, Guard, Mount};
+use super::plan::{Disk, Draft, Guard, Mount, Was};
+
+/// What git executes, or what leads it to something else that it does. `commondir` in a repository would move its
+/// configuration and hooks elsewhere.
+const EXECUTED: [&str; 4] = ["config", "config.worktree", "hooks", "commondir"];
 
 /// The repository that a project is in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,16 +54,41 @@ pub(super) fn repository(
     None
 }
 
-/// Shows the repository's own directory, so that commits work, and protects what git executes.
-pub(super) fn protect(repository: &Repository, draft: &mut Draft<'_>, guards: &mut Vec<Guard>) {
+/// Protects the name by which git finds the repository of a project. Where there is none, the agent must not
+/// make one: whoever calls git there, outside, would execute what its configuration says.
+pub(super) fn protect_name(project: &Path, draft: &mut Draft<'_>, guards: &mut Vec<Guard>) {
+    let dot_git = draft.follow(&project.join(".git"), guards);
+    match draft.disk.find(&dot_git) {
+        Some(found) if found.is_dir => {}
+        Some(_) => draft.protect_one(&dot_git, guards),
+        None if !draft.is_writable(&dot_git) => {}
+        None => {
+            guards.push(Guard { path: dot_git, was: Was::Nothing });
+            // With this, and two directories, the project itself would be taken for a repository.
+            let head = project.join("HEAD");
+            if draft.disk.find(&head).is_none() && draft.disk.link(&head).is_none() {
+                guards.push(Guard { path: head, was: Was::Nothing });
+            }
+        }
+    }
+}
+
+/// Shows the repository's own directory, so that commits work, and protects what git executes. What the user
+/// should know of it.
+pub(super) fn protect(
+    repository: &Repository,
+    draft: &mut Draft<'_>,
+    guards: &mut Vec<Guard>,
+) -> Option<String> {
     let Repository { pointer, git_dir, common, .. } = repository;
     let read_only = |path: &Path| Mount::ReadOnly { from: path.to_owned(), at: path.to_owned() };
-    if let Some(pointer) = pointer {
+    let is_mounted = |path: &PathBuf| draft.mounts.contains(&read_only(path));
+    if let Some(pointer) = pointer
+        && !is_mounted(pointer)
+    {
         draft.mounts.push(read_only(pointer));
     }
-    // `commondir` in a repository would move its configuration and hooks elsewhere.
-    let names = ["config", "config.worktree", "hooks", "commondir"].map(OsStr::new);
-    draft.protect(common, names.into_iter(), guards);
+    draft.protect(common, EXECUTED.map(OsStr::new).into_iter(), guards);
     let worktrees = common.join("worktrees");
     if draft.disk.find(&worktrees).is_some() {
         // The other worktrees are none of the agent's business.
@@ -69,32 +98,45 @@ pub(super) fn protect(repository: &Repository, draft: &mut Draft<'_>, guards: &m
         let names = ["commondir", "gitdir", "config.worktree"].map(OsStr::new);
         draft.protect(git_dir, names.into_iter(), guards);
     }
-    let mut modules = Vec::new();
-    find_modules(draft.disk, &common.join("modules"), 0, &mut modules);
-    for module in modules {
-        let names = ["config", "config.worktree", "hooks", "commondir"].map(OsStr::new);
-        draft.protect(&module, names.into_iter(), guards);
+    let modules = common.join("modules");
+    let mut found = Vec::new();
+    if find_modules(draft.disk, &modules, 0, &mut found).is_none() {
+        draft.mounts.push(read_only(&modules));
+        return Some(format!(
+            "{} holds too many submodules to protect each: nothing can be committed in them",
+            modules.display()
+        ));
     }
+    for module in found {
+        draft.protect(&module, EXECUTED.map(OsStr::new).into_iter(), guards);
+    }
+    None
 }
 
-/// The repositories of submodules, and of theirs.
-fn find_modules(disk: &dyn Disk, dir: &Path, depth: usize, found: &mut Vec<PathBuf>) {
+/// The repositories of submodules, and of theirs. `None` if they are too many.
+fn find_modules(disk: &dyn Disk, dir: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Option<()> {
     const MAX: usize = 200;
-    if depth > 6 {
-        return;
-    }
     let names: Vec<OsString> = disk.names(dir);
     for name in names {
         let path = dir.join(name);
-        if found.len() >= MAX || !disk.find(&path).is_some_and(|found| found.is_dir) {
+        if !disk.find(&path).is_some_and(|found| found.is_dir) {
             continue;
         }
-        if disk.find(&path.join("HEAD")).is_some() {
+        if found.len() >= MAX || depth > 12 {
+            return None;
+        }
+        let is_link = disk.link(&path).is_some();
+        let below = if disk.find(&path.join("HEAD")).is_some() {
             found.push(path.clone());
-            find_modules(disk, &path.join("modules"), depth + 1, found);
+            path.join("modules")
         } else {
             // The name of a submodule may hold slashes.
-            find_modules(disk, &path, depth + 1, found);
+            path
+        };
+        if is_link {
+            continue;
         }
+        find_modules(disk, &below, depth + 1, found)?;
     }
+    Some(())
 }

@@ -5,8 +5,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::plan::Guard;
-use super::scratch::set_aside;
+use super::Trace;
+use super::aside::set_aside;
+use super::plan::{Guard, Was};
 
 /// What is kept of one file or directory at most.
 const MAX_FILES: usize = 500;
@@ -28,11 +29,11 @@ impl Kept {
     }
 
     /// Puts it back if it is different now. Where the other one was put.
-    pub(super) fn restore(&self) -> Vec<PathBuf> {
+    pub(super) fn restore(&self) -> Vec<Trace> {
         if Kept::take(&self.path).is_some_and(|now| now == *self) {
             return Vec::new();
         }
-        let put = set_aside(&[Guard { path: self.path.clone(), link: None }]);
+        let put = set_aside(&[Guard { path: self.path.clone(), was: Was::Nothing }]);
         let is_dir = self.files.keys().all(|file| *file != self.path);
         if is_dir {
             let _ = fs::create_dir(&self.path);
@@ -89,8 +90,8 @@ mod tests {
         assert!(kept.iter().all(|kept| kept.restore().is_empty()));
         fs::write(hooks.join("pre-commit"), "evil").unwrap();
         fs::write(dir.join("config"), "evil").unwrap();
-        assert_eq!(kept[0].restore(), [dir.join("hooks.from-sandbox")]);
-        assert_eq!(kept[1].restore(), [dir.join("config.from-sandbox")]);
+        assert_eq!(kept[0].restore(), [Trace::SetAside(dir.join("hooks.from-sandbox"))]);
+        assert_eq!(kept[1].restore(), [Trace::SetAside(dir.join("config.from-sandbox"))]);
         assert_eq!(fs::read_to_string(dir.join("config")).unwrap(), "as it was");
         assert_eq!(fs::read_to_string(hooks.join("mine")).unwrap(), "as it was");
         assert!(!hooks.join("pre-commit").exists());

@@ -5,6 +5,7 @@
 //! the only way to the network is a proxy of ours ([`proxy`]) that knows which hosts are allowed
 //! ([`hosts`]).
 
+pub mod aside;
 pub mod choice;
 pub mod disk;
 pub mod docker;
@@ -166,21 +167,53 @@ pub enum Trace {
     SetAside(PathBuf),
     /// What is here was exchanged from outside meanwhile, and with that it was no longer protected.
     Exposed(PathBuf),
+    /// What was here had been removed, and is here again.
+    PutBack(PathBuf),
+    /// What is here is not as it was and cannot be put right, for this reason. Nothing may go on as if it were.
+    Stuck(PathBuf, String),
+}
+
+impl Trace {
+    pub fn is_stuck(&self) -> bool {
+        matches!(self, Trace::Stuck(..))
+    }
 }
 
 impl fmt::Display for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Trace::SetAside(path) => write!(
-                f,
-                "something was made that may not be made inside a sandbox, because it would be executed \
-                 outside; it is now {}",
-                path.display()
-            ),
+            Trace::SetAside(path) => {
+                write!(
+                    f,
+                    "something was made that may not be made inside a sandbox, because it would be executed \
+                     outside; it is now {}",
+                    path.display()
+                )?;
+                let is_repository = path
+                    .file_name()
+                    .is_some_and(|name| name.as_encoded_bytes().starts_with(b".git.from-sandbox"));
+                if is_repository {
+                    f.write_str(
+                        " (for a repository in this project, run `git init` before the agent)",
+                    )?;
+                }
+                Ok(())
+            }
             Trace::Exposed(path) => write!(
                 f,
                 "{} was exchanged from outside of the sandbox while something ran in it, which took its \
                  protection away; see whether all that is in it is yours",
+                path.display()
+            ),
+            Trace::PutBack(path) => write!(
+                f,
+                "{} was removed inside a sandbox; it is there again, as it was",
+                path.display()
+            ),
+            Trace::Stuck(path, why) => write!(
+                f,
+                "{} was made or changed inside a sandbox, would be executed outside, and cannot be put right: \
+                 {why}; see to it by hand, and let nothing use it before",
                 path.display()
             ),
         }

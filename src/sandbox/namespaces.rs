@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
+use super::aside::set_aside;
 use super::bwrap::{self, Command, MountsBy};
 use super::disk::RealDisk;
 use super::hosts::AllowList;
@@ -30,8 +31,10 @@ pub(super) struct Namespaces {
     covered: Vec<(PathBuf, Option<Identity>)>,
     proxy: Option<Proxy>,
     listeners: Option<ListenersId>,
+    /// Somebody was inside.
+    used: bool,
     // Last: what is above may still use it.
-    _scratch: Scratch,
+    scratch: Scratch,
 }
 
 /// Which file something is, whatever it is called.
@@ -98,7 +101,8 @@ impl Namespaces {
             covered: Vec::new(),
             proxy: None,
             listeners: None,
-            _scratch: scratch,
+            used: false,
+            scratch,
         };
         if sandbox.probe(request.project).is_err() {
             sandbox.mounts_by = MountsBy::Bwrap;
@@ -113,7 +117,7 @@ impl Namespaces {
 
     fn probe(&self, project: &Path) -> Result<(), Unusable> {
         let full = self.plan.network == Network::Full;
-        let probe = Probe::set_up(project, self._scratch.path(), full)
+        let probe = Probe::set_up(project, self.scratch.path(), full)
             .map_err(|err| failed("the probe cannot be set up", &err))?;
         let args = probe.args().map_err(|err| failed("the probe cannot be set up", &err))?;
         let ralph = Path::new(INSIDE_DIR).join("ralph");
@@ -246,6 +250,7 @@ impl Sandbox for Namespaces {
 
     fn wrap(&mut self, launch: &Launch<'_>, terminal: Option<i32>) -> io::Result<Wrapped> {
         self.release();
+        self.used = true;
         let mut socket = None;
         if let (Some(proxy), Network::Proxy { ports }) = (&mut self.proxy, &self.plan.network) {
             let flags = SocketFlags::CLOEXEC;
@@ -275,14 +280,14 @@ impl Sandbox for Namespaces {
 
     fn ended(&mut self) -> Vec<Trace> {
         self.release();
-        let put = scratch::set_aside(&self.plan.guards).into_iter().map(Trace::SetAside);
+        let put = set_aside(&self.plan.guards);
         // A mount is of a file, and goes with it: whoever writes another one in its place, as git does with
         // its configuration, takes the mount away, in every namespace.
         let exposed = std::mem::take(&mut self.covered)
             .into_iter()
             .filter(|(path, file)| identity(path) != *file)
             .map(|(path, _)| Trace::Exposed(path));
-        put.chain(exposed).collect()
+        put.into_iter().chain(exposed).collect()
     }
 
     fn refusals(&mut self) -> Vec<Refusal> {
@@ -304,6 +309,8 @@ impl Namespaces {
 
 impl Drop for Namespaces {
     fn drop(&mut self) {
-        scratch::set_aside(&self.plan.guards);
+        if self.used && set_aside(&self.plan.guards).iter().any(Trace::is_stuck) {
+            self.scratch.leave_unfinished();
+        }
     }
 }

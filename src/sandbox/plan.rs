@@ -109,13 +109,24 @@ impl Mount {
     }
 }
 
-/// Something in the project that must be as it was when the agent is gone, and that no mount can
-/// protect, because it is not there or is a link.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+/// Something in the project that must be as it was when the agent is gone. Mounts protect what is there from
+/// being changed, but nothing from being made, and no link.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct Guard {
     pub path: PathBuf,
-    /// The link that is there; nothing is, without one.
-    pub link: Option<PathBuf>,
+    pub was: Was,
+}
+
+/// What may be at a path when the agent is gone.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+pub enum Was {
+    Nothing,
+    /// This link.
+    Link(PathBuf),
+    /// A directory, or nothing. What is in it is guarded by itself, which a link would lead astray.
+    Directory,
+    /// A file, or nothing.
+    File,
 }
 
 /// What separates the inside from the outside, each by itself. All of them are up in every sandbox;
@@ -382,8 +393,9 @@ pub fn plan(wanted: &Wanted, disk: &dyn Disk) -> Result<Plan, Refused> {
     }
     draft.show(&wanted.project, true);
     let mut guards = Vec::new();
+    git::protect_name(&wanted.project, &mut draft, &mut guards);
     if let Some(repository) = &repository {
-        git::protect(repository, &mut draft, &mut guards);
+        notes.extend(git::protect(repository, &mut draft, &mut guards));
     }
     protect_project(&wanted.project, &mut draft, &mut guards);
 
@@ -403,7 +415,9 @@ pub fn plan(wanted: &Wanted, disk: &dyn Disk) -> Result<Plan, Refused> {
     let dirs = ["home", "tmp", "var-tmp"].map(scratch).to_vec();
     let (mounts, network) = (draft.mounts, wanted.network.clone());
     let kernel = if wanted.user.0 == 0 { kernel(disk) } else { Vec::new() };
+    // What something is in comes before it.
     guards.sort();
+    guards.dedup();
     let walls = Walls::ALL;
     Ok(Plan {
         mounts,
@@ -648,30 +662,109 @@ impl Draft<'_> {
         places
     }
 
+    /// Whether the agent can write at this path of the machine.
+    pub(super) fn is_writable(&self, path: &Path) -> bool {
+        self.writable_above(path).is_some()
+    }
+
+    /// The mount by which the agent can write at this path of the machine.
+    fn writable_above(&self, path: &Path) -> Option<&Path> {
+        match self.mounts.iter().rev().find(|mount| path.starts_with(mount.at())) {
+            Some(Mount::Writable { from, at }) if from == at => Some(at),
+            _ => None,
+        }
+    }
+
+    /// Follows the links at and on the way to `path`. Where they lead, whether or not there is anything, and a
+    /// guard for each that the agent could change.
+    pub(super) fn follow(&self, path: &Path, guards: &mut Vec<Guard>) -> PathBuf {
+        const MAX_LINKS: usize = 40;
+        let parts = |path: &Path| {
+            path.components().map(|part| part.as_os_str().to_owned()).rev().collect::<Vec<_>>()
+        };
+        let (mut rest, mut at, mut links) = (parts(path), PathBuf::from("/"), 0);
+        while let Some(part) = rest.pop() {
+            match Path::new(&part).components().next() {
+                Some(Component::ParentDir) => {
+                    at.pop();
+                }
+                Some(Component::Normal(name)) => at.push(name),
+                Some(Component::RootDir) => at = PathBuf::from("/"),
+                Some(Component::CurDir | Component::Prefix(_)) | None => {}
+            }
+            if links < MAX_LINKS
+                && let Some(link) = self.disk.link(&at)
+            {
+                links += 1;
+                rest.extend(parts(&link));
+                if self.is_writable(&at) {
+                    guards.push(Guard { path: at.clone(), was: Was::Link(link) });
+                }
+                at.pop();
+            }
+        }
+        at
+    }
+
+    /// Sees to it that `dir` and each directory on the way to it, in what the agent can write, stays what it is:
+    /// they become mounts of their own, because a directory that holds mounts can be renamed and another put in
+    /// its place, while one that is a mount cannot. One that is not there must not become a link.
+    fn hold(&mut self, dir: &Path, guards: &mut Vec<Guard>) {
+        let Some(top) = self.writable_above(dir).map(Path::to_owned) else { return };
+        let mut way: Vec<&Path> = dir.ancestors().take_while(|above| *above != top).collect();
+        way.reverse();
+        for dir in way {
+            if self.disk.find(dir).is_some_and(|found| found.is_dir) {
+                self.mounts.push(Mount::Writable { from: dir.to_owned(), at: dir.to_owned() });
+            }
+            guards.push(Guard { path: dir.to_owned(), was: Was::Directory });
+        }
+    }
+
     /// Protects what is in `dir` under these names: against being changed by mounts, against being made
-    /// by guards. The directory becomes a mount of its own, because one that holds mounts can be renamed
-    /// and another put in its place, while one that is a mount cannot.
+    /// by guards.
     pub(super) fn protect<'n>(
         &mut self,
         dir: &Path,
         names: impl Iterator<Item = &'n OsStr>,
         guards: &mut Vec<Guard>,
     ) {
-        if let Some(link) = self.disk.link(dir) {
-            guards.push(Guard { path: dir.to_owned(), link: Some(link) });
-        } else if self.disk.find(dir).is_some_and(|found| found.is_dir) {
-            self.mounts.push(Mount::Writable { from: dir.to_owned(), at: dir.to_owned() });
+        let is_link = self.disk.link(dir).is_some();
+        let dir = if is_link { self.follow(dir, guards) } else { dir.to_owned() };
+        if self.is_writable(&dir) {
+            self.hold(&dir, guards);
+        } else if is_link {
+            // The agent cannot write there.
+            return;
+        } else if self.disk.find(&dir).is_some_and(|found| found.is_dir) {
+            self.mounts.push(Mount::Writable { from: dir.clone(), at: dir.clone() });
+            guards.push(Guard { path: dir.clone(), was: Was::Directory });
         }
         for name in names {
-            let path = dir.join(name);
-            if let Some(link) = self.disk.link(&path) {
-                guards.push(Guard { path, link: Some(link) });
-            } else if self.disk.find(&path).is_some() {
-                self.mounts.push(Mount::ReadOnly { from: path.clone(), at: path });
-            } else {
-                guards.push(Guard { path, link: None });
+            self.protect_one(&dir.join(name), guards);
+        }
+    }
+
+    /// The same for one path in a directory that is held.
+    pub(super) fn protect_one(&mut self, path: &Path, guards: &mut Vec<Guard>) {
+        let mut path = path.to_owned();
+        if self.disk.link(&path).is_some() {
+            path = self.follow(&path, guards);
+            if !self.is_writable(&path) {
+                return;
+            }
+            if let Some(parent) = path.parent() {
+                self.hold(parent, guards);
             }
         }
+        let was = match self.disk.find(&path) {
+            None => Was::Nothing,
+            Some(found) => {
+                self.mounts.push(Mount::ReadOnly { from: path.clone(), at: path.clone() });
+                if found.is_dir { Was::Directory } else { Was::File }
+            }
+        };
+        guards.push(Guard { path, was });
     }
 }
 

@@ -399,7 +399,7 @@ fn git_can_commit_and_what_it_executes_is_protected() {
         assert!(guarded.contains(&format!("{git}/{name}").as_str()), "{name} in {guarded:?}");
     }
     // Each directory with something protected in it is a mount of its own, or it could be renamed.
-    for dir in ["", "/modules/sub/dir"] {
+    for dir in ["", "/modules", "/modules/sub", "/modules/sub/dir"] {
         assert!(plan.mounts.iter().any(|mount| mount.at() == Path::new(&format!("{git}{dir}"))));
     }
 }
@@ -466,12 +466,103 @@ fn what_is_ralphs_and_claudes_is_protected_whether_it_is_there_or_not() {
     }
     let guard = |name: &str| plan.guards.iter().find(|guard| guard.path.ends_with(name));
     for name in [".ralph/config", ".ralph/settings.local.json", ".claude/settings.local.json"] {
-        assert_eq!(guard(name).unwrap().link, None, "{name}");
+        assert_eq!(guard(name).unwrap().was, Was::Nothing, "{name}");
     }
-    assert_eq!(guard(".claude/hooks").unwrap().link, Some("../hooks".into()));
-    // Without a directory there is nothing to mount, but what would be in it is guarded.
+    assert_eq!(guard(".claude/hooks").unwrap().was, Was::Link("../hooks".into()));
+    // Without a directory there is nothing to mount, but what would be in it is guarded, and so is the way there.
     let plan = plan_of(&wanted(), &[]);
-    assert!(guarded(&plan).contains(&"/home/u/src/project/.claude/settings.json"));
+    let guard = |name: &str| plan.guards.iter().position(|guard| guard.path.ends_with(name));
+    let (dir, file) = (guard(".claude").unwrap(), guard(".claude/settings.json").unwrap());
+    assert_eq!(plan.guards[dir].was, Was::Directory);
+    assert!(dir < file, "{:?}", plan.guards);
+}
+
+/// What a guard says of a path in the project.
+fn was<'p>(plan: &'p Plan, name: &str) -> Option<&'p Was> {
+    let path = Path::new("/home/u/src/project").join(name);
+    plan.guards.iter().find(|guard| guard.path == path).map(|guard| &guard.was)
+}
+
+#[test]
+fn where_links_of_the_user_lead_is_protected_as_far_as_an_agent_can_write_there() {
+    let project = "/home/u/src/project";
+    let plan = plan_of(
+        &wanted(),
+        &[
+            "/home/u/src/project/.claude -> there/cfg",
+            "/home/u/src/project/there -> real",
+            "/home/u/src/project/real/cfg/settings.json",
+            "/home/u/src/project/.ralph/settings.json -> ../shared/deep/settings.json",
+            "/home/u/src/project/shared/deep/settings.json",
+            "/home/u/src/project/.ralph/config -> ../to-come/config",
+            "/home/u/src/project/.ralph/prompts -> /home/u/prompts",
+            "/home/u/prompts/x",
+        ],
+    );
+    for (name, expected) in [
+        (".claude", Was::Link("there/cfg".into())),
+        ("there", Was::Link("real".into())),
+        ("real/cfg/settings.local.json", Was::Nothing),
+        ("real", Was::Directory),
+        ("shared/deep", Was::Directory),
+        (".ralph/config", Was::Link("../to-come/config".into())),
+        ("to-come", Was::Directory),
+        ("to-come/config", Was::Nothing),
+    ] {
+        assert_eq!(was(&plan, name), Some(&expected), "{name}: {:?}", plan.guards);
+    }
+    for name in ["real/cfg/settings.json", "shared/deep/settings.json"] {
+        let path = format!("{project}/{name}");
+        assert_eq!(seen(&plan, &path), format!("r {path}"));
+        // Nothing on the way can be renamed.
+        for dir in Path::new(&path).ancestors().skip(1).take_while(|dir| *dir != Path::new(project))
+        {
+            assert!(plan.mounts.iter().any(|mount| mount.at() == dir), "{}", dir.display());
+        }
+    }
+    // What is outside is the user's, whatever becomes of it.
+    assert!(!guarded(&plan).iter().any(|path| path.starts_with("/home/u/prompts")));
+}
+
+#[test]
+fn no_repository_appears_where_there_is_none() {
+    for (more, expected) in [
+        (&[][..], Some(Was::Nothing)),
+        (&["/home/u/src/.git/config"], Some(Was::Nothing)),
+        (&["/home/u/src/project/.git/config"], Some(Was::Directory)),
+        (&["/home/u/src/project/.git = nonsense"], Some(Was::File)),
+        (&["/home/u/src/project/.git -> gone"], Some(Was::Link("gone".into()))),
+        (
+            &["/home/u/src/project/.git -> repo", "/home/u/src/project/repo/config"],
+            Some(Was::Link("repo".into())),
+        ),
+    ] {
+        let plan = plan_of(&wanted(), more);
+        assert_eq!(was(&plan, ".git"), expected.as_ref(), "{more:?}: {:?}", plan.guards);
+        let bare = was(&plan, "HEAD").is_some();
+        assert_eq!(
+            bare,
+            !plan.mounts.iter().any(|mount| {
+                mount.at().starts_with("/home/u/src/project/.git") || mount.at().ends_with("repo")
+            })
+        );
+    }
+    let nonsense = plan_of(&wanted(), &["/home/u/src/project/.git = nonsense"]);
+    assert!(seen(&nonsense, "/home/u/src/project/.git").starts_with('r'));
+    assert_eq!(
+        was(&plan_of(&wanted(), &["/home/u/src/project/.git -> gone"]), "gone"),
+        Some(&Was::Nothing)
+    );
+}
+
+#[test]
+fn submodules_that_are_too_many_cannot_be_changed_at_all() {
+    let heads: Vec<String> =
+        (0..201).map(|nth| format!("/home/u/src/project/.git/modules/m{nth}/HEAD")).collect();
+    let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
+    let plan = plan_of(&wanted(), &heads);
+    assert!(seen(&plan, "/home/u/src/project/.git/modules/m200/config").starts_with('r'));
+    assert!(plan.notes.iter().any(|note| note.contains("too many submodules")), "{:?}", plan.notes);
 }
 
 fn words(refused: Refused) -> String {

@@ -11,8 +11,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::Backend;
+use super::aside::set_aside;
 use super::plan::{Guard, Plan};
+use super::{Backend, Trace};
 use crate::state::home::ralph_home;
 
 const NOTE: &str = "sandbox.json";
@@ -23,8 +24,8 @@ pub struct Note {
     pub backend: String,
     pub project: PathBuf,
     pub pid: u32,
-    /// What must be as it was: a path, and the link that was there.
-    pub guards: Vec<(PathBuf, Option<PathBuf>)>,
+    /// What must be as it was.
+    pub guards: Vec<Guard>,
 }
 
 impl Note {
@@ -33,7 +34,7 @@ impl Note {
             backend: backend.name().to_owned(),
             project: project.to_owned(),
             pid: std::process::id(),
-            guards: plan.guards.iter().map(|g| (g.path.clone(), g.link.clone())).collect(),
+            guards: plan.guards.clone(),
         }
     }
 }
@@ -43,6 +44,8 @@ impl Note {
 pub struct Scratch {
     path: PathBuf,
     note: File,
+    /// Its note is still needed.
+    unfinished: bool,
 }
 
 /// A sandbox that is or was there.
@@ -83,7 +86,7 @@ impl Scratch {
             .mode(0o600)
             .open(dir.path().join(NOTE))?;
         note.lock()?;
-        Ok(Scratch { path: dir.keep(), note })
+        Ok(Scratch { path: dir.keep(), note, unfinished: false })
     }
 
     pub fn path(&self) -> &Path {
@@ -95,12 +98,17 @@ impl Scratch {
     pub fn write_note(&mut self, note: &Note) -> io::Result<()> {
         self.note.write_all(&serde_json::to_vec(note)?)
     }
+
+    /// Something that was planted could not be taken away: the next ralph has to know of it.
+    pub(super) fn leave_unfinished(&mut self) {
+        self.unfinished = true;
+    }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
         // What cannot be removed now is found by the next one.
-        let _ = remove(&self.path);
+        let _ = if self.unfinished { empty(&self.path) } else { remove(&self.path) };
     }
 }
 
@@ -125,17 +133,28 @@ pub fn list(base: &Path) -> Vec<Listed> {
     listed
 }
 
-/// Removes what killed ones left behind, and takes away what their agents had planted. What was taken
-/// away.
-pub fn sweep(base: &Path) -> Vec<PathBuf> {
-    let mut planted = Vec::new();
+/// Puts right what killed ones left behind, and removes what is theirs. Whatever cannot be put right is found
+/// again by the next one.
+pub fn sweep(base: &Path) -> Vec<Trace> {
+    let mut found = Vec::new();
     for left in list(base).into_iter().filter(|listed| !listed.in_use) {
-        let guards = left.note.into_iter().flat_map(|note| note.guards);
-        let guards: Vec<Guard> = guards.map(|(path, link)| Guard { path, link }).collect();
-        planted.extend(set_aside(&guards));
-        let _ = remove(&left.path);
+        let traces = left.note.map(|note| set_aside(&note.guards)).unwrap_or_default();
+        let _ =
+            if traces.iter().any(Trace::is_stuck) { empty(&left.path) } else { remove(&left.path) };
+        found.extend(traces);
     }
-    planted
+    found
+}
+
+/// Removes everything in the directory of a sandbox but what the next one has to know.
+fn empty(path: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            remove(&entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 /// Removes a directory, also if what is in it was made hard to remove.
@@ -161,94 +180,10 @@ fn open_up(path: &Path) {
     }
 }
 
-/// Puts everything that is guarded back as it was: what appeared is renamed, a link that was changed is
-/// made again. Where things were put.
-pub fn set_aside(guards: &[Guard]) -> Vec<PathBuf> {
-    let mut moved = Vec::new();
-    for guard in guards {
-        let is_as_it_was = match (&guard.link, fs::symlink_metadata(&guard.path)) {
-            (None, Err(_)) => true,
-            (Some(link), Ok(_)) => fs::read_link(&guard.path).is_ok_and(|now| now == *link),
-            (None, Ok(_)) | (Some(_), Err(_)) => false,
-        };
-        let Some(parent) = guard.path.parent() else { continue };
-        // Never through a link on the way: the agent may have put one there, and what is behind it is
-        // the user's.
-        if is_as_it_was || parent.canonicalize().ok().as_deref() != Some(parent) {
-            continue;
-        }
-        if fs::symlink_metadata(&guard.path).is_ok()
-            && let Some(to) = free_name(&guard.path)
-            && fs::rename(&guard.path, &to).is_ok()
-        {
-            moved.push(to);
-        }
-        if let Some(link) = &guard.link {
-            let _ = std::os::unix::fs::symlink(link, &guard.path);
-        }
-    }
-    moved
-}
-
-fn free_name(path: &Path) -> Option<PathBuf> {
-    let name = path.file_name()?.to_string_lossy().into_owned();
-    (0..1000)
-        .map(|nth| match nth {
-            0 => path.with_file_name(format!("{name}.from-sandbox")),
-            _ => path.with_file_name(format!("{name}.from-sandbox.{nth}")),
-        })
-        .find(|path| fs::symlink_metadata(path).is_err())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn guard(path: &Path, link: Option<&str>) -> Guard {
-        Guard { path: path.to_owned(), link: link.map(PathBuf::from) }
-    }
-
-    #[test]
-    fn what_appears_where_nothing_was_is_put_aside() {
-        let temp = tempfile::tempdir().unwrap();
-        let dir = temp.path().canonicalize().unwrap();
-        let guards = [guard(&dir.join("hooks"), None), guard(&dir.join("absent"), None)];
-        for nth in ["", ".1"] {
-            fs::create_dir(dir.join("hooks")).unwrap();
-            let put = dir.join(format!("hooks.from-sandbox{nth}"));
-            assert_eq!(set_aside(&guards), std::slice::from_ref(&put));
-            assert!(put.is_dir() && !dir.join("hooks").exists());
-        }
-        assert!(set_aside(&guards).is_empty());
-    }
-
-    #[test]
-    fn a_link_that_was_changed_is_made_again() {
-        let temp = tempfile::tempdir().unwrap();
-        let dir = temp.path().canonicalize().unwrap();
-        let guards = [guard(&dir.join("hooks"), Some("../theirs"))];
-        let link = |to: &str| std::os::unix::fs::symlink(to, dir.join("hooks")).unwrap();
-        link("../theirs");
-        assert!(set_aside(&guards).is_empty());
-        fs::remove_file(dir.join("hooks")).unwrap();
-        link("elsewhere");
-        assert_eq!(set_aside(&guards).len(), 1);
-        assert_eq!(fs::read_link(dir.join("hooks")).unwrap(), Path::new("../theirs"));
-        fs::remove_file(dir.join("hooks")).unwrap();
-        set_aside(&guards);
-        assert_eq!(fs::read_link(dir.join("hooks")).unwrap(), Path::new("../theirs"));
-    }
-
-    #[test]
-    fn a_link_on_the_way_leads_nobody_to_the_users_own_files() {
-        let temp = tempfile::tempdir().unwrap();
-        let dir = temp.path().canonicalize().unwrap();
-        fs::create_dir(dir.join("home")).unwrap();
-        fs::write(dir.join("home/settings.json"), "mine").unwrap();
-        std::os::unix::fs::symlink(dir.join("home"), dir.join(".claude")).unwrap();
-        assert!(set_aside(&[guard(&dir.join(".claude/settings.json"), None)]).is_empty());
-        assert_eq!(fs::read_to_string(dir.join("home/settings.json")).unwrap(), "mine");
-    }
+    use crate::sandbox::plan::Was;
 
     #[test]
     fn what_a_killed_one_left_is_swept_and_what_is_in_use_stays() {
@@ -259,7 +194,7 @@ mod tests {
             backend: "bwrap".into(),
             project: base.clone(),
             pid: 1,
-            guards: vec![(planted.clone(), None)],
+            guards: vec![Guard { path: planted.clone(), was: Was::Nothing }],
         };
         let mut used = Scratch::create(&base).unwrap();
         used.write_note(&note).unwrap();
@@ -275,7 +210,7 @@ mod tests {
         file.unlock().unwrap();
         fs::write(&planted, "").unwrap();
         assert_eq!(list(&base).iter().filter(|listed| listed.in_use).count(), 1);
-        assert_eq!(sweep(&base), [base.join("config.from-sandbox")]);
+        assert_eq!(sweep(&base), [Trace::SetAside(base.join("config.from-sandbox"))]);
         assert!(!left.exists() && used.path().exists());
         let path = used.path().to_owned();
         drop(used);

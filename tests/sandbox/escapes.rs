@@ -170,6 +170,36 @@ pub(crate) const ATTACKS: &[Attack] = &[
         |plan| unmount(plan, &[".git"]),
     ),
     attack(
+        "put other submodules in the place of these",
+        How::Shell(
+            "cd .git && mv modules old; mkdir -p modules/a/sub && echo evil > modules/a/sub/config",
+        ),
+        Check::Outside(|scene| scene.read("project/.git/modules/a/sub/config").contains("evil")),
+        |plan| {
+            unmount(plan, &[".git/modules", "modules/a", "modules/a/sub", "modules/a/sub/config"])
+        },
+    ),
+    Attack {
+        bare: true,
+        ..attack(
+            "make a repository where there is none",
+            How::Shell("mkdir .git && echo evil > .git/config && chmod 555 . .git"),
+            Check::Outside(|scene| scene.path.join("project/.git").exists()),
+            |plan| plan.guards.clear(),
+        )
+    },
+    Attack {
+        bare: true,
+        ..attack(
+            "make the project itself a repository",
+            How::Shell(
+                "mkdir objects refs && echo evil > config && echo 'ref: refs/heads/x' > HEAD",
+            ),
+            Check::Outside(|scene| scene.path.join("project/HEAD").exists()),
+            |plan| plan.guards.clear(),
+        )
+    },
+    attack(
         "point a repository at another one",
         How::Shell("mkdir -p evil && echo ../evil > .git/commondir"),
         Check::Outside(|scene| scene.path.join("project/.git/commondir").exists()),
@@ -187,6 +217,29 @@ pub(crate) const ATTACKS: &[Attack] = &[
         Check::Outside(|scene| scene.path.join("project/.ralph/settings.local.json").exists()),
         |plan| plan.guards.clear(),
     ),
+    attack(
+        "make settings where nothing can be renamed, and all names are taken",
+        How::Shell(
+            "cd .ralph && echo '{}' > settings.local.json && i=0 && n=settings.local.json.from-sandbox\n\
+             : > $n; while [ $i -lt 1000 ]; do i=$((i+1)); : > $n.$i; done; chmod 555 .",
+        ),
+        Check::Outside(|scene| scene.path.join("project/.ralph/settings.local.json").exists()),
+        |plan| plan.guards.clear(),
+    ),
+    Attack {
+        bare: true,
+        ..attack(
+            "make a directory of settings by a link",
+            How::Shell(
+                "mkdir cfg && echo '{}' > cfg/settings.json && ln -s cfg .claude && ln -s cfg .ralph",
+            ),
+            Check::Outside(|scene| {
+                let is_there = |name: &str| scene.path.join("project").join(name).exists();
+                is_there(".claude/settings.json") || is_there(".ralph/settings.json")
+            }),
+            |plan| plan.guards.clear(),
+        )
+    },
     attack(
         "change what is on record",
         How::Shell("echo forged > .ralph/runs/1/events.jsonl"),

@@ -9,11 +9,11 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use ralph::sandbox::aside::set_aside;
 use ralph::sandbox::bwrap::{self, MountsBy};
 use ralph::sandbox::confined::{self, Orders};
 use ralph::sandbox::disk::RealDisk;
 use ralph::sandbox::plan::{self, Mount, Network, Plan, Wanted};
-use ralph::sandbox::scratch::set_aside;
 
 use crate::attacker::{ATTACK, ESCAPED};
 use crate::support::skipped;
@@ -70,10 +70,17 @@ pub(crate) struct Scene {
 
 impl Scene {
     pub(crate) fn new(user: u32) -> Scene {
+        Scene::with(user, false)
+    }
+
+    /// With nothing in the project that git or any agent needs, if it is to be `bare`.
+    fn with(user: u32, bare: bool) -> Scene {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().canonicalize().unwrap();
         for (file, text) in [
             ("project/README.md", "a project"),
+            ("project/.git/modules/a/sub/HEAD", ""),
+            ("project/.git/modules/a/sub/config", ""),
             ("project/.git/config", "[core]\n"),
             ("project/.git/HEAD", "ref: refs/heads/main\n"),
             ("project/.git/hooks/sample", ""),
@@ -86,6 +93,9 @@ impl Scene {
             ("outside/file", "as it was"),
             ("scratch/note", ""),
         ] {
+            if bare && file.starts_with("project/.") {
+                continue;
+            }
             let file = path.join(file);
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(file, text).unwrap();
@@ -164,14 +174,16 @@ impl Scene {
     /// Sees that an attack fails, and that it would succeed without the wall.
     pub(crate) fn try_out(&self, cage: Cage, attack: &Attack, weaken: fn(&mut Plan)) {
         let user = self.user;
-        assert!(!self.escapes(cage, &self.plan(), attack), "{cage:?}, {user}: {}", attack.name);
+        let bare = attack.bare.then(|| Scene::with(user, true));
+        let scene = bare.as_ref().unwrap_or(self);
+        assert!(!scene.escapes(cage, &scene.plan(), attack), "{cage:?}, {user}: {}", attack.name);
         if attack.only_root && user != 0 {
             return;
         }
         // With a scene of its own, unless somebody was set up in this one: it does harm.
         let here = self.path.to_str().unwrap();
         let is_here = matches!(attack.how, How::Program(text) if text.contains(here));
-        let other = (!is_here).then(|| Scene::new(user));
+        let other = (!is_here).then(|| Scene::with(user, attack.bare));
         let scene = other.as_ref().unwrap_or(self);
         let mut weak = scene.plan();
         weaken(&mut weak);
@@ -266,6 +278,8 @@ pub(crate) struct Attack {
     pub(crate) weaken: fn(&mut Plan),
     /// An ordinary user could not do it anyway, so that taking the wall away shows nothing.
     pub(crate) only_root: bool,
+    /// It needs a project with nothing in it.
+    pub(crate) bare: bool,
 }
 
 pub(crate) enum How {
@@ -286,7 +300,7 @@ pub(crate) const fn attack(
     check: Check,
     weaken: fn(&mut Plan),
 ) -> Attack {
-    Attack { name, how, check, weaken, only_root: false }
+    Attack { name, how, check, weaken, only_root: false, bare: false }
 }
 
 /// Shows all of the file system, as it is.

@@ -9,25 +9,10 @@ use crate::error::Error;
 use crate::process;
 use crate::run::spec::RunSpec;
 use crate::sandbox::choice::{self, Asked, Choice};
-use crate::sandbox::{Backend, Request, scratch};
+use crate::sandbox::{Backend, Request};
 use crate::state::project::Project;
 
 use super::Start;
-
-/// Cleans up after runs that were killed, before anything that their agents may have planted is read.
-pub(super) fn sweep() -> Vec<String> {
-    let planted = scratch::sweep(&scratch::sandboxes());
-    planted
-        .iter()
-        .map(|path| {
-            format!(
-                "a run that was cut off had left something that may not be made inside a sandbox, \
-                 because it would be executed outside; it is now {}",
-                path.display()
-            )
-        })
-        .collect()
-}
 
 /// Finds the sandbox that settings and flags ask for, and tries it out.
 ///

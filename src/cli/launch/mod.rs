@@ -354,7 +354,7 @@ pub(in crate::cli) fn load_from(
     if !args.dry_run && !args.print_prompt {
         settle(project)?;
     }
-    let planted = confine::sweep();
+    let planted = super::swept::sweep()?;
     let mut flags = Vec::new();
     let mut flag = |key, value, name: &str| {
         flags.push(Flag { key, value, name: name.to_owned() });

@@ -48,6 +48,11 @@ impl<W: World> Driver<'_, W> {
             }
             Err(err) => self.broke("the journal", &err),
         }
+        if let Some(message) = self.world.stuck()
+            && !std::mem::replace(&mut self.broken, true)
+        {
+            self.queue.push_back(Input::Broken { message });
+        }
     }
 
     pub(super) fn broke(&mut self, what: &str, err: &io::Error) {
