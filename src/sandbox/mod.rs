@@ -194,7 +194,7 @@ impl fmt::Display for Trace {
                     .is_some_and(|name| name.as_encoded_bytes().starts_with(b".git.from-sandbox"));
                 if is_repository {
                     f.write_str(
-                        " (for a repository in this project, run `git init` before the agent)",
+                        " (if there is to be a repository where there was none, `git init` before the run makes it)",
                     )?;
                 }
                 Ok(())

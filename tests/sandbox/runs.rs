@@ -172,6 +172,43 @@ fn after_a_kill_nothing_runs_and_the_next_run_takes_away_what_was_planted() {
     assert_nothing_is_left(&project);
 }
 
+/// What cannot be taken away is not left for others to find.
+#[test]
+fn what_is_planted_and_cannot_be_moved_ends_the_run_and_keeps_the_next_from_starting() {
+    if !is_here() {
+        return;
+    }
+    if !rustix::process::getuid().is_root() {
+        return skipped("mounts of the test's own need the administrator");
+    }
+    let project = Project::new();
+    project.write("agent.sh", format!("mkdir .claude; echo '{{}}' > .claude/settings.json; mkfifo gate; read -r line < gate\n{DONE}"));
+    // What is a mount cannot be renamed.
+    let script = "ralph=$1; (\"$ralph\" run -p x -n 2 --sandbox=bwrap -- sh agent.sh; echo $? > code) &\n\
+         until test -p gate; do sleep 0.02; done\n\
+         mount --bind .claude/settings.json .claude/settings.json; echo go > gate; wait\n\
+         \"$ralph\" settings; echo settings $?; \"$ralph\" run -p x -n 1 -- touch was-run; echo run $?\n\
+         \"$ralph\" sandbox ls; umount .claude/settings.json; \"$ralph\" settings > /dev/null; echo freed $?\n";
+    let output = project
+        .command("unshare")
+        .args(["--mount", "sh", "-c", script, "sh", env!("CARGO_BIN_EXE_ralph")])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let complained = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(project.read("code"), "2\n", "{said}{complained}");
+    for line in ["settings 2", "run 2", "freed 0"] {
+        assert!(said.lines().any(|said| said == line), "{line}: {said}{complained}");
+    }
+    assert!(said.contains("left over"), "{said}");
+    assert!(
+        complained.contains("settings.json was made or changed inside a sandbox"),
+        "{complained}"
+    );
+    assert!(!project.has("was-run") && project.has(".claude/settings.json.from-sandbox"));
+    assert_nothing_is_left(&project);
+}
+
 /// A mount goes with the file that it covers.
 #[test]
 fn what_is_exchanged_from_outside_while_an_agent_runs_is_told_of() {
