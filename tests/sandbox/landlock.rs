@@ -101,7 +101,8 @@ fn what_git_executes_is_put_back_through_no_link_and_after_a_kill_too() {
     project.ralph(["settings"]).run().code(0).stderr_lacks("from-sandbox");
     project.write(".claude/settings.json", "{}");
     project.ralph(["sandbox", "ls"]).run().code(0).stderr_has("settings.json.from-sandbox");
-    run(&project, "true").run().code(0);
+    project.write(".claude/settings.json", "{}");
+    run(&project, "true").run().code(0).stderr_has("settings.json.from-sandbox.1");
     assert_eq!(project.processes(), []);
     project.ralph(["sandbox", "ls"]).run().stdout_has("There are no sandboxes.");
 }

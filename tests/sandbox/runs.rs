@@ -153,23 +153,45 @@ fn an_agent_that_is_asked_to_leave_may_say_goodbye() {
 }
 
 #[test]
-fn after_a_kill_nothing_runs_and_the_next_run_takes_away_what_was_planted() {
+fn after_a_kill_nothing_runs_and_what_was_planted_is_taken_away_before_it_is_read() {
     if !is_here() {
         return;
     }
     let project = Project::new();
-    let script =
-        "mkdir -p .claude; echo '{}' > .claude/settings.json; touch planted; setsid sleep 1000\n";
+    let script = "mkdir -p .claude .ralph/prompts; echo '{}' > .claude/settings.json\n\
+                  echo EVIL > .ralph/prompts/plan.md; touch planted; setsid sleep 1000\n";
     let running = run(&project, &["--sandbox"], script).start();
     project.wait_for_file("planted");
     running.signal(Signal::KILL);
     running.wait().ended_by(Signal::KILL);
     wait_until(LONG, || project.processes().is_empty());
     assert!(project.has(".claude/settings.json"));
-    let output = run(&project, &["--no-sandbox"], DONE).run();
-    output.code(0).stderr_has("settings.json.from-sandbox");
-    assert!(!project.has(".claude/settings.json"));
+    let output = project.ralph(["plan", "--print-prompt"]).run();
+    output.code(0).stderr_has("settings.json.from-sandbox").stdout_lacks("EVIL");
+    assert!(!project.has(".claude/settings.json") && project.has(".ralph/prompts.from-sandbox"));
     assert_nothing_is_left(&project);
+    run(&project, &["--no-sandbox"], DONE).run().code(0);
+}
+
+#[test]
+fn what_a_run_makes_beside_a_shell_is_not_taken_for_the_shells() {
+    if !is_here() {
+        return;
+    }
+    let project = Project::new();
+    let script = "touch inside; until test -e enough; do sleep 0.02; done; git init -q .";
+    let shell = ["sandbox", "shell", "--sandbox=bwrap", "--", "sh", "-c", script];
+    let shell = project.ralph(shell).start();
+    project.wait_for_file("inside");
+    run(&project, &["--sandbox"], DONE).run().code(0);
+    project.write("enough", "");
+    // What is its own is set aside.
+    shell.wait().code(0).stderr_has("a repository was made where there was none");
+    assert!(!project.has(".git"));
+    let names = fs::read_dir(project.path().join(".ralph")).unwrap().flatten();
+    let aside = names.filter(|name| name.file_name().to_string_lossy().contains("from-sandbox"));
+    assert_eq!(aside.count(), 0);
+    assert_eq!(project.events().find("run_ended")["exit_code"], 0);
 }
 
 /// What cannot be taken away is not left for others to find.
