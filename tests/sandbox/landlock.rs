@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::support::{Project, Ralph, skipped};
 
 /// Whether this kernel's Landlock confines files and connections; said aloud if not.
-fn is_here(project: &Project) -> bool {
+pub(crate) fn is_here(project: &Project) -> bool {
     let check = project.ralph(["sandbox", "check"]).run();
     let works = check.stdout.contains("ok      landlock")
         && !check.stdout.contains("connections are not confined");

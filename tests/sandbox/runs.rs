@@ -8,6 +8,7 @@ use std::path::Path;
 use rustix::process::Signal;
 use serde_json::json;
 
+use crate::landlock;
 use crate::support::{LONG, Project, Ralph, namespaces, skipped, wait_until};
 
 /// Whether bubblewrap works on this machine; said aloud if not.
@@ -284,9 +285,15 @@ fn ralph_is_not_led_to_read_or_write_what_the_agent_cannot() {
 
 #[test]
 fn a_worktree_can_be_committed_to_and_not_be_booby_trapped() {
-    if !is_here() {
-        return;
+    if is_here() {
+        attack_a_worktree("--sandbox=bwrap");
     }
+    if landlock::is_here(&Project::new()) {
+        attack_a_worktree("--sandbox=landlock");
+    }
+}
+
+fn attack_a_worktree(sandbox: &str) {
     let project = Project::git();
     project.write("README.md", "x");
     project.git_command(["add", "."]);
@@ -298,13 +305,13 @@ fn a_worktree_can_be_committed_to_and_not_be_booby_trapped() {
                   echo evil > \"$common/hooks/pre-commit\"; git config core.fsmonitor evil\n\
                   echo 'gitdir: evil' > .git; rm -f .git; mv \"$common/worktrees\" \"$common/old\"\n";
     fs::write(tree.join("agent.sh"), format!("{script}{DONE}")).unwrap();
-    let args = ["run", "--sandbox", "-p", "x", "-n", "1", "-C"];
+    let args = ["run", sandbox, "-p", "x", "-n", "1", "-C"];
     project.ralph(args).arg(&tree).args(["--", "sh", "agent.sh"]).run().code(0);
     let log = project.command("git").current_dir(&tree).args(["log", "--format=%s"]).output();
     assert_eq!(String::from_utf8_lossy(&log.unwrap().stdout), "From inside\nBegin\n");
     assert!(!project.has(".git/hooks/pre-commit"));
     assert!(!project.read(".git/config").contains("evil"));
-    assert!(project.has(".git/worktrees"));
+    assert!(project.has(".git/worktrees") && !project.has(".git/old"));
     assert!(tree.join(".git").is_file());
 }
 
