@@ -10,7 +10,7 @@ use crate::error::{Error, Kind};
 use crate::run::{scm, session};
 use crate::state::documents::{self, Documents, Fresh, PRD, PROGRESS, PROMPT, TASKS};
 use crate::state::project::Project;
-use crate::state::save::{Saving, save_all};
+use crate::state::save::{Saving, save_all_within};
 use crate::state::{archive, home};
 
 use super::new::{DocumentsArgs, UNNAMED_BRANCH, forget, name_of, today};
@@ -52,7 +52,7 @@ pub(super) fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error
     };
     let mut files = Vec::new();
     for name in MOVED {
-        match std::fs::read(documents.path(name)) {
+        match documents.read(name) {
             Ok(bytes) => files.push((name, bytes)),
             Err(err) if err.kind() == io::ErrorKind::NotFound => {}
             Err(err) => {
@@ -188,6 +188,6 @@ fn reset(
             replace: true,
         })
         .collect();
-    save_all(&files)?;
+    save_all_within(project.root(), &files)?;
     Ok(files.into_iter().map(|file| file.path).collect())
 }

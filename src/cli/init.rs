@@ -20,6 +20,7 @@ use crate::error::{Error, Kind};
 use crate::sandbox::Backend;
 use crate::state::project::Project;
 use crate::state::save::save_atomically;
+use crate::state::within;
 
 use super::modes;
 
@@ -362,6 +363,9 @@ fn write(
     let save = |path: PathBuf, text: &str| {
         save_atomically(&path, text.as_bytes()).map_err(|error| (path, error))
     };
+    for path in prompts.iter().map(|(path, _)| path.as_path()).chain([path]) {
+        within::stays(project.root(), path).map_err(|error| (path.to_owned(), error))?;
+    }
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory).map_err(|error| (directory.to_owned(), error))?;
     }

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::run::session;
 use crate::state::documents::{Documents, Fresh, PRD, PROGRESS, PROMPT, TASKS};
 use crate::state::project::Project;
-use crate::state::save::{Saving, save_all};
+use crate::state::save::{Saving, save_all_within};
 use crate::state::{active, home, snapshots};
 
 use super::launch;
@@ -113,10 +113,16 @@ pub(super) fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
             replace: args.force,
         })
         .collect();
-    let ignore = active::ignored(project.root())
-        .map_err(|err| Error::input(format!("cannot read .gitignore: {err}")))?;
+    let ignore = match active::ignored(project.root()) {
+        // Git does not read it there either.
+        Err(err) if err.kind() == std::io::ErrorKind::PermissionDenied => {
+            super::warn(&format!("{} is not added to .gitignore: {err}", active::NAME));
+            None
+        }
+        ignored => ignored.map_err(|err| Error::input(format!("cannot read .gitignore: {err}")))?,
+    };
     files.extend(ignore.map(|(path, bytes)| Saving { path, bytes, replace: true }));
-    save_all(&files).map_err(|(path, err)| {
+    save_all_within(project.root(), &files).map_err(|(path, err)| {
         Error::input(format!("cannot write {}: {err}", path.display())).hint("nothing was written")
     })?;
     forget(project, &documents);

@@ -20,11 +20,45 @@ pub fn looks_secret(name: &str) -> bool {
             .any(|word| ["key", "auth", "pwd", "pat", "cookie"].contains(&word))
 }
 
+/// Whether a value has a password in it, whatever it is called: `postgres://user:password@host`,
+/// `https://token@host`, `host=…;Password=…`.
+pub fn holds_password(value: &str) -> bool {
+    let given = ["password=", "passwd=", "pwd="];
+    let lower = value.to_ascii_lowercase();
+    let is_given = |word: &&str| {
+        let after = lower.split_once(*word).map(|(_, after)| after);
+        after.is_some_and(|after| !after.is_empty() && !after.starts_with([';', '&', ' ']))
+    };
+    let mut rest = value;
+    while let Some((scheme, after)) = rest.split_once("://") {
+        let end = after.find(|c: char| "/?#\"'".contains(c) || c.is_whitespace());
+        let authority = &after[..end.unwrap_or(after.len())];
+        if let Some((user, _)) = authority.rsplit_once('@') {
+            let password = user.split_once(':').map(|(_, password)| password);
+            // Where nobody logs in by name, a name alone is a token.
+            let by_web = ["http", "https"].iter().any(|web| scheme.ends_with(web));
+            if password.is_some_and(|it| !it.is_empty()) || (by_web && !user.is_empty()) {
+                return true;
+            }
+        }
+        rest = after;
+    }
+    given.iter().any(|word| is_given(word))
+}
+
+/// Whether a name is one of addresses that are secrets themselves: whoever knows them may post there.
+pub fn names_a_secret_address(name: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    ["WEBHOOK_URL", "WEBHOOK", "DSN"].iter().any(|end| {
+        name.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('_'))
+    })
+}
+
 /// Replaces the secrets in a document of settings, for a person to look at.
 pub fn redact(document: &mut Value) {
     let env = document.pointer_mut("/agent/env");
     for (name, value) in env.and_then(Value::as_object_mut).into_iter().flatten() {
-        if looks_secret(name) {
+        if looks_secret(name) || value.as_str().is_some_and(holds_password) {
             *value = REDACTED.into();
         }
     }
@@ -112,6 +146,47 @@ mod tests {
         redact(&mut document);
         assert!(!document.to_string().contains("abc"), "{document}");
         assert_eq!(document["agent"]["flags"][4], "--json");
+    }
+
+    #[test]
+    fn passwords_in_values() {
+        for value in [
+            "postgres://user:password@db.example.com:5432/shop",
+            "mongodb+srv://u:p@a.example.com,b.example.com/x?y=z",
+            "redis://:password@cache:6379",
+            "https://__token__:pypi-abc@pypi.example.com/simple",
+            "https://abc123@git.example.com/x.git",
+            "https://pypi.org/simple https://u:p@internal.example.com/simple",
+            "jdbc:postgresql://db/shop?user=u&password=p",
+            "Server=db;User Id=u;Password=p;",
+        ] {
+            assert!(holds_password(value), "{value}");
+        }
+        for value in [
+            "",
+            "postgres://localhost/shop",
+            "postgres://user@localhost/shop",
+            "postgres://user:@localhost/shop",
+            "ssh://git@example.com/x.git",
+            "git@example.com:x/y.git",
+            "https://example.com/a:b@c",
+            "https://example.com/?mail=a:b@c",
+            "/usr/bin:/bin",
+            "Server=db;Password=;Trusted=yes",
+            "user:password",
+        ] {
+            assert!(!holds_password(value), "{value}");
+        }
+        for (name, expected) in [
+            ("SLACK_WEBHOOK_URL", true),
+            ("SENTRY_DSN", true),
+            ("DSN", true),
+            ("WEBHOOK_PORT", false),
+            ("SHOP_URL", false),
+            ("EDSN", false),
+        ] {
+            assert_eq!(names_a_secret_address(name), expected, "{name}");
+        }
     }
 
     #[test]

@@ -433,7 +433,10 @@ impl LoopMachine {
 
 /// Whether an iteration that was cut off had used up what it may.
 fn is_used_up(rules: &Rules, spending: &Spending, open: Open) -> bool {
-    rules.iteration_budget.exceeded(&spending.of_iteration(), open.worked_ms).is_some()
+    rules
+        .iteration_budget
+        .exceeded(&spending.of_iteration(), &spending.iteration(), open.worked_ms)
+        .is_some()
 }
 
 #[cfg(test)]

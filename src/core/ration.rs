@@ -64,7 +64,6 @@ pub enum Verdict {
 }
 
 /// What an event is for.
-#[derive(PartialEq, Eq)]
 enum Kind {
     /// Ralph's own, or what decides something.
     Own,
@@ -72,7 +71,7 @@ enum Kind {
     Said,
     /// A report is made of it.
     Needed,
-    Used,
+    Used(Usage),
 }
 
 impl Ration {
@@ -106,15 +105,24 @@ impl Ration {
             Kind::Needed if weight(event) <= self.iteration + self.reserve => {
                 Verdict::Keep { agents: true }
             }
-            Kind::Used if self.iteration > 0 || self.is_news(event) => {
-                if let Event::Usage(usage) = event {
-                    self.used = *usage;
-                }
+            Kind::Used(usage) if self.iteration > 0 || self.is_news(&usage) => {
+                self.used = usage;
                 Verdict::Keep { agents: true }
             }
             // What was used is told again by the next one; nothing is lost with it.
-            Kind::Used => Verdict::LeaveOut(None),
-            Kind::Said | Kind::Needed => Verdict::LeaveOut(self.leave_out(event)),
+            Kind::Used(_) => Verdict::LeaveOut(None),
+            Kind::Said | Kind::Needed => {
+                let told = self.leave_out(event);
+                match event {
+                    Event::Result { usage: Some(usage), .. } if self.is_news(usage) => {
+                        self.used = *usage;
+                        // That something was left out is told with the next.
+                        self.tell_at = if told.is_some() { 0 } else { self.tell_at };
+                        Verdict::LeaveOut(Some(Event::Usage(*usage)))
+                    }
+                    _ => Verdict::LeaveOut(told),
+                }
+            }
         }
     }
 
@@ -153,8 +161,7 @@ impl Ration {
 
     /// Whether an agent has used noticeably more than was last recorded of it. However often it tells, there
     /// are only so many steps of this size.
-    fn is_news(&self, event: &Event<'_>) -> bool {
-        let Event::Usage(usage) = event else { return true };
+    fn is_news(&self, usage: &Usage) -> bool {
         let (before, now) = (self.used.total_tokens(), usage.total_tokens());
         let cost = |usage: &Usage| usage.cost_usd.unwrap_or(0.0);
         now > before.saturating_add(before / 64) || cost(usage) > cost(&self.used) * (65.0 / 64.0)
@@ -204,7 +211,7 @@ fn kind(event: &Event<'_>) -> Kind {
         | Event::Retracted { .. }
         | Event::BackgroundTasks { .. }
         | Event::Result { .. } => Kind::Needed,
-        Event::Usage(_) => Kind::Used,
+        Event::Usage(usage) => Kind::Used(*usage),
         _ => Kind::Own,
     }
 }
@@ -256,7 +263,7 @@ fn end_of(event: &Event<'_>, room: usize) -> Option<Event<'static>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::event::{Purpose, Stream};
+    use crate::core::event::{Failure, FailureKind, Purpose, Stream};
     use proptest::prelude::*;
 
     const ROOM: u64 = 1024 * 1024;
@@ -367,6 +374,24 @@ mod tests {
         assert!(size(&out) < 2 * TAIL, "{}", size(&out));
         let Some(Event::Text { text, .. }) = out.last() else { panic!("{out:?}") };
         assert!(text.ends_with("本é the end"));
+    }
+
+    #[test]
+    fn what_a_result_tells_of_use_is_recorded_though_it_has_no_room_itself() {
+        let mut ration = Ration::new(0);
+        let message = "x".repeat(100_000);
+        let failure = Some(Failure { kind: FailureKind::Other, message, resets_at: None });
+        let used = |cost| Usage { cost_usd: Some(cost), ..Usage::default() };
+        let result =
+            |cost| Event::Result { failure: failure.clone(), usage: Some(used(cost)), turns: None };
+        let told = |verdict| match verdict {
+            Verdict::LeaveOut(told) => told,
+            Verdict::Keep { .. } => panic!("there is no room"),
+        };
+        assert_eq!(told(ration.judge(&result(1.0))), Some(Event::Usage(used(1.0))));
+        // Once is enough, and that something was left out is told, too.
+        assert!(matches!(told(ration.judge(&result(1.0))), Some(Event::LeftOut { events: 2, .. })));
+        assert_eq!(told(ration.judge(&result(2.0))), Some(Event::Usage(used(2.0))));
     }
 
     proptest! {

@@ -83,11 +83,12 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// What is used up of this budget, in words.
-    pub fn exceeded(&self, used: &Usage, elapsed_ms: u64) -> Option<String> {
+    /// What is used up of this budget, in words. A cost that is not all told is called an estimate.
+    pub fn exceeded(&self, used: &Usage, told: &Usage, elapsed_ms: u64) -> Option<String> {
         let spent = used.cost_usd.unwrap_or(0.0);
         if let Some(limit) = self.cost_usd.filter(|limit| spent >= *limit) {
-            Some(format!("cost {} of {}", text::dollars(spent), text::dollars(limit)))
+            let about = if used.cost_usd == told.cost_usd { "" } else { "about " };
+            Some(format!("cost {about}{} of {}", text::dollars(spent), text::dollars(limit)))
         } else if let Some(limit) = self.tokens.filter(|limit| used.total_tokens() >= *limit) {
             Some(format!("{} of {} tokens", used.total_tokens(), limit))
         } else {
@@ -102,4 +103,23 @@ pub enum ScmTask {
     /// Needs something to commit, and a message that the agent is asked for.
     Commit,
     Other,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cost_that_is_not_all_told_is_called_an_estimate() {
+        let budget = Budget { cost_usd: Some(1.0), ..Budget::default() };
+        let cost = |usd| Usage { cost_usd: usd, ..Usage::default() };
+        for (used, told, words) in [
+            (Some(0.5), Some(0.5), None),
+            (Some(1.25), Some(1.25), Some("cost $1.25 of $1.00")),
+            (Some(1.25), Some(0.25), Some("cost about $1.25 of $1.00")),
+            (Some(1.25), None, Some("cost about $1.25 of $1.00")),
+        ] {
+            assert_eq!(budget.exceeded(&cost(used), &cost(told), 0).as_deref(), words);
+        }
+    }
 }

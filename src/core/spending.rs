@@ -68,6 +68,13 @@ impl Spending {
         self.total
     }
 
+    /// The same with what the running attempt has told so far.
+    pub fn told(&self) -> Usage {
+        let mut told = self.total;
+        told.add(&self.current);
+        told
+    }
+
     pub fn iteration(&self) -> Usage {
         self.iteration
     }

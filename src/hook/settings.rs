@@ -8,6 +8,10 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::config;
+use crate::state::within;
+
+/// Larger ones are refused by whatever checks them, too.
+const LARGEST: u64 = 16 << 20;
 
 /// The settings `hooks.…`.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -56,7 +60,8 @@ fn from_file(path: &Path) -> Result<Layer, String> {
     struct Document {
         hooks: Layer,
     }
-    let document = match std::fs::read(path) {
+    let file = within::open_file(path).and_then(|file| within::whole(file, LARGEST));
+    let document = match file {
         Ok(bytes) => serde_json::from_slice::<Document>(&bytes).map_err(|err| err.to_string())?,
         Err(err) if matches!(err.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             Document::default()

@@ -184,8 +184,16 @@ pub(super) fn kill(members: &[Member]) {
     }
 }
 
+/// Our own group; `None` if it began outside of our process namespace, where it has no number that we could see.
+fn own_group() -> Option<Pid> {
+    #[expect(unsafe_code, reason = "rustix takes it for granted that there is one")]
+    // SAFETY: it takes nothing, changes nothing and cannot fail.
+    let group = unsafe { libc::getpgrp() };
+    Pid::from_raw(group)
+}
+
 fn signal_group(group: Pid, signal: Signal) {
-    if group != rustix::process::getpgrp() && !group.is_init() {
+    if Some(group) != own_group() && !group.is_init() {
         // It may be gone, or not be ours to signal; the next look tells.
         let _ = rustix::process::kill_process_group(group, signal);
     }

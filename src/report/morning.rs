@@ -117,6 +117,8 @@ pub struct Iteration {
     pub number: u32,
     pub started_ms: i64,
     pub duration_ms: u64,
+    /// How much of that was waited, for a limit or before another attempt.
+    pub waited_ms: u64,
     /// How often it was begun: once more after each time that it was cut off.
     pub begun: u32,
     /// It has come to an end, if only to that of the run.

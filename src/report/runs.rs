@@ -57,7 +57,10 @@ impl RunSummary {
     pub(super) fn pass(&mut self, at: Option<Stamp>) {
         if let Some(at) = at {
             self.iterations = self.iterations.max(at.iteration);
-            self.last_ms = self.last_ms.max(at.time_ms);
+            // A word may follow about those who were told of the end; the run is over by then.
+            if self.outcome.is_none() {
+                self.last_ms = self.last_ms.max(at.time_ms);
+            }
         }
     }
 
@@ -100,9 +103,9 @@ impl RunSummary {
             }
             _ => {}
         }
-        // A word may follow about those who were told of the end; the run is over by then.
-        if self.outcome.is_none() || matches!(entry.event, Event::RunEnded { .. }) {
-            self.pass(Some(at));
+        self.pass(Some(at));
+        if let Event::RunEnded { .. } = entry.event {
+            self.last_ms = self.last_ms.max(at.time_ms);
         }
     }
 

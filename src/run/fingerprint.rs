@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::state::active;
+use crate::state::{active, within};
 
 /// A larger file is known by its size and time.
 const MAX_CONTENT: u64 = 1 << 20;
@@ -41,7 +41,7 @@ fn content(path: &Path, is_file: bool, size: u64, budget: u64) -> Option<Vec<u8>
         return None;
     }
     let mut bytes = Vec::new();
-    std::fs::File::open(path).ok()?.take(MAX_CONTENT).read_to_end(&mut bytes).ok()?;
+    within::open_file(path).ok()?.take(MAX_CONTENT).read_to_end(&mut bytes).ok()?;
     Some(bytes)
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::spec::AgentSpec;
 use crate::agent::GuardFiles;
 use crate::hook;
+use crate::state::within;
 
 impl AgentSpec {
     /// Has the agent ask `ralph hook pre-tool-use` before it uses a tool, for this run only, if it
@@ -39,7 +40,8 @@ struct Files<'a> {
 
 impl GuardFiles for Files<'_> {
     fn read(&self, path: &Path) -> Option<String> {
-        std::fs::read_to_string(self.directory.join(path)).ok()
+        let file = within::open_file(&self.directory.join(path)).ok()?;
+        String::from_utf8(within::whole(file, 16 << 20).ok()?).ok()
     }
 
     fn write(&self, text: &str) -> Option<String> {

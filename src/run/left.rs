@@ -15,6 +15,10 @@ use crate::state::runs::RunDir;
 /// What is remembered of what a run was warned of. Those of its beginning are what is asked for.
 const MOST_WARNINGS: usize = 1_000;
 
+/// A journal that was written so much later than its last event was written by somebody else: copied, or put
+/// back from a backup. Then its time tells nothing, nor do those of the files beside it.
+const TOUCHED_MS: i64 = 10_000;
+
 /// A run as it was left.
 #[derive(Debug, Clone)]
 pub struct Left {
@@ -31,8 +35,6 @@ impl Left {
     pub fn read(dir: &RunDir) -> Left {
         let (mut summary, mut tracker) = (RunSummary::default(), Tracker::default());
         let (mut is_lost, mut guardrail, mut warned_of) = (false, None, HashSet::new());
-        // The moment before anything is done to them.
-        let written = dir.last_written();
         if let Ok(mut entries) = journal::read(&dir.journal()) {
             let mut read_any = false;
             for entry in entries.by_ref() {
@@ -52,9 +54,11 @@ impl Left {
             is_lost = !read_any && summary.unreadable > 0;
         }
         // Whoever is killed cannot say when; what was written last tells until when it was there at least.
-        let log = guardrail.and_then(|iteration| newest_log(dir, iteration));
-        if let Some(time_ms) = [written, log].into_iter().flatten().max().and_then(millis) {
-            tracker.was_there(time_ms);
+        let times_are_its_own = modified(&dir.journal())
+            .is_some_and(|time_ms| time_ms <= summary.last_ms.saturating_add(TOUCHED_MS));
+        if times_are_its_own {
+            let log = guardrail.and_then(|iteration| newest_log(dir, iteration));
+            [modified(&dir.raw()), log].into_iter().flatten().for_each(|at| tracker.was_there(at));
         }
         Left { summary, progress: tracker.end(), warned_of, is_lost }
     }
@@ -84,16 +88,18 @@ impl Left {
 }
 
 /// When the log of a guardrail was last written: what guardrails print is in no event until they end.
-fn newest_log(dir: &RunDir, iteration: u32) -> Option<SystemTime> {
+fn newest_log(dir: &RunDir, iteration: u32) -> Option<i64> {
     let name = prompt::log_name(iteration, "");
     let prefix = name.strip_suffix(".log")?;
     let ralph_dir = dir.path.parent().and_then(Path::parent)?;
     let logs = ralph_dir.read_dir().ok()?.flatten();
     let logs = logs.filter(|it| it.file_name().to_string_lossy().starts_with(prefix));
-    logs.filter_map(|log| log.metadata().ok()?.modified().ok()).max()
+    logs.filter_map(|log| modified(&log.path())).max()
 }
 
-fn millis(time: SystemTime) -> Option<i64> {
+/// When a file was last written, in milliseconds since the Unix epoch.
+fn modified(path: &Path) -> Option<i64> {
+    let time = path.metadata().ok()?.modified().ok()?;
     let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
     i64::try_from(since.as_millis()).ok()
 }
@@ -124,12 +130,18 @@ mod tests {
         let ralph = tempfile::tempdir().unwrap();
         let minutes = |left: Left| left.progress.active_ms / 60_000;
         assert_eq!(minutes(left(ralph.path(), &[START, CHECK], at(600))), 10);
-        assert_eq!(minutes(left(ralph.path(), &[START, CHECK], at(15 * 60))), 15);
-        let log = std::fs::File::create(ralph.path().join("guardrail_001_true.log")).unwrap();
-        log.set_modified(at(40 * 60)).unwrap();
-        assert_eq!(minutes(left(ralph.path(), &[START, CHECK], at(15 * 60))), 40);
-        // Of another run, which no guardrail of this one was writing to.
-        assert_eq!(minutes(left(ralph.path(), &[START], at(15 * 60))), 15);
+        let write = |name: &str, seconds| {
+            let file = std::fs::File::create(ralph.path().join(name)).unwrap();
+            file.set_modified(at(seconds)).unwrap();
+        };
+        write("runs/r/raw.ndjson", 15 * 60);
+        assert_eq!(minutes(left(ralph.path(), &[START, CHECK], at(600))), 15);
+        write("guardrail_001_true.log", 40 * 60);
+        assert_eq!(minutes(left(ralph.path(), &[START, CHECK], at(600))), 40);
+        // Of another run: no guardrail of this one was writing to it.
+        assert_eq!(minutes(left(ralph.path(), &[START], at(0))), 15);
+        // All of it was copied.
+        assert_eq!(minutes(left(ralph.path(), &[START, CHECK], at(60 * 60))), 10);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! commit message with `$(…)` is committed as those characters.
 
 pub mod moves;
+pub(super) mod safely;
 pub(super) mod status;
 
 use std::ffi::{OsStr, OsString};
@@ -12,6 +13,8 @@ use crate::core::rules::ScmTask;
 use crate::error::Error;
 use crate::process::{self, ChildId, Users};
 use crate::state::project::is_run_time_file;
+
+use safely::Purpose;
 
 use super::spec::ScmSpec;
 
@@ -34,20 +37,21 @@ const LEFT_BEHIND: Duration = Duration::from_secs(60);
 /// Those of git that stay, and hold no lock meanwhile.
 const GIT_DAEMONS: [&str; 3] = ["fsmonitor--daemon", "credential-cache--daemon", "daemon"];
 
-/// Calls git outside of a run and tells what it printed.
+/// Calls git outside of a run, for what needs no hooks and no network, and tells what it printed. Nothing is
+/// executed that an agent may have named ([`safely`]).
 ///
 /// # Errors
 /// What git said of its failure.
-pub fn git(args: &[&str], directory: &Path) -> Result<String, Error> {
-    git_within(PATIENCE, args, directory)
+pub fn git(args: &[impl AsRef<OsStr>], directory: &Path) -> Result<String, Error> {
+    git_within(PATIENCE, Purpose::Look, args, directory)
 }
 
-/// The same for what may take as long as the repository is large, or run the user's own hooks.
+/// The same for what may take as long as the repository is large, and runs the user's own hooks.
 ///
 /// # Errors
 /// As above.
 pub fn git_at_length(args: &[impl AsRef<OsStr>], directory: &Path) -> Result<String, Error> {
-    git_within(COMMIT_PATIENCE, args, directory)
+    git_within(COMMIT_PATIENCE, Purpose::Work, args, directory)
 }
 
 /// The commit that is checked out, read from the repository's files: no run is to wait for a git just for
@@ -87,13 +91,14 @@ fn read(path: &Path) -> Option<String> {
 
 fn git_within(
     patience: Duration,
+    purpose: Purpose,
     args: &[impl AsRef<OsStr>],
     directory: &Path,
 ) -> Result<String, Error> {
     let until = Instant::now() + LOCK_PATIENCE;
     let mut pause = Duration::from_millis(10);
     loop {
-        match git_once(patience, args, directory) {
+        match git_once(patience, purpose, args, directory) {
             Err(error) if is_lock_trouble(&error.message) && Instant::now() < until => {
                 std::thread::sleep(pause);
                 pause = (pause * 2).min(Duration::from_millis(250));
@@ -139,7 +144,7 @@ pub(super) fn is_abandoned(lock: &Path, project: &Path) -> bool {
     let Some(top) = own.parent().and_then(|top| top.canonicalize().ok()) else { return false };
     let linked = own.join("worktrees").read_dir().into_iter().flatten().flatten();
     let linked = linked.filter_map(|tree| {
-        let file = std::fs::read_to_string(tree.path().join("gitdir")).ok()?;
+        let file = read(&tree.path().join("gitdir"))?;
         Path::new(file.trim()).parent()?.canonicalize().ok()
     });
     let places: Vec<PathBuf> = std::iter::once(top).chain(linked).collect();
@@ -153,29 +158,29 @@ pub(super) fn is_abandoned(lock: &Path, project: &Path) -> bool {
 
 fn git_once(
     patience: Duration,
+    purpose: Purpose,
     args: &[impl AsRef<OsStr>],
     directory: &Path,
 ) -> Result<String, Error> {
-    let words: Vec<OsString> = args.iter().map(Into::into).collect();
+    let words: Vec<&OsStr> = args.iter().map(AsRef::as_ref).collect();
     let failed = |what: &str| {
         let mut command = words.iter().map(|word| word.to_string_lossy());
         let command = command.find(|word| !word.starts_with('-')).unwrap_or_default();
         Error::failed(format!("git {command}: {what}"))
     };
-    let output =
-        process::run_quick(OsStr::new("git"), &words, directory, &[], patience).map_err(|err| {
-            match err.kind() {
-                std::io::ErrorKind::Interrupted => {
-                    Error { kind: crate::error::Kind::Interrupted, ..failed("interrupted") }
-                }
-                _ => failed(&err.to_string()),
-            }
-        })?;
+    let (line, env) = (safely::words(purpose, args), safely::env(purpose));
+    let output = process::run_quick(OsStr::new("git"), &line, directory, &env, patience);
+    let output = output.map_err(|err| match err.kind() {
+        std::io::ErrorKind::Interrupted => {
+            Error { kind: crate::error::Kind::Interrupted, ..failed("interrupted") }
+        }
+        _ => failed(&err.to_string()),
+    })?;
     if output.exit.success() {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     } else {
         Err(failed(&match String::from_utf8_lossy(&output.stderr).trim() {
-            "" if words.iter().any(|word| word == "commit") => {
+            "" if words.iter().any(|word| *word == "commit") => {
                 format!("{}, without a word: a hook of the repository has refused it", output.exit)
             }
             "" => format!("{}, without a word", output.exit),
@@ -202,9 +207,9 @@ pub fn every_uncommitted_file(directory: &Path) -> Result<Vec<String>, Error> {
 }
 
 fn uncommitted(directory: &Path, untracked: &str) -> Result<Vec<String>, Error> {
-    // With -z no path is quoted. Nobody is to wait for a look.
-    let look = ["--no-optional-locks", "status", "--porcelain", "-z", untracked];
-    let status = git_within(SHORT_PATIENCE, &look, directory)?;
+    // With -z no path is quoted. What is in a submodule is asked of a git in there, by its rules.
+    let look = ["status", "--porcelain", "-z", untracked, "--ignore-submodules=dirty"];
+    let status = git_within(SHORT_PATIENCE, Purpose::Look, &look, directory)?;
     let mut fields = status.split('\0');
     let mut files = Vec::new();
     while let Some(field) = fields.next() {
@@ -248,7 +253,7 @@ pub fn commit_only(directory: &Path, paths: &[&Path], message: &str) -> Result<C
     let literal = OsStr::new("--literal-pathspecs");
     let ignored = |path: &Path| {
         let words = [OsStr::new("check-ignore"), "-q".as_ref(), "--".as_ref(), path.as_ref()];
-        git_within(PATIENCE, &words, directory).is_ok()
+        git(&words, directory).is_ok()
     };
     let (left_out, paths): (Vec<&Path>, Vec<&Path>) = paths.iter().partition(|path| ignored(path));
     if paths.is_empty() {
@@ -263,24 +268,39 @@ pub fn commit_only(directory: &Path, paths: &[&Path], message: &str) -> Result<C
     // that what is staged is the same afterwards, whatever becomes of the commit.
     let mut new = Vec::new();
     for path in &paths {
-        if git_within(PATIENCE, &with(&["ls-files"], &[path]), directory)?.is_empty() {
+        if git(&with(&["ls-files"], &[path]), directory)?.is_empty() {
             new.push(*path);
         }
     }
     if !new.is_empty() {
-        git_within(PATIENCE, &with(&["add", "--intent-to-add"], &new), directory)?;
+        git(&with(&["add", "--intent-to-add"], &new), directory)?;
     }
     let commit = with(&["commit", "--quiet", "-m", message], &paths);
-    if let Err(err) = git_within(COMMIT_PATIENCE, &commit, directory) {
+    if let Err(err) = git_at_length(&commit, directory) {
         if !new.is_empty() {
             // What is told is why there is no commit.
-            let _ = git_within(PATIENCE, &with(&["reset", "--quiet"], &new), directory);
+            let _ = git(&with(&["reset", "--quiet"], &new), directory);
         }
         return Err(err);
     }
     let name = git(&["rev-parse", "--short", "HEAD"], directory)?;
     let left_out = left_out.into_iter().map(Path::to_owned).collect();
     Ok(Committed::As { commit: name.trim().to_owned(), left_out })
+}
+
+/// The submodules, and other repositories that were added as such, that have files in the work tree. What is in
+/// there is known to nobody but them.
+///
+/// # Errors
+/// As [`git`].
+pub fn submodules(directory: &Path) -> Result<Vec<String>, Error> {
+    let files = git(&["ls-files", "--stage", "-z"], directory)?;
+    let submodules = files.split('\0').filter_map(|line| {
+        let (state, path) = line.split_once('\t')?;
+        (state.starts_with("160000 ") && directory.join(path).join(".git").exists())
+            .then(|| path.to_owned())
+    });
+    Ok(submodules.collect())
 }
 
 fn is_repository(directory: &Path) -> bool {
@@ -313,6 +333,7 @@ pub fn require_repository(directory: &Path) -> Result<(), Error> {
             let command = format!("git config --global --add safe.directory {shown}");
             return Err(Error::input(said).hint(format!("if you trust it: {command}")));
         }
+        Err(error) if error.message.contains("safe.bareRepository") => return Err(bare(directory)),
         // There is one, and git knows what is wrong with it.
         Err(error)
             if directory.join(".git").symlink_metadata().is_ok()
@@ -322,15 +343,18 @@ pub fn require_repository(directory: &Path) -> Result<(), Error> {
             return Err(Error::input(format!("git cannot use the repository of {shown}: {said}"))
                 .hint("look at .git, and at GIT_DIR if it is set"));
         }
-        Ok(_) => {
-            return Err(Error::input(format!(
-                "{shown} is in a git repository, but has no files to work on (it is bare, or inside of .git)"
-            ))
-            .hint("work in a clone of it"));
-        }
+        Ok(_) => return Err(bare(directory)),
         Err(_) => {}
     }
     Err(Error::input(format!("{NO_REPOSITORY}: {}", directory.display())))
+}
+
+fn bare(directory: &Path) -> Error {
+    Error::input(format!(
+        "{} is in a git repository, but has no files to work on (it is bare, or inside of .git)",
+        directory.display()
+    ))
+    .hint("work in a clone of it")
 }
 
 const NO_REPOSITORY: &str = "not a git repository";

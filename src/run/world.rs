@@ -12,16 +12,19 @@ use crate::process::{ChildId, Launch, Occurrence, Size, System};
 use crate::report::morning::Reading;
 use crate::sandbox::proxy::Refusal;
 use crate::sandbox::{self, Backend, Sandbox, Trace};
+use crate::state::check_logs::CheckLogs;
 use crate::state::lock::{Holder, Lock};
 use crate::state::logs::Bounded;
 use crate::state::project::Project;
 use crate::state::runs::{RunDir, RunFiles};
-use crate::state::save::save_atomically;
-use crate::state::{documents, given, journal};
+use crate::state::save::{in_its_directory, save_atomically};
+use crate::state::{documents, given, journal, within};
 
 use super::fingerprint;
-use super::scm;
-use super::scm::moves::{self, Moved};
+use super::scm::{
+    self,
+    moves::{self, Moved, Since},
+};
 
 /// A file that a run adds to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -169,6 +172,8 @@ pub struct RealWorld {
     system: System,
     files: RunFiles,
     log: Option<Bounded>,
+    /// The logs that there are.
+    logs: Option<CheckLogs>,
     max_log: u64,
     syncer: Option<SyncSender<()>>,
     project: Project,
@@ -193,7 +198,7 @@ struct Cell {
 
 impl RealWorld {
     /// `lock` is the project's, held by `me`.
-    /// No log becomes larger than `max_log`.
+    /// No log becomes larger than `max_log`, nor do those of all guardrails together.
     pub fn new(
         system: System,
         files: RunFiles,
@@ -207,6 +212,7 @@ impl RealWorld {
             system,
             files,
             log: None,
+            logs: None,
             syncer: None,
             project,
             lock,
@@ -243,8 +249,8 @@ impl RealWorld {
     }
 
     /// From now on what is committed is told by [`World::moved`]. Tells where the repository stands, with
-    /// what was committed since `since` was checked out.
-    pub fn watch_repository(&mut self, since: Option<&str>) -> Option<Moved> {
+    /// what was committed since then.
+    pub fn watch_repository(&mut self, since: Since<'_>) -> Option<Moved> {
         let (watch, moved) = moves::Watch::begin(self.project.root(), since);
         self.repository = Some(watch);
         moved
@@ -389,17 +395,13 @@ impl World for RealWorld {
     fn read(&mut self, path: &Path) -> io::Result<Vec<u8>> {
         match &self.cell {
             // What the agent could not read inside must not come to it by way of us.
-            Some(_) => sandbox::read_beneath(self.project.root(), path),
+            Some(_) => within::read(self.project.root(), path, LARGEST_PROMPT),
             None => given::read(path, u64::MAX),
         }
     }
 
     fn read_tasks(&mut self, path: &Path) -> io::Result<Vec<u8>> {
-        if self.cell.is_some() {
-            // The agent writes this one: it may be a link by now.
-            sandbox::read_beneath(self.project.root(), path)?;
-        }
-        documents::read_tasks(path)
+        documents::read_tasks(self.project.root(), path)
     }
 
     fn file_fingerprint(&mut self, path: &Path, budget: u64) -> (u64, u64) {
@@ -411,6 +413,7 @@ impl World for RealWorld {
     }
 
     fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        within::stays(self.project.root(), path)?;
         // An agent may have left a link there, to a file that is none of its business.
         self.remove(path)?;
         in_its_directory(path, || {
@@ -419,6 +422,7 @@ impl World for RealWorld {
     }
 
     fn save(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        within::stays(self.project.root(), path)?;
         in_its_directory(path, || save_atomically(path, bytes))
     }
 
@@ -431,19 +435,12 @@ impl World for RealWorld {
 
     fn open_log(&mut self, path: &Path) -> io::Result<()> {
         self.log = None;
-        // The name of a log is the same in every run. So it is kept with its run, and the name is
-        // only a link to the latest.
+        within::stays(self.project.root(), path)?;
+        within::stays(self.project.root(), &self.files.dir.journal())?;
         self.remove(path)?;
-        let kept = self.files.dir.path.join(path.file_name().unwrap_or_default());
-        let options = OpenOptions::new().write(true).create(true).truncate(true).clone();
-        let linked = in_its_directory(&kept, || options.open(&kept))
-            .and_then(|file| std::fs::hard_link(&kept, path).map(|()| file));
-        // Where there are no links, the well-known name matters more.
-        let file = match linked {
-            Ok(file) => file,
-            Err(_) => in_its_directory(path, || options.open(path))?,
-        };
-        self.log = Some(Bounded::new(file, self.max_log));
+        let (dir, room) = (&self.files.dir.path, self.max_log);
+        let logs = self.logs.get_or_insert_with(|| CheckLogs::of(dir, room));
+        self.log = Some(Bounded::new(logs.begin(path)?, self.max_log));
         Ok(())
     }
 
@@ -457,6 +454,7 @@ impl World for RealWorld {
 
     fn restore(&mut self) -> io::Result<Vec<String>> {
         let mut restored = Vec::new();
+        within::stays(self.project.root(), &self.files.dir.journal())?;
         if self.files.restore()? {
             let path = self.files.dir.journal();
             restored.push(format!(
@@ -528,6 +526,9 @@ impl World for RealWorld {
     }
 }
 
+/// What is larger is no prompt, but something that an agent has put in its place.
+const LARGEST_PROMPT: u64 = 64 << 20;
+
 /// The size of the terminal that this process shows itself on.
 fn own_size() -> Size {
     match rustix::termios::tcgetwinsize(rustix::stdio::stdout()) {
@@ -535,17 +536,5 @@ fn own_size() -> Size {
             Size { rows: size.ws_row, columns: size.ws_col }
         }
         _ => Size::USUAL,
-    }
-}
-
-/// Makes the directory of `path` if that is what is missing: an agent that cleans up may have taken
-/// it for rubbish.
-fn in_its_directory<T>(path: &Path, write: impl Fn() -> io::Result<T>) -> io::Result<T> {
-    match (write(), path.parent()) {
-        (Err(err), Some(parent)) if err.kind() == io::ErrorKind::NotFound => {
-            std::fs::create_dir_all(parent)?;
-            write()
-        }
-        (written, _) => written,
     }
 }

@@ -84,20 +84,11 @@ fn arguments(plan: &Plan, command: &Command<'_>, by: MountsBy) -> Vec<OsString> 
     }
     if walls.processes {
         args.add(["--proc", "/proc"]);
+        // Bubblewrap leaves out what it takes for read-only already, by a question that is not the kernel's.
+        plan.kernel.iter().for_each(|mount| args.mount(mount));
     }
-    for mount in plan.mounts.iter().filter(|_| by == MountsBy::Bwrap) {
-        match mount {
-            Mount::ReadOnly { from, at } => {
-                args.add([OsStr::new("--ro-bind"), from.as_ref(), at.as_ref()]);
-            }
-            Mount::Writable { from, at } => {
-                args.add([OsStr::new("--bind"), from.as_ref(), at.as_ref()]);
-            }
-            Mount::EmptyDir { at } => args.add([OsStr::new("--tmpfs"), at.as_ref()]),
-            Mount::EmptyFile { at } => {
-                args.add([OsStr::new("--ro-bind"), OsStr::new("/dev/null"), at.as_ref()]);
-            }
-        }
+    if by == MountsBy::Bwrap {
+        plan.mounts.iter().for_each(|mount| args.mount(mount));
     }
     for at in plan.closed().filter(|_| by == MountsBy::Bwrap) {
         args.add([OsStr::new("--remount-ro"), at.as_ref()]);
@@ -126,5 +117,20 @@ struct Args(Vec<OsString>);
 impl Args {
     fn add<T: AsRef<OsStr>>(&mut self, words: impl IntoIterator<Item = T>) {
         self.0.extend(words.into_iter().map(|word| word.as_ref().to_owned()));
+    }
+
+    fn mount(&mut self, mount: &Mount) {
+        match mount {
+            Mount::ReadOnly { from, at } => {
+                self.add([OsStr::new("--ro-bind"), from.as_ref(), at.as_ref()]);
+            }
+            Mount::Writable { from, at } => {
+                self.add([OsStr::new("--bind"), from.as_ref(), at.as_ref()]);
+            }
+            Mount::EmptyDir { at } => self.add([OsStr::new("--tmpfs"), at.as_ref()]),
+            Mount::EmptyFile { at } => {
+                self.add([OsStr::new("--ro-bind"), OsStr::new("/dev/null"), at.as_ref()]);
+            }
+        }
     }
 }

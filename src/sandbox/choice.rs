@@ -50,6 +50,10 @@ pub fn choose(asked: &Asked, request: &Request<'_>) -> Result<Choice, Error> {
     for backend in backends {
         match prepare(*backend, request) {
             Ok(sandbox) => return Ok(Choice::Found(sandbox)),
+            Err(unusable) if unusable.is_mistake => {
+                let error = Error::input(unusable.why);
+                return Err(unusable.hint.into_iter().fold(error, Error::hint));
+            }
             Err(unusable) => failed.push((*backend, unusable)),
         }
     }

@@ -1,7 +1,8 @@
 //! The machine as it is, for plans.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::plan::{Disk, Found};
@@ -25,7 +26,11 @@ impl Disk for RealDisk {
 
     fn read(&self, path: &Path) -> Option<String> {
         let mut text = String::new();
-        std::fs::File::open(path).ok()?.take(MAX_TEXT).read_to_string(&mut text).ok()?;
+        crate::state::within::open_file(path)
+            .ok()?
+            .take(MAX_TEXT)
+            .read_to_string(&mut text)
+            .ok()?;
         Some(text)
     }
 
@@ -40,5 +45,41 @@ impl Disk for RealDisk {
         use rustix::fs::{Access, AtFlags, CWD};
         let may = |access| rustix::fs::accessat(CWD, path, access, AtFlags::EACCESS).is_ok();
         may(Access::READ_OK) || may(Access::EXEC_OK)
+    }
+
+    fn sockets(&self) -> Vec<PathBuf> {
+        let Ok(table) = std::fs::read("/proc/net/unix") else { return Vec::new() };
+        sockets(&table).filter_map(|path| path.canonicalize().ok()).collect()
+    }
+}
+
+/// The files in the kernel's table of sockets, which has a heading.
+fn sockets(table: &[u8]) -> impl Iterator<Item = PathBuf> {
+    const COLUMNS_BEFORE: usize = 7;
+    table.split(|byte| *byte == b'\n').skip(1).filter_map(|line| {
+        let mut rest = line;
+        for _ in 0..COLUMNS_BEFORE {
+            rest = rest.trim_ascii_start();
+            let end = rest.iter().position(|byte| *byte == b' ')?;
+            rest = rest.get(end..)?;
+        }
+        let path = Path::new(OsStr::from_bytes(rest.get(1..)?));
+        path.is_absolute().then(|| path.to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_are_read_from_the_kernels_table() {
+        let table = b"Num       RefCount Protocol Flags    Type St Inode Path\n\
+            0000000000000000: 00000002 00000000 00010000 0001 01 20537 /run/a b.sock\n\
+            0000000000000000: 00000003 00000000 00000000 0001 03   537\n\
+            0000000000000000: 00000002 00000000 00010000 0001 01 20538 @/tmp/abstract\n\
+            0000000000000000: 00000002 00000000 00010000 0001 01 20539 relative\n";
+        let found: Vec<PathBuf> = sockets(table).collect();
+        assert_eq!(found, [Path::new("/run/a b.sock")]);
     }
 }

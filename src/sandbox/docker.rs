@@ -165,10 +165,10 @@ impl Docker {
         Ok(docker)
     }
 
-    /// A shell in there tries what must be possible and what must not.
+    /// A shell in there tries what must be possible and what must not. Its kernel is its own.
     fn probe(&self, project: &Path) -> Result<(), Unusable> {
         const TRIALS: &str = "t() { n=$1; shift; if \"$@\" >/dev/null 2>&1; then echo \"$n yes\"; else echo \"$n no\"; fi; }\n\
-             t write-project touch \"$1\"\nt read-canary cat \"$2\"\nt connect false";
+             t write-project touch \"$1\"\nt read-canary cat \"$2\"\nt connect false\nt order false";
         let failed = |err: &io::Error| Unusable::new(format!("the probe cannot be set up: {err}"));
         let base = scratch::sandboxes();
         std::fs::create_dir_all(&base).map_err(|err| failed(&err))?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::plan::{Disk, INSIDE_DIR, Network, Wanted};
 use super::proxy;
-use crate::config::secret::looks_secret;
+use crate::config::secret::{holds_password, looks_secret, names_a_secret_address};
 
 /// Variables that lead to something outside: sockets, terminals, other machines.
 const OUTSIDE: &[&str] = &[
@@ -115,10 +115,17 @@ fn withheld(wanted: &Wanted, named: &[String]) -> Vec<String> {
             || (vertex && (name.starts_with("GOOGLE_") || name.starts_with("CLOUDSDK_")))
             || wanted.env_kept.iter().any(|kept| kept == name)
     };
-    let names = wanted.env.iter().filter_map(|(name, _)| name.to_str());
     let of_aws = |name: &str| name.starts_with("AWS_") && !NO_SECRETS_OF_AWS.contains(&name);
-    let secret = |name: &&str| (looks_secret(name) || of_aws(name)) && !OUTSIDE.contains(name);
-    names.filter(secret).filter(|name| !needed(name)).map(str::to_owned).collect()
+    // Whoever has the network to themselves needs the user's proxy, by its password.
+    let is_proxy = |name: &str| name.to_ascii_lowercase().ends_with("_proxy");
+    let has_password =
+        |name: &str, value: &OsStr| !is_proxy(name) && holds_password(&value.to_string_lossy());
+    let variables = wanted.env.iter().filter_map(|(name, value)| Some((name.to_str()?, value)));
+    let secrets = variables.filter(|(name, value)| {
+        let by_name = looks_secret(name) || names_a_secret_address(name) || of_aws(name);
+        (by_name || has_password(name, value)) && !OUTSIDE.contains(name)
+    });
+    secrets.map(|(name, _)| name).filter(|name| !needed(name)).map(str::to_owned).collect()
 }
 
 /// The variables that codex is told to take a key from. Its configuration cannot be written inside.

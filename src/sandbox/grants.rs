@@ -11,17 +11,10 @@ pub(super) struct Grants {
     pub(super) write: Vec<PathBuf>,
 }
 
-/// Devices that every program may use. The others are not needed.
-const DEVICES: [&str; 8] = [
-    "/dev/null",
-    "/dev/zero",
-    "/dev/full",
-    "/dev/random",
-    "/dev/urandom",
-    "/dev/tty",
-    "/dev/ptmx",
-    "/dev/pts",
-];
+/// Devices that every program may use. The others are not needed. Not among them are `/dev/pts`: whoever may use the
+/// terminal that they have just made may use the user's others as well, read what is typed there and write to it.
+const DEVICES: [&str; 7] =
+    ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx"];
 
 pub(super) fn grants(plan: &Plan, disk: &dyn Disk) -> Grants {
     let mut hidden: Vec<&Path> = vec![Path::new("/dev")];
@@ -48,7 +41,7 @@ pub(super) fn grants(plan: &Plan, disk: &dyn Disk) -> Grants {
         .mounts
         .iter()
         .filter_map(|mount| match mount {
-            Mount::EmptyFile { at } => Some(at.as_path()),
+            Mount::EmptyFile { at } | Mount::EmptyDir { at } => Some(at.as_path()),
             _ => None,
         })
         .collect();

@@ -89,9 +89,18 @@ pub(super) const CACHES: &[&str] = &[
     "go/pkg/mod",
 ];
 
-/// Secrets in the middle of [`TOOLS`].
-pub(super) const SECRETS: &[&str] =
-    &[".cargo/credentials", ".cargo/credentials.toml", ".config/git/credentials"];
+/// Secrets in the middle of [`TOOLS`], files and directories: what publishes, and keys.
+pub(super) const SECRETS: &[&str] = &[
+    ".cargo/credentials",
+    ".cargo/credentials.toml",
+    ".config/git/credentials",
+    ".deno/credentials.json",
+    ".dotnet/corefx",
+    ".local/share/uv/credentials",
+    ".npm-global/etc/npmrc",
+    ".opam/plugins/opam-publish",
+    ".rye/credentials",
+];
 
 /// How a file of an agent is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -219,6 +228,11 @@ const AGENTS: &[AgentHome] = &[
     },
 ];
 
+/// Nothing, in the place of something.
+pub(super) fn empty(at: PathBuf, is_dir: bool) -> Mount {
+    if is_dir { Mount::EmptyDir { at } } else { Mount::EmptyFile { at } }
+}
+
 /// Shows what is needed of `home`, in whose place `scratch` is seen. The copies that have to be made.
 pub(super) fn show(
     draft: &mut Draft<'_>,
@@ -235,8 +249,8 @@ pub(super) fn show(
     }
     for secret in SECRETS {
         let at = home.join(secret);
-        if draft.disk.find(&at).is_some() {
-            draft.mounts.push(Mount::EmptyFile { at });
+        if let Some(found) = draft.disk.find(&at) {
+            draft.mounts.push(empty(at, found.is_dir));
         }
     }
     let mut copies = Vec::new();

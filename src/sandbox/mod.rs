@@ -38,7 +38,7 @@ mod seccomp;
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::io::{self, PipeReader, Read};
+use std::io::{self, PipeReader};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -248,13 +248,19 @@ pub trait Sandbox: fmt::Debug {
 /// Why a backend cannot be used, and what can be done about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unusable {
+    /// It is for the user to correct, and nobody may go on without a sandbox because of it.
+    pub is_mistake: bool,
     pub why: String,
     pub hint: Option<String>,
 }
 
 impl Unusable {
     fn new(why: impl Into<String>) -> Unusable {
-        Unusable { why: why.into(), hint: None }
+        Unusable { why: why.into(), hint: None, is_mistake: false }
+    }
+
+    fn mistake(why: impl Into<String>) -> Unusable {
+        Unusable { is_mistake: true, ..Unusable::new(why) }
     }
 
     #[must_use]
@@ -304,13 +310,15 @@ pub fn allow_list(
     env: &[(OsString, OsString)],
 ) -> Result<AllowList, Unusable> {
     let mut allow = AllowList::for_agent(request.adapter);
-    for entry in &request.settings.allowed_domains {
-        allow.add(entry).map_err(|bad| {
-            Unusable::new(format!("sandbox.allowedDomains: {bad}")).hint(format!(
-                "write \"api.example.com\", \"*.example.com\", \"localhost:8080\", or one of {}",
-                hosts::group_names().join(", ")
-            ))
-        })?;
+    let entries = request.settings.allowed_domains.iter();
+    let wrong: Vec<String> =
+        entries.filter_map(|entry| allow.add(entry).err()).map(|bad| bad.to_string()).collect();
+    if !wrong.is_empty() {
+        let why = format!("sandbox.allowedDomains: {}", wrong.join("; "));
+        return Err(Unusable::mistake(why).hint(format!(
+            "write \"api.example.com\", \"*.example.com\", \"localhost:8080\", or one of {}",
+            hosts::group_names().join(", ")
+        )));
     }
     for (name, value) in env {
         if let (Some(name), Some(value)) = (name.to_str(), value.to_str())
@@ -320,50 +328,6 @@ pub fn allow_list(
         }
     }
     Ok(allow)
-}
-
-/// Reads a file, also one that an agent may have put in the place of another: from a path in `root` no
-/// link leads out of it, and what is no file (a pipe would never end) is not read.
-///
-/// # Errors
-/// What the file system said.
-pub fn read_beneath(root: &Path, path: &Path) -> io::Result<Vec<u8>> {
-    let Ok(below) = path.strip_prefix(root) else { return std::fs::read(path) };
-    let mut file = open_beneath(root, below)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
-    }
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
-
-#[cfg(target_os = "linux")]
-fn open_beneath(root: &Path, below: &Path) -> io::Result<std::fs::File> {
-    use rustix::fs::{Mode, OFlags, ResolveFlags};
-    let root = std::fs::File::open(root)?;
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    match rustix::fs::openat2(&root, below, flags, Mode::empty(), resolve) {
-        Ok(file) => Ok(file.into()),
-        Err(rustix::io::Errno::XDEV) => Err(io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            "it is a link to something outside of the project",
-        )),
-        Err(err) => Err(err.into()),
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn open_beneath(root: &Path, below: &Path) -> io::Result<std::fs::File> {
-    let path = root.join(below).canonicalize()?;
-    if !path.starts_with(root) {
-        return Err(io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            "it is a link to something outside of the project",
-        ));
-    }
-    std::fs::File::open(path)
 }
 
 /// The environment that an agent has without a sandbox.

@@ -325,6 +325,7 @@ mod tests {
         ];
         let plan = Plan {
             mounts: mounts.clone(),
+            kernel: Vec::new(),
             copies: Vec::new(),
             files: Vec::new(),
             dirs: Vec::new(),

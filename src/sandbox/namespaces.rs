@@ -12,7 +12,7 @@ use super::aside::set_aside;
 use super::bwrap::{self, Command, MountsBy};
 use super::disk::RealDisk;
 use super::hosts::AllowList;
-use super::plan::{self, INSIDE_DIR, Network, Plan, Wanted};
+use super::plan::{self, INSIDE_DIR, Network, Plan, Refused, Wanted};
 use super::probe::{self, Probe};
 use super::proxy::{ListenersId, Proxy, Refusal, Resolver, Rules, Upstream};
 use super::scratch::{self, Note, Scratch};
@@ -57,6 +57,10 @@ pub(super) struct Furnished {
 
 /// Plans the sandbox, and makes its directory with all that belongs there.
 pub(super) fn furnish(request: &Request<'_>, backend: Backend) -> Result<Furnished, Unusable> {
+    if request.project.to_str().is_none() {
+        let why = "the project's path is no UTF-8, which a sandbox needs; give its directory another name";
+        return Err(Unusable::new(why));
+    }
     let base = scratch::sandboxes();
     let mut scratch = Scratch::create(&base)
         .map_err(|err| failed(&format!("{} cannot be used", base.display()), &err))?;
@@ -64,7 +68,10 @@ pub(super) fn furnish(request: &Request<'_>, backend: Backend) -> Result<Furnish
     let allow = super::allow_list(request, &env)?;
     let (upstream, problem) = Upstream::from_env(&env);
     let wanted = wanted(request, &scratch, &base, env, &allow)?;
-    let mut plan = plan::plan(&wanted, &RealDisk).map_err(Unusable::new)?;
+    let mut plan = plan::plan(&wanted, &RealDisk).map_err(|refused| match refused {
+        Refused::Place(why) => Unusable::new(why),
+        Refused::Setting(why) => Unusable::mistake(why),
+    })?;
     if let Network::Proxy { .. } = &plan.network {
         plan.notes.extend(problem);
     }
@@ -154,7 +161,7 @@ pub(super) fn wanted(
     {
         let max = inside::MAX_PORTS;
         let why = format!("sandbox.allowedDomains: more than {max} ports of this machine");
-        return Err(Unusable::new(why));
+        return Err(Unusable::mistake(why));
     }
     let paths = |paths: &[String]| paths.iter().map(PathBuf::from).collect();
     let ralph = std::env::current_exe()

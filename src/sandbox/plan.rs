@@ -28,6 +28,8 @@ pub trait Disk {
     fn names(&self, directory: &Path) -> Vec<OsString>;
     /// Whether this user may read a file, or look for anything in a directory.
     fn is_open(&self, path: &Path) -> bool;
+    /// The files that services listen on, by their paths without links.
+    fn sockets(&self) -> Vec<PathBuf>;
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -165,6 +167,9 @@ impl Walls {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     pub mounts: Vec<Mount>,
+    /// What covers the parts of `/proc` that only the administrator may write, made when that is there. Whoever is
+    /// one outside is one to these files also inside.
+    pub kernel: Vec<Mount>,
     /// Files to be copied into the scratch home: from where, to where on this machine.
     pub copies: Vec<(PathBuf, PathBuf)>,
     /// Files to be written before: where on this machine, and what.
@@ -228,6 +233,9 @@ const HIDDEN_DIRS: &[&str] = &[
     "/etc/ssl/private",
     "/etc/sudoers.d",
     "/etc/wireguard",
+    "/sys/fs/pstore",
+    "/sys/kernel/debug",
+    "/sys/kernel/tracing",
     "/var/backups",
     "/var/lib/bluetooth",
     "/var/lib/containerd",
@@ -262,6 +270,23 @@ const HIDDEN_FILES: &[&str] = &[
     "/etc/security/opasswd",
 ];
 
+/// What the kernel takes orders by, and whether anybody needs to read it. (An empty directory takes bubblewrap less
+/// time than one that cannot be written.)
+const KERNEL: &[(&str, bool)] = &[
+    ("/proc/acpi", false),
+    ("/proc/asound", false),
+    ("/proc/bus", false),
+    ("/proc/driver", false),
+    ("/proc/dynamic_debug", false),
+    ("/proc/fs", false),
+    ("/proc/irq", false),
+    ("/proc/latency_stats", true),
+    ("/proc/mtrr", true),
+    ("/proc/scsi", false),
+    ("/proc/sys", true),
+    ("/proc/sysrq-trigger", true),
+];
+
 /// What is shown of [`HIDDEN_DIRS`] all the same: programs are there on some systems.
 const SHOWN: &[&str] = &["/run/current-system", "/run/opengl-driver"];
 
@@ -280,14 +305,24 @@ const CERTIFICATES: &[&str] = &[
     "NPM_CONFIG_CAFILE",
 ];
 
+/// Why there can be no plan, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refused {
+    /// Nothing can be hidden from where the project is.
+    Place(String),
+    /// A setting would show what has to be hidden.
+    Setting(String),
+}
+
 /// Plans a sandbox.
 ///
 /// # Errors
-/// The project and what has to be hidden cannot be told apart. The text says what to do.
-pub fn plan(wanted: &Wanted, disk: &dyn Disk) -> Result<Plan, String> {
+/// What is to be shown and what has to be hidden cannot be told apart.
+pub fn plan(wanted: &Wanted, disk: &dyn Disk) -> Result<Plan, Refused> {
     let home = wanted.home.as_deref().and_then(|home| disk.find(home)).filter(|home| home.is_dir);
-    let home = home.map(|home| home.real);
-    refuse_overlaps(wanted, home.as_deref())?;
+    // Users of services have all of the machine for a home, which is none.
+    let home = home.map(|home| home.real).filter(|home| home != Path::new("/"));
+    refuse_overlaps(wanted, home.as_deref()).map_err(Refused::Place)?;
     let named_home = wanted.home.clone().zip(home.clone());
     let mut draft = Draft { disk, home: named_home, mounts: Vec::new(), hidden: Vec::new() };
     let scratch = |name: &str| wanted.scratch.join(name);
@@ -337,6 +372,13 @@ pub fn plan(wanted: &Wanted, disk: &dyn Disk) -> Result<Plan, String> {
     {
         for path in paths {
             let path = absolute(path, &wanted.project, home.as_deref());
+            if let Some(hidden) = draft.hidden_below(&path, &wanted.scratch) {
+                return Err(Refused::Setting(format!(
+                    "sandbox.{key}: {} holds {}, which a sandbox has to hide; name what is needed of it",
+                    path.display(),
+                    hidden.display()
+                )));
+            }
             if !draft.show(&path, writable) {
                 notes.push(format!("sandbox.{key}: there is no {}", path.display()));
             }
@@ -357,6 +399,8 @@ pub fn plan(wanted: &Wanted, disk: &dyn Disk) -> Result<Plan, String> {
     }
     protect_project(&wanted.project, &mut draft, &mut guards);
 
+    draft.hide_sockets(wanted);
+
     let inside = Path::new(INSIDE_DIR);
     draft.mounts.push(Mount::ReadOnly { from: wanted.ralph.clone(), at: inside.join("ralph") });
     // As the administrator the agent would be able to do more, and some refuse to work for one.
@@ -370,11 +414,35 @@ pub fn plan(wanted: &Wanted, disk: &dyn Disk) -> Result<Plan, String> {
     let (env, withheld) = environment::changes(wanted, home.as_deref(), disk);
     let dirs = ["home", "tmp", "var-tmp"].map(scratch).to_vec();
     let (mounts, network) = (draft.mounts, wanted.network.clone());
+    let kernel = if wanted.user.0 == 0 { kernel(disk) } else { Vec::new() };
     // What something is in comes before it.
     guards.sort();
     guards.dedup();
     let walls = Walls::ALL;
-    Ok(Plan { mounts, copies, files, dirs, guards, env, withheld, network, user, walls, notes })
+    Ok(Plan {
+        mounts,
+        kernel,
+        copies,
+        files,
+        dirs,
+        guards,
+        env,
+        withheld,
+        network,
+        user,
+        walls,
+        notes,
+    })
+}
+
+fn kernel(disk: &dyn Disk) -> Vec<Mount> {
+    let there = KERNEL.iter().filter(|(path, _)| disk.find(Path::new(path)).is_some());
+    there
+        .map(|(path, is_read)| {
+            let at = PathBuf::from(path);
+            if *is_read { Mount::ReadOnly { from: at.clone(), at } } else { Mount::EmptyDir { at } }
+        })
+        .collect()
 }
 
 /// What must not be inside of each other, or hiding one would hide the other.
@@ -450,7 +518,7 @@ fn package_of(program: &Path) -> &Path {
 /// A path of the settings: `~/` is the home, and what is relative is in the project.
 fn absolute(path: &Path, project: &Path, home: Option<&Path>) -> PathBuf {
     match (path.strip_prefix("~"), home) {
-        (Ok(rest), Some(home)) => home.join(rest),
+        (Ok(rest), Some(home)) => home.join(rest).components().collect(),
         _ => project.join(path),
     }
 }
@@ -527,6 +595,52 @@ impl Draft<'_> {
             .filter(|at| is_hidden(at) && !holds_hidden)
             .map(|at| (found.real.clone(), at))
             .collect()
+    }
+
+    /// What has to be hidden and is inside of this.
+    fn hidden_below(&self, path: &Path, scratch: &Path) -> Option<PathBuf> {
+        let real = self.disk.find(path)?.real;
+        let hidden = self.hidden.iter().map(PathBuf::as_path).chain([scratch]);
+        hidden.filter(|dir| *dir != real).find(|dir| dir.starts_with(&real)).map(Path::to_owned)
+    }
+
+    /// Hides the sockets that services of this machine listen on, wherever they are seen inside: to connect to
+    /// one, it need not be writable. One that the settings name is wanted.
+    fn hide_sockets(&mut self, wanted: &Wanted) {
+        let home = self.home.as_ref().map(|(_, home)| home.clone());
+        let named = wanted.readable.iter().chain(&wanted.writable);
+        let named: Vec<PathBuf> =
+            named.map(|path| absolute(path, &wanted.project, home.as_deref())).collect();
+        for socket in self.disk.sockets() {
+            if named.contains(&socket) {
+                continue;
+            }
+            let elsewhere = self.mounts.iter().filter_map(|mount| match mount {
+                Mount::ReadOnly { from, at } | Mount::Writable { from, at } => {
+                    Some(at.join(socket.strip_prefix(from).ok()?))
+                }
+                Mount::EmptyDir { .. } | Mount::EmptyFile { .. } => None,
+            });
+            let places: BTreeSet<PathBuf> =
+                std::iter::once(socket.clone()).chain(elsewhere).collect();
+            for at in places {
+                if self.seen_at(&at).as_ref() == Some(&socket) {
+                    self.mounts.push(Mount::EmptyFile { at });
+                }
+            }
+        }
+    }
+
+    /// What of the machine is seen at a place.
+    fn seen_at(&self, at: &Path) -> Option<PathBuf> {
+        match self.mounts.iter().rev().find(|mount| at.starts_with(mount.at())) {
+            None => Some(at.to_owned()),
+            Some(Mount::ReadOnly { from, at: whole } | Mount::Writable { from, at: whole }) => {
+                let below = at.strip_prefix(whole).ok()?;
+                Some(if below == Path::new("") { from.clone() } else { from.join(below) })
+            }
+            Some(Mount::EmptyDir { .. } | Mount::EmptyFile { .. }) => None,
+        }
     }
 
     /// Whether `from` is what is seen at this place already, by a mount of something that it is in.

@@ -81,6 +81,12 @@ impl Disk for Paper {
     fn is_open(&self, path: &Path) -> bool {
         !path.to_str().unwrap().contains("closed")
     }
+
+    /// What is called so is one.
+    fn sockets(&self) -> Vec<PathBuf> {
+        let sockets = self.0.keys().filter(|path| path.extension() == Some(OsStr::new("sock")));
+        sockets.cloned().collect()
+    }
 }
 
 const MACHINE: &[&str] = &[
@@ -176,6 +182,33 @@ fn what_is_seen_of_the_machine() {
 }
 
 #[test]
+fn sockets_of_services_are_hidden_wherever_they_would_be_seen() {
+    let mut lines = MACHINE.to_vec();
+    lines.extend([
+        "/opt/service.sock",
+        "/home/u/src/project/dev.sock",
+        "/home/u/src/project/wanted.sock",
+        "/home/u/tools/tool.sock",
+    ]);
+    let wanted = Wanted {
+        readable: vec!["~/tools".into()],
+        writable: vec!["wanted.sock".into()],
+        ..wanted()
+    };
+    let plan = plan(&wanted, &Paper::new(&lines)).unwrap();
+    let hidden: Vec<&str> = plan
+        .mounts
+        .iter()
+        .filter_map(|mount| match mount {
+            Mount::EmptyFile { at } => at.to_str().filter(|at| at.ends_with(".sock")),
+            _ => None,
+        })
+        .collect();
+    let expected = ["/home/u/src/project/dev.sock", "/home/u/tools/tool.sock", "/opt/service.sock"];
+    assert_eq!(hidden, expected, "not what is in /run, which is not there at all");
+}
+
+#[test]
 fn the_administrator_is_somebody_else_inside() {
     let root = Wanted { user: (0, 0), ..wanted() };
     let plan = plan_of(&root, &[]);
@@ -195,6 +228,10 @@ fn tools_can_be_read_caches_written_and_the_secrets_among_them_are_gone() {
             "/home/u/.cargo/bin/cargo",
             "/home/u/.cargo/credentials.toml",
             "/home/u/.cargo/registry/x",
+            "/home/u/.dotnet/dotnet",
+            "/home/u/.dotnet/corefx/cryptography/x509stores/my/key.pfx",
+            "/home/u/.local/share/uv/tools/x",
+            "/home/u/.local/share/uv/credentials/tokens.toml",
             "/home/u/.npm/x",
             "/home/u/.npmrc",
             "/home/u/.gitconfig",
@@ -206,6 +243,10 @@ fn tools_can_be_read_caches_written_and_the_secrets_among_them_are_gone() {
         ("/home/u/.cargo/bin/cargo", "r /home/u/.cargo/bin/cargo"),
         ("/home/u/.cargo/credentials.toml", "-"),
         ("/home/u/.cargo/registry/x", "w /home/u/.cargo/registry/x"),
+        ("/home/u/.dotnet/dotnet", "r /home/u/.dotnet/dotnet"),
+        ("/home/u/.dotnet/corefx/cryptography/x509stores/my/key.pfx", "-"),
+        ("/home/u/.local/share/uv/tools/x", "r /home/u/.local/share/uv/tools/x"),
+        ("/home/u/.local/share/uv/credentials/tokens.toml", "-"),
         ("/home/u/.npm/x", "w /home/u/.npm/x"),
         ("/home/u/.gitconfig", "r /home/u/.gitconfig"),
         ("/home/u/.npmrc", &format!("w {SCRATCH}/home/.npmrc")),
@@ -524,18 +565,36 @@ fn submodules_that_are_too_many_cannot_be_changed_at_all() {
     assert!(plan.notes.iter().any(|note| note.contains("too many submodules")), "{:?}", plan.notes);
 }
 
+fn words(refused: Refused) -> String {
+    match refused {
+        Refused::Place(why) => format!("place: {why}"),
+        Refused::Setting(why) => format!("setting: {why}"),
+    }
+}
+
 #[test]
 fn places_around_which_no_sandbox_can_be() {
     let refused = |project: &str, home: &str| {
         let wanted = Wanted { project: project.into(), home: Some(home.into()), ..wanted() };
-        plan(&wanted, &Paper::new(MACHINE)).unwrap_err()
+        plan(&wanted, &Paper::new(MACHINE)).map_err(words).unwrap_err()
     };
     assert!(refused("/home/u", "/home/u").contains("is the home directory"));
     assert!(refused("/home", "/home/u").contains("holds the home directory"));
     assert!(refused("/", "/home/u").contains("holds the home directory"));
     assert!(refused("/usr", "/home/u").contains("belongs to the system"));
     let inside = Wanted { scratch: "/home/u/src/project/.r/s".into(), ..wanted() };
-    assert!(plan(&inside, &Paper::new(MACHINE)).unwrap_err().contains("RALPH_HOME"));
+    assert!(plan(&inside, &Paper::new(MACHINE)).map_err(words).unwrap_err().contains("RALPH_HOME"));
+    for (path, expected) in [
+        ("/", "setting: sandbox.readable: / holds /home, "),
+        ("/var", "setting: sandbox.readable: /var holds /var/tmp, "),
+        ("~", "setting: sandbox.readable: /home/u holds /home/u/.ralph"),
+    ] {
+        let wanted = Wanted { readable: vec![path.into()], ..wanted() };
+        let said = plan(&wanted, &Paper::new(MACHINE)).map_err(words).unwrap_err();
+        assert!(said.starts_with(expected), "{said}");
+    }
+    let everywhere = Wanted { home: Some("/".into()), ..wanted() };
+    assert!(plan(&everywhere, &Paper::new(MACHINE)).is_ok(), "a home that is none");
 }
 
 #[test]
@@ -550,7 +609,11 @@ fn the_environment_leads_to_the_proxy_and_has_no_secrets_in_it() {
         ("OPENAI_API_KEY", "x"),
         ("THEIR_KEY", "x"),
         ("SSH_AUTH_SOCK", "x"),
-        ("HTTPS_PROXY", "http://old"),
+        ("HTTPS_PROXY", "http://u:p@old"),
+        ("DATABASE_URL", "postgres://u:p@db/shop"),
+        ("SLACK_WEBHOOK_URL", "https://hooks.example.com/x"),
+        ("TEST_DATABASE_URL", "postgres://localhost/shop"),
+        ("ANTHROPIC_BASE_URL", "https://u:p@models.example.com"),
     ];
     let wanted = Wanted {
         env: env.map(|(name, value)| (name.into(), value.into())).to_vec(),
@@ -569,6 +632,10 @@ fn the_environment_leads_to_the_proxy_and_has_no_secrets_in_it() {
         ("MY_KEY", None),
         ("GITHUB_TOKEN", Some(None)),
         ("AWS_PROFILE", Some(None)),
+        ("DATABASE_URL", Some(None)),
+        ("SLACK_WEBHOOK_URL", Some(None)),
+        ("TEST_DATABASE_URL", None),
+        ("ANTHROPIC_BASE_URL", None),
         ("SSH_AUTH_SOCK", Some(None)),
         ("HTTPS_PROXY", Some(Some("http://127.0.0.1:3128"))),
         ("PATH", Some(Some("/usr/bin:/run/ralph"))),
@@ -581,9 +648,16 @@ fn the_environment_leads_to_the_proxy_and_has_no_secrets_in_it() {
     let withheld = |adapter: &'static str| {
         plan_of(&Wanted { adapter, ..wanted.clone() }, &[config]).withheld.join(" ")
     };
-    assert_eq!(withheld("claude"), "GITHUB_TOKEN AWS_PROFILE OPENAI_API_KEY THEIR_KEY");
-    assert_eq!(withheld("codex"), "GITHUB_TOKEN AWS_PROFILE ANTHROPIC_API_KEY");
-    assert_eq!(withheld("opencode"), "GITHUB_TOKEN AWS_PROFILE THEIR_KEY");
+    let urls = "DATABASE_URL SLACK_WEBHOOK_URL";
+    assert_eq!(
+        withheld("claude"),
+        format!("GITHUB_TOKEN AWS_PROFILE OPENAI_API_KEY THEIR_KEY {urls}")
+    );
+    assert_eq!(
+        withheld("codex"),
+        format!("GITHUB_TOKEN AWS_PROFILE ANTHROPIC_API_KEY {urls} ANTHROPIC_BASE_URL")
+    );
+    assert_eq!(withheld("opencode"), format!("GITHUB_TOKEN AWS_PROFILE THEIR_KEY {urls}"));
     for (adapter, name, expected) in [
         ("claude", "ANTHROPIC_BASE_URL", true),
         ("claude", "OPENAI_BASE_URL", false),

@@ -17,11 +17,15 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 const FAR_AWAY: &str = "192.0.2.1:9";
 
 /// What is tried, in this order, and what must come of it.
-const TRIALS: [(&str, bool, &str); 3] = [
+const TRIALS: [(&str, bool, &str); 4] = [
     ("write-project", true, "the project cannot be written"),
     ("read-canary", false, "a file outside can be read"),
     ("connect", false, "the network can be reached past the proxy"),
+    ("order", false, "the kernel takes orders from inside"),
 ];
+
+/// What the kernel is told here concerns all of the machine. It is opened, not written.
+const ORDERS: &str = "/proc/sys/kernel/core_pattern";
 
 /// A probe that is set up on this side.
 #[derive(Debug)]
@@ -93,7 +97,8 @@ impl Drop for Probe {
 pub fn main(args: &[OsString]) -> u8 {
     let [address, project, canary, outside @ ..] = args else { return 2 };
     let writes = |path: &OsString| std::fs::write(path, "probe").is_ok();
-    let outcomes = [writes(project), std::fs::read(canary).is_ok(), connects(address)];
+    let orders = || std::fs::OpenOptions::new().write(true).open(ORDERS).is_ok();
+    let outcomes = [writes(project), std::fs::read(canary).is_ok(), connects(address), orders()];
     outside.iter().for_each(|path| {
         writes(path);
     });
@@ -123,17 +128,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let project = dir.path().join("project");
         std::fs::create_dir(&project).unwrap();
-        let said = |trials: [&str; 3]| {
+        let said = |trials: [&str; 4]| {
             let names = TRIALS.iter().map(|(name, ..)| *name);
             names.zip(trials).map(|(name, word)| format!("{name} {word}\n")).collect::<String>()
         };
         for (trials, network, expected) in [
-            (["yes", "no", "no"], false, Ok(())),
-            (["yes", "no", "yes"], true, Ok(())),
-            (["yes", "no", "yes"], false, Err(TRIALS[2].2)),
-            (["no", "no", "no"], false, Err(TRIALS[0].2)),
-            (["yes", "yes", "no"], false, Err(TRIALS[1].2)),
-            (["yes", "no", ""], false, Err("the probe did not come to its end")),
+            (["yes", "no", "no", "no"], false, Ok(())),
+            (["yes", "no", "yes", "no"], true, Ok(())),
+            (["yes", "no", "yes", "no"], false, Err(TRIALS[2].2)),
+            (["no", "no", "no", "no"], false, Err(TRIALS[0].2)),
+            (["yes", "yes", "no", "no"], false, Err(TRIALS[1].2)),
+            (["yes", "no", "no", "yes"], false, Err(TRIALS[3].2)),
+            (["yes", "no", "", "no"], false, Err("the probe did not come to its end")),
         ] {
             let probe = Probe::set_up(&project, dir.path(), network).unwrap();
             std::fs::write(&probe.inside_file, "").unwrap();
@@ -141,7 +147,7 @@ mod tests {
             assert_eq!(judged, expected.map_err(str::to_owned), "{trials:?}");
         }
         let probe = Probe::set_up(&project, dir.path(), false).unwrap();
-        let good = said(["yes", "no", "no"]);
+        let good = said(["yes", "no", "no", "no"]);
         assert!(probe.judge(good.as_bytes()).is_err(), "nothing arrived in the project");
         std::fs::write(&probe.inside_file, "").unwrap();
         assert!(probe.judge(good.as_bytes()).is_ok());

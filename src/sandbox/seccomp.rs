@@ -27,6 +27,11 @@ enum When {
         argument: u32,
         bits: u32,
     },
+    /// The lower halves of two arguments each have one of these bits.
+    HasBoth {
+        arguments: [u32; 2],
+        bits: [u32; 2],
+    },
     /// The lower half of an argument is none of these.
     Beyond {
         argument: u32,
@@ -78,6 +83,8 @@ const ABSENT: &[i64] = &[
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
     libc::SYS_io_uring_setup,
+    // Its mode is in memory, too. Whoever tries it goes back to `openat`.
+    libc::SYS_openat2,
 ];
 
 /// Unix, IPv4, IPv6, netlink: all that reaches no further than the network that is there. Others talk to
@@ -88,6 +95,36 @@ const FAMILIES: &[u32] = &[
     libc::AF_INET6.cast_unsigned(),
     libc::AF_NETLINK.cast_unsigned(),
 ];
+
+/// Making a program that has the rights of its owner or group, whoever starts it, outside, later.
+fn no_rights_of_the_owner() -> impl Iterator<Item = (i64, When)> {
+    const BITS: u32 = libc::S_ISUID | libc::S_ISGID;
+    // Only then is there a mode at all.
+    const MAKES: u32 = (libc::O_CREAT | libc::O_TMPFILE & !libc::O_DIRECTORY).cast_unsigned();
+    let has = |(call, argument)| (call, When::Has { argument, bits: BITS });
+    let makes = |(call, flags)| {
+        (call, When::HasBoth { arguments: [flags, flags + 1], bits: [MAKES, BITS] })
+    };
+    // `openat2` is absent: its mode is in memory.
+    let has_mode = [
+        (libc::SYS_fchmod, 1),
+        (libc::SYS_fchmodat, 2),
+        (libc::SYS_fchmodat2, 2),
+        (libc::SYS_mknodat, 2),
+        #[cfg(target_arch = "x86_64")]
+        (libc::SYS_chmod, 1),
+        #[cfg(target_arch = "x86_64")]
+        (libc::SYS_creat, 1),
+        #[cfg(target_arch = "x86_64")]
+        (libc::SYS_mknod, 1),
+    ];
+    let opens = [
+        (libc::SYS_openat, 2),
+        #[cfg(target_arch = "x86_64")]
+        (libc::SYS_open, 1),
+    ];
+    has_mode.into_iter().map(has).chain(opens.into_iter().map(makes))
+}
 
 /// What is refused where namespaces do the rest.
 pub(super) fn inside_namespaces() -> Vec<Rule> {
@@ -108,6 +145,7 @@ pub(super) fn inside_namespaces() -> Vec<Rule> {
     for call in [libc::SYS_unshare, libc::SYS_clone] {
         rules.push(refuse(call, When::Has { argument: 0, bits: CLONE_NEWUSER }));
     }
+    rules.extend(no_rights_of_the_owner().map(|(call, when)| refuse(call, when)));
     let family = When::Beyond { argument: 0, values: FAMILIES };
     rules.push(Rule { call: libc::SYS_socket, when: family, errno: libc::EAFNOSUPPORT });
     rules
@@ -193,6 +231,13 @@ fn compile(rules: &[Rule]) -> Vec<libc::sock_filter> {
             When::Has { argument, bits } => {
                 vec![low_half(argument), jump(libc::BPF_JSET, bits, 0, 1), refuse(rule.errno)]
             }
+            When::HasBoth { arguments, bits } => vec![
+                low_half(arguments[0]),
+                jump(libc::BPF_JSET, bits[0], 0, 3),
+                low_half(arguments[1]),
+                jump(libc::BPF_JSET, bits[1], 0, 1),
+                refuse(rule.errno),
+            ],
             When::NotTcp => {
                 let (inet, inet6) = (FAMILIES[1], FAMILIES[2]);
                 vec![
@@ -321,6 +366,21 @@ mod tests {
         ] {
             let args = [first, second, 0, 0, 0, 0];
             assert_eq!(run(&program, ARCHITECTURE, call as u32, args), expected, "{call}");
+        }
+        let create = (libc::O_CREAT | libc::O_WRONLY) as u64;
+        for (call, args, expected) in [
+            (libc::SYS_fchmod, [3, 0o755, 0, 0], yes),
+            (libc::SYS_fchmod, [3, 0o4755, 0, 0], no(libc::EPERM)),
+            (libc::SYS_fchmodat, [0, 0, 0o2755, 0], no(libc::EPERM)),
+            (libc::SYS_openat, [0, 0, create, 0o644], yes),
+            (libc::SYS_openat, [0, 0, create, 0o4755], no(libc::EPERM)),
+            // There is no mode, whatever is in its place.
+            (libc::SYS_openat, [0, 0, 0, 0o7777], yes),
+            (libc::SYS_openat, [0, 0, libc::O_DIRECTORY as u64, 0o7777], yes),
+            (libc::SYS_openat, [0, 0, libc::O_TMPFILE as u64, 0o4755], no(libc::EPERM)),
+        ] {
+            let args = [args[0], args[1], args[2], args[3], 0, 0];
+            assert_eq!(run(&program, ARCHITECTURE, call as u32, args), expected, "{call} {args:?}");
         }
         let program = compile(&without_namespaces(false));
         let stream = (libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as u64;

@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use super::environment;
-use super::home::{CACHES, SECRETS, TOOLS};
-use super::plan::{Draft, Mount, Wanted};
+use super::home::{CACHES, SECRETS, TOOLS, empty};
+use super::plan::{Draft, Wanted};
 
 /// Variables that say where something is, and where it would be in the home without them.
 const MOVED_BY: &[(&str, &str)] = &[
@@ -60,8 +60,8 @@ pub(super) fn show(draft: &mut Draft<'_>, home: Option<&Path>, wanted: &Wanted) 
         }
         draft.show_hidden(&dir);
     }
-    for at in secrets.into_iter().filter_map(|secret| Some(draft.disk.find(&secret)?.real)) {
-        draft.mounts.push(Mount::EmptyFile { at });
+    for found in secrets.into_iter().filter_map(|secret| draft.disk.find(&secret)) {
+        draft.mounts.push(empty(found.real, found.is_dir));
     }
 }
 

@@ -7,9 +7,13 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::save::{self, save_atomically};
+use super::save::save_atomically;
+use super::within;
 
 pub const NAME: &str = ".ralph-active";
+
+/// What is larger is neither a sign nor a list of names.
+const LARGEST: u64 = 16 << 20;
 
 /// What the file says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,7 +78,8 @@ pub fn take_down(root: &Path) {
 }
 
 fn read(path: &Path) -> Option<Active> {
-    serde_json::from_slice(&std::fs::read(path).ok()?).ok()
+    let file = within::open_file(path).ok()?;
+    serde_json::from_slice(&within::whole(file, LARGEST).ok()?).ok()
 }
 
 /// The content of `.gitignore` with the sign in it; `None` if it is there already.
@@ -82,8 +87,9 @@ fn read(path: &Path) -> Option<Active> {
 /// # Errors
 /// The file cannot be read.
 pub fn ignored(root: &Path) -> io::Result<Option<(PathBuf, Vec<u8>)>> {
-    let path = save::followed(&root.join(".gitignore"))?;
-    let mut text = match std::fs::read(&path) {
+    let name = root.join(".gitignore");
+    let path = within::followed(root, &name)?;
+    let mut text = match within::read(root, &name, LARGEST) {
         Err(err) if err.kind() == io::ErrorKind::NotFound => Vec::new(),
         other => other?,
     };

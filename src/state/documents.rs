@@ -2,14 +2,14 @@
 //! iteration is asked.
 
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::core::tasks::{self, edit};
 
-use super::lock;
-use super::save::{clean_up, followed, save_atomically};
+use super::save::{clean_up, save_atomically};
+use super::{lock, within};
 
 /// Where they are unless somebody says otherwise.
 pub const DIRECTORY: &str = "ralph";
@@ -83,12 +83,20 @@ impl Documents {
         lock::hold(&self.dir, PATIENCE)
     }
 
+    /// Reads a document as it is.
+    ///
+    /// # Errors
+    /// It is not there, no file, or elsewhere by a link.
+    pub fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        within::read(&self.root, &self.path(name), MAX_TASKS)
+    }
+
     /// Reads the task list.
     ///
     /// # Errors
     /// It is not there, or no file.
     pub fn read_tasks(&self) -> io::Result<Vec<u8>> {
-        read_tasks(&self.path(TASKS))
+        read_tasks(&self.root, &self.path(TASKS))
     }
 
     /// Changes the task list, while nobody else does.
@@ -106,8 +114,8 @@ impl Documents {
         })?;
         match change(&text) {
             Ok(changed) if changed != text => {
-                // A list that is kept elsewhere stays there.
-                let path = followed(&self.path(TASKS))?;
+                // A list that is kept elsewhere in the project stays there.
+                let path = within::followed(&self.root, &self.path(TASKS))?;
                 clean_up(path.parent().unwrap_or(&self.dir));
                 save_atomically(&path, changed.as_bytes()).map(Ok)
             }
@@ -117,12 +125,12 @@ impl Documents {
     }
 }
 
-/// Reads a task list that an agent may be writing at this moment.
+/// Reads a task list in a project that an agent may be writing at this moment.
 ///
 /// # Errors
-/// It is not there, or no file.
-pub fn read_tasks(path: &Path) -> io::Result<Vec<u8>> {
-    until_whole(|| read_file(path, MAX_TASKS))
+/// It is not there, no file, too large or elsewhere by a link.
+pub fn read_tasks(root: &Path, path: &Path) -> io::Result<Vec<u8>> {
+    until_whole(|| within::read(root, path, MAX_TASKS))
 }
 
 /// Looks again while what is read ends too early, a few times.
@@ -135,29 +143,6 @@ fn until_whole(mut read: impl FnMut() -> io::Result<Vec<u8>>) -> io::Result<Vec<
         std::thread::sleep(BETWEEN_LOOKS);
         bytes = read()?;
     }
-    Ok(bytes)
-}
-
-/// Reads a file that is one: nobody waits for the writer of a pipe, or for the end of a device.
-fn read_file(path: &Path, max: u64) -> io::Result<Vec<u8>> {
-    use rustix::fs::{Mode, OFlags};
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
-    let meta = file.metadata()?;
-    if meta.is_dir() {
-        return Err(io::ErrorKind::IsADirectory.into());
-    }
-    if !meta.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
-    }
-    if meta.len() > max {
-        return Err(io::Error::new(
-            io::ErrorKind::FileTooLarge,
-            format!("it has {} MB, and more than {} are not read", meta.len() >> 20, max >> 20),
-        ));
-    }
-    let mut bytes = Vec::new();
-    file.take(max).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -268,7 +253,12 @@ mod tests {
         assert_eq!(kind(&documents), io::ErrorKind::IsADirectory);
         std::fs::remove_dir(documents.path(TASKS)).unwrap();
         std::os::unix::fs::symlink("/dev/zero", documents.path(TASKS)).unwrap();
-        assert_eq!(kind(&documents), io::ErrorKind::InvalidInput);
+        assert_eq!(kind(&documents), io::ErrorKind::PermissionDenied);
+        // Named by another path it is no part of the project, and still no file.
+        assert_eq!(
+            kind(&Documents::new(&dir.path().join("p"), Some(dir.path()))),
+            io::ErrorKind::InvalidInput
+        );
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl Lines {
 /// know is left out: what is whole is worth reading. How many there were is told by
 /// [`Entries::unreadable`].
 pub fn read(path: &Path) -> io::Result<Entries<File>> {
-    File::open(path).map(entries)
+    super::within::open_file(path).map(entries)
 }
 
 /// The same, from wherever its bytes are.

@@ -6,10 +6,13 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+
+use super::within;
 
 /// Who holds a lock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -156,11 +159,17 @@ pub fn keep_idle(directory: &Path, note: &Path) -> Result<Option<File>, Option<H
 
 /// Who the note says has the lock, or had it and was cut off.
 pub fn noted(note: &Path) -> Option<Holder> {
-    read_note(&mut File::open(note).ok()?)
+    read_note(&mut within::open_file(note).ok()?)
 }
 
-fn open_note(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
+/// Opens the note, or makes it. What an agent may have put in its place, a link or a pipe, is taken away.
+pub(super) fn open_note(path: &Path) -> io::Result<File> {
+    if path.symlink_metadata().is_ok_and(|meta| !meta.is_file() && !meta.is_dir()) {
+        std::fs::remove_file(path)?;
+    }
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).custom_flags(flags).open(path)
 }
 
 fn read_note(file: &mut File) -> Option<Holder> {

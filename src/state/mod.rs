@@ -2,6 +2,7 @@
 
 pub mod active;
 pub mod archive;
+pub mod check_logs;
 pub mod documents;
 pub mod given;
 pub mod home;
@@ -13,3 +14,4 @@ pub mod runs;
 pub mod save;
 pub mod snapshots;
 pub mod start;
+pub mod within;

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::active;
+use super::{active, lock, within};
 
 /// Run-time files that have no place in version control. Settings, prompts and plans are not here.
 const GITIGNORE: &str = "\
@@ -88,16 +88,18 @@ impl Project {
     /// Makes everything that a run will write to, so that nobody else can put something in its place.
     pub fn prepare_all(&self) -> io::Result<()> {
         self.prepare()?;
-        for dir in [self.runs_dir(), self.ralph_dir().join("logs")] {
+        for dir in [self.runs_dir(), self.logs_dir()] {
             std::fs::create_dir_all(dir)?;
         }
-        let mut lock = std::fs::OpenOptions::new();
-        lock.append(true).create(true).open(self.lock_path()).map(drop)
+        lock::open_note(&self.lock_path()).map(drop)
     }
 
     /// Makes the directory if it is missing, and keeps its run-time files out of version control.
     pub fn prepare(&self) -> io::Result<()> {
         let dir = self.ralph_dir();
+        for place in [&dir, &self.runs_dir(), &self.logs_dir()] {
+            within::stays(&self.root, &place.join("file"))?;
+        }
         std::fs::create_dir_all(&dir)?;
         let ignore = dir.join(".gitignore");
         match std::fs::OpenOptions::new().write(true).create_new(true).open(&ignore) {

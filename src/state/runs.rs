@@ -2,11 +2,13 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use jiff::Timestamp;
+
+use super::check_logs;
+use super::within;
 
 /// The name of a run: when it began, and something that tells apart two that began together. Names
 /// sort by time, to the millisecond: which run is the last one, and which are the oldest, is told by
@@ -62,17 +64,11 @@ impl RunDir {
         std::fs::create_dir_all(&self.path)
     }
 
-    /// When something was last written to its journal or to what is kept of its agents' output.
-    pub fn last_written(&self) -> Option<SystemTime> {
-        let modified = |path: PathBuf| path.metadata().ok()?.modified().ok();
-        [self.journal(), self.raw()].into_iter().filter_map(modified).max()
-    }
-
     /// Whether a process is writing this run's journal.
     pub fn is_running(&self) -> bool {
         // A file system without locks tells nothing, and has nothing to protect by them.
         let held = |file: File| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
-        File::open(self.journal()).is_ok_and(held)
+        within::open_file(&self.journal()).is_ok_and(held)
     }
 }
 
@@ -105,8 +101,15 @@ pub fn prune(runs_dir: &Path, keep: usize, spare: Option<&str>) -> io::Result<()
     Ok(())
 }
 
-/// Removes a run, or the file that has its name.
+/// Removes a run, with the links to its logs, or the file that has its name.
 pub fn remove(run: &RunDir) -> io::Result<()> {
+    if let Some(links) = run.path.parent().and_then(Path::parent) {
+        for log in run.path.read_dir().into_iter().flatten().flatten() {
+            if log.file_name().to_str().is_some_and(|name| check_logs::iteration(name).is_some()) {
+                check_logs::remove(&log.path(), links);
+            }
+        }
+    }
     std::fs::remove_dir_all(&run.path).or_else(|_| std::fs::remove_file(&run.path))
 }
 
@@ -138,7 +141,7 @@ impl RunFiles {
     /// # Errors
     /// The journal is not there, or cannot be written.
     pub fn reopen(dir: RunDir, max_raw: u64) -> io::Result<RunFiles> {
-        let mut journal = OpenOptions::new().read(true).append(true).open(dir.journal())?;
+        let mut journal = own(OpenOptions::new().read(true).append(true), &dir.journal())?;
         hold(&journal);
         let journal_size = whole_lines(&mut journal)?;
         let metadata = journal.metadata()?;
@@ -209,6 +212,15 @@ impl RunFiles {
     }
 }
 
+/// Opens a file that is there, and is no link or pipe that an agent has put in its place.
+fn own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let file = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
+    if file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"))
+}
+
 /// How much of a file is whole lines.
 fn whole_lines(file: &mut File) -> io::Result<u64> {
     let mut end = file.metadata()?.len();
@@ -269,7 +281,7 @@ impl Raw {
         }
         let file = match &mut self.file {
             Some(file) => file,
-            none => none.insert(OpenOptions::new().append(true).create(true).open(&self.path)?),
+            none => none.insert(own(OpenOptions::new().append(true).create(true), &self.path)?),
         };
         file.write_all(bytes)?;
         self.size += bytes.len() as u64;

@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use super::within;
+
 /// Puts `bytes` in the place of the file at `path`, all or nothing.
 ///
 /// The content goes to a temporary file in the same directory, which must exist, then to the disk,
@@ -98,6 +100,17 @@ pub struct Saving {
     pub replace: bool,
 }
 
+/// Saves several files of a project, all of them or none, and none that a link leads out of it.
+///
+/// # Errors
+/// As [`save_all`].
+pub fn save_all_within(root: &Path, files: &[Saving]) -> Result<(), (PathBuf, io::Error)> {
+    for file in files {
+        within::stays(root, &file.path).map_err(|err| (file.path.clone(), err))?;
+    }
+    save_all(files)
+}
+
 /// Saves several files, all of them or none.
 ///
 /// # Errors
@@ -146,7 +159,7 @@ fn save_each(
     // All of it is on the disk by now; what is left is to give it its names.
     for (path, replace, file) in ready {
         let failed = |error| (path.clone(), error);
-        let old = match fs::read(path) {
+        let old = match within::open_file(path).and_then(|file| within::whole(file, u64::MAX)) {
             Ok(bytes) => Some(bytes),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(failed(error)),
@@ -199,6 +212,21 @@ fn sync_directory_of(path: &Path) {
     // Some file systems cannot do it, and the content is safe by now.
     if let Ok(directory) = File::open(directory_of(path)) {
         let _ = directory.sync_all();
+    }
+}
+
+/// Makes the directory of `path` if that is what is missing: an agent that cleans up may have taken
+/// it for rubbish.
+///
+/// # Errors
+/// What kept it from being written.
+pub fn in_its_directory<T>(path: &Path, write: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    match (write(), path.parent()) {
+        (Err(err), Some(parent)) if err.kind() == io::ErrorKind::NotFound => {
+            std::fs::create_dir_all(parent)?;
+            write()
+        }
+        (written, _) => written,
     }
 }
 

@@ -13,6 +13,10 @@ use serde_json::Value;
 
 use super::runs::RunDir;
 use super::save::save_privately;
+use super::within::{open_file, whole};
+
+/// A note that is larger is none.
+const LARGEST: u64 = 64 << 20;
 
 /// The command line of a run, and where it was given.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,7 +100,7 @@ impl RunDir {
         if !self.settings_path().exists() {
             return Ok(None);
         }
-        match std::fs::read(self.note_path()) {
+        match open_file(&self.note_path()).and_then(|file| whole(file, LARGEST)) {
             Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
             Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(err) => Err(err),

@@ -1,6 +1,6 @@
 //! A git worktree and a branch for one worker, so that many can work in one repository at once.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::path::{Component, Path, PathBuf};
@@ -208,6 +208,11 @@ impl Worktree {
                 return keep(format!("{path} holds uncommitted work: {first} and {more} more"));
             }
         }
+        if let Some(submodule) = scm::submodules(&self.path)?.first() {
+            return keep(format!(
+                "{path} holds a submodule, whose work is not looked at: {submodule}"
+            ));
+        }
         // An agent may have left its branch and committed beside it.
         let holders = ["for-each-ref", "--count=1", "--contains", "HEAD"];
         if scm::git(&holders, &self.path)?.trim().is_empty() {
@@ -218,7 +223,9 @@ impl Worktree {
 
     fn take_away(&self) -> Result<(), Error> {
         if self.path.exists() {
-            let words = ["worktree", "remove", "--force"].map(OsStr::new);
+            let repository = self.repository();
+            let words =
+                [&repository, OsStr::new("worktree"), "remove".as_ref(), "--force".as_ref()];
             let words: Vec<&OsStr> = words.into_iter().chain([self.path.as_os_str()]).collect();
             scm::git_at_length(&words, &self.git_dir)?;
         } else {
@@ -233,7 +240,17 @@ impl Worktree {
     }
 
     fn git(&self, words: &[&str]) -> Result<String, Error> {
-        scm::git(words, &self.git_dir)
+        let repository = self.repository();
+        let words: Vec<&OsStr> =
+            std::iter::once(repository.as_os_str()).chain(words.iter().map(OsStr::new)).collect();
+        scm::git(&words, &self.git_dir)
+    }
+
+    /// Which repository is meant: a bare one is used only by its name.
+    fn repository(&self) -> OsString {
+        let mut word = OsString::from("--git-dir=");
+        word.push(&self.git_dir);
+        word
     }
 }
 

@@ -1,9 +1,12 @@
 //! What is tried from inside, where a shell cannot: this program, run again in there.
 
 use std::ffi::c_int;
+use std::fs;
 use std::net::{TcpStream, UdpSocket};
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::{SocketAddr, UnixStream};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The variable that tells what to try, and its exit code if that works.
@@ -26,6 +29,7 @@ fn attack() {
             // Sending may succeed to nobody: only an answer counts.
             socket.send_to(b"ping", target).is_ok() && socket.recv(&mut [0; 8]).is_ok()
         }
+        "kernel" => takes_orders(),
         "unix" => UnixStream::connect(target).is_ok(),
         "abstract" => {
             let address = SocketAddr::from_abstract_name(target).unwrap();
@@ -56,4 +60,33 @@ fn types_into_the_terminal() -> bool {
     let key: c_int = c_int::from(b'x');
     // SAFETY: it reads one byte from where the pointer leads.
     unsafe { libc::ioctl(0, libc::TIOCSTI, &raw const key) == 0 }
+}
+
+/// Whether anything of the kernel that is neither of a process nor for everybody can be opened to be written.
+/// Nothing is.
+fn takes_orders() -> bool {
+    let is_of_a_process = |name: &str| {
+        name.starts_with(|first: char| first.is_ascii_digit()) || name.ends_with("self")
+    };
+    let mut dirs: Vec<PathBuf> = fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .filter(|entry| !is_of_a_process(&entry.file_name().to_string_lossy()))
+        .map(|entry| entry.path())
+        .chain([PathBuf::from("/sys")])
+        .collect();
+    while let Some(path) = dirs.pop() {
+        let Ok(meta) = path.symlink_metadata() else { continue };
+        if meta.is_dir() {
+            let below = fs::read_dir(&path).into_iter().flatten().flatten();
+            dirs.extend(below.map(|entry| entry.path()));
+        } else if meta.is_file() && meta.mode() & 0o222 != 0 && meta.mode() & 0o002 == 0 {
+            let open =
+                fs::OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&path);
+            if open.is_ok() {
+                return true;
+            }
+        }
+    }
+    false
 }

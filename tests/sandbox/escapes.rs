@@ -2,7 +2,7 @@
 //! once more with the wall down that is said to stop it: if it fails even then, it proves nothing.
 
 use std::fs;
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::PathBuf;
 
 use ralph::sandbox::plan::{Guard, Mount, Plan};
@@ -284,6 +284,21 @@ pub(crate) const ATTACKS: &[Attack] = &[
     },
     Attack {
         only_root: true,
+        ..attack("give the kernel orders", How::Program("kernel"), Check::ItSays, |plan| {
+            plan.kernel.clear();
+        })
+    },
+    attack(
+        "leave a program with its owner's rights",
+        How::Shell("cp /bin/true mine && chmod 4755 mine"),
+        Check::Outside(|scene| {
+            let mine = scene.path.join("project/mine").metadata();
+            mine.is_ok_and(|mine| mine.permissions().mode() & 0o4000 != 0)
+        }),
+        |plan| plan.walls.calls = false,
+    ),
+    Attack {
+        only_root: true,
         ..attack(
             "read the passwords",
             How::Shell("grep -q root: /etc/shadow && exit {escaped}"),
@@ -307,7 +322,9 @@ fn try_everything(user: u32) {
         return skipped("bubblewrap does not work here");
     }
     let network = network_attacks(&scene);
-    for attack in ATTACKS.iter().chain(network.iter().map(|(attack, _)| attack)) {
+    // Who is nobody special may write only what concerns namespaces of its own.
+    let applies = |attack: &&Attack| user == 0 || attack.name != "give the kernel orders";
+    for attack in ATTACKS.iter().chain(network.iter().map(|(attack, _)| attack)).filter(applies) {
         scene.try_out(Cage::BwrapAlone, attack, attack.weaken);
         if !ON_MOUNTS.contains(&attack.name) {
             scene.try_out(Cage::Bwrap, attack, attack.weaken);

@@ -124,3 +124,27 @@ fn nobody_gets_out_as_the_administrator() {
 fn nobody_gets_out_as_an_ordinary_user() {
     try_everything(ordinary_user());
 }
+
+/// Whoever may use one terminal may use all of them: what is typed into the user's, a password for instance.
+#[test]
+fn the_users_terminals_cannot_be_used() {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let project = Project::new();
+    if !project.ralph(["sandbox", "check"]).run().stdout.contains("ok      landlock") {
+        return skipped("Landlock does not work here");
+    }
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&terminal).unwrap();
+    unlockpt(&terminal).unwrap();
+    let name = ptsname(&terminal, Vec::new()).unwrap().into_string().unwrap();
+    let script = format!("(: >> {name}) && touch written; (: < {name}) && touch read; touch tried");
+    let tried = || {
+        let there = ["tried", "written", "read"]
+            .map(|name| std::fs::remove_file(project.path().join(name)).is_ok());
+        there
+    };
+    project.command("sh").args(["-c", &script]).status().unwrap();
+    assert_eq!(tried(), [true; 3], "it proves nothing");
+    project.ralph(["sandbox", "shell", "--sandbox=landlock", "--", "sh", "-c", &script]).run();
+    assert_eq!(tried(), [true, false, false]);
+}

@@ -338,6 +338,12 @@ fn without_a_sandbox_it_depends_on_what_was_asked_for() {
     project.settings(&json!({"sandbox": {"backend": "bwrap", "required": true}}));
     go(&[]).code(2).stderr_has("bwrap is not installed");
     go(&["--no-sandbox"]).code(0);
+    // A mistake is no reason to go on without one.
+    let domains = json!(["https://a.test/x", "ok.test", "*"]);
+    project.settings(&json!({"sandbox": {"backend": "auto", "allowedDomains": domains}}));
+    run(&project, &[], DONE).run().code(2).stderr_has("https://a.test/x").stderr_has("\"*\"");
+    project.settings(&json!({"sandbox": {"backend": "auto", "readable": ["/"]}}));
+    run(&project, &[], DONE).run().code(2).stderr_has("sandbox.readable: / holds");
 }
 
 #[test]

@@ -326,6 +326,9 @@ pub(crate) fn network_attacks(scene: &Scene) -> Vec<(Attack, Box<dyn Send>)> {
     let socket = scene.path.join("home/docker.sock");
     let unix = UnixListener::bind(&socket).unwrap();
     fs::set_permissions(&socket, fs::Permissions::from_mode(0o777)).unwrap();
+    let in_project = scene.path.join("project/service.sock");
+    let service = UnixListener::bind(&in_project).unwrap();
+    fs::set_permissions(&in_project, fs::Permissions::from_mode(0o777)).unwrap();
     let name = format!("ralph-test-{}", scene.path.display());
     let named = SocketAddr::from_abstract_name(&name).unwrap();
     let named = UnixListener::bind_addr(&named).unwrap();
@@ -359,6 +362,15 @@ pub(crate) fn network_attacks(scene: &Scene) -> Vec<(Attack, Box<dyn Send>)> {
                 uncover,
             ),
             Box::new(unix),
+        ),
+        (
+            attack(
+                "talk to a service by a socket in the project",
+                program(format!("unix={}", in_project.display())),
+                Check::ItSays,
+                |plan| plan.mounts.retain(|mount| !mount.at().ends_with("service.sock")),
+            ),
+            Box::new(service),
         ),
         (
             attack(

@@ -30,6 +30,8 @@ pub(crate) struct Told {
     pub(crate) lives: u64,
     pub(crate) crashes: u64,
     pub(crate) agents: u64,
+    /// Something of what agents said did not fit into the journal.
+    pub(crate) left_out: bool,
     pub(crate) outcome: Option<Outcome>,
 }
 
@@ -75,6 +77,7 @@ fn lives(seed: u64, fault: Option<Fault>, truth: &Rc<RefCell<Truth>>) -> Result<
         check(&spec, truth, &world, before, finish)?;
         told.crashes += u64::from(finish.is_none());
         told.agents = truth.borrow().starts.len() as u64;
+        told.left_out = left_out(&truth.borrow());
         told.outcome = finish.map(|finish| finish.outcome);
         match told.outcome {
             // Cut off: what was half written is cut off as well, and it goes on.
@@ -272,7 +275,7 @@ fn spec(rng: &mut Rng) -> RunSpec {
         done_stands: false,
         progress: None,
         // Mostly enough, now and then next to nothing.
-        journal_bytes: rng.pick(&[0, u64::MAX, u64::MAX]),
+        journal_bytes: rng.pick(&[0, u64::MAX, 30_000]),
         notify: None,
         display_filter: None,
     }
@@ -314,6 +317,7 @@ fn check(
         }
     }
     order(spec, &facts, truth.has_holes)?;
+    room(spec, &truth)?;
     if !truth.has_holes {
         decided(spec, &facts)?;
     }
@@ -413,6 +417,46 @@ fn order(spec: &RunSpec, facts: &[(usize, Fact)], has_holes: bool) -> Result<(),
             }
             Fact::GuardrailEnded { .. } | Fact::Feedback { .. } | Fact::Retrying { .. } => {}
         }
+    }
+    Ok(())
+}
+
+fn left_out(truth: &Truth) -> bool {
+    truth.entries.iter().any(|(_, entry)| matches!(entry.event, Event::LeftOut { .. }))
+}
+
+/// What agents say has its room in the journal, and no more than that, however much they say: a part of it for
+/// each iteration, as much for what a report needs, and the end of what was left out.
+fn room(spec: &RunSpec, truth: &Truth) -> Result<(), String> {
+    const LEAST: u64 = 4 * 1024;
+    const TAIL: u64 = 16 * 1024;
+    // Of an agent that fits in nowhere: what it has used, and that something was left out.
+    const FIGURES: u64 = 2 * 1024;
+    let (mut lives, mut agents, mut iterations, mut said, mut start) = (0, 0, 0, 0, 0);
+    for (end, entry) in &truth.entries {
+        let length = (end - std::mem::replace(&mut start, *end)) as u64;
+        match entry.event {
+            Event::RunStarted { .. } => lives += 1,
+            Event::IterationStarted { .. } => iterations += 1,
+            Event::AgentStarted { .. } => agents += 1,
+            Event::Text { .. }
+            | Event::ToolEnded { .. }
+            | Event::Output { .. }
+            | Event::Usage(_)
+            | Event::Result { .. }
+            | Event::Session { .. } => said += length,
+            _ => {}
+        }
+    }
+    if spec.journal_bytes == u64::MAX {
+        return Ok(());
+    }
+    // Who goes on is given what is left; here each life is given the whole.
+    let share = (spec.journal_bytes / 4).max(LEAST);
+    let most =
+        spec.journal_bytes * lives + iterations * 2 * LEAST + agents * (TAIL.min(share) + FIGURES);
+    if said > most {
+        return Err(format!("{said} bytes of {agents} agents in {iterations} iterations: {most}"));
     }
     Ok(())
 }

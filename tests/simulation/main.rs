@@ -62,17 +62,22 @@ fn whatever_happens_the_promises_are_kept() {
     }
     let count = number("RALPH_SIMULATION_HISTORIES").unwrap_or(HISTORIES);
     let totals = Mutex::new((Told::default(), BTreeMap::<String, u64>::new()));
+    let floods = AtomicU64::new(0);
     let failed = search(count, None, |told| {
         let mut totals = totals.lock().expect("nobody panics");
         totals.0.lives += told.lives;
         totals.0.crashes += told.crashes;
         totals.0.agents += told.agents;
+        floods.fetch_add(u64::from(told.left_out), Ordering::Relaxed);
         *totals.1.entry(format!("{:?}", told.outcome)).or_default() += 1;
     });
     let (sum, outcomes) = totals.into_inner().expect("nobody panics");
     eprintln!(
-        "{count} histories, {} lives, {} crashes, {} agents; {outcomes:?}",
-        sum.lives, sum.crashes, sum.agents
+        "{count} histories, {} lives, {} crashes, {} agents, {} with too much to record; {outcomes:?}",
+        sum.lives,
+        sum.crashes,
+        sum.agents,
+        floods.load(Ordering::Relaxed)
     );
     if let Some((seed, why)) = failed {
         panic!(
@@ -83,6 +88,7 @@ fn whatever_happens_the_promises_are_kept() {
     // A simulation in which nothing happens proves nothing.
     assert!(sum.crashes > count / 4 && sum.agents > count, "{sum:?}");
     assert!(outcomes.len() >= 4, "{outcomes:?}");
+    assert!(floods.load(Ordering::Relaxed) > count / 20, "{floods:?}");
 }
 
 #[test]

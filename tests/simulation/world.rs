@@ -300,6 +300,11 @@ impl SimWorld {
                 child.has_result = true;
             }
         }
+        // More than anybody reads, before anything else is said.
+        if self.rng.chance(10) {
+            let flood = text(&"so much to say ".repeat(20));
+            lines.splice(0..0, std::iter::repeat_n(flood, 30));
+        }
         let cut = lines.len().saturating_sub(1);
         for (n, line) in lines.into_iter().enumerate() {
             let mut bytes = line.into_bytes();

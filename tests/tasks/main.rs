@@ -6,6 +6,7 @@ mod support;
 mod again;
 mod archive;
 mod new;
+mod planted;
 mod stories;
 mod work;
 

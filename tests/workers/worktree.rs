@@ -159,11 +159,12 @@ fn whatever_step_fails_nothing_is_left_and_the_step_is_named() {
         .code(1)
         .stderr_has("cannot open a window for 'agent': tmux was not found");
     nothing_is_left();
-    // A loop that does not start: its settings in the worktree are not those that are here.
-    shop.settings(&json!({"maximumIterations": "many"}));
+    // A loop that does not start: in the worktree there is no room for what it keeps.
+    std::fs::remove_dir_all(shop.path().join(".ralph")).unwrap();
+    shop.write(".ralph", "a file");
     shop.git_command(["add", "-A"]);
-    shop.git_command(["commit", "--quiet", "-m", "settings"]);
-    shop.settings(&json!({}));
+    shop.git_command(["commit", "--quiet", "-m", "in the way"]);
+    std::fs::remove_file(shop.path().join(".ralph")).unwrap();
     spawn(&["-w"]).run().code(2).stderr_has("the loop of 'agent' did not start: ");
     nothing_is_left();
 }
@@ -244,4 +245,34 @@ fn twenty_workers_at_once_in_one_repository_all_finish() {
     }
     shop.ralph(["rm", "--all", "--worktree"]).deadline(LONG * 2).run().code(0);
     assert!(!shop.beside("project-worktrees").exists());
+}
+
+#[test]
+fn a_worktree_goes_by_the_settings_of_where_it_was_spawned() {
+    let shop = repository();
+    shop.settings(&json!({"guardrails": [{"command": "touch mine"}]}));
+    // What an agent can do whose settings are protected: commit others. And a repository in there.
+    let evil = json!({"guardrails": [{"command": "touch evil"}]});
+    let beside = shop.beside("evil.json");
+    std::fs::write(&beside, evil.to_string()).unwrap();
+    let blob = shop.git_command(["hash-object", "-w", beside.to_str().unwrap()]);
+    let entry = format!("100644,{},.ralph/settings.json", blob.trim());
+    shop.git_command(["update-index", "--add", "--cacheinfo", &entry]);
+    shop.git_command(["commit", "--quiet", "-m", "work"]);
+    let canary = shop.beside("canary");
+    let agent = shop.fake_agent(&json!([{"shell": format!(
+        "git init -q lib && cd lib && git commit -q --allow-empty -m x && cd .. && git add lib &&\n\
+         git -C lib config core.fsmonitor 'touch {}; false' && git commit -qm lib",
+        canary.display()
+    )}]));
+    shop.spawn(1, &["--worktree", "--wait"]).args(&agent).run().code(0);
+    let there = worktree(&shop, "agent");
+    assert!(there.join("mine").exists());
+    assert!(!there.join("evil").exists());
+    std::fs::remove_file(there.join("mine")).unwrap();
+    // Nobody knows what is in the other repository, unless by asking it.
+    let rm = || shop.ralph(["rm", "--worktree", "agent"]);
+    rm().run().code(1).stderr_has("holds a submodule, whose work is not looked at: lib");
+    rm().arg("--force").run().code(0);
+    assert!(!canary.exists());
 }

@@ -56,7 +56,9 @@ pub(super) fn refuse_used_up(spec: &RunSpec, resume: &Resumption) -> Result<(), 
             .hint(format!("give it more, those before included: ralph resume {run} -n {more}")));
     }
     let used = progress.spending.of_run();
-    let Some(used_up) = spec.rules.budget.exceeded(&used, progress.active_ms) else {
+    let Some(used_up) =
+        spec.rules.budget.exceeded(&used, &progress.spending.told(), progress.active_ms)
+    else {
         return Ok(());
     };
     let flag = [

@@ -25,7 +25,7 @@ use crate::error::Error;
 use crate::policy::AllowList;
 use crate::report::Pace;
 use crate::run::driver;
-use crate::run::scm::moves::Moved;
+use crate::run::scm::moves::{Moved, Since};
 use crate::run::session::{self, Keep, Opening, Session, Started};
 use crate::run::spec::{PromptSource, RunSpec, Variables};
 use crate::sandbox::choice::Choice;
@@ -285,7 +285,9 @@ impl Start<'_> {
                 }
             }
         }
-        let since = spec.progress.as_ref().and_then(|progress| progress.head.as_deref());
+        let since = spec.progress.as_ref().map_or(Since::Now, |progress| {
+            progress.head.as_deref().map_or(Since::Ever, Since::Commit)
+        });
         if let Some(Moved { head, commits }) = session.world.watch_repository(since) {
             let head = head.into();
             let by_others = !commits.is_empty();
@@ -329,6 +331,21 @@ fn megabytes(number: u32) -> u64 {
 /// # Errors
 /// Whatever is wrong with the settings, or keeps them from being found.
 pub(in crate::cli) fn load(
+    project: &Project,
+    args: &LoopArgs,
+    overlay: Vec<Flag>,
+    extra: Vec<Flag>,
+) -> Result<Loaded, Error> {
+    load_from(project, project, args, overlay, extra)
+}
+
+/// The same for a project that goes by the settings of another one: a worktree holds what was committed, and
+/// that may be an agent's.
+///
+/// # Errors
+/// As above.
+pub(in crate::cli) fn load_from(
+    home: &Project,
     project: &Project,
     args: &LoopArgs,
     overlay: Vec<Flag>,
@@ -395,7 +412,7 @@ pub(in crate::cli) fn load(
     let env = std::env::vars_os().filter(|_| is_new).collect();
     let overlay = if is_new { overlay } else { Vec::new() };
     let mut loaded = config::load(&Sources {
-        project_dir: project.root().to_owned(),
+        project_dir: home.root().to_owned(),
         settings_path: args.settings.clone(),
         env,
         flags,

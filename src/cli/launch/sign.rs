@@ -13,9 +13,11 @@ pub(super) fn keep_ignored(project: &Project, spec: &RunSpec) -> Option<String> 
     if spec.tasks.is_none() || !scm::is_unignored(root, active::NAME) {
         return None;
     }
-    let (path, text) = active::ignored(root).ok().flatten()?;
-    let err = save_atomically(&path, &text).err()?;
-    Some(unwritable(project, ".gitignore", &err))
+    let saved = active::ignored(root).and_then(|ignored| match ignored {
+        Some((path, text)) => save_atomically(&path, &text),
+        None => Ok(()),
+    });
+    saved.err().map(|err| unwritable(project, ".gitignore", &err))
 }
 
 /// How an agent runs that no sandbox keeps in.

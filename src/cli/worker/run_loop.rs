@@ -90,6 +90,8 @@ fn start(worker: &Worker) -> Result<u8, Error> {
     let Command::Spawn(args) = parsed.command else {
         return Err(Error::failed(format!("worker '{}' was not spawned", worker.name)));
     };
+    // Where it was spawned, whose settings hold.
+    let home = crate::cli::project(&parsed.place)?;
     let project = match launch.worktree {
         Some(worktree) if worktree.directory.is_dir() => Project::new(worktree.directory),
         Some(worktree) => {
@@ -99,13 +101,14 @@ fn start(worker: &Worker) -> Result<u8, Error> {
                 worker.name
             )));
         }
-        None => crate::cli::project(&parsed.place)?,
+        None => home.clone(),
     };
     let _held = worker
         .become_it()
         .map_err(|_| Error::failed(format!("worker '{}' is running already", worker.name)))?;
     let door = worker.open_door().map_err(|err| unusable(worker, &err))?;
-    let mut loaded: Loaded = launch::load(&project, &args.common, Vec::new(), Vec::new())?;
+    let mut loaded: Loaded =
+        launch::load_from(&home, &project, &args.common, Vec::new(), Vec::new())?;
     let start =
         Start { project: &project, args: &args.common, defaults: defaults(&args), loaded: &loaded };
     let mut spec = spec(&start, &args)?;

@@ -168,7 +168,9 @@ impl LoopMachine {
 
     pub(super) fn iteration_budget_exceeded(&self, worked_ms: u64) -> bool {
         let budget = &self.rules.iteration_budget;
-        budget.exceeded(&self.spending.of_iteration(), worked_ms).is_some()
+        budget
+            .exceeded(&self.spending.of_iteration(), &self.spending.iteration(), worked_ms)
+            .is_some()
     }
 
     /// An agent that has given its result has used up what it used up: ending it for that would save
@@ -186,7 +188,8 @@ impl LoopMachine {
 
     pub(super) fn run_budget_exceeded(&self, now: Now) -> Option<String> {
         let elapsed = self.active_ms(now);
-        self.rules.budget.exceeded(&self.spending.of_run(), elapsed)
+        let (used, told) = (self.spending.of_run(), self.spending.told());
+        self.rules.budget.exceeded(&used, &told, elapsed)
     }
 }
 

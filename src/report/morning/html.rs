@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use jiff::tz::TimeZone;
 
-use super::words::{self, Detail, clean};
+use super::words::{self, Detail, Kind, Section, clean};
 use super::{Check, Facts, Iteration};
 use crate::core::text;
 
@@ -22,8 +22,10 @@ td,li{overflow-wrap:anywhere}td:nth-child(2){white-space:nowrap}
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1rem}dt{font-weight:600}dd{margin:0;overflow-wrap:anywhere}
 ul{padding-left:1.2rem}ul.signs{font-family:ui-monospace,monospace;list-style:none;padding:0}
 code{font-family:ui-monospace,monospace}.bad{color:var(--bad)}.dim{opacity:.7}
-svg{width:100%;height:auto}svg text{font-size:11px;fill:currentColor}
-@media(max-width:36rem){dl{display:block}dd{margin-bottom:.4rem}td,th{padding:.3rem}svg text{font-size:22px}}";
+svg{width:100%;height:5rem}p.label{font-size:.8rem;margin:.8rem 0 .2rem}
+@media(max-width:36rem){dl{display:block}dd{margin-bottom:.4rem}
+table,tbody{display:block}tr{display:grid;grid-template-columns:2rem 1fr auto auto;border-bottom:1px solid var(--dim)}
+tr:first-child,td:nth-child(5){display:none}td{border:0;padding:.15rem .3rem}td:nth-child(n+6){grid-column:2/-1}}";
 
 /// Draws the facts.
 pub fn draw(facts: &Facts, zone: &TimeZone) -> String {
@@ -40,21 +42,25 @@ pub fn draw(facts: &Facts, zone: &TimeZone) -> String {
         let _ = writeln!(out, "<dt>{name}</dt><dd>{}</dd>", escape(&value));
     }
     out.push_str("</dl>\n");
+    let (left, rest): (Vec<Section>, Vec<Section>) =
+        words::sections(facts, zone).into_iter().partition(|section| section.kind == Kind::Left);
+    left.iter().for_each(|section| list(section, &mut out));
     if !facts.iterations.is_empty() {
         out.push_str("<h2>Time and cost of each iteration</h2>\n");
         chart(&facts.iterations, &mut out);
         table(&facts.iterations, &mut out);
     }
-    for section in words::sections(facts, zone) {
-        let signs = section.heading.starts_with("Guardrails");
-        let class = if signs { " class=\"signs\"" } else { "" };
-        let _ = writeln!(out, "<h2>{}</h2>\n<ul{class}>", escape(&section.heading));
-        for line in &section.lines {
-            let _ = writeln!(out, "<li>{}", escape(line));
-        }
-        out.push_str("</ul>\n");
-    }
+    rest.iter().for_each(|section| list(section, &mut out));
     out
+}
+
+fn list(section: &Section, out: &mut String) {
+    let class = if section.kind == Kind::Guardrails { " class=\"signs\"" } else { "" };
+    let _ = writeln!(out, "<h2>{}</h2>\n<ul{class}>", escape(&section.heading));
+    for line in &section.lines {
+        let _ = writeln!(out, "<li>{}", escape(line));
+    }
+    out.push_str("</ul>\n");
 }
 
 /// Two rows of bars over the same iterations: how long each took, and what it cost. Of very many, a bar
@@ -64,8 +70,8 @@ fn chart(iterations: &[Iteration], out: &mut String) {
     const ROW: f64 = 90.0;
     let rows = [
         (
-            "time",
-            (|it| it.duration_ms as f64) as fn(&Iteration) -> f64,
+            "time at work",
+            (|it| it.duration_ms.saturating_sub(it.waited_ms) as f64) as fn(&Iteration) -> f64,
             (|ms| text::duration(ms as u64)) as fn(f64) -> String,
         ),
         ("cost", |it| it.estimated_cost_usd.or(it.usage.cost_usd).unwrap_or(0.0), text::dollars),
@@ -75,28 +81,24 @@ fn chart(iterations: &[Iteration], out: &mut String) {
     let step = WIDTH / bars.len().max(1) as f64;
     // A single iteration is not a wall.
     let width = (step * 0.8).clamp(0.5, 60.0);
-    let _ = writeln!(
-        out,
-        "<svg viewBox=\"0 0 {WIDTH} {}\" role=\"img\" aria-label=\"time and cost of each iteration\">",
-        rows.len() as f64 * (ROW + 30.0)
-    );
-    for (nth, (name, value, word)) in rows.into_iter().enumerate() {
+    for (name, value, word) in rows {
         let most_of = |bar: &[Iteration]| bar.iter().map(value).fold(0.0, f64::max);
         let most = most_of(iterations);
         if most <= 0.0 {
             continue;
         }
-        let base = (nth as f64).mul_add(ROW + 30.0, ROW + 18.0);
+        let any_bad = iterations.iter().any(is_bad);
+        let red = if any_bad { "; <span class=\"bad\">red</span>: a guardrail failed" } else { "" };
         let _ = writeln!(
             out,
-            "<text x=\"0\" y=\"{:.0}\">{name}, at most {}</text>",
-            base - ROW - 4.0,
+            "<p class=\"label\">{name}, at most {}{red}</p>\n<svg viewBox=\"0 0 {WIDTH} {ROW}\" \
+             preserveAspectRatio=\"none\" role=\"img\" aria-label=\"{name} of each iteration\">",
             escape(&word(most))
         );
         for (at, bar) in bars.iter().enumerate() {
             let value = most_of(bar);
-            let height = (value / most * (ROW - 10.0)).max(1.0);
-            let bad = bar.iter().any(|it| it.guardrails.iter().any(Check::failed));
+            let height = (value / most * ROW).max(1.0);
+            let bad = bar.iter().any(is_bad);
             let told = match bar {
                 [one] => {
                     format!("iteration {}: {}, {}", one.number, word(value), words::state(one))
@@ -112,13 +114,17 @@ fn chart(iterations: &[Iteration], out: &mut String) {
                 "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" \
                  fill=\"var(--{})\"><title>{}</title></rect>",
                 at as f64 * step,
-                base - height,
+                ROW - height,
                 if bad { "bad" } else { "bar" },
                 escape(&told)
             );
         }
+        out.push_str("</svg>\n");
     }
-    out.push_str("</svg>\n");
+}
+
+fn is_bad(iteration: &Iteration) -> bool {
+    iteration.guardrails.iter().any(Check::failed)
 }
 
 fn table(iterations: &[Iteration], out: &mut String) {

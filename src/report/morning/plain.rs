@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use jiff::tz::TimeZone;
 
-use super::words::{self, Detail, clean};
+use super::words::{self, Detail, Kind, Section, clean};
 use super::{Facts, Iteration};
 use crate::core::text;
 
@@ -22,11 +22,12 @@ pub fn draw(facts: &Facts, zone: &TimeZone, form: Form) -> String {
     for (name, value) in words::summary(facts, zone) {
         page.item(name, &value);
     }
+    let sections = words::sections(facts, zone);
+    let is_ahead = |section: &&Section| form == Form::Markdown && section.kind == Kind::Left;
+    sections.iter().filter(is_ahead).for_each(|section| page.section(section));
     page.iterations(&facts.iterations);
-    for section in words::sections(facts, zone) {
-        page.heading(&section.heading);
-        section.lines.iter().for_each(|line| page.bullet(line));
-    }
+    let rest = sections.iter().filter(|section| !is_ahead(section));
+    rest.for_each(|section| page.section(section));
     page.out
 }
 
@@ -65,6 +66,11 @@ impl Page {
             Form::Terminal => writeln!(self.out, "  {line}"),
             Form::Markdown => writeln!(self.out, "- {}", escape(&line)),
         };
+    }
+
+    fn section(&mut self, section: &Section) {
+        self.heading(&section.heading);
+        section.lines.iter().for_each(|line| self.bullet(line));
     }
 
     fn iterations(&mut self, iterations: &[Iteration]) {

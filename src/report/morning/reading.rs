@@ -154,6 +154,10 @@ impl Reading {
             && let Some(wait) = self.facts.waits.last_mut()
         {
             wait.ended_ms = Some(now_ms);
+            let waited = u64::try_from(now_ms - wait.from_ms).unwrap_or(0);
+            if let Some(iteration) = self.facts.iterations.last_mut() {
+                iteration.waited_ms = iteration.waited_ms.saturating_add(waited);
+            }
         }
         match &entry.event {
             Event::RunStarted { .. } => {
@@ -282,7 +286,7 @@ impl Reading {
                 iteration.commits.push(made(commit));
             }
         }
-        if let Some(iteration) = facts.iterations.last_mut() {
+        if let Some(iteration) = facts.iterations.last_mut().filter(|_| self.begun_ms.is_some()) {
             iteration.head = Some(head.to_owned()).filter(|head| before.as_ref() != Some(head));
         }
     }

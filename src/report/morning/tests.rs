@@ -240,6 +240,7 @@ Iterations
        aaa1111 begin
     2  answered                 1m0s     $0.50     3 tools
        bbb2222 Fix <the> parser | and more
+       waited 1h0m
     3  not ended                9.0s         -     0 tools
 
 Guardrails, from the first iteration to the last
@@ -262,7 +263,10 @@ Left to do
 fn what_an_agent_said_is_text_and_nothing_else() {
     let markdown = plain::draw(&night(), &TimeZone::UTC, plain::Form::Markdown);
     assert!(markdown.contains(r"- **Asked:** Make \*all\* tests pass"), "{markdown}");
-    assert!(markdown.contains(r"| bbb2222 Fix \<the\> parser \| and more |"), "{markdown}");
+    assert!(
+        markdown.contains(r"| bbb2222 Fix \<the\> parser \| and more<br>waited 1h0m |"),
+        "{markdown}"
+    );
     let html = html::draw(&night(), &TimeZone::UTC);
     assert!(html.contains("Fix &lt;the&gt; parser | and more"), "{html}");
     assert_eq!(html.matches("<rect").count(), 6, "two bars for each iteration");
@@ -305,7 +309,7 @@ fn commits_are_of_whoever_made_them() {
     let mut facts = facts;
     facts.note_gone(&HashSet::from(["three"]));
     let told = terminal(&facts);
-    assert!(told.contains("Commits:   2: git log base..three"), "{told}");
+    assert!(told.contains("Commits:   2: git log base..two"), "{told}");
     assert!(told.contains("three lost (on no branch any more)"), "{told}");
     assert!(told.contains("not at work (1)\n  people by a person"), "{told}");
 }

@@ -16,6 +16,8 @@ const MAX_COMMITS: usize = 20;
 const MAX_FAILURES: usize = 5;
 /// How many iterations a guardrail's history shows.
 const MAX_HISTORY: usize = 60;
+/// A shorter wait is of no interest.
+const WORTH_TELLING_MS: u64 = 60_000;
 /// A wait that was this much shorter than planned was cut short.
 const CUT_SHORT_MS: i64 = 2_000;
 
@@ -123,7 +125,8 @@ pub(super) fn cost(iteration: &Iteration) -> String {
 /// How much was committed, and how to look at it.
 fn committed(facts: &Facts) -> Option<String> {
     let count = facts.commits().count();
-    let last = facts.commits().next_back()?;
+    let last = facts.commits().rfind(|commit| !commit.gone);
+    let last = last.or_else(|| facts.commits().next_back())?;
     let range =
         facts.head.as_deref().map(|head| format!(": git log {}..{}", short(head), short(&last.id)));
     Some(format!("{count}{}", range.unwrap_or_default()))
@@ -146,29 +149,39 @@ pub(super) fn moment(ms: i64, zone: &TimeZone) -> String {
 pub(super) struct Section {
     pub(super) heading: String,
     pub(super) lines: Vec<String>,
+    pub(super) kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// What whoever reads from the top wants to know first, and whoever looks at a terminal, last.
+    Left,
+    /// Signs below each other.
+    Guardrails,
+    Other,
 }
 
 /// What follows the iterations.
 pub(super) fn sections(facts: &Facts, zone: &TimeZone) -> Vec<Section> {
+    let history = "Guardrails, from the first iteration to the last".to_owned();
+    let others = format!("Committed while the run was not at work ({})", facts.others.len());
+    let (denied, warnings) = (&facts.denied, &facts.warnings);
     let sections = [
-        ("Guardrails, from the first iteration to the last".to_owned(), guardrails(facts)),
-        ("Went on".to_owned(), went_on(facts, zone)),
-        (waited_in_all(facts), limits_waited_for(facts, zone)),
-        (
-            format!("Committed while the run was not at work ({})", facts.others.len()),
-            facts.others.iter().map(commit_line).collect(),
-        ),
-        (format!("Denied to the agent ({})", facts.denied.total), listed(&facts.denied)),
-        (format!("Warnings ({})", facts.warnings.total), listed(&facts.warnings)),
-        ("Left to do".to_owned(), left_to_do(&facts.left)),
+        (Kind::Guardrails, history, guardrails(facts)),
+        (Kind::Other, "Went on".to_owned(), went_on(facts, zone)),
+        (Kind::Other, waited_in_all(facts), limits_waited_for(facts, zone)),
+        (Kind::Other, others, facts.others.iter().map(commit_line).collect()),
+        (Kind::Other, format!("Denied to the agent ({})", denied.total), listed(denied)),
+        (Kind::Other, format!("Warnings ({})", warnings.total), listed(warnings)),
+        (Kind::Left, "Left to do".to_owned(), left_to_do(&facts.left)),
     ];
-    let bounded = sections.map(|(heading, mut lines)| {
+    let bounded = sections.map(|(kind, heading, mut lines)| {
         let more = lines.len().saturating_sub(MAX_LINES + 1);
         if more > 0 {
             lines.truncate(MAX_LINES);
             lines.push(format!("and {more} more"));
         }
-        Section { heading, lines }
+        Section { heading, lines, kind }
     });
     bounded.into_iter().filter(|section| !section.lines.is_empty()).collect()
 }
@@ -329,12 +342,19 @@ pub(super) fn details(iteration: &Iteration) -> Vec<Detail> {
     details.extend(commits.iter().take(MAX_COMMITS).map(|it| Detail::Commit(commit_line(it))));
     details.extend(and_more(MAX_COMMITS, commits.len()));
     if let Some(head) = iteration.head.as_ref().filter(|_| commits.is_empty()) {
-        details.push(Detail::Plain(format!("checked out: {}", short(head))));
+        details.push(Detail::Plain(format!("HEAD moved to {}", short(head))));
     }
-    let failures = &iteration.failures;
-    let failed = failures.iter().take(MAX_FAILURES);
-    details.extend(failed.map(|why| Detail::Bad(format!("failed: {why}"))));
-    details.extend(and_more(MAX_FAILURES, failures.len()));
+    if iteration.waited_ms >= WORTH_TELLING_MS {
+        details.push(Detail::Plain(format!("waited {}", text::duration(iteration.waited_ms))));
+    }
+    let mut failures = Listed::default();
+    iteration.failures.iter().for_each(|why| failures.push(why.clone()));
+    let failed = failures.first.iter().take(MAX_FAILURES).map(|told| match told.times {
+        1 => format!("failed: {}", told.text),
+        times => format!("failed {times} times: {}", told.text),
+    });
+    details.extend(failed.map(Detail::Bad));
+    details.extend(and_more(MAX_FAILURES, failures.first.len()));
     let vetoed = iteration.vetoed.iter();
     details.extend(vetoed.map(|why| Detail::Bad(format!("not complete: {why}"))));
     details

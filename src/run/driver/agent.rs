@@ -90,6 +90,7 @@ impl<W: World> Driver<'_, W> {
             keep_background: agent.keep_background,
             spare: false,
         };
+        self.tell_commits(true);
         // Whatever it does from its first moment on, the journal knows that it was about to be started.
         self.commit();
         if self.broken {

@@ -123,14 +123,21 @@ impl<W: World> Driver<'_, W> {
             self.refused = (iteration, HashSet::new());
         }
         for refusal in self.world.refusals() {
-            if self.refused.1.len() < MOST && self.refused.1.insert(refusal.clone()) {
-                self.recorder.record(&Event::NetworkRefused {
-                    host: refusal.host.as_str().into(),
-                    port: refusal.port,
-                    why: refusal.why().into(),
-                    allow: refusal.entry().into(),
-                });
+            if self.refused.1.len() > MOST || !self.refused.1.insert(refusal.clone()) {
+                continue;
             }
+            if self.refused.1.len() > MOST {
+                let message =
+                    format!("more than {MOST} hosts were refused; others are not told of");
+                self.recorder.record(&Event::Warning { message: message.into() });
+                continue;
+            }
+            self.recorder.record(&Event::NetworkRefused {
+                host: refusal.named().into(),
+                port: refusal.port,
+                why: refusal.why().into(),
+                allow: refusal.entry().into(),
+            });
         }
         self.commit();
     }

@@ -1,6 +1,6 @@
 //! The driver's part in noticing that a loop gets nowhere: what the repository looks like.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
@@ -8,6 +8,7 @@ use super::{Driver, Task, plain_launch};
 use crate::core::event::Exit;
 use crate::core::machine::Input;
 use crate::process::{ChildId, Launch};
+use crate::run::scm::safely::{self, Purpose};
 use crate::run::scm::status;
 use crate::run::world::{Part, World};
 
@@ -38,8 +39,9 @@ impl Look {
 
 impl<W: World> Driver<'_, W> {
     pub(super) fn look_at_repository(&mut self) {
-        let args = status::WORDS.map(OsString::from);
-        let env = self.run_variables();
+        let args = safely::words(Purpose::Look, &status::WORDS);
+        let mut env = self.run_variables();
+        env.extend(safely::env(Purpose::Look));
         let directory = &self.spec.directory;
         let launch = plain_launch(directory, OsStr::new(status::PROGRAM), &args, &env);
         // What git warns of is not what it knows.

@@ -6,12 +6,12 @@
 //! committed between two looks.
 
 use std::borrow::Cow;
-use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use crate::core::event::Commit;
 use crate::core::text;
+use crate::state::within;
 
 use super::{directory_of, head};
 
@@ -29,6 +29,16 @@ pub struct Moved {
     pub commits: Vec<Commit>,
 }
 
+/// From when on something is new.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Since<'a> {
+    Now,
+    /// There was no commit then.
+    Ever,
+    /// This one was checked out then.
+    Commit(&'a str),
+}
+
 /// Looks at where `HEAD` goes.
 #[derive(Debug, Default)]
 pub struct Watch {
@@ -42,16 +52,22 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Where it stands now, with what was committed since `since` was checked out, if the log still tells
-    /// when that was.
-    pub fn begin(root: &Path, since: Option<&str>) -> (Watch, Option<Moved>) {
+    /// Where it stands now, with what was committed since then, if the log still tells when that was.
+    pub fn begin(root: &Path, since: Since<'_>) -> (Watch, Option<Moved>) {
         let mut watch = Watch { root: root.to_owned(), ..Watch::default() };
         watch.find();
         let whole = watch.log.as_deref().and_then(|log| read_from(log, 0).ok()).unwrap_or_default();
         watch.known = whole.len;
         watch.remember(&whole.bytes);
-        let mut places = lines(&whole.bytes).filter(|(_, line)| Some(line.new) == since);
-        if let Some((end, _)) = places.by_ref().last() {
+        let place = match since {
+            Since::Now => None,
+            Since::Ever => Some(0).filter(|_| whole.start == 0),
+            Since::Commit(id) => {
+                lines(&whole.bytes).filter(|(_, line)| line.new == id).last().map(|(end, _)| end)
+            }
+        };
+        if let Some(end) = place {
+            watch.last.clear();
             watch.known = whole.start + end as u64;
             watch.remember(&whole.bytes[..end]);
         }
@@ -136,7 +152,7 @@ struct Part {
 }
 
 fn read_from(path: &Path, from: u64) -> io::Result<Part> {
-    let mut file = File::open(path)?;
+    let mut file = within::open_file(path)?;
     let end = file.metadata()?.len();
     let start = from.max(end.saturating_sub(MOST)).min(end);
     file.seek(SeekFrom::Start(start))?;

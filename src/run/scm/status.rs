@@ -2,13 +2,11 @@
 
 use crate::state::project::is_run_time_file;
 
-/// The program and what it is asked. No program that the repository names is run for it (a file system
-/// monitor, a submodule's), no lock is taken, and the names are those from the top of the repository.
 pub(in crate::run) const PROGRAM: &str = "git";
-pub(in crate::run) const WORDS: [&str; 9] = [
-    "--no-optional-locks",
-    "-c",
-    "core.fsmonitor=false",
+
+/// What it is asked. No program that the repository names is run for it (a file system monitor, a submodule's), no
+/// lock is taken, and the names are those from the top of the repository.
+pub(in crate::run) const WORDS: [&str; 6] = [
     "status",
     "--porcelain=v2",
     "-z",

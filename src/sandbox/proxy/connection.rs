@@ -80,6 +80,8 @@ struct Opening {
     to_client: Vec<u8>,
     /// What another proxy is asked before that.
     through: Option<Vec<u8>>,
+    /// How much more the client may send.
+    more: Option<u64>,
     /// Nobody would understand an answer of ours.
     mute: bool,
 }
@@ -91,6 +93,8 @@ struct Flow {
     written: usize,
     ended: bool,
     shut: bool,
+    /// How much may still come; any number without one. What is beyond it is not read.
+    left: Option<u64>,
 }
 
 /// What became of a connection.
@@ -248,7 +252,7 @@ impl Connection {
                     if sent || came {
                         self.moved_ms = now_ms;
                     }
-                    let over = up.shut && down.shut;
+                    let over = up.is_over() && down.shut;
                     let stuck = (up.ended || down.ended)
                         && now_ms >= self.moved_ms.saturating_add(HALF_CLOSED_MS);
                     return if over || stuck { Then::Closes } else { Then::Stays };
@@ -272,9 +276,9 @@ impl Connection {
 }
 
 fn take_ask(ask: &mut Ask) -> Ask {
-    let Ask { port, tunnel, .. } = *ask;
+    let Ask { port, tunnel, more, .. } = *ask;
     let (host, first) = (std::mem::take(&mut ask.host), std::mem::take(&mut ask.first));
-    Ask { host, port, first, tunnel, through: ask.through.take() }
+    Ask { host, port, first, tunnel, through: ask.through.take(), more }
 }
 
 /// What came of reading a head.
@@ -321,6 +325,10 @@ fn begin(ask: Ask, rules: &Rules, now_ms: u64, tell: &mut dyn FnMut(Refusal)) ->
             Some(_) if !private && ask.host.parse().is_ok_and(|ip| !hosts::is_public(ip)) => {
                 refuse(&ask, true, now_ms, tell)
             }
+            // It takes requests for any host, so that it must be known where this one ends.
+            Some(_) if !ask.tunnel && ask.more.is_none() => {
+                farewell("411 Length Required", "the request has to say how long it is", now_ms)
+            }
             // The user has named it: it may be anywhere.
             Some(server) => look_up(server.ask(ask), true, &rules.resolver, now_ms, tell),
             None => look_up(ask, private, &rules.resolver, now_ms, tell),
@@ -346,7 +354,7 @@ fn refuse(ask: &Ask, private: bool, now_ms: u64, tell: &mut dyn FnMut(Refusal)) 
     let text = format!(
         "ralph's sandbox refused {}:{}, because {}.\nTo allow it, the user of ralph has to add {:?} to \
          sandbox.allowedDomains in .ralph/settings.json.",
-        refusal.host,
+        refusal.named(),
         refusal.port,
         refusal.why(),
         refusal.entry()
@@ -373,7 +381,13 @@ fn connect(
         return refuse(&ask, true, now_ms, tell);
     }
     let to_client = if ask.tunnel { http::TUNNEL_OPEN.to_vec() } else { Vec::new() };
-    let opening = Opening { to_host: ask.first, to_client, through: ask.through, mute: false };
+    let opening = Opening {
+        to_host: ask.first,
+        to_client,
+        through: ask.through,
+        more: ask.more,
+        mute: false,
+    };
     connect_next(addresses, opening, now_ms)
         .unwrap_or_else(|_| farewell("502 Bad Gateway", NO_ANSWER, now_ms))
 }
@@ -450,8 +464,9 @@ fn read_reply(upstream: &OwnedFd, received: &mut Vec<u8>, scratch: &mut [u8]) ->
 }
 
 fn relay(upstream: OwnedFd, opening: Opening) -> Stage {
-    let flow = |pending: Vec<u8>| Flow { pending, ..Flow::default() };
-    Stage::Relaying { upstream, up: flow(opening.to_host), down: flow(opening.to_client) }
+    let up = Flow { pending: opening.to_host, left: opening.more, ..Flow::default() };
+    let down = Flow { pending: opening.to_client, ..Flow::default() };
+    Stage::Relaying { upstream, up, down }
 }
 
 fn farewell(status: &str, text: &str, now_ms: u64) -> Stage {
@@ -474,7 +489,12 @@ fn drained(from: &OwnedFd, scratch: &mut [u8]) -> bool {
 
 impl Flow {
     fn wants_more(&self) -> bool {
-        self.pending.is_empty() && !self.ended
+        self.pending.is_empty() && !self.ended && self.left != Some(0)
+    }
+
+    /// Nothing will come of it any more.
+    fn is_over(&self) -> bool {
+        self.shut || self.left == Some(0) && self.pending.is_empty()
     }
 
     /// Moves what can be moved now, within a turn. Whether anything was.
@@ -484,10 +504,14 @@ impl Flow {
             if !self.wants_more() {
                 break;
             }
-            match rustix::net::recv(from, &mut *scratch, RecvFlags::empty()) {
+            let room =
+                self.left.map_or(usize::MAX, |left| usize::try_from(left).unwrap_or(usize::MAX));
+            let room = room.min(scratch.len());
+            match rustix::net::recv(from, &mut scratch[..room], RecvFlags::empty()) {
                 Ok((0, _)) => self.ended = true,
                 Ok((read, _)) => {
-                    let bytes = &scratch[..read.min(scratch.len())];
+                    let bytes = &scratch[..read.min(room)];
+                    self.left = self.left.map(|left| left.saturating_sub(bytes.len() as u64));
                     let sent = write(to, bytes)?;
                     self.pending = bytes[sent..].to_vec();
                     self.written = 0;

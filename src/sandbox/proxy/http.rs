@@ -17,6 +17,9 @@ pub(super) struct Ask {
     pub(super) tunnel: bool,
     /// What `host` is asked before that, if it is a proxy that has to open the tunnel.
     pub(super) through: Option<Vec<u8>>,
+    /// How many bytes of the client may follow. Any number without one: of a tunnel, and of a request that says
+    /// only at its end how long it is.
+    pub(super) more: Option<u64>,
 }
 
 /// What has come of a head so far.
@@ -44,7 +47,7 @@ pub(super) fn read(bytes: &[u8]) -> Head {
         return match authority(target, None) {
             Some((host, port)) => {
                 let first = rest.to_vec();
-                Head::Whole(Ask { host, port, first, tunnel: true, through: None })
+                Head::Whole(Ask { host, port, first, tunnel: true, through: None, more: None })
             }
             None => Head::Bad("CONNECT needs HOST:PORT"),
         };
@@ -69,8 +72,40 @@ pub(super) fn read(bytes: &[u8]) -> Head {
     }
     // One request per connection: a second one could be for another host.
     first.extend_from_slice(b"Connection: close\r\n\r\n");
-    first.extend_from_slice(rest);
-    Head::Whole(Ask { host, port, first, tunnel: false, through: None })
+    let more = match length_of_body(request.headers) {
+        Ok(None) => {
+            first.extend_from_slice(rest);
+            None
+        }
+        Ok(Some(length)) => {
+            let here = usize::try_from(length).unwrap_or(usize::MAX).min(rest.len());
+            first.extend_from_slice(&rest[..here]);
+            Some(length - here as u64)
+        }
+        Err(why) => return Head::Bad(why),
+    };
+    Head::Whole(Ask { host, port, first, tunnel: false, through: None, more })
+}
+
+/// How long the body of a request is; `None` if it says so only as it goes. A request that can be read in two
+/// ways could be read as two by somebody else.
+fn length_of_body(headers: &[httparse::Header<'_>]) -> Result<Option<u64>, &'static str> {
+    let named = |name: &'static str| {
+        headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name))
+    };
+    let mut lengths = named("content-length");
+    let goes_on = named("transfer-encoding").next().is_some();
+    match (lengths.next(), lengths.next(), goes_on) {
+        (None, _, true) => Ok(None),
+        (None, _, false) => Ok(Some(0)),
+        (Some(length), None, false) => std::str::from_utf8(length.value)
+            .ok()
+            .filter(|digits| digits.bytes().all(|digit| digit.is_ascii_digit()))
+            .and_then(|digits| digits.parse().ok())
+            .map(Some)
+            .ok_or("the request's length is no number"),
+        _ => Err("the request has more than one length"),
+    }
 }
 
 /// Headers that are between the client and us. `Host` is told by the address, so that the host that was
@@ -182,6 +217,30 @@ mod tests {
         let ask = whole("GET HTTP://example.com?x HTTP/1.1\r\n\r\n");
         assert!(ask.first.starts_with(b"GET /?x HTTP/1.1\r\nHost: example.com\r\n"));
         assert_eq!(ask.port, 80);
+    }
+
+    #[test]
+    fn a_request_is_one_and_what_follows_it_is_left_behind() {
+        let head = |headers: &str| format!("POST http://a.test/ HTTP/1.1\r\n{headers}\r\n");
+        for (headers, rest, kept, more) in [
+            ("", "GET http://evil.test/", "", Some(0)),
+            ("Content-Length: 2\r\n", "hiGET http://evil.test/", "hi", Some(0)),
+            ("content-length: 9\r\n", "hi", "hi", Some(7)),
+            ("Transfer-Encoding: chunked\r\n", "2\r\nhi", "2\r\nhi", None),
+        ] {
+            let ask = whole(&format!("{}{rest}", head(headers)));
+            assert_eq!(ask.more, more, "{headers:?}");
+            let first = String::from_utf8(ask.first).unwrap();
+            assert_eq!(first.split_once("\r\n\r\n").unwrap().1, kept, "{headers:?}");
+        }
+        for two_ways in [
+            "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n",
+            "Content-Length: 2\r\nContent-Length: 3\r\n",
+            "Content-Length: +2\r\n",
+            "Content-Length: \r\n",
+        ] {
+            assert!(matches!(read(head(two_ways).as_bytes()), Head::Bad(_)), "{two_ways:?}");
+        }
     }
 
     #[test]

@@ -45,13 +45,19 @@ pub struct Refusal {
 impl Refusal {
     /// The entry of `sandbox.allowedDomains` that would allow it.
     pub fn entry(&self) -> String {
-        let host =
-            if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
-        if self.private || ![443, 80].contains(&self.port) || self.host == "localhost" {
+        let host = self.named();
+        let is_private = self.host.parse().is_ok_and(|address| !super::hosts::is_public(address));
+        if self.private || is_private || ![443, 80].contains(&self.port) || self.host == "localhost"
+        {
             format!("{host}:{}", self.port)
         } else {
             host
         }
+    }
+
+    /// The host as it stands before a port.
+    pub fn named(&self) -> String {
+        if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() }
     }
 
     /// Why, in words.

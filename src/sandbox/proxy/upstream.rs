@@ -120,7 +120,7 @@ impl Server {
 
     /// What it is asked for, in the place of the host itself.
     pub(super) fn ask(&self, ask: Ask) -> Ask {
-        let Ask { host, port, first, tunnel, .. } = ask;
+        let Ask { host, port, first, tunnel, more, .. } = ask;
         let named = if host.contains(':') { format!("[{host}]") } else { host };
         let header = self.header();
         let (first, through) = if tunnel {
@@ -138,7 +138,7 @@ impl Server {
             whole.extend_from_slice(first.get(end..).unwrap_or_default());
             (whole, None)
         };
-        Ask { host: self.host.clone(), port: self.port, first, tunnel, through }
+        Ask { host: self.host.clone(), port: self.port, first, tunnel, through, more }
     }
 }
 
@@ -187,7 +187,7 @@ mod tests {
     fn ask(host: &str, port: u16, tunnel: bool) -> Ask {
         let first =
             if tunnel { b"x".to_vec() } else { b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n".to_vec() };
-        Ask { host: host.to_owned(), port, first, tunnel, through: None }
+        Ask { host: host.to_owned(), port, first, tunnel, through: None, more: None }
     }
 
     #[test]

@@ -33,7 +33,7 @@ impl Repository {
         std::fs::write(self.dir.path().join(".git/HEAD"), format!("{}\n", self.head)).unwrap();
     }
 
-    fn watch(&self, since: Option<&str>) -> (Watch, Option<Moved>) {
+    fn watch(&self, since: Since<'_>) -> (Watch, Option<Moved>) {
         Watch::begin(self.dir.path(), since)
     }
 }
@@ -46,7 +46,7 @@ fn subjects(moved: Option<Moved>) -> Vec<String> {
 fn each_commit_is_told_once_and_what_is_none_is_not() {
     let mut repository = Repository::new();
     repository.go("a", "commit (initial): before");
-    let (mut watch, begin) = repository.watch(None);
+    let (mut watch, begin) = repository.watch(Since::Now);
     assert_eq!(begin, Some(Moved { head: id("a"), commits: Vec::new() }));
     assert_eq!(watch.look(true), None);
     for (name, message, told) in [
@@ -87,7 +87,7 @@ fn the_place_is_found_again_when_git_forgets_old_lines() {
     for name in ["a", "b", "c"] {
         repository.go(name, "commit: old");
     }
-    let (mut watch, _) = repository.watch(None);
+    let (mut watch, _) = repository.watch(Since::Now);
     let forget = |lines: usize| {
         let log = std::fs::read_to_string(repository.log()).unwrap();
         let rest: Vec<&str> = log.split_inclusive('\n').skip(lines).collect();
@@ -116,29 +116,31 @@ fn a_run_that_goes_on_is_told_what_came_since() {
     let mut repository = Repository::new();
     repository.go("a", "commit: known");
     repository.go("b", "commit: by a person");
-    let (mut watch, begin) = repository.watch(Some(&id("a")));
+    let (mut watch, begin) = repository.watch(Since::Commit(&id("a")));
     assert_eq!(subjects(begin), ["by a person"]);
     repository.go("c", "commit: by the run");
     assert_eq!(subjects(watch.look(false)), ["by the run"]);
-    let (_, unknown) = repository.watch(Some(&id("gone")));
+    let (_, all) = repository.watch(Since::Ever);
+    assert_eq!(subjects(all), ["known", "by a person", "by the run"]);
+    let (_, unknown) = repository.watch(Since::Commit(&id("gone")));
     assert_eq!(unknown, Some(Moved { head: id("c"), commits: Vec::new() }));
 }
 
 #[test]
 fn a_repository_may_come_later_and_need_not_keep_a_log() {
     let mut repository = Repository::new();
-    let (mut watch, begin) = repository.watch(None);
+    let (mut watch, begin) = repository.watch(Since::Now);
     assert_eq!(begin, None);
     repository.go("a", "commit (initial): the first");
     assert_eq!(watch.look(false), None, "not looked for all the time");
     assert_eq!(subjects(watch.look(true)), ["the first"]);
 
     std::fs::remove_file(repository.log()).unwrap();
-    let (mut watch, _) = repository.watch(None);
+    let (mut watch, _) = repository.watch(Since::Now);
     std::fs::write(repository.dir.path().join(".git/HEAD"), id("b")).unwrap();
     assert_eq!(watch.look(true), Some(Moved { head: id("b"), commits: Vec::new() }));
     assert_eq!(watch.look(true), None);
 
     let nowhere = tempfile::tempdir().unwrap();
-    assert_eq!(Watch::begin(nowhere.path(), None).1, None);
+    assert_eq!(Watch::begin(nowhere.path(), Since::Now).1, None);
 }

@@ -1,0 +1,160 @@
+//! The logs of guardrails: `guardrail_001_make_test.log`, kept with their run and known by a link beside it.
+
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::runs::is_still_at;
+use super::save::in_its_directory;
+use super::within;
+
+/// How many logs of a run there are at most.
+const MOST: usize = 1_000;
+
+/// The logs of a run, the oldest first: of the last two iterations always, of those before as many as there is
+/// room for.
+#[derive(Debug)]
+pub struct CheckLogs {
+    /// Where the run is kept.
+    dir: PathBuf,
+    /// The name of each, and how large it is.
+    kept: VecDeque<(String, u64)>,
+    room: u64,
+}
+
+impl CheckLogs {
+    /// Those that are there. All of them together may take so much room.
+    pub fn of(dir: &Path, room: u64) -> CheckLogs {
+        let logs = dir.read_dir().into_iter().flatten().flatten().filter_map(|entry| {
+            let name =
+                entry.file_name().into_string().ok().filter(|name| iteration(name).is_some())?;
+            let meta = entry.metadata().ok()?;
+            Some((meta.modified().ok()?, name, meta.len()))
+        });
+        let mut logs: Vec<_> = logs.collect();
+        logs.sort_unstable();
+        let kept = logs.into_iter().map(|(_, name, size)| (name, size)).collect();
+        CheckLogs { dir: dir.to_owned(), kept, room }
+    }
+
+    /// Begins the log that people look for at `path`, and makes room for it. That name is the same in every
+    /// run, so that it is only a link.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn begin(&mut self, path: &Path) -> io::Result<File> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        self.measure_last();
+        self.kept.retain(|(other, _)| *other != name);
+        let kept = self.dir.join(&name);
+        self.kept.push_back((name, 0));
+        self.make_room(path.parent().unwrap_or(path));
+        // What an agent may have left there, a link for instance, is not written to.
+        let _ = std::fs::remove_file(&kept);
+        let options = OpenOptions::new().write(true).create_new(true).clone();
+        let linked = in_its_directory(&kept, || options.open(&kept))
+            .and_then(|file| std::fs::hard_link(&kept, path).map(|()| file));
+        // Where there are no links, the well-known name matters more.
+        linked.or_else(|_| in_its_directory(path, || options.open(path)))
+    }
+
+    fn measure_last(&mut self) {
+        if let Some((name, size)) = self.kept.back_mut() {
+            *size = self.dir.join(name).metadata().map_or(0, |meta| meta.len());
+        }
+    }
+
+    fn make_room(&mut self, links: &Path) {
+        let newest = self.kept.iter().rev().filter_map(|(name, _)| iteration(name));
+        let mut last_two: Vec<String> = Vec::new();
+        for iteration in newest {
+            if last_two.len() < 2 && !last_two.iter().any(|it| it == iteration) {
+                last_two.push(iteration.to_owned());
+            }
+        }
+        let mut size: u64 = self.kept.iter().map(|(_, size)| size).sum();
+        while (size > self.room || self.kept.len() > MOST)
+            && let Some((name, _)) = self.kept.front()
+            && !iteration(name).is_some_and(|it| last_two.iter().any(|last| last == it))
+            && let Some((name, its_size)) = self.kept.pop_front()
+        {
+            size = size.saturating_sub(its_size);
+            remove(&self.dir.join(&name), links);
+        }
+    }
+}
+
+/// Removes the log of a run, and the link to it if there is still none of a later run.
+pub fn remove(kept: &Path, links: &Path) {
+    let link = links.join(kept.file_name().unwrap_or_default());
+    // What cannot be removed takes up room and does no other harm.
+    if within::open_file(kept).is_ok_and(|file| is_still_at(&file, &link)) {
+        let _ = std::fs::remove_file(link);
+    }
+    let _ = std::fs::remove_file(kept);
+}
+
+/// Of which iteration a log is, if this is the name of one.
+pub fn iteration(name: &str) -> Option<&str> {
+    let rest = name.strip_prefix("guardrail_")?.strip_suffix(".log")?;
+    let (iteration, _) = rest.split_once('_')?;
+    iteration.bytes().all(|byte| byte.is_ascii_digit()).then_some(iteration)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn names(dir: &Path) -> Vec<String> {
+        let entries = dir.read_dir().unwrap().flatten();
+        let mut names: Vec<String> = entries
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .filter(|name| iteration(name).is_some())
+            .collect();
+        names.sort_unstable();
+        names
+    }
+
+    #[test]
+    fn the_newest_are_kept_and_those_of_the_last_two_iterations_always() {
+        let ralph = tempfile::tempdir().unwrap();
+        let run = ralph.path().join("runs/r");
+        std::fs::create_dir_all(&run).unwrap();
+        let write = |logs: &mut CheckLogs, n: u32, bytes: usize| {
+            for slug in ["a", "b"] {
+                let path = ralph.path().join(format!("guardrail_{n:03}_{slug}.log"));
+                let _ = std::fs::remove_file(&path);
+                logs.begin(&path).unwrap().write_all(&vec![b'x'; bytes]).unwrap();
+            }
+        };
+        let mut logs = CheckLogs::of(&run, 1_000);
+        (1..=20).for_each(|n| write(&mut logs, n, 100));
+        let kept = names(&run);
+        assert!((10..=11).contains(&kept.len()), "{kept:?}");
+        assert_eq!(kept, names(ralph.path()), "a link for each, and no other");
+        assert!(kept.contains(&"guardrail_020_b.log".to_owned()));
+        // A run that goes on knows what there is, and one that is done again is one.
+        let mut logs = CheckLogs::of(&run, 1_000);
+        write(&mut logs, 20, 100_000);
+        write(&mut logs, 21, 100_000);
+        let last = ["020_a", "020_b", "021_a", "021_b"].map(|it| format!("guardrail_{it}.log"));
+        assert_eq!(names(&run), last);
+        // A link that is another run's stays.
+        std::fs::remove_file(ralph.path().join("guardrail_020_a.log")).unwrap();
+        std::fs::write(ralph.path().join("guardrail_020_a.log"), "of another").unwrap();
+        write(&mut logs, 22, 1);
+        assert_eq!(names(&run).len(), 4);
+        assert_eq!(names(ralph.path()).len(), 5);
+    }
+
+    #[test]
+    fn only_logs_of_guardrails_are_taken_for_such() {
+        assert_eq!(iteration("guardrail_007_make_test_1.log"), Some("007"));
+        for other in ["events.jsonl", "guardrail_x_y.log", "guardrail_001.log", "guardrail_1_a"] {
+            assert_eq!(iteration(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Files of a project, where an agent may have put a link, a pipe or a device in the place of anything.
+//!
+//! ralph is outside of every sandbox: what it follows and waits for is what an agent could not have. That holds
+//! for every command, since a sandbox of today does not undo what the agent of a run before has left.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use super::save;
+
+const LEADS_OUT: &str = "it is a link to something outside of the project";
+
+/// Opens a file to read it, whatever has its name: what is no file (a pipe would never end) is not read.
+///
+/// # Errors
+/// What the file system said; `InvalidInput` for what is no file, `IsADirectory` for a directory.
+pub fn open_file(path: &Path) -> io::Result<File> {
+    only_files(
+        OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?,
+    )
+}
+
+/// The same for a path in `root`, from which no link leads out of it.
+///
+/// # Errors
+/// As above; `PermissionDenied` for a link that leads out.
+pub fn open(root: &Path, path: &Path) -> io::Result<File> {
+    let Ok(below) = path.strip_prefix(root) else { return open_file(path) };
+    only_files(beneath(root, below)?)
+}
+
+/// Reads a file in `root`, but no more than `most` bytes of it.
+///
+/// # Errors
+/// As [`open`]; `FileTooLarge` if there is more.
+pub fn read(root: &Path, path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    whole(open(root, path)?, most)
+}
+
+/// What is in a file, if that is no more than `most` bytes.
+///
+/// # Errors
+/// What the file system said; `FileTooLarge` if there is more.
+pub fn whole(file: File, most: u64) -> io::Result<Vec<u8>> {
+    let too_large = |size: u64| {
+        let message =
+            format!("it has {} MB, and more than {} are not read", size >> 20, most >> 20);
+        Err(io::Error::new(io::ErrorKind::FileTooLarge, message))
+    };
+    let size = file.metadata()?.len();
+    if size > most {
+        return too_large(size);
+    }
+    let mut bytes = Vec::new();
+    // It may grow meanwhile.
+    file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most { too_large(bytes.len() as u64) } else { Ok(bytes) }
+}
+
+/// Says no to writing at a path in `root` if the directory that it is in is elsewhere, by a link. (The last name of
+/// the path is not looked at: what is saved there takes the place of a link.)
+///
+/// # Errors
+/// `PermissionDenied` if it leads out of `root`, or what the file system said.
+pub fn stays(root: &Path, path: &Path) -> io::Result<()> {
+    if !path.starts_with(root) {
+        // Somebody has named it.
+        return Ok(());
+    }
+    let Some(there) = path.ancestors().skip(1).find(|directory| directory.exists()) else {
+        return Ok(());
+    };
+    if there.canonicalize()?.starts_with(root.canonicalize()?) {
+        return Ok(());
+    }
+    let message = format!("{} is a link to something outside of the project", there.display());
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, message))
+}
+
+/// The file that a path in `root` leads to by symbolic links, there or not, if that is in `root` as well. See
+/// [`save::followed`].
+///
+/// # Errors
+/// `PermissionDenied` if it leads out of `root`, or what the file system said.
+pub fn followed(root: &Path, path: &Path) -> io::Result<PathBuf> {
+    let end = save::followed(path)?;
+    let directory = end.parent().unwrap_or(root);
+    if !path.starts_with(root) || directory.canonicalize()?.starts_with(root.canonicalize()?) {
+        return Ok(end);
+    }
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, LEADS_OUT))
+}
+
+fn only_files(file: File) -> io::Result<File> {
+    let meta = file.metadata()?;
+    if meta.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    if !meta.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+    }
+    Ok(file)
+}
+
+/// Where a path leads that is in `root`, by links that lead somewhere in there.
+fn resolved(root: &Path, below: &Path) -> io::Result<PathBuf> {
+    let root = root.canonicalize()?;
+    let real = root.join(below).canonicalize()?;
+    let below = real.strip_prefix(&root).map(Path::to_owned);
+    below.map_err(|_| io::Error::new(io::ErrorKind::PermissionDenied, LEADS_OUT))
+}
+
+#[cfg(target_os = "linux")]
+fn beneath(root: &Path, below: &Path) -> io::Result<File> {
+    use rustix::fs::{Mode, OFlags, ResolveFlags};
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let directory = File::open(root)?;
+    let open = |below: &Path| {
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        rustix::fs::openat2(&directory, below, flags, Mode::empty(), resolve)
+    };
+    match open(below) {
+        Ok(file) => Ok(file.into()),
+        // By way of a link that begins at the top of everything one can come back.
+        Err(rustix::io::Errno::XDEV) => match open(&resolved(root, below)?) {
+            Ok(file) => Ok(file.into()),
+            Err(rustix::io::Errno::XDEV) => {
+                Err(io::Error::new(io::ErrorKind::PermissionDenied, LEADS_OUT))
+            }
+            Err(err) => Err(err.into()),
+        },
+        Err(err) => Err(err.into()),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn beneath(root: &Path, below: &Path) -> io::Result<File> {
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let path = root.canonicalize()?.join(resolved(root, below)?);
+    OpenOptions::new().read(true).custom_flags(flags).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn pipe(path: &Path) {
+        let made = std::process::Command::new("mkfifo").arg(path).status().unwrap();
+        assert!(made.success());
+    }
+
+    #[test]
+    fn nothing_is_read_that_is_elsewhere_or_no_file_or_too_large() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("project");
+        std::fs::create_dir_all(root.join("sub")).unwrap();
+        std::fs::write(dir.path().join("secret"), "secret").unwrap();
+        std::fs::write(root.join("file"), "mine").unwrap();
+        symlink("../secret", root.join("out")).unwrap();
+        symlink("..", root.join("up")).unwrap();
+        symlink("file", root.join("within")).unwrap();
+        symlink(root.join("file"), root.join("absolute")).unwrap();
+        symlink("/dev/zero", root.join("endless")).unwrap();
+        pipe(&root.join("pipe"));
+        let kind = |name: &str| read(&root, &root.join(name), 100).map_err(|err| err.kind());
+        for name in ["file", "within", "absolute"] {
+            assert_eq!(kind(name).unwrap(), b"mine", "{name}");
+        }
+        for (name, expected) in [
+            ("out", io::ErrorKind::PermissionDenied),
+            ("up/secret", io::ErrorKind::PermissionDenied),
+            ("endless", io::ErrorKind::PermissionDenied),
+            ("pipe", io::ErrorKind::InvalidInput),
+            ("sub", io::ErrorKind::IsADirectory),
+            ("none", io::ErrorKind::NotFound),
+        ] {
+            assert_eq!(kind(name), Err(expected), "{name}");
+        }
+        assert!(open_file(&root.join("pipe")).is_err() && open_file(&root.join("file")).is_ok());
+        let large = File::create(root.join("large")).unwrap();
+        large.set_len(101).unwrap();
+        assert_eq!(kind("large"), Err(io::ErrorKind::FileTooLarge));
+        // What somebody names by another path is theirs.
+        assert_eq!(read(&root, &dir.path().join("secret"), 100).unwrap(), b"secret");
+    }
+
+    #[test]
+    fn nothing_is_written_in_a_directory_that_is_elsewhere() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("project");
+        std::fs::create_dir_all(root.join("sub")).unwrap();
+        symlink("..", root.join("out")).unwrap();
+        symlink("sub", root.join("in")).unwrap();
+        symlink("../secret", root.join("link")).unwrap();
+        for name in ["file", "sub/file", "in/file", "new/deep/file", "link"] {
+            assert!(stays(&root, &root.join(name)).is_ok(), "{name}");
+        }
+        for name in ["out/file", "out/new/file"] {
+            let err = stays(&root, &root.join(name)).unwrap_err();
+            assert_eq!(err.kind(), io::ErrorKind::PermissionDenied, "{name}");
+        }
+        assert!(followed(&root, &root.join("link")).is_err());
+        symlink("in/new", root.join("good")).unwrap();
+        assert_eq!(followed(&root, &root.join("good")).unwrap(), root.join("in/new"));
+    }
+}

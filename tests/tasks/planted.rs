@@ -1,0 +1,194 @@
+//! What an agent has planted in a repository is not executed by ralph's own calls of git.
+
+use super::work::{project_with, say, work};
+use super::*;
+
+/// A program that leaves a file with this name beside the project, and fails.
+fn canary(project: &Project, name: &str) -> String {
+    format!("touch {}; false", project.beside(&format!("canary-{name}")).display())
+}
+
+fn sung(project: &Project) -> Vec<String> {
+    let beside = project.beside("x").parent().expect("a directory").to_owned();
+    let names = std::fs::read_dir(beside).expect("files").flatten();
+    let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<String> =
+        names.filter_map(|name| Some(name.strip_prefix("canary-")?.to_owned())).collect();
+    names.sort();
+    for name in &names {
+        std::fs::remove_file(project.beside(&format!("canary-{name}"))).expect("a file");
+    }
+    names
+}
+
+/// A repository in a repository, which is part of that as a submodule, and says how git is to look at it.
+fn plant_repository(project: &Project, at: &str) {
+    project.git_command(["init", "--quiet", at]);
+    project.write(&format!("{at}/file"), "one\n");
+    for words in [&["add", "file"][..], &["commit", "--quiet", "-m", "x"]] {
+        project.git_command(["-C", at].iter().chain(words));
+    }
+    project.git_command(["add", at]);
+}
+
+fn plant(project: &Project) {
+    plant_repository(project, "nested");
+    let nested = canary(project, "nested-fsmonitor");
+    project.git_command(["-C", "nested", "config", "core.fsmonitor", &nested]);
+    plant_repository(project, "filtered");
+    let filter = canary(project, "nested-filter");
+    project.git_command(["-C", "filtered", "config", "filter.x.clean", &filter]);
+    project.write("filtered/.git/info/attributes", "* filter=x\n").write("filtered/file", "two\n");
+    // What it is not known for would not be looked at.
+    let module =
+        |path| format!("[submodule \"{path}\"]\n\tpath = {path}\n\turl = ./x\n\tignore = none\n");
+    project.write(".gitmodules", module("filtered") + &module("sub"));
+    plant_repository(project, "sub");
+    project.git_command(["submodule", "--quiet", "absorbgitdirs", "sub"]);
+    let sub = canary(project, "submodule-fsmonitor");
+    project.git_command(["-C", "sub", "config", "core.fsmonitor", &sub]);
+    let own = canary(project, "own-fsmonitor");
+    project.git_command(["config", "core.fsmonitor", &own]);
+    for (key, value) in [("log.showSignature", "true"), ("status.submoduleSummary", "true")] {
+        project.git_command(["config", key, value]);
+    }
+}
+
+#[test]
+fn no_command_executes_what_an_agent_has_planted_in_a_repository() {
+    let project = project_with(&[open("US-1", &json!({}))]);
+    project.settings(&json!({"scm": {"command": "git", "tasks": ["commit"]}}));
+    project.git_init();
+    plant(&project);
+    project.git_command(["-c", "core.fsmonitor=false", "commit", "--quiet", "-m", "First"]);
+    sung(&project);
+    // Else it proves nothing.
+    project.git_command(["status"]);
+    let all = ["nested-filter", "nested-fsmonitor", "own-fsmonitor", "submodule-fsmonitor"];
+    assert_eq!(sung(&project), all);
+
+    let stop = json!({
+        "session_id": "x", "hook_event_name": "Stop", "stop_hook_active": false,
+        "cwd": project.path(), "transcript_path": project.beside("transcript.jsonl"),
+    });
+    let commands = [
+        (
+            "run",
+            project.ralph(["run", "-n", "1", "-p", "x", "--no-sandbox", "--dry-run", "--", "true"]),
+        ),
+        ("work", work(&project, &["-n", "1", "--dry-run"], &[json!([say("x")])])),
+        (
+            "hook stop",
+            project.ralph(["hook", "stop"]).stdin(stop.to_string()).env("RALPH_RUN_ID", "x"),
+        ),
+        ("report", project.ralph(["report"])),
+        ("doctor", project.ralph(["doctor"])),
+        ("archive", project.ralph(["archive"])),
+    ];
+    for (name, command) in commands {
+        let output = command.run();
+        assert_eq!(sung(&project), [""; 0], "{name}: {} {}", output.stdout, output.stderr);
+    }
+    assert!(project.has("ralph-archive"), "it was archived");
+    let subject = project.git_command(["-c", "core.fsmonitor=false", "log", "-1", "--format=%s"]);
+    assert!(subject.contains("rchive"), "and committed: {subject}");
+}
+
+#[test]
+fn a_directory_that_looks_like_a_repository_is_none() {
+    let project = Project::git();
+    project.write("part/file", "");
+    // What git would take for a bare one, with a work tree elsewhere.
+    for directory in ["part/objects/x", "part/refs/x"] {
+        project.write(directory, "");
+    }
+    let evil = canary(&project, "bare");
+    project.write("part/HEAD", "ref: refs/heads/main\n").write(
+        "part/config",
+        format!("[core]\nbare = false\nworktree = .\nfsmonitor = \"{evil}\"\nrepositoryformatversion = 0\n"),
+    );
+    let part = project.path().join("part");
+    project.git_command(["-C", "part", "status"]);
+    assert_eq!(sung(&project), ["bare"]);
+    let settings = json!({"scm": {"command": "git", "tasks": ["commit"]}});
+    project.write("part/.ralph/settings.json", settings.to_string());
+    let run = ["run", "-n", "1", "-p", "x", "--no-sandbox", "--", "true"];
+    project.ralph(run).current_dir(part).run().code(2).stderr_has("it is bare");
+    assert_eq!(sung(&project), [""; 0]);
+}
+
+/// What an agent without a sandbox, or one of an earlier run, can leave behind: links out of the project, and pipes.
+#[test]
+fn no_command_writes_by_a_link_out_of_the_project_or_waits_for_a_pipe() {
+    let project = project_with(&[open("US-1", &json!({}))]);
+    project.git_init();
+    let outside = project.beside("outside");
+    std::fs::create_dir(&outside).expect("a directory");
+    std::fs::write(outside.join("file"), "theirs").expect("a file");
+    let link = |to: &str, name: &str| {
+        let at = project.path().join(name);
+        let _ = std::fs::remove_file(&at);
+        std::os::unix::fs::symlink(outside.join(to), at).expect("a link");
+    };
+    let untouched = |what: &str| {
+        let file = std::fs::read_to_string(outside.join("file")).expect("a file");
+        let count = std::fs::read_dir(&outside).expect("files").count();
+        assert_eq!((file.as_str(), count), ("theirs", 1), "{what}");
+    };
+    let once = |project: &Project| work(project, &["-n", "1"], &[json!([say("x")])]);
+
+    link("file", ".gitignore");
+    once(&project).run().stderr_has("cannot write .gitignore").stderr_has("outside of the project");
+    project
+        .ralph(["new", "--force"])
+        .run()
+        .success()
+        .stderr_has(".ralph-active is not added to .gitignore");
+    untouched(".gitignore");
+    write_list(&project, &list(&[open("US-1", &json!({}))]));
+    link("file", ".ralph/lock");
+    once(&project).run();
+    untouched(".ralph/lock");
+
+    // The sign as a pipe: at the end, and at the next beginning.
+    let swap = json!({"shell": "rm .ralph-active && mkfifo .ralph-active"});
+    for _ in 0..2 {
+        work(&project, &["-n", "1"], &[json!([swap, say("x")])]).run().code(1);
+    }
+
+    link("file", "ralph/prd.md");
+    project
+        .ralph(["archive"])
+        .run()
+        .code(2)
+        .stderr_has("ralph/prd.md: it is a link to something outside");
+    link("file", "ralph/tasks.json");
+    project.ralph(["tasks"]).run().code(2).stderr_has("outside of the project");
+    std::fs::remove_file(project.path().join("ralph/tasks.json")).expect("the link");
+    let large = std::fs::File::create(project.path().join("ralph/tasks.json")).expect("a file");
+    large.set_len(1 << 30).expect("a hole");
+    project.ralph(["tasks"]).run().code(2).stderr_has("it has 1024 MB");
+    std::fs::remove_dir_all(project.path().join("ralph")).expect("the documents");
+    link("", "ralph");
+    project
+        .ralph(["new"])
+        .run()
+        .code(2)
+        .stderr_has("is a link to something outside of the project");
+    untouched("ralph");
+    std::fs::remove_file(project.path().join("ralph")).expect("the link");
+    project.ralph(["new"]).run().success();
+    project.write("ralph/prd.md", "mine");
+    link("", "ralph-archive");
+    project
+        .ralph(["archive"])
+        .run()
+        .code(2)
+        .stderr_has("is a link to something outside of the project");
+    untouched("ralph-archive");
+    std::fs::remove_dir_all(project.path().join(".ralph")).expect("ours");
+    link("", ".ralph");
+    let run = project.ralph(["run", "-n", "1", "-p", "x", "--no-sandbox", "--", "true"]).run();
+    run.code(2).stderr_has("is a link to something outside of the project");
+    untouched(".ralph");
+}
