@@ -12,6 +12,7 @@ use crate::core::exit;
 use crate::error::Error;
 use crate::run::left;
 use crate::run::session;
+use crate::state::home::ralph_home;
 use crate::state::lock;
 use crate::state::project::Project;
 use crate::state::runs::RunDir;
@@ -153,6 +154,11 @@ pub(super) fn resume(place: &Place, args: ResumeArgs) -> Result<u8, Error> {
     go_on(&project, left, &note, args)
 }
 
+/// Where ralph keeps what agents cannot reach.
+fn home() -> Option<PathBuf> {
+    ralph_home(|name| std::env::var_os(name))
+}
+
 /// Whether a process is at work on a run. One that was killed a moment ago may have left a child that is
 /// about to notice.
 fn is_going_on(dir: &RunDir) -> bool {
@@ -234,15 +240,15 @@ impl Left {
     fn note(&self) -> Result<StartNote, Error> {
         let id = &self.dir.id;
         let again = "start it again with the command that started it";
-        match self.dir.start() {
+        match self.dir.start(home().as_deref()) {
             Ok(Some(note)) => Ok(note),
             Ok(None) => {
                 let message = format!("run {id} cannot go on: nothing tells how it was started");
                 Err(Error::input(message).hint(again))
             }
             Err(err) => {
-                let path = self.dir.path.display();
-                let message = format!("run {id} cannot go on: cannot read start.json in {path}");
+                let path = self.dir.settings_path(home().as_deref()).with_file_name("start.json");
+                let message = format!("run {id} cannot go on: cannot read {}", path.display());
                 Err(Error::input(format!("{message}: {err}")).hint(again))
             }
         }
@@ -265,7 +271,9 @@ fn choose(project: &Project, wanted: Option<&str>) -> Result<Option<Left>, Error
         return find(runs, None).map(|dir| Some(Left::read(dir)));
     }
     // What was cut off before anything of it was noted is no run.
-    let began = |dir: &RunDir| dir.journal().exists() || matches!(dir.start(), Ok(Some(_)));
+    let began = |dir: &RunDir| {
+        dir.journal().exists() || matches!(dir.start(home().as_deref()), Ok(Some(_)))
+    };
     let mut lefts = runs.into_iter().rev().filter(began).map(Left::read);
     Ok(lefts.find(|left| !left.is_complete() && left.found.summary.command != "spawn"))
 }
@@ -295,7 +303,7 @@ fn go_on(project: &Project, left: Left, note: &StartNote, args: ResumeArgs) -> R
     said.forget_limits();
     let warnings = changed_since(project, &dir, said.common, said.config.as_ref());
     let common = said.common;
-    common.settings = Some(dir.settings_path());
+    common.settings = Some(dir.settings_path(home().as_deref()));
     common.max_iterations = args.max_iterations;
     common.budget = args.budget;
     common.dry_run = args.dry_run;
@@ -386,7 +394,7 @@ fn changed_since(
     config: Option<&PathBuf>,
 ) -> Vec<String> {
     let time = |path: &PathBuf| -> Option<SystemTime> { path.metadata().ok()?.modified().ok() };
-    let Some(kept) = time(&dir.settings_path()) else { return Vec::new() };
+    let Some(kept) = time(&dir.settings_path(home().as_deref())) else { return Vec::new() };
     let ours = project.ralph_dir();
     let settings = common.settings.clone().unwrap_or_else(|| ours.join(config::FILE));
     let local = settings.with_file_name(config::LOCAL_FILE);

@@ -43,7 +43,7 @@ pub fn holds_password(value: &str) -> bool {
         }
         rest = after;
     }
-    given.iter().any(|word| is_given(word))
+    given.iter().any(is_given)
 }
 
 /// Whether a name is one of addresses that are secrets themselves: whoever knows them may post there.

@@ -10,6 +10,7 @@ use crate::error::{Error, Kind};
 use crate::process::{self, Interrupts, System};
 use crate::report::runs::RunSummary;
 use crate::state::active;
+use crate::state::home;
 use crate::state::journal;
 use crate::state::lock::{self, Holder, Lock, Taken};
 use crate::state::project::Project;
@@ -302,9 +303,10 @@ fn open_files(
     if !resume {
         run.make()?;
     }
+    let home = home::ralph_home(|name| std::env::var_os(name));
     match started {
-        Some(Started { settings, .. }) if resume => run.save_settings(settings)?,
-        Some(Started { note, settings }) => run.save_start(note, settings)?,
+        Some(Started { settings, .. }) if resume => run.save_settings(settings, home.as_deref())?,
+        Some(Started { note, settings }) => run.save_start(note, settings, home.as_deref())?,
         None => {}
     }
     // A run may have been cut off before its journal was there.

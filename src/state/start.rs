@@ -11,12 +11,18 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::runs::RunDir;
+use super::runs::{self, RunDir};
 use super::save::save_privately;
 use super::within::{open_file, whole};
 
 /// A note that is larger is none.
 const LARGEST: u64 = 64 << 20;
+
+/// Where the starts of all runs are kept, in ralph's own directory.
+const STARTS: &str = "starts";
+
+/// Of how many runs.
+const MOST: usize = 1_000;
 
 /// The command line of a run, and where it was given.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,41 +76,93 @@ impl RunDir {
         self.path.join("start.json")
     }
 
-    /// The settings that the run works by, as a file of settings.
-    pub fn settings_path(&self) -> PathBuf {
+    fn own_settings_path(&self) -> PathBuf {
         self.path.join("settings.json")
     }
 
-    /// Keeps how the run was started. It is there once the settings are.
+    /// The same run where agents cannot reach it, in ralph's own directory.
+    fn out_of_reach(&self, home: &Path) -> RunDir {
+        RunDir { id: self.id.clone(), path: home.join(STARTS).join(&self.id) }
+    }
+
+    /// Where it is told how the run was started: out of reach, if that was kept there.
+    fn told(&self, home: Option<&Path>) -> RunDir {
+        let there = home.map(|home| self.out_of_reach(home));
+        there.filter(|there| there.own_settings_path().exists()).unwrap_or_else(|| self.clone())
+    }
+
+    /// The settings that the run works by, as a file of settings.
+    pub fn settings_path(&self, home: Option<&Path>) -> PathBuf {
+        self.told(home).own_settings_path()
+    }
+
+    /// Keeps how the run was started. It is there once the settings are. What counts is in `home`; what is beside
+    /// the journal is for people, and for where there is no such place.
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn save_start(&self, note: &StartNote, settings: &Value) -> io::Result<()> {
-        save_json(&self.note_path(), &serde_json::to_value(note)?)?;
-        self.save_settings(settings)
+    pub fn save_start(
+        &self,
+        note: &StartNote,
+        settings: &Value,
+        home: Option<&Path>,
+    ) -> io::Result<()> {
+        let save = |run: &RunDir| {
+            save_json(&run.note_path(), &serde_json::to_value(note)?)?;
+            save_json(&run.own_settings_path(), settings)
+        };
+        if let Some(home) = home {
+            let there = self.out_of_reach(home);
+            forget_oldest(&home.join(STARTS));
+            // Without it the run cannot be resumed, and is a run.
+            let _ = there.make().and_then(|()| save(&there));
+        }
+        save(self)
     }
 
     /// Keeps the settings that the run works by from now on.
     ///
     /// # Errors
     /// They cannot be written.
-    pub fn save_settings(&self, settings: &Value) -> io::Result<()> {
-        save_json(&self.settings_path(), settings)
+    pub fn save_settings(&self, settings: &Value, home: Option<&Path>) -> io::Result<()> {
+        if let Some(there) = home.map(|home| self.out_of_reach(home))
+            && there.path.is_dir()
+        {
+            save_json(&there.own_settings_path(), settings)?;
+        }
+        save_json(&self.own_settings_path(), settings)
     }
 
     /// How the run was started; `None` if nobody noted it.
     ///
     /// # Errors
-    /// It cannot be read.
-    pub fn start(&self) -> io::Result<Option<StartNote>> {
-        if !self.settings_path().exists() {
+    /// It cannot be read, or only the project tells it, though `home` keeps that of every run: whoever can write
+    /// in the project may have made it up.
+    pub fn start(&self, home: Option<&Path>) -> io::Result<Option<StartNote>> {
+        let told = self.told(home);
+        if !told.own_settings_path().exists() {
             return Ok(None);
         }
-        match open_file(&self.note_path()).and_then(|file| whole(file, LARGEST)) {
+        if told == *self && home.is_some_and(|home| home.join(STARTS).is_dir()) {
+            let message = "it is told only in the project, where an agent may have written it";
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
+        }
+        let note = told.note_path();
+        match open_file(&note).and_then(|file| whole(file, LARGEST)) {
             Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
             Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(err) => Err(err),
         }
+    }
+}
+
+/// Makes room for one more.
+fn forget_oldest(starts: &Path) {
+    let mut runs = runs::list(starts).unwrap_or_default();
+    runs.truncate((runs.len() + 1).saturating_sub(MOST));
+    for run in runs {
+        // What cannot be removed takes up room and does no other harm.
+        let _ = std::fs::remove_dir_all(run.path);
     }
 }
 
@@ -122,11 +180,7 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn any_command_line_comes_back_and_nobody_else_reads_it() {
-        let dir = tempfile::tempdir().unwrap();
-        let run = RunDir { id: "x".to_owned(), path: dir.path().to_owned() };
-        assert_eq!(run.start().unwrap(), None);
+    fn example() -> (Vec<OsString>, StartNote) {
         let args = ["ralph", "run", "-p", "é\n\"x\""].map(OsString::from).into_iter();
         let args: Vec<OsString> = args.chain([OsString::from_vec(vec![b'/', 0xff])]).collect();
         let note = StartNote::new(
@@ -135,14 +189,60 @@ mod tests {
             Some("piped".to_owned()),
             Some([("A".to_owned(), "b".to_owned())].into()),
         );
-        run.save_start(&note, &json!({"agent": {"env": {"KEY": "secret"}}})).unwrap();
-        let found = run.start().unwrap().unwrap();
+        (args, note)
+    }
+
+    #[test]
+    fn any_command_line_comes_back_and_nobody_else_reads_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunDir { id: "x".to_owned(), path: dir.path().to_owned() };
+        assert_eq!(run.start(None).unwrap(), None);
+        let (args, note) = example();
+        run.save_start(&note, &json!({"agent": {"env": {"KEY": "secret"}}}), None).unwrap();
+        let found = run.start(None).unwrap().unwrap();
         assert_eq!((found.args(), &found), (args, &note));
-        for path in [run.note_path(), run.settings_path()] {
+        for path in [run.note_path(), run.settings_path(None)] {
             let mode = path.metadata().unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{}", path.display());
         }
         std::fs::write(run.note_path(), "{").unwrap();
-        assert!(run.start().is_err());
+        assert!(run.start(None).is_err());
+    }
+
+    #[test]
+    fn what_an_agent_writes_over_it_does_not_count() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Some(dir.path());
+        let run = |id: &str| {
+            let run = RunDir { id: id.to_owned(), path: dir.path().join("project").join(id) };
+            run.make().unwrap();
+            run
+        };
+        let (_, note) = example();
+        let began = run("20261115-202752-0a1b");
+        began.save_start(&note, &json!({"a": 1}), home).unwrap();
+        began.save_settings(&json!({"a": 2}), home).unwrap();
+        std::fs::write(began.note_path(), "{}").unwrap();
+        std::fs::write(began.own_settings_path(), "{}").unwrap();
+        assert_eq!(began.start(home).unwrap(), Some(note.clone()));
+        let settings = std::fs::read_to_string(began.settings_path(home)).unwrap();
+        assert_eq!(serde_json::from_str::<Value>(&settings).unwrap(), json!({"a": 2}));
+        // A run that never was.
+        let planted = run("20261115-202752-0a1c");
+        planted.save_start(&note, &json!({}), None).unwrap();
+        let err = planted.start(home).unwrap_err();
+        assert_eq!(err.kind(), io::ErrorKind::PermissionDenied);
+        assert!(planted.start(None).unwrap().is_some(), "where there is no other place");
+    }
+
+    #[test]
+    fn old_ones_go() {
+        let dir = tempfile::tempdir().unwrap();
+        for n in 0..MOST {
+            std::fs::create_dir(dir.path().join(format!("20261115-202752-{n:04x}"))).unwrap();
+        }
+        forget_oldest(dir.path());
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), MOST - 1);
+        assert!(!dir.path().join("20261115-202752-0000").exists());
     }
 }

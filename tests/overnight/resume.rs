@@ -422,7 +422,8 @@ fn what_cannot_go_on_is_said() {
         below.code(2).stderr_has("is a part of the project in");
     }
 
-    let dir = project.newest_run();
+    // What counts is where no agent can write.
+    let dir = project.home().join(".ralph/starts").join(&id);
     let note = std::fs::read(dir.join("start.json")).unwrap();
     std::fs::write(dir.join("start.json"), r#"{"args":["ralph","run","--odd"],"directory":"/"}"#)
         .unwrap();

@@ -13,6 +13,8 @@ mod failures;
 mod filters;
 mod guardrails;
 mod limits;
+#[cfg(target_os = "linux")]
+mod namespace;
 mod prompts;
 mod scm;
 mod settings;

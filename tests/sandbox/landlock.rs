@@ -106,3 +106,36 @@ fn what_git_executes_is_put_back_through_no_link_and_after_a_kill_too() {
     assert_eq!(project.processes(), []);
     project.ralph(["sandbox", "ls"]).run().stdout_has("There are no sandboxes.");
 }
+
+/// What is beside the journal can be written here: it must not be what a run goes on with.
+#[test]
+fn a_run_goes_on_as_it_was_started_whatever_its_agent_wrote_over_that() {
+    let project = Project::git();
+    if !is_here(&project) {
+        return;
+    }
+    let evil = json!({
+        "sandbox": {"backend": "none"}, "guardrails": [{"command": "touch evil"}],
+        "agent": {"command": "sh", "flags": ["agent.sh"]},
+    });
+    project.write("evil.json", evil.to_string()).write(
+        "agent.sh",
+        "for run in .ralph/runs/*; do cp evil.json $run/settings.json; done\n\
+         sed -i 's/\"--sandbox=landlock\"/\"--no-sandbox\"/' .ralph/runs/*/start.json\n\
+         fake=.ralph/runs/20991231-235959-abcd; [ -d $fake ] || cp -r .ralph/runs/2* $fake\n\
+         echo tampered\n",
+    );
+    let args = ["run", "--sandbox=landlock", "-p", "Work.", "-n", "1", "--", "sh", "agent.sh"];
+    project.ralph(args).run().code(1).stdout_has("tampered");
+    let began = project.path().join(".ralph/runs").read_dir().unwrap();
+    let began = began.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let mut began: Vec<String> = began.collect();
+    began.sort();
+    assert_eq!(began.len(), 2, "{began:?}");
+    // One that never was, with a later name.
+    let made_up = project.ralph(["resume", "2099", "-n", "2"]).run();
+    made_up.code(2).stderr_has("it is told only in the project");
+    let resumed = project.ralph(["resume", &began[0], "-n", "2"]).run();
+    resumed.code(1).stdout_has("Sandbox: landlock").stdout_has("tampered");
+    assert!(!project.has("evil"));
+}

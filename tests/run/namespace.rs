@@ -1,0 +1,18 @@
+//! ralph as the first process of a namespace, whose process group is outside of it.
+
+use crate::support::{Project, skipped};
+
+#[test]
+fn the_end_is_the_usual_one_where_our_own_group_has_no_number() {
+    if !rustix::process::getuid().is_root() {
+        return skipped("a process namespace needs the administrator");
+    }
+    let project = Project::new();
+    let ralph = env!("CARGO_BIN_EXE_ralph");
+    // Asked twice to stop, by its own agent, which does not want to go.
+    let agent = "trap '' INT TERM; kill -INT 1; sleep 1; kill -INT 1; sleep 100";
+    let line = ["--pid", "--fork", "--mount-proc", ralph, "run", "--no-sandbox", "-p", "x", "--"];
+    let output = project.program("unshare", line).args(["sh", "-c", agent]).run();
+    output.code(130).stderr_lacks("panicked");
+    assert!(project.events().has("run_ended"));
+}
