@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::Trace;
 use super::aside::{describe, enter, move_aside, open_dir, opened_up};
 use crate::state::save::save_for_now;
+use crate::state::within;
 
 /// What is kept of one file or directory at most.
 const MAX_THINGS: usize = 500;
@@ -57,7 +58,8 @@ impl Kept {
             Thing::Link(fs::read_link(&path).ok()?)
         } else if meta.is_file() {
             let mut content = Vec::new();
-            File::open(&path).ok()?.take(MAX_BYTES as u64 + 1).read_to_end(&mut content).ok()?;
+            let file = within::open_file(&path).ok()?;
+            file.take(MAX_BYTES as u64 + 1).read_to_end(&mut content).ok()?;
             *bytes += content.len();
             match String::from_utf8(content) {
                 Ok(text) => Thing::Text { mode, text },
