@@ -697,7 +697,7 @@ fn dispatch(mut cli: Cli) -> Result<u8, Error> {
         Command::WorkerLoop(args) => worker::run_loop(&args.name),
         Command::Init => {
             let project_dir = project()?.root().to_owned();
-            swept::sweep_aloud()?;
+            swept::sweep_aloud(&project_dir)?;
             init::init(&init::InitOptions::new(project_dir))
         }
         Command::Settings(args) => {
@@ -708,7 +708,7 @@ fn dispatch(mut cli: Cli) -> Result<u8, Error> {
                 env: std::env::vars_os().collect(),
                 ..Sources::default()
             };
-            swept::sweep_aloud()?;
+            swept::sweep_aloud(&sources.project_dir)?;
             let (schema, json) = (args.schema, args.json);
             let options = settings::SettingsOptions { schema, json, sources };
             settings::settings(&options, &mut io::stdout().lock(), &mut io::stderr().lock())
@@ -718,8 +718,9 @@ fn dispatch(mut cli: Cli) -> Result<u8, Error> {
         Command::Report(args) => report::report(&own()?, &args),
         Command::Demo(args) => demo::demo(&args),
         Command::Doctor => {
-            swept::sweep_and_go_on();
-            doctor::doctor(&project()?)
+            let project = project()?;
+            swept::sweep_and_go_on(project.root());
+            doctor::doctor(&project)
         }
         Command::Agents(args) => agents::agents(&project()?, &args),
         Command::Sandbox(command) => sandbox::sandbox(&project()?, &command),

@@ -147,7 +147,11 @@ pub(super) fn prompt(project: &Project, args: AdHocArgs) -> Result<u8, Error> {
 
 /// Cleans up after a run that was cut off, before a prompt or a loop file is read that its agent may have planted.
 fn settle(project: &Project, args: &LoopArgs) -> Result<(), Error> {
-    if args.dry_run || args.print_prompt { swept::sweep_aloud() } else { launch::settle(project) }
+    if args.dry_run || args.print_prompt {
+        swept::sweep_aloud(project.root())
+    } else {
+        launch::settle(project)
+    }
 }
 
 /// The prompt of the command line, or else the project's own for this mode, or else ours.

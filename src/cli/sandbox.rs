@@ -27,9 +27,9 @@ const MAX_STDIN: u64 = 64 << 20;
 /// There is no sandbox, or standard output cannot be written.
 pub(super) fn sandbox(project: &Project, command: &SandboxCommand) -> Result<u8, Error> {
     match command {
-        SandboxCommand::Check | SandboxCommand::Shell { .. } => swept::sweep_aloud()?,
+        SandboxCommand::Check | SandboxCommand::Shell { .. } => swept::sweep_aloud(project.root())?,
         SandboxCommand::Ls | SandboxCommand::Stop { .. } | SandboxCommand::Rm { .. } => {
-            swept::sweep_and_go_on();
+            swept::sweep_and_go_on(project.root());
         }
     }
     match command {

@@ -1,14 +1,16 @@
 //! What agents of runs that were cut off have planted is taken away before anything of a project is read.
 
+use std::path::Path;
+
 use crate::error::Error;
-use crate::sandbox::{Trace, scratch};
+use crate::sandbox::scratch::{self, Left};
 
 /// Puts right what sandboxes that nobody uses any more have left in projects. What there is to say of it.
 ///
 /// # Errors
-/// Something is still there that would be executed.
-pub(super) fn sweep() -> Result<Vec<String>, Error> {
-    let (said, stuck) = look();
+/// Something is still there in this project that would be executed.
+pub(super) fn sweep(project: &Path) -> Result<Vec<String>, Error> {
+    let (said, stuck) = look(project);
     let Some(stuck) = stuck else { return Ok(said) };
     said.iter().for_each(|message| super::warn(message));
     Err(Error::input(stuck).hint(
@@ -21,22 +23,27 @@ pub(super) fn sweep() -> Result<Vec<String>, Error> {
 ///
 /// # Errors
 /// As [`sweep`].
-pub(super) fn sweep_aloud() -> Result<(), Error> {
-    sweep()?.iter().for_each(|message| super::warn(message));
+pub(super) fn sweep_aloud(project: &Path) -> Result<(), Error> {
+    sweep(project)?.iter().for_each(|message| super::warn(message));
     Ok(())
 }
 
 /// The same for a command that reads nothing of a project: whatever is left is only said.
-pub(super) fn sweep_and_go_on() {
-    let (said, stuck) = look();
+pub(super) fn sweep_and_go_on(project: &Path) {
+    let (said, stuck) = look(project);
     said.iter().chain(&stuck).for_each(|message| super::warn(message));
 }
 
-/// What there is to say, and what cannot be put right.
-fn look() -> (Vec<String>, Option<String>) {
-    let traces = scratch::sweep(&scratch::sandboxes());
-    let (stuck, right): (Vec<Trace>, Vec<Trace>) = traces.into_iter().partition(Trace::is_stuck);
-    let said = right.iter().map(|trace| format!("left by a run that was cut off: {trace}"));
-    let stuck: Vec<String> = stuck.iter().map(Trace::to_string).collect();
-    (said.collect(), (!stuck.is_empty()).then(|| stuck.join("\n")))
+/// What there is to say, and what cannot be put right in this project.
+fn look(project: &Path) -> (Vec<String>, Option<String>) {
+    let (mut said, mut stuck) = (Vec::new(), Vec::new());
+    for Left { project: theirs, trace } in scratch::sweep(&scratch::sandboxes()) {
+        let is_here = theirs.starts_with(project) || project.starts_with(&theirs);
+        if trace.is_stuck() && is_here {
+            stuck.push(trace.to_string());
+        } else {
+            said.push(format!("left by a run that was cut off: {trace}"));
+        }
+    }
+    (said, (!stuck.is_empty()).then(|| stuck.join("\n")))
 }

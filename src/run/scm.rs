@@ -275,6 +275,11 @@ pub fn commit_only(directory: &Path, paths: &[&Path], message: &str) -> Result<C
     if !new.is_empty() {
         git(&with(&["add", "--intent-to-add"], &new), directory)?;
     }
+    // A commit of nothing tells what else there is, and looks into every repository in the work tree for that.
+    let changed = with(&["status", "--porcelain", "--ignore-submodules=dirty"], &paths);
+    if git(&changed, directory)?.is_empty() {
+        return Err(Error::failed("git commit: nothing has changed since the last commit"));
+    }
     let commit = with(&["commit", "--quiet", "-m", message], &paths);
     if let Err(err) = git_at_length(&commit, directory) {
         if !new.is_empty() {

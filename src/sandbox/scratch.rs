@@ -142,14 +142,21 @@ pub fn list(base: &Path) -> Vec<Listed> {
     listed
 }
 
+/// What was found of a sandbox that nobody uses any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Left {
+    pub project: PathBuf,
+    pub trace: Trace,
+}
+
 /// Puts right what killed ones left behind, and removes what is theirs. Whatever cannot be put right is found
 /// again by the next one.
-pub fn sweep(base: &Path) -> Vec<Trace> {
+pub fn sweep(base: &Path) -> Vec<Left> {
     let mut found = Vec::new();
     for left in list(base).into_iter().filter(|listed| !listed.in_use) {
-        let traces = match &left.note {
-            Some(note) => put_right(note, &left.path.join(KEPT)),
-            None => Vec::new(),
+        let (project, traces) = match &left.note {
+            Some(note) => (note.project.clone(), put_right(note, &left.path.join(KEPT))),
+            None => (PathBuf::new(), Vec::new()),
         };
         let _ = if traces.iter().any(Trace::is_stuck) {
             empty(&left.path)
@@ -159,7 +166,7 @@ pub fn sweep(base: &Path) -> Vec<Trace> {
         } else {
             remove(&left.path)
         };
-        found.extend(traces);
+        found.extend(traces.into_iter().map(|trace| Left { project: project.clone(), trace }));
     }
     found
 }
@@ -251,7 +258,8 @@ mod tests {
         file.unlock().unwrap();
         fs::write(&planted, "").unwrap();
         assert_eq!(list(&base).iter().filter(|listed| listed.in_use).count(), 1);
-        assert_eq!(sweep(&base), [Trace::SetAside(base.join("config.from-sandbox"))]);
+        let trace = Trace::SetAside(base.join("config.from-sandbox"));
+        assert_eq!(sweep(&base), [Left { project: base.clone(), trace }]);
         assert!(!left.exists() && used.path().exists());
         let path = used.path().to_owned();
         drop(used);

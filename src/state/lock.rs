@@ -120,7 +120,8 @@ impl Lock {
 /// # Errors
 /// It is held for longer than that, or is not there.
 pub fn hold(directory: &Path, patience: Duration) -> io::Result<File> {
-    let held = File::open(directory)?;
+    // A pipe of that name is not waited for.
+    let held = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(directory)?;
     // A file system without locks is no reason not to work.
     let is_held = || matches!(held.try_lock(), Err(TryLockError::WouldBlock));
     if stays(patience, is_held) {

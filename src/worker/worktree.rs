@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::run::scm;
-use crate::state::lock;
+use crate::state::{lock, within};
 
 /// How long one waits while worktrees of the same repository are made or removed by others: git does
 /// not keep those from getting in each other's way.
@@ -143,7 +143,9 @@ impl Worktree {
         let wanted = copy.iter().map(String::as_str).chain(OWN);
         for entry in wanted {
             let (from, to) = (project.join(entry), self.directory.join(entry));
-            let copied = copy_missing(&from, &to).map_err(|err| {
+            // What was committed may hold links as well.
+            let copied = within::stays(&self.path, &to).and_then(|()| bring(project, &from, &to));
+            let copied = copied.map_err(|err| {
                 Error::failed(format!("cannot copy {} to {}: {err}", from.display(), to.display()))
             })?;
             if copied {
@@ -260,6 +262,24 @@ fn alone(git_dir: &Path) -> Result<File, Error> {
         Error::failed(format!("cannot lock {}: {err}", git_dir.display()))
             .hint("another worker's worktree is being made; try again")
     })
+}
+
+/// Copies what is in the project. What a link leads to outside of it is not brought to an agent that could not
+/// read it where it is: then the link is copied.
+fn bring(project: &Path, from: &Path, to: &Path) -> io::Result<bool> {
+    match (from.canonicalize(), project.canonicalize()) {
+        (Ok(real), Ok(project)) if !real.starts_with(&project) => {
+            if to.symlink_metadata().is_ok() {
+                return Ok(false);
+            }
+            if let Some(parent) = to.parent() {
+                std::fs::create_dir_all(parent)?;
+            }
+            std::os::unix::fs::symlink(real, to)?;
+            Ok(true)
+        }
+        _ => copy_missing(from, to),
+    }
 }
 
 /// Copies a file or a directory to where nothing is, and says whether it did. One that is not there

@@ -259,6 +259,9 @@ fn a_worktree_goes_by_the_settings_of_where_it_was_spawned() {
     let entry = format!("100644,{},.ralph/settings.json", blob.trim());
     shop.git_command(["update-index", "--add", "--cacheinfo", &entry]);
     shop.git_command(["commit", "--quiet", "-m", "work"]);
+    let secret = shop.beside("secret");
+    std::fs::write(&secret, "KEY").unwrap();
+    std::os::unix::fs::symlink(&secret, shop.path().join(".env")).unwrap();
     let canary = shop.beside("canary");
     let agent = shop.fake_agent(&json!([{"shell": format!(
         "git init -q lib && cd lib && git commit -q --allow-empty -m x && cd .. && git add lib &&\n\
@@ -269,6 +272,8 @@ fn a_worktree_goes_by_the_settings_of_where_it_was_spawned() {
     let there = worktree(&shop, "agent");
     assert!(there.join("mine").exists());
     assert!(!there.join("evil").exists());
+    // Nor does it get a copy of what a link leads to.
+    assert_eq!(std::fs::read_link(there.join(".env")).unwrap(), secret.canonicalize().unwrap());
     std::fs::remove_file(there.join("mine")).unwrap();
     // Nobody knows what is in the other repository, unless by asking it.
     let rm = || shop.ralph(["rm", "--worktree", "agent"]);

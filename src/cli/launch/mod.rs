@@ -354,7 +354,7 @@ pub(in crate::cli) fn load_from(
     if !args.dry_run && !args.print_prompt {
         session::settle(project, super::warn)?;
     }
-    let planted = super::swept::sweep()?;
+    let planted = super::swept::sweep(project.root())?;
     let mut flags = Vec::new();
     let mut flag = |key, value, name: &str| {
         flags.push(Flag { key, value, name: name.to_owned() });
@@ -430,7 +430,7 @@ pub(in crate::cli) fn load_from(
 /// Somebody asked to stop meanwhile, or something that an agent planted is still there.
 pub(in crate::cli) fn settle(project: &Project) -> Result<(), Error> {
     session::settle(project, super::warn)?;
-    super::swept::sweep_aloud()
+    super::swept::sweep_aloud(project.root())
 }
 
 /// The settings that somebody made, in one line, with secrets left out.
