@@ -139,8 +139,7 @@ pub(super) fn resume(place: &Place, args: ResumeArgs) -> Result<u8, Error> {
             .hint("wait for it to end, or stop it first"));
     }
     if left.is_complete() {
-        print(&format!("run {id} is done: {}\n", left.found.summary.message))?;
-        return Ok(left.found.summary.exit_code.unwrap_or(exit::DONE));
+        return left.say_done();
     }
     if left.found.summary.command == "spawn" {
         return match worker_of(id) {
@@ -151,7 +150,12 @@ pub(super) fn resume(place: &Place, args: ResumeArgs) -> Result<u8, Error> {
     }
     left.refuse_lost()?;
     let note = left.note()?;
-    go_on(&project, left, &note, args)
+    let dir = left.dir.clone();
+    go_on(&project, left, &note, args).or_else(|err| {
+        // Another ralph may have gone on with it while this one waited for its turn.
+        let left = Left::read(dir);
+        if left.is_complete() { left.say_done() } else { Err(err) }
+    })
 }
 
 /// Where ralph keeps what agents cannot reach.
@@ -219,6 +223,13 @@ impl Left {
 
     fn is_complete(&self) -> bool {
         matches!(self.found.summary.outcome, Some(Outcome::Complete | Outcome::CompleteScmFailed))
+    }
+
+    /// There is nothing to go on with.
+    fn say_done(&self) -> Result<u8, Error> {
+        let summary = &self.found.summary;
+        print(&format!("run {} is done: {}\n", self.dir.id, summary.message))?;
+        Ok(summary.exit_code.unwrap_or(exit::DONE))
     }
 
     /// What it has come to is known.

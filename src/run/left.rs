@@ -28,11 +28,15 @@ pub struct Left {
     pub warned_of: HashSet<String>,
     /// Its journal holds something, and none of it can be read.
     pub is_lost: bool,
+    /// How much of the journal this was read from, at most.
+    pub journal_size: u64,
 }
 
 impl Left {
     /// Reads all that is known of a run. Without a journal it had not begun yet.
     pub fn read(dir: &RunDir) -> Left {
+        // Before it is read: what is written meanwhile is then found to have been.
+        let journal_size = dir.journal_size();
         let (mut summary, mut tracker) = (RunSummary::default(), Tracker::default());
         let (mut is_lost, mut guardrail, mut warned_of) = (false, None, HashSet::new());
         if let Ok(mut entries) = journal::read(&dir.journal()) {
@@ -60,7 +64,7 @@ impl Left {
             let log = guardrail.and_then(|iteration| newest_log(dir, iteration));
             [modified(&dir.raw()), log].into_iter().flatten().for_each(|at| tracker.was_there(at));
         }
-        Left { summary, progress: tracker.end(), warned_of, is_lost }
+        Left { summary, progress: tracker.end(), warned_of, is_lost, journal_size }
     }
 
     /// It is a warning that is in the journal already.

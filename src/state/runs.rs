@@ -56,6 +56,14 @@ impl RunDir {
         self.path.join("raw.ndjson")
     }
 
+    /// How much of its journal is whole lines; nothing of one that cannot be read. It only ever grows, so that two
+    /// who find the same have found the same run.
+    pub fn journal_size(&self) -> u64 {
+        within::open_file(&self.journal())
+            .and_then(|mut file| whole_lines(&mut file))
+            .unwrap_or_default()
+    }
+
     /// Makes its directory.
     ///
     /// # Errors

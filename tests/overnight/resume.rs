@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::{LONG, Output, Project, Ralph, wait_until};
+use crate::support::{LONG, Output, Project, Ralph, Running, wait_until};
 use crate::{DONE, prompts, run_id};
 
 const COMPLETE: &str = "<promise>COMPLETE</promise>";
@@ -541,4 +541,21 @@ fn work_remembers_its_list_across_a_kill() {
     script(&project, "robot", &sessions);
     kill_at(&project, project.ralph(["work", "--no-sandbox", "--", "robot"]), "at2");
     resume(&project, &[]).code(0);
+}
+
+#[test]
+fn of_several_that_go_on_with_a_run_at_once_one_does() {
+    let project = Project::new();
+    let done = json!([{"print": DONE}]);
+    let sessions = [json!([reach("at"), "hang"]), done.clone(), done.clone(), done];
+    kill_at(&project, run(&project, &["-n", "3"], &sessions), "at");
+    let all: Vec<_> = (0..3).map(|_| project.ralph(["resume"]).start()).collect();
+    for output in all.into_iter().map(Running::wait) {
+        let said = format!("{}{}", output.stdout, output.stderr);
+        let words =
+            ["Run complete", "is done", "nothing to resume", "going on", "in use", "meanwhile"];
+        assert!(words.iter().any(|it| said.contains(it)), "{said}");
+    }
+    assert_eq!(project.recorded().len(), 2, "the one that was killed, and one");
+    assert_eq!(project.events().all("run_ended").len(), 1);
 }
