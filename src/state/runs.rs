@@ -72,12 +72,64 @@ impl RunDir {
         std::fs::create_dir_all(&self.path)
     }
 
+    /// Something of it is known, or was. What was cut off before its first word is no run.
+    pub fn has_begun(&self) -> bool {
+        !matches!(self.first_words(), FirstWords::None) || self.has_spent() || self.is_running()
+    }
+
+    /// What an agent printed is there, or what a guardrail did: there was a journal before that, and it told more.
+    pub fn has_spent(&self) -> bool {
+        let tells = |name: &str| name.ends_with(".ndjson") || check_logs::iteration(name).is_some();
+        let entries = self.path.read_dir().into_iter().flatten().flatten();
+        entries.into_iter().any(|entry| entry.file_name().to_str().is_some_and(tells))
+    }
+
+    /// What the journal begins with.
+    pub fn first_words(&self) -> FirstWords {
+        const BEGINNING: &[u8] = br#"{"time":""#;
+        let mut file = match within::open_file(&self.journal()) {
+            Ok(file) => file,
+            Err(err) if err.kind() == io::ErrorKind::NotFound => return FirstWords::None,
+            Err(_) => return FirstWords::Other,
+        };
+        let mut bytes = Vec::new();
+        if (&mut file).take(LONGEST_TORN + 1).read_to_end(&mut bytes).is_err() {
+            return FirstWords::Other;
+        }
+        let shorter = bytes.len().min(BEGINNING.len());
+        if bytes.trim_ascii().is_empty() {
+            FirstWords::None
+        } else if bytes[..shorter] == BEGINNING[..shorter]
+            && bytes.len() as u64 <= LONGEST_TORN
+            && !bytes.contains(&b'\n')
+            && !bytes.contains(&0)
+        {
+            FirstWords::Torn
+        } else {
+            FirstWords::Other
+        }
+    }
+
     /// Whether a process is writing this run's journal.
     pub fn is_running(&self) -> bool {
         // A file system without locks tells nothing, and has nothing to protect by them.
         let held = |file: File| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
         within::open_file(&self.journal()).is_ok_and(held)
     }
+}
+
+/// A first line that is longer is not one that was just being written.
+const LONGEST_TORN: u64 = 256 * 1024;
+
+/// What a journal begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FirstWords {
+    /// There is none, or nothing in it.
+    None,
+    /// The beginning of the first line, and nothing else: whoever wrote it was cut off there.
+    Torn,
+    /// Lines, or something that cannot be read.
+    Other,
 }
 
 /// All runs, the oldest first.
