@@ -16,7 +16,7 @@ use crate::run::spec::{PromptSource, Required, Variables};
 use crate::state::project::Project;
 
 use super::launch::{self, Defaults, Start, prompt, rules};
-use super::{CompletionArgs, LoopArgs, PromptArgs};
+use super::{CompletionArgs, LoopArgs, PromptArgs, swept};
 
 pub(super) const PLAN_EXAMPLES: &str = "\
 Examples:
@@ -116,6 +116,7 @@ const DEFAULTS: Defaults = Defaults {
 /// Whatever keeps the run from starting.
 pub(super) fn plan(project: &Project, args: ModeArgs) -> Result<u8, Error> {
     let built_in = PromptSource::BuiltIn { name: "the built-in plan prompt", text: PLAN_PROMPT };
+    settle(project, &args.common)?;
     let source = own_prompt(project, &args, "plan", built_in)?;
     let defaults = Defaults { command: "plan", ..DEFAULTS };
     Mode { defaults, source, needs_plan: false, needs_signal: false }.run(project, args)
@@ -125,6 +126,7 @@ pub(super) fn plan(project: &Project, args: ModeArgs) -> Result<u8, Error> {
 /// Whatever keeps the run from starting.
 pub(super) fn build(project: &Project, args: ModeArgs) -> Result<u8, Error> {
     let built_in = PromptSource::BuiltIn { name: "the built-in build prompt", text: BUILD_PROMPT };
+    settle(project, &args.common)?;
     let source = own_prompt(project, &args, "build", built_in)?;
     let defaults = Defaults { command: "build", ..DEFAULTS };
     Mode { defaults, source, needs_plan: true, needs_signal: false }.run(project, args)
@@ -134,12 +136,18 @@ pub(super) fn build(project: &Project, args: ModeArgs) -> Result<u8, Error> {
 /// Whatever keeps the run from starting.
 pub(super) fn prompt(project: &Project, args: AdHocArgs) -> Result<u8, Error> {
     let AdHocArgs { file, mode } = args;
+    settle(project, &mode.common)?;
     let source = match &file {
         Some(path) => prompt::file(path)?,
         None => prompt::source(&mode.prompt)?,
     };
     let defaults = Defaults { command: "prompt", ..DEFAULTS };
     Mode { defaults, source, needs_plan: false, needs_signal: true }.run(project, mode)
+}
+
+/// Cleans up after a run that was cut off, before a prompt or a loop file is read that its agent may have planted.
+fn settle(project: &Project, args: &LoopArgs) -> Result<(), Error> {
+    if args.dry_run || args.print_prompt { swept::sweep_aloud() } else { launch::settle(project) }
 }
 
 /// The prompt of the command line, or else the project's own for this mode, or else ours.

@@ -28,6 +28,9 @@ const MAX_COUNTED: u32 = 100;
 /// Puts everything that is guarded back as it was, in this order. What there is to say of it.
 pub fn set_aside(guards: &[Guard]) -> Vec<Trace> {
     let put = |guard: &Guard| match put_right(guard) {
+        Ok(Some(to)) if guard.was == Was::Nothing && guard.path.ends_with(".git") => {
+            Some(Trace::NoRepository(to))
+        }
         Ok(to) => to.map(Trace::SetAside),
         Err(err) => Some(Trace::Stuck(guard.path.clone(), describe(err))),
     };

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::aside::set_aside;
 use super::disk::RealDisk;
 use super::grants::{Grants, grants};
-use super::keep::Kept;
+use super::keep::{self, Kept, Place};
 use super::namespaces::{self, Furnished, failed};
 use super::plan::{Mount, Network, Plan, Walls};
 use super::probe::{self, Probe};
@@ -152,6 +152,7 @@ pub(super) struct Confined {
     plan: Plan,
     env: Vec<(OsString, Option<OsString>)>,
     kept: Vec<Kept>,
+    places: Vec<Place>,
     proxy: Option<Proxy>,
     version: i32,
     /// Somebody was inside.
@@ -166,7 +167,7 @@ impl Confined {
             return Err(Unusable::new("this kernel has no Landlock")
                 .hint("it needs Linux 5.13, with `landlock` among its security modules"));
         }
-        let Furnished { scratch, plan, rules, ralph } =
+        let Furnished { scratch, mut plan, rules, ralph } =
             namespaces::furnish(request, Backend::Landlock)?;
         let mut proxy = None;
         let mut ports = None;
@@ -200,9 +201,16 @@ impl Confined {
         Orders::new(&plan, ports)
             .save(&orders)
             .map_err(|err| failed("the sandbox's files cannot be written", &err))?;
-        let kept = keep(&plan, request.project);
+        let (kept, too_much) = keep(&plan, request.project);
+        plan.notes.extend(too_much.iter().map(|path| {
+            format!("landlock: {} is too much to be put back if it is changed", path.display())
+        }));
+        let places = plan.guards.iter().filter_map(|guard| Place::of(&guard.path)).collect();
+        keep::save(&kept, &scratch.kept())
+            .map_err(|err| failed("the sandbox's files cannot be written", &err))?;
+        let used = false;
         let sandbox =
-            Confined { ralph, orders, plan, env, kept, proxy, version, used: false, scratch };
+            Confined { ralph, orders, plan, env, kept, places, proxy, version, used, scratch };
         sandbox.probe(request.project, confined)?;
         Ok(sandbox)
     }
@@ -247,11 +255,33 @@ fn link_home(plan: &Plan, scratch_home: &Path) {
     }
 }
 
-/// What is protected by mounts elsewhere is put back here. ralph's own files change while it runs.
-fn keep(plan: &Plan, project: &Path) -> Vec<Kept> {
+/// What is protected by mounts elsewhere is put back here; and what of it is too much for that. ralph's own files
+/// change while it runs.
+fn keep(plan: &Plan, project: &Path) -> (Vec<Kept>, Vec<PathBuf>) {
     let ours = [".ralph/runs", ".ralph/lock", ".ralph/logs"].map(|name| project.join(name));
     let theirs = |path: &&Path| !ours.iter().any(|ours| ours == path);
-    plan.protected(project).filter(theirs).filter_map(Kept::take).collect()
+    let (mut kept, mut too_much) = (Vec::new(), Vec::new());
+    for path in plan.protected(project).filter(theirs) {
+        // A worktree's own is among those of the others.
+        let is_open = |path: &Path| {
+            let inside =
+                |mount: &Mount| matches!(mount, Mount::Writable { at, .. } if at.starts_with(path));
+            plan.mounts.iter().any(inside)
+        };
+        let parts = if is_open(path) {
+            let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+            entries.map(|entry| entry.path()).filter(|part| !is_open(part)).collect()
+        } else {
+            vec![path.to_owned()]
+        };
+        for part in parts {
+            match Kept::take(&part) {
+                Some(part) => kept.push(part),
+                None => too_much.push(part),
+            }
+        }
+    }
+    (kept, too_much)
 }
 
 impl Sandbox for Confined {
@@ -321,7 +351,14 @@ impl Sandbox for Confined {
 
     fn ended(&mut self) -> Vec<Trace> {
         let mut traces = set_aside(&self.plan.guards);
-        traces.extend(self.kept.iter().flat_map(Kept::restore));
+        traces.extend(self.places.iter().filter_map(Place::restore));
+        // Also in what has just come back.
+        for trace in set_aside(&self.plan.guards) {
+            if !traces.contains(&trace) {
+                traces.push(trace);
+            }
+        }
+        traces.extend(self.kept.iter().filter_map(Kept::restore));
         traces
     }
 

@@ -93,6 +93,7 @@ pub(super) fn protect(
     if draft.disk.find(&worktrees).is_some() {
         // The other worktrees are none of the agent's business.
         draft.mounts.push(read_only(&worktrees));
+        guards.push(Guard { path: worktrees, was: Was::Directory });
     }
     if git_dir != common {
         let names = ["commondir", "gitdir", "config.worktree"].map(OsStr::new);

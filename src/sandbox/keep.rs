@@ -1,102 +1,273 @@
 //! Files that are put back as they were, where nothing can keep an agent from changing them.
+//!
+//! They are kept on disk as well, so that the next ralph puts them back if this one is killed. Nothing here
+//! follows a link: the agent may have put one in the place of a directory.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use super::Trace;
-use super::aside::set_aside;
-use super::plan::{Guard, Was};
+use super::aside::{describe, enter, move_aside, open_dir, opened_up};
+use crate::state::save::save_for_now;
+use crate::state::within;
 
 /// What is kept of one file or directory at most.
-const MAX_FILES: usize = 500;
+const MAX_THINGS: usize = 500;
 const MAX_BYTES: usize = 8 << 20;
 
-/// A file or directory as it was: each file below it with its content and mode.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A file or directory as it was, with everything below it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Kept {
     path: PathBuf,
-    files: BTreeMap<PathBuf, (Vec<u8>, u32)>,
+    /// By their paths from there. What something is in comes before it.
+    things: BTreeMap<PathBuf, Thing>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+enum Thing {
+    Directory { mode: u32 },
+    Link(PathBuf),
+    Text { mode: u32, text: String },
+    Bytes { mode: u32, bytes: Vec<u8> },
 }
 
 impl Kept {
-    /// Takes what is there. `None` if it is too much to be kept.
+    /// Takes what is there. `None` if it is too much to be kept, or cannot be read.
     pub(super) fn take(path: &Path) -> Option<Kept> {
-        let mut files = BTreeMap::new();
-        collect(path, &mut files, &mut 0)?;
-        Some(Kept { path: path.to_owned(), files })
+        let mut kept = Kept { path: path.to_owned(), things: BTreeMap::new() };
+        kept.collect(Path::new(""), &mut 0)?;
+        Some(kept)
     }
 
-    /// Puts it back if it is different now. Where the other one was put.
-    pub(super) fn restore(&self) -> Vec<Trace> {
+    fn collect(&mut self, below: &Path, bytes: &mut usize) -> Option<()> {
+        let path = if below == Path::new("") { self.path.clone() } else { self.path.join(below) };
+        let meta = fs::symlink_metadata(&path).ok()?;
+        let mode = meta.permissions().mode() & 0o7777;
+        let thing = if meta.is_dir() {
+            Thing::Directory { mode }
+        } else if meta.is_symlink() {
+            Thing::Link(fs::read_link(&path).ok()?)
+        } else if meta.is_file() {
+            let mut content = Vec::new();
+            let file = within::open_file(&path).ok()?;
+            file.take(MAX_BYTES as u64 + 1).read_to_end(&mut content).ok()?;
+            *bytes += content.len();
+            match String::from_utf8(content) {
+                Ok(text) => Thing::Text { mode, text },
+                Err(err) => Thing::Bytes { mode, bytes: err.into_bytes() },
+            }
+        } else {
+            return None;
+        };
+        self.things.insert(below.to_owned(), thing);
+        if self.things.len() > MAX_THINGS || *bytes > MAX_BYTES {
+            return None;
+        }
+        if meta.is_dir() {
+            for entry in fs::read_dir(&path).ok()? {
+                self.collect(&below.join(entry.ok()?.file_name()), bytes)?;
+            }
+        }
+        Some(())
+    }
+
+    /// Puts it back if it is different now. What there is to say of it.
+    pub(super) fn restore(&self) -> Option<Trace> {
+        match self.put_back() {
+            Ok(trace) => trace,
+            Err(err) => Some(Trace::Stuck(self.path.clone(), describe(err))),
+        }
+    }
+
+    fn put_back(&self) -> Result<Option<Trace>, Errno> {
+        let (Some(parent), Some(name)) = (self.path.parent(), self.path.file_name()) else {
+            return Ok(None);
+        };
+        let dir = make_dir(parent)?;
         if Kept::take(&self.path).is_some_and(|now| now == *self) {
-            return Vec::new();
+            return Ok(None);
         }
-        let put = set_aside(&[Guard { path: self.path.clone(), was: Was::Nothing }]);
-        let is_dir = self.files.keys().all(|file| *file != self.path);
-        if is_dir {
-            let _ = fs::create_dir(&self.path);
-        }
-        for (file, (bytes, mode)) in &self.files {
-            if let Some(parent) = file.parent() {
-                let _ = fs::create_dir_all(parent);
+        let trace = match move_aside(&dir, &self.path, name) {
+            Ok(to) => Trace::SetAside(to),
+            Err(Errno::NOENT) => Trace::PutBack(self.path.clone()),
+            Err(err) => return Err(err),
+        };
+        for (below, thing) in &self.things {
+            let mut dir = rustix::io::fcntl_dupfd_cloexec(&dir, 0)?;
+            let mut name = name;
+            for part in below.components() {
+                dir = enter(&dir, name)?;
+                name = part.as_os_str();
             }
-            if fs::write(file, bytes).is_ok() {
-                let _ = fs::set_permissions(file, fs::Permissions::from_mode(*mode));
-            }
+            opened_up(&dir, || make(&dir, name, thing))?;
         }
-        put
+        Ok(Some(trace))
     }
 }
 
-fn collect(
-    path: &Path,
-    files: &mut BTreeMap<PathBuf, (Vec<u8>, u32)>,
-    bytes: &mut usize,
-) -> Option<()> {
-    let meta = fs::symlink_metadata(path).ok()?;
-    if meta.is_dir() {
-        for entry in fs::read_dir(path).ok()?.flatten() {
-            collect(&entry.path(), files, bytes)?;
+/// Makes one thing anew.
+fn make(dir: &OwnedFd, name: &OsStr, thing: &Thing) -> Result<(), Errno> {
+    let (mode, content) = match thing {
+        Thing::Directory { mode } => {
+            return rustix::fs::mkdirat(dir, name, Mode::from_raw_mode(*mode | 0o700));
         }
-        return Some(());
-    }
-    let content = if meta.is_symlink() {
-        fs::read_link(path).ok()?.into_os_string().into_encoded_bytes()
-    } else if meta.is_file() {
-        fs::read(path).ok()?
-    } else {
-        return None;
+        Thing::Link(to) => return rustix::fs::symlinkat(to, dir, name),
+        Thing::Text { mode, text } => (mode, text.as_bytes()),
+        Thing::Bytes { mode, bytes } => (mode, bytes.as_slice()),
     };
-    *bytes += content.len();
-    files.insert(path.to_owned(), (content, meta.permissions().mode() & 0o7777));
-    (files.len() <= MAX_FILES && *bytes <= MAX_BYTES).then_some(())
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(dir, name, flags, Mode::from_raw_mode(0o600))?;
+    let mut file = File::from(file);
+    let written = file.write_all(content);
+    written.map_err(|err| Errno::from_io_error(&err).unwrap_or(Errno::IO))?;
+    rustix::fs::fchmod(&file, Mode::from_raw_mode(*mode))
+}
+
+/// Opens a directory without following any link on the way, and makes what is missing of it.
+fn make_dir(path: &Path) -> Result<OwnedFd, Errno> {
+    match open_dir(path) {
+        Err(Errno::NOENT) => {}
+        other => return other,
+    }
+    let mut dir = open_dir(Path::new("/"))?;
+    for part in path.components() {
+        let Component::Normal(name) = part else { continue };
+        dir = match enter(&dir, name) {
+            Err(Errno::NOENT) => {
+                opened_up(&dir, || rustix::fs::mkdirat(&dir, name, Mode::from_raw_mode(0o755)))?;
+                enter(&dir, name)?
+            }
+            other => other?,
+        };
+    }
+    Ok(dir)
+}
+
+/// A directory that holds what is kept, by what it is and not by what it is called.
+#[derive(Debug)]
+pub(super) struct Place {
+    path: PathBuf,
+    identity: (u64, u64),
+}
+
+impl Place {
+    pub(super) fn of(path: &Path) -> Option<Place> {
+        let meta = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_dir)?;
+        Some(Place { path: path.to_owned(), identity: (meta.dev(), meta.ino()) })
+    }
+
+    /// Gives it its name back if it has another one, beside the old one, which nobody has now.
+    pub(super) fn restore(&self) -> Option<Trace> {
+        let (parent, name) = (self.path.parent()?, self.path.file_name()?);
+        let dir = open_dir(parent).ok()?;
+        if fs::symlink_metadata(&self.path).is_ok() {
+            return None;
+        }
+        let mut others = fs::read_dir(parent).ok()?.flatten().map(|entry| entry.path());
+        let now = others
+            .find(|other| Place::of(other).is_some_and(|now| now.identity == self.identity))?;
+        opened_up(&dir, || {
+            rustix::fs::renameat(&dir, now.file_name().unwrap_or_default(), &dir, name)
+        })
+        .ok()?;
+        Some(Trace::PutBack(self.path.clone()))
+    }
+}
+
+/// Writes down what is kept.
+///
+/// # Errors
+/// What the file system said.
+pub(super) fn save(kept: &[Kept], path: &Path) -> io::Result<()> {
+    save_for_now(path, &serde_json::to_vec(kept)?)
+}
+
+/// Puts everything back that is written down there.
+pub(super) fn restore_saved(path: &Path) -> Vec<Trace> {
+    let kept =
+        fs::read(path).ok().and_then(|bytes| serde_json::from_slice::<Vec<Kept>>(&bytes).ok());
+    kept.iter().flatten().filter_map(Kept::restore).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
+
+    fn place() -> (tempfile::TempDir, PathBuf) {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = temp.path().canonicalize().unwrap();
+        (temp, dir)
+    }
 
     #[test]
     fn what_was_changed_is_put_back_and_the_change_aside() {
-        let temp = tempfile::tempdir().unwrap();
-        let dir = temp.path().canonicalize().unwrap();
+        let (_temp, dir) = place();
         let hooks = dir.join("hooks");
-        fs::create_dir(&hooks).unwrap();
-        fs::write(hooks.join("mine"), "as it was").unwrap();
-        fs::write(dir.join("config"), "as it was").unwrap();
+        fs::create_dir_all(hooks.join("more")).unwrap();
+        fs::write(hooks.join("more/mine"), "as it was").unwrap();
+        fs::set_permissions(hooks.join("more/mine"), fs::Permissions::from_mode(0o755)).unwrap();
+        symlink("../shared/pre-push", hooks.join("pre-push")).unwrap();
+        fs::write(dir.join("config"), b"as it was\xff").unwrap();
         let kept = [Kept::take(&hooks).unwrap(), Kept::take(&dir.join("config")).unwrap()];
-        assert!(kept.iter().all(|kept| kept.restore().is_empty()));
+        assert!(kept.iter().all(|kept| kept.restore().is_none()));
         fs::write(hooks.join("pre-commit"), "evil").unwrap();
         fs::write(dir.join("config"), "evil").unwrap();
-        assert_eq!(kept[0].restore(), [Trace::SetAside(dir.join("hooks.from-sandbox"))]);
-        assert_eq!(kept[1].restore(), [Trace::SetAside(dir.join("config.from-sandbox"))]);
-        assert_eq!(fs::read_to_string(dir.join("config")).unwrap(), "as it was");
-        assert_eq!(fs::read_to_string(hooks.join("mine")).unwrap(), "as it was");
+        let aside = |name: &str| Some(Trace::SetAside(dir.join(format!("{name}.from-sandbox"))));
+        assert_eq!(kept[0].restore(), aside("hooks"));
+        // Of what is written down, too.
+        save(&kept, &dir.join("kept.json")).unwrap();
+        assert_eq!(restore_saved(&dir.join("kept.json")), [aside("config").unwrap()]);
+        assert_eq!(fs::read(dir.join("config")).unwrap(), b"as it was\xff");
+        assert_eq!(fs::read_to_string(hooks.join("more/mine")).unwrap(), "as it was");
         assert!(!hooks.join("pre-commit").exists());
+        assert_eq!(fs::read_link(hooks.join("pre-push")).unwrap(), Path::new("../shared/pre-push"));
+        assert_eq!(Kept::take(&hooks).as_ref(), Some(&kept[0]), "modes and all");
         fs::remove_dir_all(&hooks).unwrap();
-        kept[0].restore();
-        assert!(hooks.join("mine").exists());
+        assert_eq!(kept[0].restore(), Some(Trace::PutBack(hooks.clone())));
+        assert!(hooks.join("more/mine").exists());
+    }
+
+    #[test]
+    fn nothing_is_written_through_a_link() {
+        let (_temp, dir) = place();
+        fs::create_dir(dir.join(".git")).unwrap();
+        fs::write(dir.join(".git/config"), "as it was").unwrap();
+        let kept = Kept::take(&dir.join(".git/config")).unwrap();
+        let place = Place::of(&dir.join(".git")).unwrap();
+        fs::create_dir(dir.join("users")).unwrap();
+        fs::write(dir.join("users/config"), "mine").unwrap();
+        fs::rename(dir.join(".git"), dir.join("old")).unwrap();
+        symlink(dir.join("users"), dir.join(".git")).unwrap();
+        assert!(kept.restore().is_some_and(|trace| trace.is_stuck()));
+        assert_eq!(fs::read_to_string(dir.join("users/config")).unwrap(), "mine");
+        assert_eq!(fs::read_dir(dir.join("users")).unwrap().count(), 1);
+        // Once the link is out of the way, its directory is found, or made again.
+        fs::remove_file(dir.join(".git")).unwrap();
+        assert_eq!(place.restore(), Some(Trace::PutBack(dir.join(".git"))));
+        assert_eq!(place.restore(), None);
+        assert_eq!(kept.restore(), None);
+        fs::remove_dir_all(dir.join(".git")).unwrap();
+        assert_eq!(place.restore(), None);
+        assert_eq!(kept.restore(), Some(Trace::PutBack(dir.join(".git/config"))));
+        assert_eq!(fs::read_to_string(dir.join(".git/config")).unwrap(), "as it was");
+    }
+
+    #[test]
+    fn what_is_too_much_is_not_kept() {
+        let (_temp, dir) = place();
+        fs::write(dir.join("large"), vec![b'x'; MAX_BYTES + 1]).unwrap();
+        assert_eq!(Kept::take(&dir.join("large")), None);
+        assert_eq!(Kept::take(&dir.join("absent")), None);
     }
 }

@@ -165,6 +165,8 @@ pub fn start_on_terminal(
 pub enum Trace {
     /// Something that would be executed outside was made; it is here now.
     SetAside(PathBuf),
+    /// The same of a repository, which somebody may have wanted.
+    NoRepository(PathBuf),
     /// What is here was exchanged from outside meanwhile, and with that it was no longer protected.
     Exposed(PathBuf),
     /// What was here had been removed, and is here again.
@@ -182,23 +184,18 @@ impl Trace {
 impl fmt::Display for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Trace::SetAside(path) => {
-                write!(
-                    f,
-                    "something was made that may not be made inside a sandbox, because it would be executed \
-                     outside; it is now {}",
-                    path.display()
-                )?;
-                let is_repository = path
-                    .file_name()
-                    .is_some_and(|name| name.as_encoded_bytes().starts_with(b".git.from-sandbox"));
-                if is_repository {
-                    f.write_str(
-                        " (for a repository in this project, run `git init` before the agent)",
-                    )?;
-                }
-                Ok(())
-            }
+            Trace::SetAside(path) => write!(
+                f,
+                "something was made that may not be made inside a sandbox, because it would be executed \
+                 outside; it is now {}",
+                path.display()
+            ),
+            Trace::NoRepository(path) => write!(
+                f,
+                "a repository was made where there was none, which is not to be inside a sandbox, because git \
+                 outside would execute what it says; it is now {}. If there is to be one, run `git init` first",
+                path.display()
+            ),
             Trace::Exposed(path) => write!(
                 f,
                 "{} was exchanged from outside of the sandbox while something ran in it, which took its \

@@ -6,6 +6,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -17,6 +18,8 @@ use super::{Backend, Trace};
 use crate::state::home::ralph_home;
 
 const NOTE: &str = "sandbox.json";
+/// What is put back as it was, where no mount protects it.
+const KEPT: &str = "kept.json";
 
 /// What is written down of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,6 +96,12 @@ impl Scratch {
         &self.path
     }
 
+    /// Where what is put back is written down.
+    #[cfg(target_os = "linux")]
+    pub(super) fn kept(&self) -> PathBuf {
+        self.path.join(KEPT)
+    }
+
     /// # Errors
     /// What the file system said.
     pub fn write_note(&mut self, note: &Note) -> io::Result<()> {
@@ -138,12 +147,44 @@ pub fn list(base: &Path) -> Vec<Listed> {
 pub fn sweep(base: &Path) -> Vec<Trace> {
     let mut found = Vec::new();
     for left in list(base).into_iter().filter(|listed| !listed.in_use) {
-        let traces = left.note.map(|note| set_aside(&note.guards)).unwrap_or_default();
-        let _ =
-            if traces.iter().any(Trace::is_stuck) { empty(&left.path) } else { remove(&left.path) };
+        let traces = match &left.note {
+            Some(note) => put_right(note, &left.path.join(KEPT)),
+            None => Vec::new(),
+        };
+        let _ = if traces.iter().any(Trace::is_stuck) {
+            empty(&left.path)
+        } else if is_inhabited(&left.path) {
+            // Whatever still runs there may go on planting.
+            Ok(())
+        } else {
+            remove(&left.path)
+        };
         found.extend(traces);
     }
     found
+}
+
+/// Whether something still runs in a sandbox whose ralph is gone. With namespaces nothing can.
+fn is_inhabited(path: &Path) -> bool {
+    let path = path.as_os_str().as_bytes();
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let environments =
+        processes.filter_map(|process| fs::read(process.path().join("environ")).ok());
+    // It is where their home is.
+    environments.into_iter().any(|env| env.windows(path.len()).any(|part| part == path))
+}
+
+/// Puts a project right, if it is still there.
+fn put_right(note: &Note, kept: &Path) -> Vec<Trace> {
+    if !note.project.is_dir() {
+        return Vec::new();
+    }
+    let mut traces = set_aside(&note.guards);
+    #[cfg(target_os = "linux")]
+    traces.extend(super::keep::restore_saved(kept));
+    #[cfg(not(target_os = "linux"))]
+    let _ = kept;
+    traces
 }
 
 /// Removes everything in the directory of a sandbox but what the next one has to know.

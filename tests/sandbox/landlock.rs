@@ -3,12 +3,13 @@
 use std::fs;
 use std::net::TcpListener;
 
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::support::{Project, Ralph, skipped};
 
 /// Whether this kernel's Landlock confines files and connections; said aloud if not.
-fn is_here(project: &Project) -> bool {
+pub(crate) fn is_here(project: &Project) -> bool {
     let check = project.ralph(["sandbox", "check"]).run();
     let works = check.stdout.contains("ok      landlock")
         && !check.stdout.contains("connections are not confined");
@@ -97,4 +98,44 @@ fn a_run_goes_on_as_it_was_started_whatever_its_agent_wrote_over_that() {
     let resumed = project.ralph(["resume", &began[0], "-n", "2"]).run();
     resumed.code(1).stdout_has("Sandbox: landlock").stdout_has("tampered");
     assert!(!project.has("evil"));
+}
+
+/// Nothing protects these files while the agent runs: they are put back, by whoever comes next if need be.
+#[test]
+fn what_git_executes_is_put_back_through_no_link_and_after_a_kill_too() {
+    let project = Project::git();
+    if !is_here(&project) {
+        return;
+    }
+    let users = project.home().join("users");
+    fs::create_dir(&users).unwrap();
+    fs::write(users.join("config"), "mine").unwrap();
+    let config = project.read(".git/config");
+    // A link in the place of a directory.
+    let script = format!("mv .git old && ln -s {} .git", users.display());
+    run(&project, &script).run().code(0).stderr_has(".git.from-sandbox");
+    assert_eq!(fs::read_to_string(users.join("config")).unwrap(), "mine");
+    assert_eq!(fs::read_dir(&users).unwrap().count(), 1);
+    assert_eq!(project.read(".git/config"), config);
+    assert!(project.has(".git/HEAD") && !project.has("old"), "it is the same repository again");
+    // A kill, and whatever reads settings next.
+    let script = "printf '[core]\n\tfsmonitor = evil\n' >> .git/config; echo '{\"guardrails\":[]}' > .ralph/settings.local.json\n\
+                  sleep 1000 & touch planted; wait";
+    let running = run(&project, script).start();
+    project.wait_for_file("planted");
+    running.signal(Signal::KILL);
+    running.wait().ended_by(Signal::KILL);
+    assert!(project.read(".git/config").contains("evil"));
+    let output = project.ralph(["settings"]).run();
+    output.code(0).stderr_has("config.from-sandbox").stderr_has("settings.local.json.from-sandbox");
+    assert_eq!(project.read(".git/config"), config);
+    assert!(!project.has(".ralph/settings.local.json"));
+    // Something still runs there, and is ended by the next run; until then it is looked after.
+    project.ralph(["settings"]).run().code(0).stderr_lacks("from-sandbox");
+    project.write(".claude/settings.json", "{}");
+    project.ralph(["sandbox", "ls"]).run().code(0).stderr_has("settings.json.from-sandbox");
+    project.write(".claude/settings.json", "{}");
+    run(&project, "true").run().code(0).stderr_has("settings.json.from-sandbox.1");
+    assert_eq!(project.processes(), []);
+    project.ralph(["sandbox", "ls"]).run().stdout_has("There are no sandboxes.");
 }

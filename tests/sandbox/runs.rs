@@ -8,6 +8,7 @@ use std::path::Path;
 use rustix::process::Signal;
 use serde_json::json;
 
+use crate::landlock;
 use crate::support::{LONG, Project, Ralph, namespaces, skipped, wait_until};
 
 /// Whether bubblewrap works on this machine; said aloud if not.
@@ -153,22 +154,81 @@ fn an_agent_that_is_asked_to_leave_may_say_goodbye() {
 }
 
 #[test]
-fn after_a_kill_nothing_runs_and_the_next_run_takes_away_what_was_planted() {
+fn after_a_kill_nothing_runs_and_what_was_planted_is_taken_away_before_it_is_read() {
     if !is_here() {
         return;
     }
     let project = Project::new();
-    let script =
-        "mkdir -p .claude; echo '{}' > .claude/settings.json; touch planted; setsid sleep 1000\n";
+    let script = "mkdir -p .claude .ralph/prompts; echo '{}' > .claude/settings.json\n\
+                  echo EVIL > .ralph/prompts/plan.md; touch planted; setsid sleep 1000\n";
     let running = run(&project, &["--sandbox"], script).start();
     project.wait_for_file("planted");
     running.signal(Signal::KILL);
     running.wait().ended_by(Signal::KILL);
     wait_until(LONG, || project.processes().is_empty());
     assert!(project.has(".claude/settings.json"));
-    let output = run(&project, &["--no-sandbox"], DONE).run();
-    output.code(0).stderr_has("settings.json.from-sandbox");
-    assert!(!project.has(".claude/settings.json"));
+    let output = project.ralph(["plan", "--print-prompt"]).run();
+    output.code(0).stderr_has("settings.json.from-sandbox").stdout_lacks("EVIL");
+    assert!(!project.has(".claude/settings.json") && project.has(".ralph/prompts.from-sandbox"));
+    assert_nothing_is_left(&project);
+    run(&project, &["--no-sandbox"], DONE).run().code(0);
+}
+
+#[test]
+fn what_a_run_makes_beside_a_shell_is_not_taken_for_the_shells() {
+    if !is_here() {
+        return;
+    }
+    let project = Project::new();
+    let script = "touch inside; until test -e enough; do sleep 0.02; done; git init -q .";
+    let shell = ["sandbox", "shell", "--sandbox=bwrap", "--", "sh", "-c", script];
+    let shell = project.ralph(shell).start();
+    project.wait_for_file("inside");
+    run(&project, &["--sandbox"], DONE).run().code(0);
+    project.write("enough", "");
+    // What is its own is set aside.
+    shell.wait().code(0).stderr_has("a repository was made where there was none");
+    assert!(!project.has(".git"));
+    let names = fs::read_dir(project.path().join(".ralph")).unwrap().flatten();
+    let aside = names.filter(|name| name.file_name().to_string_lossy().contains("from-sandbox"));
+    assert_eq!(aside.count(), 0);
+    assert_eq!(project.events().find("run_ended")["exit_code"], 0);
+}
+
+/// What cannot be taken away is not left for others to find.
+#[test]
+fn what_is_planted_and_cannot_be_moved_ends_the_run_and_keeps_the_next_from_starting() {
+    if !is_here() {
+        return;
+    }
+    if !rustix::process::getuid().is_root() {
+        return skipped("mounts of the test's own need the administrator");
+    }
+    let project = Project::new();
+    project.write("agent.sh", format!("mkdir .claude; echo '{{}}' > .claude/settings.json; mkfifo gate; read -r line < gate\n{DONE}"));
+    // What is a mount cannot be renamed.
+    let script = "ralph=$1; (\"$ralph\" run -p x -n 2 --sandbox=bwrap -- sh agent.sh; echo $? > code) &\n\
+         until test -p gate; do sleep 0.02; done\n\
+         mount --bind .claude/settings.json .claude/settings.json; echo go > gate; wait\n\
+         \"$ralph\" settings; echo settings $?; \"$ralph\" run -p x -n 1 -- touch was-run; echo run $?\n\
+         \"$ralph\" sandbox ls; umount .claude/settings.json; \"$ralph\" settings > /dev/null; echo freed $?\n";
+    let output = project
+        .command("unshare")
+        .args(["--mount", "sh", "-c", script, "sh", env!("CARGO_BIN_EXE_ralph")])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let complained = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(project.read("code"), "2\n", "{said}{complained}");
+    for line in ["settings 2", "run 2", "freed 0"] {
+        assert!(said.lines().any(|said| said == line), "{line}: {said}{complained}");
+    }
+    assert!(said.contains("left over"), "{said}");
+    assert!(
+        complained.contains("settings.json was made or changed inside a sandbox"),
+        "{complained}"
+    );
+    assert!(!project.has("was-run") && project.has(".claude/settings.json.from-sandbox"));
     assert_nothing_is_left(&project);
 }
 
@@ -225,9 +285,15 @@ fn ralph_is_not_led_to_read_or_write_what_the_agent_cannot() {
 
 #[test]
 fn a_worktree_can_be_committed_to_and_not_be_booby_trapped() {
-    if !is_here() {
-        return;
+    if is_here() {
+        attack_a_worktree("--sandbox=bwrap");
     }
+    if landlock::is_here(&Project::new()) {
+        attack_a_worktree("--sandbox=landlock");
+    }
+}
+
+fn attack_a_worktree(sandbox: &str) {
     let project = Project::git();
     project.write("README.md", "x");
     project.git_command(["add", "."]);
@@ -239,13 +305,13 @@ fn a_worktree_can_be_committed_to_and_not_be_booby_trapped() {
                   echo evil > \"$common/hooks/pre-commit\"; git config core.fsmonitor evil\n\
                   echo 'gitdir: evil' > .git; rm -f .git; mv \"$common/worktrees\" \"$common/old\"\n";
     fs::write(tree.join("agent.sh"), format!("{script}{DONE}")).unwrap();
-    let args = ["run", "--sandbox", "-p", "x", "-n", "1", "-C"];
+    let args = ["run", sandbox, "-p", "x", "-n", "1", "-C"];
     project.ralph(args).arg(&tree).args(["--", "sh", "agent.sh"]).run().code(0);
     let log = project.command("git").current_dir(&tree).args(["log", "--format=%s"]).output();
     assert_eq!(String::from_utf8_lossy(&log.unwrap().stdout), "From inside\nBegin\n");
     assert!(!project.has(".git/hooks/pre-commit"));
     assert!(!project.read(".git/config").contains("evil"));
-    assert!(project.has(".git/worktrees"));
+    assert!(project.has(".git/worktrees") && !project.has(".git/old"));
     assert!(tree.join(".git").is_file());
 }
 

@@ -96,7 +96,9 @@ fn a_loop_that_is_gone_can_be_paused_and_killed_and_strangers_are_left_alone() {
 fn a_reboot_leaves_a_worker_that_can_be_resumed() {
     let shop = Workshop::new();
     let pid = start(&shop);
-    // All at once, as when the power fails: the server, the loop, the agent.
+    // All at once, as when the power fails: the loop, the agent, the server. The loop first, who would hear of the
+    // end of the others.
+    shop.kill_loop("agent");
     for process in shop.processes() {
         process.signal(Signal::KILL);
     }

@@ -352,7 +352,7 @@ pub(in crate::cli) fn load_from(
     extra: Vec<Flag>,
 ) -> Result<Loaded, Error> {
     if !args.dry_run && !args.print_prompt {
-        settle(project)?;
+        session::settle(project, super::warn)?;
     }
     let planted = super::swept::sweep()?;
     let mut flags = Vec::new();
@@ -427,9 +427,10 @@ pub(in crate::cli) fn load_from(
 /// from ever becoming a run.
 ///
 /// # Errors
-/// Somebody asked to stop meanwhile.
+/// Somebody asked to stop meanwhile, or something that an agent planted is still there.
 pub(in crate::cli) fn settle(project: &Project) -> Result<(), Error> {
-    session::settle(project, super::warn)
+    session::settle(project, super::warn)?;
+    super::swept::sweep_aloud()
 }
 
 /// The settings that somebody made, in one line, with secrets left out.
