@@ -460,6 +460,43 @@ mod tests {
     }
 
     #[test]
+    fn pruning_leaves_the_last_run_that_can_go_on_and_nothing_that_never_began() {
+        let dir = tempfile::tempdir().unwrap();
+        let ids: Vec<String> = (0..6).map(|n| new_id(1_000_000 * n)).collect();
+        let started = r#"{"time":"2026-11-15T20:00:00.000Z","iteration":0,"attempt":0,"event":"run_started","run":"r","version":"1","command":"run","directory":"/p","pid":1,"agent":"a","prompt":"","completion":"","max_iterations":5}"#;
+        let ended = |outcome: &str| {
+            format!(
+                r#"{{"time":"2026-11-15T20:10:00.000Z","iteration":0,"attempt":0,"event":"run_ended","outcome":"{outcome}","exit_code":0,"message":"","iterations":1,"duration_ms":1,"usage":{{"input_tokens":0,"output_tokens":0,"cache_read_tokens":0,"cache_write_tokens":0}},"tools":0,"tool_errors":0}}"#
+            )
+        };
+        let write = |id: &str, lines: &[&str]| {
+            let run = run(dir.path(), id);
+            run.make().unwrap();
+            std::fs::write(run.journal(), lines.join("\n") + "\n").unwrap();
+        };
+        let (complete, interrupted) = (ended("complete"), ended("interrupted"));
+        write(&ids[0], &[started]);
+        write(&ids[1], &[started, &complete, started, &interrupted]);
+        for id in &ids[2..5] {
+            write(id, &[started, &interrupted, started, &complete]);
+        }
+        let never = run(dir.path(), &ids[5]);
+        never.make().unwrap();
+        let left =
+            || -> Vec<String> { list(dir.path()).unwrap().into_iter().map(|run| run.id).collect() };
+        // It may be about to begin.
+        prune(dir.path(), 5, None).unwrap();
+        assert_eq!(left(), ids[1..]);
+        let old = std::time::SystemTime::now() - 2 * BEGINS_WITHIN;
+        File::open(&never.path).unwrap().set_modified(old).unwrap();
+        prune(dir.path(), 2, None).unwrap();
+        assert_eq!(left(), [&ids[1], &ids[3], &ids[4]].map(Clone::clone));
+        write(&ids[5], &[started]);
+        prune(dir.path(), 2, None).unwrap();
+        assert_eq!(left(), ids[4..]);
+    }
+
+    #[test]
     fn somebody_who_looks_at_a_new_journal_does_not_keep_its_lock_from_the_run() {
         let dir = tempfile::tempdir().unwrap();
         let run = RunDir { id: String::new(), path: dir.path().to_owned() };
