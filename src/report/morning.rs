@@ -59,6 +59,9 @@ pub struct Facts {
     /// What the agent was not allowed to do.
     pub denied: Listed,
     pub warnings: Listed,
+    /// The SCM tasks that have failed, in whichever iteration.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub scm: Vec<ScmTask>,
     pub left: Left,
     /// Lines of the journal that nobody can read any more.
     #[serde(skip_serializing_if = "is_zero")]
@@ -149,6 +152,9 @@ pub struct Iteration {
     /// Why a completion did not count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vetoed: Option<String>,
+    /// The SCM tasks that failed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub scm_failed: Vec<ScmFailure>,
     /// Why attempts failed.
     pub failures: Vec<String>,
     pub commits: Vec<Commit>,
@@ -174,6 +180,25 @@ impl Check {
     pub fn failed(&self) -> bool {
         !self.passed && !self.cut_off
     }
+}
+
+/// An SCM task that failed, and what was said of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ScmFailure {
+    pub task: String,
+    pub why: String,
+}
+
+/// What became of an SCM task that has failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ScmTask {
+    pub task: String,
+    /// The iterations in which it failed.
+    pub iterations: Vec<u32>,
+    /// Why it failed the last time.
+    pub why: String,
+    /// It has succeeded since, with what was left then.
+    pub made_good: bool,
 }
 
 /// A run goes on.

@@ -6,7 +6,9 @@ use std::sync::LazyLock;
 
 use memchr::memmem;
 
-use super::{Check, Commit, Continued, Doing, Facts, Iteration, Left, MAX_LISTED, Wait};
+use super::{
+    Check, Commit, Continued, Doing, Facts, Iteration, Left, MAX_LISTED, ScmFailure, ScmTask, Wait,
+};
 use crate::core::event::{
     self, Class, Entry, Event, Outcome, Purpose, TodoItem, TodoStatus, Usage,
 };
@@ -123,6 +125,9 @@ impl Reading {
             }),
             Event::Stalling { reason, iterations, limit } => {
                 facts.warnings.push(stalling_words(*reason, *iterations, *limit));
+            }
+            Event::ScmEnded { task, ok, detail, .. } => {
+                facts.scm_ended(at.iteration, task, *ok, detail)
             }
             Event::Warning { message } => facts.warnings.push(message.as_ref().to_owned()),
             Event::RunEnded { duration_ms, .. } => self.took_ms = Some(*duration_ms),
@@ -249,6 +254,7 @@ impl Reading {
             Some(again) => {
                 again.begun += 1;
                 again.guardrails.clear();
+                again.scm_failed.clear();
                 (again.ended, again.cut_off) = (false, false);
                 (again.class, again.vetoed) = (None, None);
                 (again.ended_by, again.failure) = (None, None);
@@ -349,6 +355,43 @@ impl Reading {
     }
 }
 
+impl Facts {
+    fn scm_ended(&mut self, iteration: u32, task: &str, ok: bool, detail: &str) {
+        let known = self.scm.iter().position(|known| known.task == task);
+        if ok {
+            if let Some(known) = known.and_then(|at| self.scm.get_mut(at)) {
+                known.made_good = true;
+            }
+            return;
+        }
+        let (task, why) = (task.to_owned(), last_word(detail).to_owned());
+        if let Some(last) = self.iterations.last_mut() {
+            last.scm_failed.push(ScmFailure { task: task.clone(), why: why.clone() });
+        }
+        let at = known.unwrap_or_else(|| {
+            let (iterations, why) = (Vec::new(), String::new());
+            self.scm.push(ScmTask { task, iterations, why, made_good: false });
+            self.scm.len() - 1
+        });
+        if let Some(known) = self.scm.get_mut(at) {
+            if known.iterations.last() != Some(&iteration) {
+                known.iterations.push(iteration);
+            }
+            (known.why, known.made_good) = (why, false);
+        }
+    }
+}
+
+/// The line that tells why a program failed: its last, but for git's advice below it.
+fn last_word(said: &str) -> &str {
+    let lines = || said.lines().map(str::trim).rev().filter(|line| !line.is_empty());
+    let is_error = |line: &&str| line.starts_with("fatal: ") || line.starts_with("error: ");
+    lines()
+        .find(is_error)
+        .or_else(|| lines().find(|line| !line.starts_with("hint: ")))
+        .unwrap_or("it did not say why")
+}
+
 /// Takes a commit out that was amended.
 fn forget(id: &str, iterations: &mut [Iteration]) {
     for iteration in iterations.iter_mut().rev() {
@@ -416,7 +459,7 @@ fn wanted(event: &str, line: &[u8]) -> Want {
     match event {
         "text" | "thinking" | "output" | "session" | "notice" | "retracted"
         | "background_tasks" | "prompt" | "note" | "completion_checked" | "looked"
-        | "leftovers" | "scm_started" | "scm_ended" | "guardrail_started" => Want::No,
+        | "leftovers" | "scm_started" | "guardrail_started" => Want::No,
         // What a tool was about is told if it was denied, and what an agent told of its usage if it came to
         // no end.
         "tool_started" | "usage" | "result" => Want::Perhaps,

@@ -315,6 +315,51 @@ fn commits_are_of_whoever_made_them() {
 }
 
 #[test]
+fn what_was_not_committed_or_pushed_is_told_in_every_form() {
+    let scm = |task: &'static str, ok, detail: &'static str| Event::ScmEnded {
+        task: task.into(),
+        ok,
+        detail: detail.into(),
+        duration_ms: 1,
+    };
+    let rejected = "To /remote\n ! [rejected] main -> main\nerror: failed to push some refs\n\
+                    hint: Updates were rejected\nhint: See the note";
+    let facts = read(
+        vec![
+            (1, 0, run_started()),
+            (1, 1, iteration_started()),
+            (2, 1, scm("commit -m x", false, "lint: 3 problems\nhook says no\n")),
+            (3, 1, iteration_ended(Class::Answered, false)),
+            (3, 2, iteration_started()),
+            (4, 2, scm("commit -m x", true, "")),
+            (4, 2, scm("push", false, rejected)),
+            (5, 2, iteration_ended(Class::Answered, false)),
+            (5, 3, iteration_started()),
+            (6, 3, scm("push", false, "fatal: no way\n\nPlease make sure")),
+            (7, 3, iteration_ended(Class::Answered, false)),
+            (7, 3, run_ended(Outcome::CompleteScmFailed, 6_000)),
+        ],
+        None,
+    );
+    let told = terminal(&facts);
+    for line in [
+        "SCM:       commit -m x failed in 1 iteration, the last time in 1: hook says no; it was \
+         done after iteration 1\n",
+        "SCM:       push failed in 2 iterations, the last time in 3: fatal: no way, and was not \
+         done since\n",
+        "       SCM task failed: push: error: failed to push some refs\n",
+        "\nLeft to do\n  SCM task not done: push: fatal: no way\n",
+    ] {
+        assert!(told.contains(line), "{line:?} in {told}");
+    }
+    let markdown = plain::draw(&facts, &TimeZone::UTC, plain::Form::Markdown);
+    let json = serde_json::to_string(&facts).unwrap();
+    for page in [markdown, html::draw(&facts, &TimeZone::UTC), json] {
+        assert!(page.contains("hook says no") && page.contains("fatal: no way"), "{page}");
+    }
+}
+
+#[test]
 fn an_iteration_that_was_begun_again_is_one_line_with_all_of_its_time_and_cost() {
     let half = Usage { cost_usd: Some(0.5), ..Usage::default() };
     let facts = read(

@@ -2,7 +2,7 @@
 
 use jiff::tz::TimeZone;
 
-use super::{Check, Commit, Continued, Doing, Facts, Iteration, Left, Listed, Wait};
+use super::{Check, Commit, Continued, Doing, Facts, Iteration, Listed, ScmTask, Wait};
 use crate::core::event::{Class, EndCause, FailureKind, WaitReason};
 use crate::core::text;
 use crate::report::runs::{after_words, outcome_word};
@@ -34,6 +34,7 @@ pub(super) fn summary(facts: &Facts, zone: &TimeZone) -> Vec<(&'static str, Stri
             ("Used", used(facts)),
         ]);
         items.extend(committed(facts).map(|commits| ("Commits", commits)));
+        items.extend(facts.scm.iter().take(MAX_FAILURES).map(|task| ("SCM", scm_task(task))));
     }
     items.extend(damage(facts).map(|damage| ("Journal", damage)));
     items.retain(|(name, value)| !(value.is_empty() && *name == "Asked"));
@@ -132,6 +133,19 @@ fn committed(facts: &Facts) -> Option<String> {
     Some(format!("{count}{}", range.unwrap_or_default()))
 }
 
+/// In how many iterations a task failed, and whether that was made good.
+fn scm_task(task: &ScmTask) -> String {
+    let ScmTask { task, iterations, why, made_good } = task;
+    let count = iterations.len();
+    let s = if count == 1 { "" } else { "s" };
+    let last = iterations.last().copied().unwrap_or_default();
+    let since = match made_good {
+        true => format!("; it was done after iteration {last}"),
+        false => ", and was not done since".to_owned(),
+    };
+    format!("{task} failed in {count} iteration{s}, the last time in {last}: {why}{since}")
+}
+
 fn damage(facts: &Facts) -> Option<String> {
     let words = journal::unreadable_words(facts.unreadable)?;
     Some(format!("{words}; there was more than is told here"))
@@ -173,7 +187,7 @@ pub(super) fn sections(facts: &Facts, zone: &TimeZone) -> Vec<Section> {
         (Kind::Other, others, facts.others.iter().map(commit_line).collect()),
         (Kind::Other, format!("Denied to the agent ({})", denied.total), listed(denied)),
         (Kind::Other, format!("Warnings ({})", warnings.total), listed(warnings)),
-        (Kind::Left, "Left to do".to_owned(), left_to_do(&facts.left)),
+        (Kind::Left, "Left to do".to_owned(), left_to_do(facts)),
     ];
     let bounded = sections.map(|(kind, heading, mut lines)| {
         let more = lines.len().saturating_sub(MAX_LINES + 1);
@@ -238,8 +252,11 @@ fn limits_waited_for(facts: &Facts, zone: &TimeZone) -> Vec<String> {
 }
 
 /// What is left, a line each.
-fn left_to_do(left: &Left) -> Vec<String> {
+fn left_to_do(facts: &Facts) -> Vec<String> {
     let mut lines = Vec::new();
+    let undone = facts.scm.iter().filter(|task| !task.made_good);
+    lines.extend(undone.map(|task| format!("SCM task not done: {}: {}", task.task, task.why)));
+    let left = &facts.left;
     if let Some((done, total)) = left.stories.filter(|(done, total)| done < total) {
         let next = left.story.as_ref().map_or(String::new(), |story| format!(", next {story}"));
         lines.push(format!("stories: {done} of {total} pass{next}"));
@@ -355,6 +372,8 @@ pub(super) fn details(iteration: &Iteration) -> Vec<Detail> {
     });
     details.extend(failed.map(Detail::Bad));
     details.extend(and_more(MAX_FAILURES, failures.first.len()));
+    let scm = iteration.scm_failed.iter().take(MAX_FAILURES);
+    details.extend(scm.map(|it| Detail::Bad(format!("SCM task failed: {}: {}", it.task, it.why))));
     let vetoed = iteration.vetoed.iter();
     details.extend(vetoed.map(|why| Detail::Bad(format!("not complete: {why}"))));
     details
