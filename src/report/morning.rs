@@ -43,6 +43,12 @@ pub struct Facts {
     pub outcome: Option<Outcome>,
     pub exit_code: Option<u8>,
     pub message: String,
+    /// What the agent printed last on its standard error, if the run ended because it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_words: Option<String>,
+    /// When the limit ends that the run did not wait for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit_ends_ms: Option<i64>,
     pub max_iterations: u32,
     /// What agents told.
     #[serde(flatten)]

@@ -10,7 +10,7 @@ use super::{
     Check, Commit, Continued, Doing, Facts, Iteration, Left, MAX_LISTED, ScmFailure, ScmTask, Wait,
 };
 use crate::core::event::{
-    self, Class, Entry, Event, Outcome, Purpose, TodoItem, TodoStatus, Usage,
+    self, Class, Entry, Event, Outcome, Purpose, Stream, TodoItem, TodoStatus, Usage,
 };
 use crate::core::spending::Spending;
 use crate::core::text;
@@ -19,6 +19,8 @@ use crate::state::journal::{Entries, Want};
 
 /// Tool calls whose summaries are remembered until they end.
 const MAX_OPEN_TOOLS: usize = 64;
+/// How much of a line is kept that an agent printed last.
+const MAX_LAST_WORDS: usize = 500;
 
 /// Folds a journal into [`Facts`].
 #[derive(Debug, Default)]
@@ -45,6 +47,9 @@ pub struct Reading {
     /// How long the run took by its own clock.
     took_ms: Option<u64>,
     head: Option<String>,
+    /// What the agent printed last on its standard error, and when the limit ends that it met.
+    last_words: String,
+    limit_ends_ms: Option<i64>,
 }
 
 impl Reading {
@@ -130,7 +135,7 @@ impl Reading {
                 facts.scm_ended(at.iteration, task, *ok, detail)
             }
             Event::Warning { message } => facts.warnings.push(message.as_ref().to_owned()),
-            Event::RunEnded { duration_ms, .. } => self.took_ms = Some(*duration_ms),
+            Event::RunEnded { .. } => self.run_ended(&entry.event),
             event => {
                 if let Some(iteration) = facts.iterations.last_mut() {
                     into_iteration(event, iteration);
@@ -168,6 +173,7 @@ impl Reading {
             Event::RunStarted { .. } => {
                 self.end_part();
                 self.took_ms = None;
+                (self.facts.last_words, self.facts.limit_ends_ms) = (None, None);
             }
             Event::Waiting { .. } => self.waiting = true,
             Event::Paused => self.paused_ms = Some(now_ms),
@@ -213,17 +219,58 @@ impl Reading {
         }
     }
 
+    fn run_ended(&mut self, event: &Event<'_>) {
+        let Event::RunEnded { outcome, message, duration_ms, .. } = event else { return };
+        self.took_ms = Some(*duration_ms);
+        let Some(last) = self.facts.iterations.last_mut() else { return };
+        if let Outcome::AgentFailed | Outcome::CredentialsRefused = outcome {
+            let words = std::mem::take(&mut self.last_words);
+            let is_told = words.is_empty() || message.contains(&words);
+            self.facts.last_words = Some(words).filter(|_| !is_told);
+        }
+        if *outcome == Outcome::AgentFailed {
+            let limited = matches!(last.class, Some(Class::RateLimited | Class::Overloaded));
+            self.facts.limit_ends_ms = self.limit_ends_ms.filter(|_| limited);
+            // The last failure of a series is told by the end, since nothing is tried again after it.
+            let why = match message.split_once(", the last time: ") {
+                Some((_, why)) => Some(why),
+                None => message.strip_prefix("the agent failed: "),
+            };
+            last.failures.extend(why.map(str::to_owned));
+            if why.is_some() && last.class == Some(Class::NotStarted) {
+                last.attempts += 1;
+            }
+        }
+    }
+
+    /// The end of what an agent prints on its standard error.
+    fn heard(&mut self, text: &str, joined: bool) {
+        if text.trim().is_empty() {
+            return;
+        }
+        if !joined {
+            self.last_words.clear();
+        }
+        if self.last_words.len() < MAX_LAST_WORDS {
+            self.last_words.push_str(text::head(text.trim_end(), MAX_LAST_WORDS));
+        }
+    }
+
     /// What is about money.
     fn count(&mut self, entry: &Entry<'_>) {
         match &entry.event {
             Event::AgentStarted { .. } => {
                 self.running = Some(Usage::default());
+                self.last_words.clear();
                 self.left_out_before += std::mem::take(&mut self.left_out);
             }
             Event::Usage(usage) | Event::Result { usage: Some(usage), .. } => {
                 self.running = Some(*usage);
             }
-            Event::AgentEnded { usage, .. } => {
+            Event::Output { stream: Stream::Stderr, text, joined } => self.heard(text, *joined),
+            Event::AgentEnded { usage, failure, .. } => {
+                let resets_at = failure.as_ref().and_then(|failure| failure.resets_at);
+                self.limit_ends_ms = resets_at.map(|seconds| seconds.saturating_mul(1000));
                 self.running = None;
                 self.used(usage);
             }
@@ -301,12 +348,10 @@ impl Reading {
     pub fn facts(mut self, now_ms: Option<i64>) -> Facts {
         let doing = now_ms.filter(|_| self.summary.outcome.is_none()).map(|now_ms| {
             self.summary.last_ms = self.summary.last_ms.max(now_ms);
-            match (self.paused_ms, self.facts.waits.last()) {
+            match (self.paused_ms, self.facts.waits.last().filter(|_| self.waiting)) {
                 (Some(since_ms), _) => Doing::Paused { since_ms },
-                (None, Some(Wait { ended_ms: None, until_ms, .. })) => {
-                    Doing::Waiting { until_ms: *until_ms }
-                }
-                _ => Doing::Working,
+                (None, Some(wait)) => Doing::Waiting { until_ms: wait.until_ms },
+                (None, None) => Doing::Working,
             }
         });
         self.end_part();
@@ -454,9 +499,13 @@ fn into_iteration(event: &Event<'_>, iteration: &mut Iteration) {
 static DENIED: LazyLock<memmem::Finder<'static>> =
     LazyLock::new(|| memmem::Finder::new(br#""denied":true"#));
 
+static STDERR: LazyLock<memmem::Finder<'static>> =
+    LazyLock::new(|| memmem::Finder::new(br#""stream":"stderr""#));
+
 /// Which events can make a difference here.
 fn wanted(event: &str, line: &[u8]) -> Want {
     match event {
+        "output" if STDERR.find(line).is_some() => Want::Yes,
         "text" | "thinking" | "output" | "session" | "notice" | "retracted"
         | "background_tasks" | "prompt" | "note" | "completion_checked" | "looked"
         | "leftovers" | "scm_started" | "guardrail_started" => Want::No,

@@ -254,6 +254,7 @@ Denied to the agent (1)
   Bash: rm -rf /
 
 Left to do
+  what iteration 3 did lies in the work tree, unchecked and not committed by ralph
   open in the agent's plan: print
 "
     );
@@ -419,6 +420,122 @@ fn a_wait_is_as_long_as_it_was() {
         let told = terminal(&facts);
         assert!(told.contains(expected), "{expected:?} in {told}");
     }
+}
+
+#[test]
+fn a_run_that_was_killed_in_a_wait_and_goes_on_does_not_wait() {
+    let wait = Event::Waiting { reason: WaitReason::RateLimit, until_ms: 70_000 };
+    let events = vec![
+        (1, 0, run_started()),
+        (1, 1, iteration_started()),
+        (2, 1, wait),
+        (30, 0, run_started()),
+        (30, 1, iteration_started()),
+        (31, 1, agent_started()),
+    ];
+    assert_eq!(read(events, Some(40)).doing, Some(Doing::Working));
+}
+
+#[test]
+fn a_run_that_failed_says_of_what_and_what_to_do() {
+    let failed = |class, resets_at: Option<i64>| {
+        let mut event = agent_ended(class, Usage::default());
+        if let Event::AgentEnded { failure, .. } = &mut event {
+            let (kind, message) = (FailureKind::Other, String::new());
+            *failure = resets_at.map(|at| Failure { kind, message, resets_at: Some(at) });
+        }
+        event
+    };
+    let output = |text: &'static str, joined| Event::Output {
+        stream: event::Stream::Stderr,
+        text: text.into(),
+        joined,
+    };
+    let ended = |outcome, message: &'static str| match run_ended(outcome, 1) {
+        Event::RunEnded { iterations, cut_off, duration_ms, usage, tools, tool_errors, .. } => {
+            let (exit_code, message) = (4, message.into());
+            Event::RunEnded {
+                outcome,
+                exit_code,
+                message,
+                iterations,
+                cut_off,
+                duration_ms,
+                usage,
+                tools,
+                tool_errors,
+            }
+        }
+        other => other,
+    };
+    let retrying = Event::Retrying {
+        class: Class::Failed,
+        message: "exit code 1".into(),
+        delay_ms: 1,
+        failures: 1,
+        max_failures: 2,
+    };
+    let told = terminal(&read(
+        vec![
+            (1, 0, run_started()),
+            (1, 1, iteration_started()),
+            (1, 1, agent_started()),
+            (2, 1, failed(Class::Failed, None)),
+            (2, 1, retrying),
+            (2, 1, agent_started()),
+            (3, 1, output("Traceback", false)),
+            (3, 1, output("ModuleNotFound", false)),
+            (3, 1, output("Error: x", true)),
+            (3, 1, output("\n", false)),
+            (3, 1, failed(Class::Failed, None)),
+            (4, 1, iteration_ended(Class::Failed, true)),
+            (
+                4,
+                1,
+                ended(
+                    Outcome::AgentFailed,
+                    "the agent failed 2 times in a row, the last time: exit code 1",
+                ),
+            ),
+        ],
+        None,
+    ));
+    for line in [
+        "Stderr:    ModuleNotFoundError: x\n",
+        "2 attempts\n       failed 2 times: exit code 1\n",
+        "Next:      `ralph replay 20261115-2027-ab12` shows what happened; then `ralph resume ",
+        "  what iteration 1 did lies in the work tree, unchecked",
+    ] {
+        assert!(told.contains(line), "{line:?} in {told}");
+    }
+    let told = terminal(&read(
+        vec![
+            (1, 0, run_started()),
+            (1, 1, iteration_started()),
+            (2, 1, failed(Class::RateLimited, Some(3_600))),
+            (4, 1, iteration_ended(Class::RateLimited, true)),
+            (4, 1, ended(Outcome::AgentFailed, "limit (waiting is not allowed)")),
+        ],
+        None,
+    ));
+    assert!(told.contains("Next:      the limit ends at 1970-01-01 01:00:00; `ralph"), "{told}");
+    assert!(!told.contains("failed: "), "{told}");
+    let told = terminal(&read(
+        vec![
+            (1, 0, run_started()),
+            (1, 2, iteration_started()),
+            (4, 2, iteration_ended(Class::Limited, true)),
+            (4, 2, ended(Outcome::Budget, "the budget is used up")),
+        ],
+        None,
+    ));
+    assert!(
+        told.contains(
+            "goes on; `ralph report 20261115-2027-ab12` tells what was done; what iteration 2 did"
+        ),
+        "{told}"
+    );
+    assert_eq!(told.matches("unchecked").count(), 1, "{told}");
 }
 
 #[test]

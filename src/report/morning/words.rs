@@ -3,8 +3,9 @@
 use jiff::tz::TimeZone;
 
 use super::{Check, Commit, Continued, Doing, Facts, Iteration, Listed, ScmTask, Wait};
-use crate::core::event::{Class, EndCause, FailureKind, WaitReason};
+use crate::core::event::{Class, EndCause, FailureKind, Outcome, WaitReason};
 use crate::core::text;
+use crate::report::human::{Ending, unchecked};
 use crate::report::runs::{after_words, outcome_word};
 use crate::report::visible;
 use crate::state::journal;
@@ -33,12 +34,29 @@ pub(super) fn summary(facts: &Facts, zone: &TimeZone) -> Vec<(&'static str, Stri
             ("Took", format!("{took}, {}", iterations(facts))),
             ("Used", used(facts)),
         ]);
+        items.extend(facts.last_words.clone().map(|words| ("Stderr", words)));
         items.extend(committed(facts).map(|commits| ("Commits", commits)));
         items.extend(facts.scm.iter().take(MAX_FAILURES).map(|task| ("SCM", scm_task(task))));
     }
     items.extend(damage(facts).map(|damage| ("Journal", damage)));
+    items.extend(next(facts, zone).map(|next| ("Next", next)));
     items.retain(|(name, value)| !(value.is_empty() && *name == "Asked"));
     items
+}
+
+/// What to do about it.
+fn next(facts: &Facts, zone: &TimeZone) -> Option<String> {
+    let last = facts.iterations.last();
+    let ending = Ending {
+        run: &facts.run,
+        outcome: facts.outcome?,
+        iterations: last.map_or(0, |last| last.number),
+        max_iterations: facts.max_iterations,
+        cut_off: last.is_some_and(|last| last.cut_off || !last.ended),
+    };
+    let next = ending.next_step()?;
+    let limit = facts.limit_ends_ms.map(|ms| format!("the limit ends at {}; ", moment(ms, zone)));
+    Some(limit.unwrap_or_default() + &next)
 }
 
 /// How it came out, with its exit code; or how it stands.
@@ -254,6 +272,11 @@ fn limits_waited_for(facts: &Facts, zone: &TimeZone) -> Vec<String> {
 /// What is left, a line each.
 fn left_to_do(facts: &Facts) -> Vec<String> {
     let mut lines = Vec::new();
+    let not_ended = facts.outcome.is_none() && facts.doing.is_none();
+    let cut_off = facts.iterations.last().filter(|last| last.cut_off || not_ended && !last.ended);
+    // After a budget, that is said with what to do about it.
+    let cut_off = cut_off.filter(|_| facts.outcome != Some(Outcome::Budget));
+    lines.extend(cut_off.map(|last| unchecked(last.number)));
     let undone = facts.scm.iter().filter(|task| !task.made_good);
     lines.extend(undone.map(|task| format!("SCM task not done: {}: {}", task.task, task.why)));
     let left = &facts.left;
