@@ -1,6 +1,6 @@
 //! From a journal to what there is to tell of its run.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::io::Read;
 use std::sync::LazyLock;
 
@@ -47,6 +47,8 @@ pub struct Reading {
     /// How long the run took by its own clock.
     took_ms: Option<u64>,
     head: Option<String>,
+    /// The commits that were told.
+    commits: HashSet<String>,
     /// What the agent printed last on its standard error, and when the limit ends that it met.
     last_words: String,
     limit_ends_ms: Option<i64>,
@@ -329,13 +331,17 @@ impl Reading {
             gone: false,
         };
         if by_others || facts.iterations.is_empty() {
-            return facts.others.extend(commits.iter().map(made));
+            let new = commits.iter().filter(|commit| self.commits.insert(commit.id.clone()));
+            return facts.others.extend(new.map(made));
         }
         for commit in commits {
             if let Some(replaced) = &commit.replaces {
                 forget(replaced, &mut facts.iterations);
+                self.commits.remove(replaced);
             }
-            if let Some(iteration) = facts.iterations.last_mut() {
+            // A branch that is merged brings what was told when it was made there.
+            let new = self.commits.insert(commit.id.clone());
+            if let Some(iteration) = facts.iterations.last_mut().filter(|_| new) {
                 iteration.commits.push(made(commit));
             }
         }

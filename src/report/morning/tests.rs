@@ -298,6 +298,8 @@ fn commits_are_of_whoever_made_them() {
             (3, 2, iteration_started()),
             (4, 2, repository("elsewhere", Vec::new(), false)),
             (5, 2, repository("three", vec![committed("three", "lost", None)], false)),
+            // A branch that is merged brings what was told before.
+            (6, 2, repository("two", vec![committed("two", "made well", None)], false)),
         ],
         None,
     );
