@@ -428,6 +428,10 @@ impl Human {
             let words = format!("iterations: {iterations}");
             figures = figures.replacen(&words, &format!("{words}, the last not finished"), 1);
         }
+        // A budget counts with an estimate of what was not told, and its words call it one.
+        if *outcome == Outcome::Budget && message.contains("about $") {
+            figures = figures.replacen("cost: ", "cost told: ", 1);
+        }
         let mut pen = self.line(at, Paragraph::End);
         pen.head(mark, paint, outcome_words(*outcome));
         // Where words and figures have said it all, the message would only say it again.

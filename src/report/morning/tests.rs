@@ -556,6 +556,10 @@ fn a_run_that_has_not_ended_says_how_it_stands() {
         assert!(told.contains(&format!("Outcome:   {expected}")), "{expected} in {told}");
     }
     assert!(!terminal(&read(Vec::new(), None)).contains("1970"), "nobody knows when");
+    // A journal whose beginning is lost.
+    let told = terminal(&read(begin().split_off(1), None));
+    assert!(told.contains("Started:   an unknown time\nTook:      0ms, 1 of 10"), "{told}");
+    assert!(told.contains("cut off, in iteration 1") && !told.contains("Command"), "{told}");
 }
 
 #[test]
@@ -614,6 +618,7 @@ fn a_run_of_ten_thousand_iterations_can_be_read() {
                 n,
                 repository("h", vec![committed(&format!("{n:040}"), &subject, None)], false),
             ),
+            (s + 2, n, agent_ended(Class::Answered, dollars(0.001))),
             (s + 2, n, guardrail(n % 7 > 0)),
             (s + 3, n, Event::Warning { message: format!("{n}{subject}").into() }),
             (s + 4, n, iteration_ended(Class::Answered, false)),
@@ -623,7 +628,9 @@ fn a_run_of_ten_thousand_iterations_can_be_read() {
     let text = terminal(&facts);
     assert!(text.lines().count() < 200, "{}", text.lines().count());
     assert!(
-        text.contains("    …  11 to 9960: 8529 answered, 1421 guardrail failed; 165h50m, 9950")
+        text.contains(
+            "    …  11 to 9960: 8529 answered, 1421 guardrail failed; 165h50m, $9.95, 9950"
+        )
     );
     assert!(text.lines().any(|line| line.ends_with("(failed 1428 times) make test")));
     let html = html::draw(&facts, &TimeZone::UTC);

@@ -25,12 +25,16 @@ const CUT_SHORT_MS: i64 = 2_000;
 /// What the report begins with: names and values.
 pub(super) fn summary(facts: &Facts, zone: &TimeZone) -> Vec<(&'static str, String)> {
     let mut items = vec![("Asked", facts.asked.clone()), ("Outcome", outcome(facts, zone))];
-    if facts.started_ms > 0 {
+    if is_known(facts) {
         let took = text::duration(facts.duration_ms);
+        if !facts.command.is_empty() {
+            items.extend([
+                ("Command", format!("ralph {} with {}", facts.command, facts.agent)),
+                ("Directory", facts.directory.clone()),
+            ]);
+        }
         items.extend([
-            ("Command", format!("ralph {} with {}", facts.command, facts.agent)),
-            ("Directory", facts.directory.clone()),
-            ("Started", moment(facts.started_ms, zone)),
+            ("Started", started(facts, zone)),
             ("Took", format!("{took}, {}", iterations(facts))),
             ("Used", used(facts)),
         ]);
@@ -70,7 +74,7 @@ fn outcome(facts: &Facts, zone: &TimeZone) -> String {
             .exit_code
             .map_or_else(|| words.to_owned(), |code| format!("{words} (exit code {code})"));
     }
-    if facts.started_ms == 0 {
+    if !is_known(facts) {
         return "nothing is known of it: its journal is empty, or cannot be read".to_owned();
     }
     let open = facts.iterations.last().map(|last| match facts.open() {
@@ -80,7 +84,7 @@ fn outcome(facts: &Facts, zone: &TimeZone) -> String {
     let open = open.unwrap_or_default();
     match facts.doing {
         Some(Doing::Working) => {
-            let since = moment(facts.started_ms, zone);
+            let since = started(facts, zone);
             match facts.iterations.last().filter(|last| !last.ended) {
                 Some(last) => {
                     let (number, took) = (last.number, text::duration(last.duration_ms));
@@ -100,6 +104,18 @@ fn outcome(facts: &Facts, zone: &TimeZone) -> String {
             let run = &facts.run;
             format!("cut off{open}, last heard of {last}; `ralph resume {run}` goes on with it")
         }
+    }
+}
+
+/// Anything of it can be read.
+fn is_known(facts: &Facts) -> bool {
+    facts.started_ms > 0 || !facts.iterations.is_empty()
+}
+
+fn started(facts: &Facts, zone: &TimeZone) -> String {
+    match facts.started_ms {
+        0 => "an unknown time".to_owned(),
+        ms => moment(ms, zone),
     }
 }
 
@@ -430,9 +446,16 @@ pub(super) fn fold(
 pub(super) fn in_short(iterations: &[Iteration]) -> String {
     let mut states: Vec<(&str, u32)> = Vec::new();
     let (mut took, mut commits) = (0_u64, 0);
+    let (mut cost, mut guessed) = (None, "");
     for iteration in iterations {
         took = took.saturating_add(iteration.duration_ms);
         commits += iteration.commits.len();
+        if iteration.estimated_cost_usd.is_some() {
+            guessed = "~";
+        }
+        if let Some(own) = iteration.estimated_cost_usd.or(iteration.usage.cost_usd) {
+            *cost.get_or_insert(0.0) += own;
+        }
         let word = state(iteration);
         match states.iter_mut().find(|(known, _)| *known == word) {
             Some((_, count)) => *count += 1,
@@ -442,9 +465,10 @@ pub(super) fn in_short(iterations: &[Iteration]) -> String {
     states.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     let states: Vec<String> =
         states.into_iter().map(|(word, count)| format!("{count} {word}")).collect();
+    let cost = cost.map(|cost| format!(", {guessed}{}", text::dollars(cost))).unwrap_or_default();
     let number = |iteration: Option<&Iteration>| iteration.map_or(0, |it| it.number);
     format!(
-        "{} to {}: {}; {}, {commits} commits",
+        "{} to {}: {}; {}{cost}, {commits} commits",
         number(iterations.first()),
         number(iterations.last()),
         states.join(", "),
