@@ -57,6 +57,9 @@ pub struct Facts {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimated_cost_usd: Option<f64>,
     pub iterations: Vec<Iteration>,
+    /// What `git log` shows from the commit at the beginning to the last; nothing if nobody could ask.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shown: Option<Shown>,
     /// What was committed where the run works while nothing of it was at work.
     pub others: Vec<Commit>,
     /// When it went on after it had been left.
@@ -242,6 +245,13 @@ pub struct Commit {
     pub gone: bool,
 }
 
+/// How many commits are in the range that somebody would look at, and how many of them iterations made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Shown {
+    pub commits: u32,
+    pub own: u32,
+}
+
 /// What is left to do, as far as anybody said.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Left {
@@ -269,6 +279,20 @@ impl Facts {
         for commit in own.chain(&mut self.others) {
             commit.gone = gone.contains(commit.id.as_str());
         }
+    }
+
+    /// From which commit to which one would look to see what was done.
+    pub fn range(&self) -> Option<(&str, &str)> {
+        let last = self.commits().rfind(|commit| !commit.gone);
+        let last = last.or_else(|| self.commits().next_back())?;
+        Some((self.head.as_deref()?, &last.id))
+    }
+
+    /// Notes which commits are in that range.
+    pub fn note_shown(&mut self, ids: &HashSet<&str>) {
+        let own = self.commits().filter(|commit| ids.contains(commit.id.as_str())).count();
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        self.shown = Some(Shown { commits: count(ids.len()), own: count(own) });
     }
 
     /// The iteration that is under way, or was when the run was cut off.

@@ -52,6 +52,8 @@ pub struct Reading {
     /// What the agent printed last on its standard error, and when the limit ends that it met.
     last_words: String,
     limit_ends_ms: Option<i64>,
+    /// How many warnings came before any work.
+    early_warnings: usize,
 }
 
 impl Reading {
@@ -136,7 +138,12 @@ impl Reading {
             Event::ScmEnded { task, ok, detail, .. } => {
                 facts.scm_ended(at.iteration, task, *ok, detail)
             }
-            Event::Warning { message } => facts.warnings.push(message.as_ref().to_owned()),
+            Event::Warning { message } => {
+                facts.warnings.push(message.as_ref().to_owned());
+                if facts.iterations.is_empty() {
+                    self.early_warnings = facts.warnings.first.len();
+                }
+            }
             Event::RunEnded { .. } => self.run_ended(&entry.event),
             event => {
                 if let Some(iteration) = facts.iterations.last_mut() {
@@ -361,6 +368,9 @@ impl Reading {
             }
         });
         self.end_part();
+        // What was said of the settings is known; what went wrong at work comes first.
+        let early = self.early_warnings.min(self.facts.warnings.first.len());
+        self.facts.warnings.first.rotate_left(early);
         let Reading { summary, mut facts, left_out_before, spending, unpriced, .. } = self;
         if let bytes @ 1.. = left_out_before {
             facts.warnings.push(format!(

@@ -212,6 +212,17 @@ fn every_fact_is_where_it_happened() {
 }
 
 #[test]
+fn what_was_warned_of_before_any_work_comes_last() {
+    let warning = |words: &'static str| Event::Warning { message: words.into() };
+    let facts = read(
+        vec![(1, 0, warning("settings")), (1, 1, iteration_started()), (1, 1, warning("work"))],
+        None,
+    );
+    let words: Vec<&str> = facts.warnings.first.iter().map(|told| told.text.as_str()).collect();
+    assert_eq!(words, ["work", "settings"]);
+}
+
+#[test]
 fn a_run_that_is_complete_has_nothing_left() {
     let items = vec![TodoItem { text: "tick me".into(), status: TodoStatus::Pending }];
     let facts =
@@ -312,7 +323,12 @@ fn commits_are_of_whoever_made_them() {
     let mut facts = facts;
     facts.note_gone(&HashSet::from(["three"]));
     let told = terminal(&facts);
-    assert!(told.contains("Commits:   2: git log base..two"), "{told}");
+    assert!(told.contains("Commits:   2: git log base..two\n"), "{told}");
+    facts.note_shown(&HashSet::from(["two", "people", "merged"]));
+    let told = terminal(&facts);
+    let words =
+        "Commits:   3: git log base..two (2 of them not by the run); 1 more by the run is not";
+    assert!(told.contains(words), "{told}");
     assert!(told.contains("three lost (on no branch any more)"), "{told}");
     assert!(told.contains("not at work (1)\n  people by a person"), "{told}");
 }

@@ -2,7 +2,7 @@
 
 use jiff::tz::TimeZone;
 
-use super::{Check, Commit, Continued, Doing, Facts, Iteration, Listed, ScmTask, Wait};
+use super::{Check, Commit, Continued, Doing, Facts, Iteration, Listed, ScmTask, Shown, Wait};
 use crate::core::event::{Class, EndCause, FailureKind, Outcome, WaitReason};
 use crate::core::text;
 use crate::report::human::{Ending, unchecked};
@@ -160,11 +160,23 @@ pub(super) fn cost(iteration: &Iteration) -> String {
 /// How much was committed, and how to look at it.
 fn committed(facts: &Facts) -> Option<String> {
     let count = facts.commits().count();
-    let last = facts.commits().rfind(|commit| !commit.gone);
-    let last = last.or_else(|| facts.commits().next_back())?;
-    let range =
-        facts.head.as_deref().map(|head| format!(": git log {}..{}", short(head), short(&last.id)));
-    Some(format!("{count}{}", range.unwrap_or_default()))
+    if count == 0 {
+        return None;
+    }
+    let Some((from, to)) = facts.range() else { return Some(count.to_string()) };
+    let log = format!("git log {}..{}", short(from), short(to));
+    let Some(Shown { commits, own }) = facts.shown else { return Some(format!("{count}: {log}")) };
+    // Whatever is named with the command is what the command shows.
+    let others = match commits - own.min(commits) {
+        0 => String::new(),
+        n => format!(" ({n} of them not by the run)"),
+    };
+    let elsewhere = match count.saturating_sub(own as usize) {
+        0 => String::new(),
+        1 => "; 1 more by the run is not there any more, or on another branch".to_owned(),
+        n => format!("; {n} more by the run are not there any more, or on another branch"),
+    };
+    Some(format!("{commits}: {log}{others}{elsewhere}"))
 }
 
 /// In how many iterations a task failed, and whether that was made good.
