@@ -7,7 +7,7 @@
 
 use super::event::Usage;
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Spending {
     /// Of all attempts that have ended, and of those of this iteration.
     total: Usage,

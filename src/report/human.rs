@@ -27,6 +27,7 @@ use crate::core::lines::LineSplitter;
 use crate::core::text;
 use crate::core::worker::Follower;
 use words::plural;
+pub(super) use words::{Ending, unchecked};
 
 /// Characters of one text of the agent's that are shown.
 const MAX_TEXT: usize = 100_000;

@@ -43,6 +43,12 @@ pub struct Facts {
     pub outcome: Option<Outcome>,
     pub exit_code: Option<u8>,
     pub message: String,
+    /// What the agent printed last on its standard error, if the run ended because it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_words: Option<String>,
+    /// When the limit ends that the run did not wait for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit_ends_ms: Option<i64>,
     pub max_iterations: u32,
     /// What agents told.
     #[serde(flatten)]
@@ -51,6 +57,9 @@ pub struct Facts {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimated_cost_usd: Option<f64>,
     pub iterations: Vec<Iteration>,
+    /// What `git log` shows from the commit at the beginning to the last; nothing if nobody could ask.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shown: Option<Shown>,
     /// What was committed where the run works while nothing of it was at work.
     pub others: Vec<Commit>,
     /// When it went on after it had been left.
@@ -59,6 +68,9 @@ pub struct Facts {
     /// What the agent was not allowed to do.
     pub denied: Listed,
     pub warnings: Listed,
+    /// The SCM tasks that have failed, in whichever iteration.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub scm: Vec<ScmTask>,
     pub left: Left,
     /// Lines of the journal that nobody can read any more.
     #[serde(skip_serializing_if = "is_zero")]
@@ -149,6 +161,9 @@ pub struct Iteration {
     /// Why a completion did not count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vetoed: Option<String>,
+    /// The SCM tasks that failed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub scm_failed: Vec<ScmFailure>,
     /// Why attempts failed.
     pub failures: Vec<String>,
     pub commits: Vec<Commit>,
@@ -174,6 +189,25 @@ impl Check {
     pub fn failed(&self) -> bool {
         !self.passed && !self.cut_off
     }
+}
+
+/// An SCM task that failed, and what was said of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ScmFailure {
+    pub task: String,
+    pub why: String,
+}
+
+/// What became of an SCM task that has failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ScmTask {
+    pub task: String,
+    /// The iterations in which it failed.
+    pub iterations: Vec<u32>,
+    /// Why it failed the last time.
+    pub why: String,
+    /// It has succeeded since, with what was left then.
+    pub made_good: bool,
 }
 
 /// A run goes on.
@@ -211,6 +245,13 @@ pub struct Commit {
     pub gone: bool,
 }
 
+/// How many commits are in the range that somebody would look at, and how many of them iterations made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Shown {
+    pub commits: u32,
+    pub own: u32,
+}
+
 /// What is left to do, as far as anybody said.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Left {
@@ -238,6 +279,20 @@ impl Facts {
         for commit in own.chain(&mut self.others) {
             commit.gone = gone.contains(commit.id.as_str());
         }
+    }
+
+    /// From which commit to which one would look to see what was done.
+    pub fn range(&self) -> Option<(&str, &str)> {
+        let last = self.commits().rfind(|commit| !commit.gone);
+        let last = last.or_else(|| self.commits().next_back())?;
+        Some((self.head.as_deref()?, &last.id))
+    }
+
+    /// Notes which commits are in that range.
+    pub fn note_shown(&mut self, ids: &HashSet<&str>) {
+        let own = self.commits().filter(|commit| ids.contains(commit.id.as_str())).count();
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        self.shown = Some(Shown { commits: count(ids.len()), own: count(own) });
     }
 
     /// The iteration that is under way, or was when the run was cut off.

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::visible;
 use crate::core::event::{Entry, Event, Outcome, StallReason, Stamp, Usage};
+use crate::core::spending::Spending;
 use crate::core::text;
 use crate::state::journal::{self, Entries, Want};
 
@@ -19,6 +20,7 @@ pub struct RunSummary {
     pub directory: String,
     pub agent: String,
     pub pid: u32,
+    /// 0 if its beginning cannot be read.
     pub started_ms: i64,
     /// The last event that is there.
     pub last_ms: i64,
@@ -31,7 +33,7 @@ pub struct RunSummary {
     /// Lines of its journal that cannot be read, so that all of this may be more.
     pub unreadable: u64,
     /// What ended attempts used.
-    spent: Usage,
+    spent: Spending,
     /// What the attempt that has not ended has used so far.
     current: Usage,
     /// How long earlier parts of a resumed run took, and when the last part began.
@@ -57,6 +59,10 @@ impl RunSummary {
     pub(super) fn pass(&mut self, at: Option<Stamp>) {
         if let Some(at) = at {
             self.iterations = self.iterations.max(at.iteration);
+            if self.part_started_ms == 0 {
+                // Where its beginning cannot be read, it began no later than this.
+                self.part_started_ms = at.time_ms;
+            }
             // A word may follow about those who were told of the end; the run is over by then.
             if self.outcome.is_none() {
                 self.last_ms = self.last_ms.max(at.time_ms);
@@ -68,7 +74,7 @@ impl RunSummary {
         let at = entry.at;
         match &entry.event {
             Event::RunStarted { run, command, directory, pid, agent, max_iterations, .. } => {
-                if self.started_ms == 0 {
+                if self.part_started_ms == 0 {
                     self.started_ms = at.time_ms;
                 } else {
                     self.earlier_ms += self.last_ms - self.part_started_ms;
@@ -90,7 +96,7 @@ impl RunSummary {
             }
             Event::Usage(usage) | Event::Result { usage: Some(usage), .. } => self.current = *usage,
             Event::AgentEnded { usage, .. } => {
-                self.spent.add(usage);
+                self.spent.attempt_ends(usage);
                 self.current = Usage::default();
             }
             Event::RunContinued { usage, .. } => self.spent.raise_to(usage),
@@ -112,14 +118,22 @@ impl RunSummary {
     /// An attempt whose end was not recorded has used what it told before.
     fn settle(&mut self) {
         let current = std::mem::take(&mut self.current);
-        self.spent.add(&current);
+        self.spent.attempt_ends(&current);
     }
 
     /// Everything that the run has used.
     pub fn usage(&self) -> Usage {
-        let mut usage = self.spent;
+        let mut usage = self.spent.total();
         usage.add(&self.current);
         usage
+    }
+
+    /// Its cost with a guess at what was not told, as budgets count it; nothing if all of it was told.
+    pub fn estimated_cost_usd(&self) -> Option<f64> {
+        let mut spent = self.spent.clone();
+        spent.running(self.current);
+        let told = self.usage().cost_usd;
+        spent.of_run().cost_usd.filter(|cost| Some(*cost) != told)
     }
 
     /// The time that was spent, without the pauses between a stop and a resume; `now_ms` for a run
@@ -297,7 +311,11 @@ fn cells(row: &Row, zone: &TimeZone, now_ms: i64) -> [String; COLUMNS.len()] {
             max => format!("{}/{max}", run.iterations),
         },
         text::duration(row.duration_ms(now_ms)),
-        usage.cost_usd.map_or_else(|| "-".to_owned(), text::dollars),
+        match (run.estimated_cost_usd(), usage.cost_usd) {
+            (Some(guess), _) => format!("~{}", text::dollars(guess)),
+            (None, Some(told)) => text::dollars(told),
+            (None, None) => "-".to_owned(),
+        },
         match usage.total_tokens() {
             0 => "-".to_owned(),
             tokens => text::count(tokens),
@@ -306,6 +324,9 @@ fn cells(row: &Row, zone: &TimeZone, now_ms: i64) -> [String; COLUMNS.len()] {
 }
 
 fn started(ms: i64, zone: &TimeZone) -> String {
+    if ms == 0 {
+        return "-".to_owned();
+    }
     jiff::Timestamp::from_millisecond(ms).map_or_else(
         |_| "-".to_owned(),
         |time| zone.to_datetime(time).strftime("%Y-%m-%d %H:%M").to_string(),
@@ -325,7 +346,7 @@ pub fn notes(rows: &[Row]) -> String {
 #[derive(Debug, Serialize)]
 struct JsonRow<'a> {
     id: &'a str,
-    started_ms: i64,
+    started_ms: Option<i64>,
     command: &'a str,
     directory: &'a str,
     agent: &'a str,
@@ -338,6 +359,8 @@ struct JsonRow<'a> {
     duration_ms: u64,
     #[serde(flatten)]
     usage: Usage,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    estimated_cost_usd: Option<f64>,
     #[serde(skip_serializing_if = "is_zero")]
     unreadable_lines: u64,
 }
@@ -354,7 +377,7 @@ pub fn json(rows: &[Row], now_ms: i64) -> String {
         let run = &row.run;
         let line = serde_json::to_string(&JsonRow {
             id: &run.id,
-            started_ms: run.started_ms,
+            started_ms: Some(run.started_ms).filter(|ms| *ms != 0),
             command: &run.command,
             directory: &run.directory,
             agent: &run.agent,
@@ -366,6 +389,7 @@ pub fn json(rows: &[Row], now_ms: i64) -> String {
             max_iterations: run.max_iterations,
             duration_ms: row.duration_ms(now_ms),
             usage: run.usage(),
+            estimated_cost_usd: run.estimated_cost_usd(),
             unreadable_lines: run.unreadable,
         });
         // Plain data cannot fail to be written into memory.
@@ -401,6 +425,26 @@ mod tests {
         assert_eq!(row(unfinished.clone(), true).state(), "running");
         assert_eq!(row(unfinished, false).state(), "cut off");
         assert_eq!(row(fold(journal()), true).state(), "complete");
+    }
+
+    #[test]
+    fn what_is_not_known_of_a_run_is_told_as_unknown() {
+        let lost = row(fold(journal().skip(1)), false);
+        let table = table(std::slice::from_ref(&lost), &TimeZone::UTC, 0, None);
+        assert!(!table.contains("1970"), "{table}");
+        assert_eq!(lost.run.started_ms, 0);
+        let whole = fold(journal()).duration_ms(None);
+        assert!(whole - lost.run.duration_ms(None) < 2_000, "{whole}: {table}");
+        assert!(json(&[lost], 0).contains("\"started_ms\":null"));
+
+        let usage = Usage { output_tokens: 100_000, ..Usage::default() };
+        let entry = |event| Entry { at: Stamp { time_ms: 1, iteration: 1, attempt: 1 }, event };
+        let mut guessed = RunSummary::default();
+        guessed.fold(&entry(Event::Usage(usage)));
+        let rows = [row(guessed, true)];
+        let table = super::table(&rows, &TimeZone::UTC, 0, None);
+        assert!(table.contains(" ~$2.50 "), "{table}");
+        assert!(json(&rows, 0).contains("\"estimated_cost_usd\":2.5"), "{}", json(&rows, 0));
     }
 
     #[test]

@@ -26,7 +26,7 @@ use crate::core::exit;
 use crate::core::machine::{Action, Input, LoopMachine, Now};
 use crate::core::prompt as prompts;
 use crate::core::text;
-use crate::process::{ChildId, Launch, Occurrence};
+use crate::process::{Launch, Occurrence};
 use crate::report::Reporter;
 use crate::sandbox::proxy::Refusal;
 
@@ -117,7 +117,7 @@ struct Driver<'s, W> {
     warned_of: HashSet<String>,
     finish: Option<Finish>,
     /// Commands that tell the user of something, beside the loop.
-    notifiers: Vec<ChildId>,
+    notifiers: Vec<notify::Notifier>,
     /// What was refused in which iteration.
     refused: (u32, HashSet<Refusal>),
     gate: Option<TaskGate>,

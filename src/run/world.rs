@@ -9,7 +9,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use crate::core::event::Entry;
 use crate::core::machine::Now;
 use crate::process::{ChildId, Launch, Occurrence, Size, System};
-use crate::report::morning::Reading;
+use crate::report::morning::{Facts, Reading};
 use crate::sandbox::proxy::Refusal;
 use crate::sandbox::{self, Backend, Sandbox, Trace};
 use crate::state::check_logs::CheckLogs;
@@ -22,7 +22,7 @@ use crate::state::{documents, given, journal, within};
 
 use super::fingerprint;
 use super::scm::{
-    self,
+    self, lookup,
     moves::{self, Moved, Since},
 };
 
@@ -155,6 +155,8 @@ pub trait World {
     fn reading(&mut self) -> Reading {
         Reading::default()
     }
+    /// Adds what git knows of its commits by now.
+    fn look_up(&mut self, _facts: &mut Facts) {}
     /// What was committed where the run works since this was last asked; see [`moves::Watch::look`].
     fn moved(&mut self, thorough: bool) -> Option<Moved> {
         let _ = thorough;
@@ -497,6 +499,10 @@ impl World for RealWorld {
 
     fn reading(&mut self) -> Reading {
         journal::read(&self.files.dir.journal()).map_or_else(|_| Reading::default(), Reading::of)
+    }
+
+    fn look_up(&mut self, facts: &mut Facts) {
+        lookup::look_up(self.project.root(), facts);
     }
 
     fn moved(&mut self, thorough: bool) -> Option<Moved> {

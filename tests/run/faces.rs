@@ -347,6 +347,7 @@ fn a_command_of_the_users_own_is_told_of_the_end() {
         "cat > told.json; echo $RALPH_RUN_ID > run; tail -n 1 .ralph/runs/*/events.jsonl > last";
     project.settings(&json!({"notify": {"command": command}}));
     run(&project, &["-p", "do it"], &json!([{"print": DONE}])).run().code(0);
+    assert!(project.read("told.json").ends_with("}\n"), "for `read` and its like");
     let mut told: serde_json::Value = serde_json::from_str(&project.read("told.json")).unwrap();
     // What it came to, as the report has it.
     let report = told.as_object_mut().and_then(|told| told.remove("report")).unwrap();
@@ -362,9 +363,9 @@ fn a_command_of_the_users_own_is_told_of_the_end() {
 #[test]
 fn a_command_that_cannot_tell_changes_nothing_but_a_warning() {
     let project = Project::new();
-    project.settings(&json!({"notify": {"command": "exit 3"}}));
+    project.settings(&json!({"notify": {"command": "echo no such host >&2; exit 3"}}));
     let output = run(&project, &["-p", "do it"], &json!([{"print": DONE}])).run();
-    output.code(0).stderr_has("notify.command failed: exit code 3");
+    output.code(0).stderr_has("notify.command failed: exit code 3: no such host");
     let run = run(&project, &["-p", "do it"], &json!([{"print": DONE}]));
     project.settings(&json!({"notify": {"command": "touch told; sleep 600"}}));
     let running = run.start();

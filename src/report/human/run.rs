@@ -1,8 +1,7 @@
 //! The run's own steps: iterations, guardrails, SCM, waits, and how it all ended.
 
 use super::words::{
-    ONLY_REPEATED, cause_words, class_words, exit_words, figures, next_step, of, outcome_words,
-    plural,
+    Ending, ONLY_REPEATED, cause_words, class_words, exit_words, figures, of, outcome_words, plural,
 };
 use super::{Human, MAX_DETAIL, MAX_PROMPT, Paragraph};
 use crate::core::event::{Class, Event, Leftover, Outcome, Purpose, Stamp, WaitReason};
@@ -429,6 +428,10 @@ impl Human {
             let words = format!("iterations: {iterations}");
             figures = figures.replacen(&words, &format!("{words}, the last not finished"), 1);
         }
+        // A budget counts with an estimate of what was not told, and its words call it one.
+        if *outcome == Outcome::Budget && message.contains("about $") {
+            figures = figures.replacen("cost: ", "cost told: ", 1);
+        }
         let mut pen = self.line(at, Paragraph::End);
         pen.head(mark, paint, outcome_words(*outcome));
         // Where words and figures have said it all, the message would only say it again.
@@ -445,14 +448,15 @@ impl Human {
             pen.say(": ").quote(message);
         }
         pen.say(" ").say(&figures).end();
-        // One that was stopped after its last iteration needs more of them to go on.
-        let used_up = *outcome == Outcome::Interrupted
-            && !cut_off
-            && self.max_iterations > 0
-            && *iterations >= self.max_iterations;
-        let stuck = if used_up { Outcome::LimitReached } else { *outcome };
+        let ending = Ending {
+            run: &self.run,
+            outcome: *outcome,
+            iterations: *iterations,
+            max_iterations: self.max_iterations,
+            cut_off: *cut_off,
+        };
         if !self.style.quiet
-            && let Some(next) = next_step(stuck, &self.run)
+            && let Some(next) = ending.next_step()
         {
             self.note(at, "Next: ", &next, MAX_DETAIL);
         }

@@ -101,8 +101,42 @@ pub(super) fn outcome_words(outcome: Outcome) -> &'static str {
     }
 }
 
-/// What somebody who comes back in the morning can do about it.
-pub(super) fn next_step(outcome: Outcome, run: &str) -> Option<String> {
+/// How a run stands that has ended.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::report) struct Ending<'a> {
+    pub(in crate::report) run: &'a str,
+    pub(in crate::report) outcome: Outcome,
+    pub(in crate::report) iterations: u32,
+    pub(in crate::report) max_iterations: u32,
+    /// The last of them was not checked to its end.
+    pub(in crate::report) cut_off: bool,
+}
+
+impl Ending<'_> {
+    /// What somebody who comes back in the morning can do about it.
+    pub(in crate::report) fn next_step(&self) -> Option<String> {
+        // One that was stopped after its last iteration needs more of them to go on.
+        let used_up = self.outcome == Outcome::Interrupted
+            && !self.cut_off
+            && self.max_iterations > 0
+            && self.iterations >= self.max_iterations;
+        let stuck = if used_up { Outcome::LimitReached } else { self.outcome };
+        let mut next = next_step(stuck, self.run)?;
+        if self.cut_off && stuck == Outcome::Budget {
+            next.push_str(&format!("; {}", unchecked(self.iterations)));
+        }
+        Some(next)
+    }
+}
+
+/// What is said of an iteration that did not come to its end.
+pub(in crate::report) fn unchecked(iteration: u32) -> String {
+    format!(
+        "what iteration {iteration} did lies in the work tree, unchecked and not committed by ralph"
+    )
+}
+
+fn next_step(outcome: Outcome, run: &str) -> Option<String> {
     let shows = format!("`ralph replay {run}` shows what happened");
     let resume = format!("`ralph resume {run}`");
     Some(match outcome {

@@ -1,14 +1,16 @@
 //! From a journal to what there is to tell of its run.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::io::Read;
 use std::sync::LazyLock;
 
 use memchr::memmem;
 
-use super::{Check, Commit, Continued, Doing, Facts, Iteration, Left, MAX_LISTED, Wait};
+use super::{
+    Check, Commit, Continued, Doing, Facts, Iteration, Left, MAX_LISTED, ScmFailure, ScmTask, Wait,
+};
 use crate::core::event::{
-    self, Class, Entry, Event, Outcome, Purpose, TodoItem, TodoStatus, Usage,
+    self, Class, Entry, Event, Outcome, Purpose, Stream, TodoItem, TodoStatus, Usage,
 };
 use crate::core::spending::Spending;
 use crate::core::text;
@@ -17,6 +19,8 @@ use crate::state::journal::{Entries, Want};
 
 /// Tool calls whose summaries are remembered until they end.
 const MAX_OPEN_TOOLS: usize = 64;
+/// How much of a line is kept that an agent printed last.
+const MAX_LAST_WORDS: usize = 500;
 
 /// Folds a journal into [`Facts`].
 #[derive(Debug, Default)]
@@ -43,6 +47,13 @@ pub struct Reading {
     /// How long the run took by its own clock.
     took_ms: Option<u64>,
     head: Option<String>,
+    /// The commits that were told.
+    commits: HashSet<String>,
+    /// What the agent printed last on its standard error, and when the limit ends that it met.
+    last_words: String,
+    limit_ends_ms: Option<i64>,
+    /// How many warnings came before any work.
+    early_warnings: usize,
 }
 
 impl Reading {
@@ -124,8 +135,16 @@ impl Reading {
             Event::Stalling { reason, iterations, limit } => {
                 facts.warnings.push(stalling_words(*reason, *iterations, *limit));
             }
-            Event::Warning { message } => facts.warnings.push(message.as_ref().to_owned()),
-            Event::RunEnded { duration_ms, .. } => self.took_ms = Some(*duration_ms),
+            Event::ScmEnded { task, ok, detail, .. } => {
+                facts.scm_ended(at.iteration, task, *ok, detail)
+            }
+            Event::Warning { message } => {
+                facts.warnings.push(message.as_ref().to_owned());
+                if facts.iterations.is_empty() {
+                    self.early_warnings = facts.warnings.first.len();
+                }
+            }
+            Event::RunEnded { .. } => self.run_ended(&entry.event),
             event => {
                 if let Some(iteration) = facts.iterations.last_mut() {
                     into_iteration(event, iteration);
@@ -163,6 +182,7 @@ impl Reading {
             Event::RunStarted { .. } => {
                 self.end_part();
                 self.took_ms = None;
+                (self.facts.last_words, self.facts.limit_ends_ms) = (None, None);
             }
             Event::Waiting { .. } => self.waiting = true,
             Event::Paused => self.paused_ms = Some(now_ms),
@@ -208,17 +228,58 @@ impl Reading {
         }
     }
 
+    fn run_ended(&mut self, event: &Event<'_>) {
+        let Event::RunEnded { outcome, message, duration_ms, .. } = event else { return };
+        self.took_ms = Some(*duration_ms);
+        let Some(last) = self.facts.iterations.last_mut() else { return };
+        if let Outcome::AgentFailed | Outcome::CredentialsRefused = outcome {
+            let words = std::mem::take(&mut self.last_words);
+            let is_told = words.is_empty() || message.contains(&words);
+            self.facts.last_words = Some(words).filter(|_| !is_told);
+        }
+        if *outcome == Outcome::AgentFailed {
+            let limited = matches!(last.class, Some(Class::RateLimited | Class::Overloaded));
+            self.facts.limit_ends_ms = self.limit_ends_ms.filter(|_| limited);
+            // The last failure of a series is told by the end, since nothing is tried again after it.
+            let why = match message.split_once(", the last time: ") {
+                Some((_, why)) => Some(why),
+                None => message.strip_prefix("the agent failed: "),
+            };
+            last.failures.extend(why.map(str::to_owned));
+            if why.is_some() && last.class == Some(Class::NotStarted) {
+                last.attempts += 1;
+            }
+        }
+    }
+
+    /// The end of what an agent prints on its standard error.
+    fn heard(&mut self, text: &str, joined: bool) {
+        if text.trim().is_empty() {
+            return;
+        }
+        if !joined {
+            self.last_words.clear();
+        }
+        if self.last_words.len() < MAX_LAST_WORDS {
+            self.last_words.push_str(text::head(text.trim_end(), MAX_LAST_WORDS));
+        }
+    }
+
     /// What is about money.
     fn count(&mut self, entry: &Entry<'_>) {
         match &entry.event {
             Event::AgentStarted { .. } => {
                 self.running = Some(Usage::default());
+                self.last_words.clear();
                 self.left_out_before += std::mem::take(&mut self.left_out);
             }
             Event::Usage(usage) | Event::Result { usage: Some(usage), .. } => {
                 self.running = Some(*usage);
             }
-            Event::AgentEnded { usage, .. } => {
+            Event::Output { stream: Stream::Stderr, text, joined } => self.heard(text, *joined),
+            Event::AgentEnded { usage, failure, .. } => {
+                let resets_at = failure.as_ref().and_then(|failure| failure.resets_at);
+                self.limit_ends_ms = resets_at.map(|seconds| seconds.saturating_mul(1000));
                 self.running = None;
                 self.used(usage);
             }
@@ -249,6 +310,7 @@ impl Reading {
             Some(again) => {
                 again.begun += 1;
                 again.guardrails.clear();
+                again.scm_failed.clear();
                 (again.ended, again.cut_off) = (false, false);
                 (again.class, again.vetoed) = (None, None);
                 (again.ended_by, again.failure) = (None, None);
@@ -276,13 +338,17 @@ impl Reading {
             gone: false,
         };
         if by_others || facts.iterations.is_empty() {
-            return facts.others.extend(commits.iter().map(made));
+            let new = commits.iter().filter(|commit| self.commits.insert(commit.id.clone()));
+            return facts.others.extend(new.map(made));
         }
         for commit in commits {
             if let Some(replaced) = &commit.replaces {
                 forget(replaced, &mut facts.iterations);
+                self.commits.remove(replaced);
             }
-            if let Some(iteration) = facts.iterations.last_mut() {
+            // A branch that is merged brings what was told when it was made there.
+            let new = self.commits.insert(commit.id.clone());
+            if let Some(iteration) = facts.iterations.last_mut().filter(|_| new) {
                 iteration.commits.push(made(commit));
             }
         }
@@ -295,15 +361,16 @@ impl Reading {
     pub fn facts(mut self, now_ms: Option<i64>) -> Facts {
         let doing = now_ms.filter(|_| self.summary.outcome.is_none()).map(|now_ms| {
             self.summary.last_ms = self.summary.last_ms.max(now_ms);
-            match (self.paused_ms, self.facts.waits.last()) {
+            match (self.paused_ms, self.facts.waits.last().filter(|_| self.waiting)) {
                 (Some(since_ms), _) => Doing::Paused { since_ms },
-                (None, Some(Wait { ended_ms: None, until_ms, .. })) => {
-                    Doing::Waiting { until_ms: *until_ms }
-                }
-                _ => Doing::Working,
+                (None, Some(wait)) => Doing::Waiting { until_ms: wait.until_ms },
+                (None, None) => Doing::Working,
             }
         });
         self.end_part();
+        // What was said of the settings is known; what went wrong at work comes first.
+        let early = self.early_warnings.min(self.facts.warnings.first.len());
+        self.facts.warnings.first.rotate_left(early);
         let Reading { summary, mut facts, left_out_before, spending, unpriced, .. } = self;
         if let bytes @ 1.. = left_out_before {
             facts.warnings.push(format!(
@@ -347,6 +414,43 @@ impl Reading {
             ..facts
         }
     }
+}
+
+impl Facts {
+    fn scm_ended(&mut self, iteration: u32, task: &str, ok: bool, detail: &str) {
+        let known = self.scm.iter().position(|known| known.task == task);
+        if ok {
+            if let Some(known) = known.and_then(|at| self.scm.get_mut(at)) {
+                known.made_good = true;
+            }
+            return;
+        }
+        let (task, why) = (task.to_owned(), last_word(detail).to_owned());
+        if let Some(last) = self.iterations.last_mut() {
+            last.scm_failed.push(ScmFailure { task: task.clone(), why: why.clone() });
+        }
+        let at = known.unwrap_or_else(|| {
+            let (iterations, why) = (Vec::new(), String::new());
+            self.scm.push(ScmTask { task, iterations, why, made_good: false });
+            self.scm.len() - 1
+        });
+        if let Some(known) = self.scm.get_mut(at) {
+            if known.iterations.last() != Some(&iteration) {
+                known.iterations.push(iteration);
+            }
+            (known.why, known.made_good) = (why, false);
+        }
+    }
+}
+
+/// The line that tells why a program failed: its last, but for git's advice below it.
+fn last_word(said: &str) -> &str {
+    let lines = || said.lines().map(str::trim).rev().filter(|line| !line.is_empty());
+    let is_error = |line: &&str| line.starts_with("fatal: ") || line.starts_with("error: ");
+    lines()
+        .find(is_error)
+        .or_else(|| lines().find(|line| !line.starts_with("hint: ")))
+        .unwrap_or("it did not say why")
 }
 
 /// Takes a commit out that was amended.
@@ -411,12 +515,16 @@ fn into_iteration(event: &Event<'_>, iteration: &mut Iteration) {
 static DENIED: LazyLock<memmem::Finder<'static>> =
     LazyLock::new(|| memmem::Finder::new(br#""denied":true"#));
 
+static STDERR: LazyLock<memmem::Finder<'static>> =
+    LazyLock::new(|| memmem::Finder::new(br#""stream":"stderr""#));
+
 /// Which events can make a difference here.
 fn wanted(event: &str, line: &[u8]) -> Want {
     match event {
+        "output" if STDERR.find(line).is_some() => Want::Yes,
         "text" | "thinking" | "output" | "session" | "notice" | "retracted"
         | "background_tasks" | "prompt" | "note" | "completion_checked" | "looked"
-        | "leftovers" | "scm_started" | "scm_ended" | "guardrail_started" => Want::No,
+        | "leftovers" | "scm_started" | "guardrail_started" => Want::No,
         // What a tool was about is told if it was denied, and what an agent told of its usage if it came to
         // no end.
         "tool_started" | "usage" | "result" => Want::Perhaps,

@@ -212,6 +212,17 @@ fn every_fact_is_where_it_happened() {
 }
 
 #[test]
+fn what_was_warned_of_before_any_work_comes_last() {
+    let warning = |words: &'static str| Event::Warning { message: words.into() };
+    let facts = read(
+        vec![(1, 0, warning("settings")), (1, 1, iteration_started()), (1, 1, warning("work"))],
+        None,
+    );
+    let words: Vec<&str> = facts.warnings.first.iter().map(|told| told.text.as_str()).collect();
+    assert_eq!(words, ["work", "settings"]);
+}
+
+#[test]
 fn a_run_that_is_complete_has_nothing_left() {
     let items = vec![TodoItem { text: "tick me".into(), status: TodoStatus::Pending }];
     let facts =
@@ -254,6 +265,7 @@ Denied to the agent (1)
   Bash: rm -rf /
 
 Left to do
+  what iteration 3 did lies in the work tree, unchecked and not committed by ralph
   open in the agent's plan: print
 "
     );
@@ -297,6 +309,8 @@ fn commits_are_of_whoever_made_them() {
             (3, 2, iteration_started()),
             (4, 2, repository("elsewhere", Vec::new(), false)),
             (5, 2, repository("three", vec![committed("three", "lost", None)], false)),
+            // A branch that is merged brings what was told before.
+            (6, 2, repository("two", vec![committed("two", "made well", None)], false)),
         ],
         None,
     );
@@ -309,9 +323,59 @@ fn commits_are_of_whoever_made_them() {
     let mut facts = facts;
     facts.note_gone(&HashSet::from(["three"]));
     let told = terminal(&facts);
-    assert!(told.contains("Commits:   2: git log base..two"), "{told}");
+    assert!(told.contains("Commits:   2: git log base..two\n"), "{told}");
+    facts.note_shown(&HashSet::from(["two", "people", "merged"]));
+    let told = terminal(&facts);
+    let words =
+        "Commits:   3: git log base..two (2 of them not by the run); 1 more by the run is not";
+    assert!(told.contains(words), "{told}");
     assert!(told.contains("three lost (on no branch any more)"), "{told}");
     assert!(told.contains("not at work (1)\n  people by a person"), "{told}");
+}
+
+#[test]
+fn what_was_not_committed_or_pushed_is_told_in_every_form() {
+    let scm = |task: &'static str, ok, detail: &'static str| Event::ScmEnded {
+        task: task.into(),
+        ok,
+        detail: detail.into(),
+        duration_ms: 1,
+    };
+    let rejected = "To /remote\n ! [rejected] main -> main\nerror: failed to push some refs\n\
+                    hint: Updates were rejected\nhint: See the note";
+    let facts = read(
+        vec![
+            (1, 0, run_started()),
+            (1, 1, iteration_started()),
+            (2, 1, scm("commit -m x", false, "lint: 3 problems\nhook says no\n")),
+            (3, 1, iteration_ended(Class::Answered, false)),
+            (3, 2, iteration_started()),
+            (4, 2, scm("commit -m x", true, "")),
+            (4, 2, scm("push", false, rejected)),
+            (5, 2, iteration_ended(Class::Answered, false)),
+            (5, 3, iteration_started()),
+            (6, 3, scm("push", false, "fatal: no way\n\nPlease make sure")),
+            (7, 3, iteration_ended(Class::Answered, false)),
+            (7, 3, run_ended(Outcome::CompleteScmFailed, 6_000)),
+        ],
+        None,
+    );
+    let told = terminal(&facts);
+    for line in [
+        "SCM:       commit -m x failed in 1 iteration, the last time in 1: hook says no; it was \
+         done after iteration 1\n",
+        "SCM:       push failed in 2 iterations, the last time in 3: fatal: no way, and was not \
+         done since\n",
+        "       SCM task failed: push: error: failed to push some refs\n",
+        "\nLeft to do\n  SCM task not done: push: fatal: no way\n",
+    ] {
+        assert!(told.contains(line), "{line:?} in {told}");
+    }
+    let markdown = plain::draw(&facts, &TimeZone::UTC, plain::Form::Markdown);
+    let json = serde_json::to_string(&facts).unwrap();
+    for page in [markdown, html::draw(&facts, &TimeZone::UTC), json] {
+        assert!(page.contains("hook says no") && page.contains("fatal: no way"), "{page}");
+    }
 }
 
 #[test]
@@ -377,6 +441,122 @@ fn a_wait_is_as_long_as_it_was() {
 }
 
 #[test]
+fn a_run_that_was_killed_in_a_wait_and_goes_on_does_not_wait() {
+    let wait = Event::Waiting { reason: WaitReason::RateLimit, until_ms: 70_000 };
+    let events = vec![
+        (1, 0, run_started()),
+        (1, 1, iteration_started()),
+        (2, 1, wait),
+        (30, 0, run_started()),
+        (30, 1, iteration_started()),
+        (31, 1, agent_started()),
+    ];
+    assert_eq!(read(events, Some(40)).doing, Some(Doing::Working));
+}
+
+#[test]
+fn a_run_that_failed_says_of_what_and_what_to_do() {
+    let failed = |class, resets_at: Option<i64>| {
+        let mut event = agent_ended(class, Usage::default());
+        if let Event::AgentEnded { failure, .. } = &mut event {
+            let (kind, message) = (FailureKind::Other, String::new());
+            *failure = resets_at.map(|at| Failure { kind, message, resets_at: Some(at) });
+        }
+        event
+    };
+    let output = |text: &'static str, joined| Event::Output {
+        stream: event::Stream::Stderr,
+        text: text.into(),
+        joined,
+    };
+    let ended = |outcome, message: &'static str| match run_ended(outcome, 1) {
+        Event::RunEnded { iterations, cut_off, duration_ms, usage, tools, tool_errors, .. } => {
+            let (exit_code, message) = (4, message.into());
+            Event::RunEnded {
+                outcome,
+                exit_code,
+                message,
+                iterations,
+                cut_off,
+                duration_ms,
+                usage,
+                tools,
+                tool_errors,
+            }
+        }
+        other => other,
+    };
+    let retrying = Event::Retrying {
+        class: Class::Failed,
+        message: "exit code 1".into(),
+        delay_ms: 1,
+        failures: 1,
+        max_failures: 2,
+    };
+    let told = terminal(&read(
+        vec![
+            (1, 0, run_started()),
+            (1, 1, iteration_started()),
+            (1, 1, agent_started()),
+            (2, 1, failed(Class::Failed, None)),
+            (2, 1, retrying),
+            (2, 1, agent_started()),
+            (3, 1, output("Traceback", false)),
+            (3, 1, output("ModuleNotFound", false)),
+            (3, 1, output("Error: x", true)),
+            (3, 1, output("\n", false)),
+            (3, 1, failed(Class::Failed, None)),
+            (4, 1, iteration_ended(Class::Failed, true)),
+            (
+                4,
+                1,
+                ended(
+                    Outcome::AgentFailed,
+                    "the agent failed 2 times in a row, the last time: exit code 1",
+                ),
+            ),
+        ],
+        None,
+    ));
+    for line in [
+        "Stderr:    ModuleNotFoundError: x\n",
+        "2 attempts\n       failed 2 times: exit code 1\n",
+        "Next:      `ralph replay 20261115-2027-ab12` shows what happened; then `ralph resume ",
+        "  what iteration 1 did lies in the work tree, unchecked",
+    ] {
+        assert!(told.contains(line), "{line:?} in {told}");
+    }
+    let told = terminal(&read(
+        vec![
+            (1, 0, run_started()),
+            (1, 1, iteration_started()),
+            (2, 1, failed(Class::RateLimited, Some(3_600))),
+            (4, 1, iteration_ended(Class::RateLimited, true)),
+            (4, 1, ended(Outcome::AgentFailed, "limit (waiting is not allowed)")),
+        ],
+        None,
+    ));
+    assert!(told.contains("Next:      the limit ends at 1970-01-01 01:00:00; `ralph"), "{told}");
+    assert!(!told.contains("failed: "), "{told}");
+    let told = terminal(&read(
+        vec![
+            (1, 0, run_started()),
+            (1, 2, iteration_started()),
+            (4, 2, iteration_ended(Class::Limited, true)),
+            (4, 2, ended(Outcome::Budget, "the budget is used up")),
+        ],
+        None,
+    ));
+    assert!(
+        told.contains(
+            "goes on; `ralph report 20261115-2027-ab12` tells what was done; what iteration 2 did"
+        ),
+        "{told}"
+    );
+    assert_eq!(told.matches("unchecked").count(), 1, "{told}");
+}
+
+#[test]
 fn a_run_that_has_not_ended_says_how_it_stands() {
     let begin = || vec![(1, 0, run_started()), (5, 1, iteration_started())];
     let with = |event: Event<'static>| begin().into_iter().chain([(7, 1, event)]).collect();
@@ -392,6 +572,10 @@ fn a_run_that_has_not_ended_says_how_it_stands() {
         assert!(told.contains(&format!("Outcome:   {expected}")), "{expected} in {told}");
     }
     assert!(!terminal(&read(Vec::new(), None)).contains("1970"), "nobody knows when");
+    // A journal whose beginning is lost.
+    let told = terminal(&read(begin().split_off(1), None));
+    assert!(told.contains("Started:   an unknown time\nTook:      0ms, 1 of 10"), "{told}");
+    assert!(told.contains("cut off, in iteration 1") && !told.contains("Command"), "{told}");
 }
 
 #[test]
@@ -450,6 +634,7 @@ fn a_run_of_ten_thousand_iterations_can_be_read() {
                 n,
                 repository("h", vec![committed(&format!("{n:040}"), &subject, None)], false),
             ),
+            (s + 2, n, agent_ended(Class::Answered, dollars(0.001))),
             (s + 2, n, guardrail(n % 7 > 0)),
             (s + 3, n, Event::Warning { message: format!("{n}{subject}").into() }),
             (s + 4, n, iteration_ended(Class::Answered, false)),
@@ -459,7 +644,9 @@ fn a_run_of_ten_thousand_iterations_can_be_read() {
     let text = terminal(&facts);
     assert!(text.lines().count() < 200, "{}", text.lines().count());
     assert!(
-        text.contains("    …  11 to 9960: 8529 answered, 1421 guardrail failed; 165h50m, 9950")
+        text.contains(
+            "    …  11 to 9960: 8529 answered, 1421 guardrail failed; 165h50m, $9.95, 9950"
+        )
     );
     assert!(text.lines().any(|line| line.ends_with("(failed 1428 times) make test")));
     let html = html::draw(&facts, &TimeZone::UTC);

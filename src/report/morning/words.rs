@@ -2,9 +2,10 @@
 
 use jiff::tz::TimeZone;
 
-use super::{Check, Commit, Continued, Doing, Facts, Iteration, Left, Listed, Wait};
-use crate::core::event::{Class, EndCause, FailureKind, WaitReason};
+use super::{Check, Commit, Continued, Doing, Facts, Iteration, Listed, ScmTask, Shown, Wait};
+use crate::core::event::{Class, EndCause, FailureKind, Outcome, WaitReason};
 use crate::core::text;
+use crate::report::human::{Ending, unchecked};
 use crate::report::runs::{after_words, outcome_word};
 use crate::report::visible;
 use crate::state::journal;
@@ -24,20 +25,42 @@ const CUT_SHORT_MS: i64 = 2_000;
 /// What the report begins with: names and values.
 pub(super) fn summary(facts: &Facts, zone: &TimeZone) -> Vec<(&'static str, String)> {
     let mut items = vec![("Asked", facts.asked.clone()), ("Outcome", outcome(facts, zone))];
-    if facts.started_ms > 0 {
+    if is_known(facts) {
         let took = text::duration(facts.duration_ms);
+        if !facts.command.is_empty() {
+            items.extend([
+                ("Command", format!("ralph {} with {}", facts.command, facts.agent)),
+                ("Directory", facts.directory.clone()),
+            ]);
+        }
         items.extend([
-            ("Command", format!("ralph {} with {}", facts.command, facts.agent)),
-            ("Directory", facts.directory.clone()),
-            ("Started", moment(facts.started_ms, zone)),
+            ("Started", started(facts, zone)),
             ("Took", format!("{took}, {}", iterations(facts))),
             ("Used", used(facts)),
         ]);
+        items.extend(facts.last_words.clone().map(|words| ("Stderr", words)));
         items.extend(committed(facts).map(|commits| ("Commits", commits)));
+        items.extend(facts.scm.iter().take(MAX_FAILURES).map(|task| ("SCM", scm_task(task))));
     }
     items.extend(damage(facts).map(|damage| ("Journal", damage)));
+    items.extend(next(facts, zone).map(|next| ("Next", next)));
     items.retain(|(name, value)| !(value.is_empty() && *name == "Asked"));
     items
+}
+
+/// What to do about it.
+fn next(facts: &Facts, zone: &TimeZone) -> Option<String> {
+    let last = facts.iterations.last();
+    let ending = Ending {
+        run: &facts.run,
+        outcome: facts.outcome?,
+        iterations: last.map_or(0, |last| last.number),
+        max_iterations: facts.max_iterations,
+        cut_off: last.is_some_and(|last| last.cut_off || !last.ended),
+    };
+    let next = ending.next_step()?;
+    let limit = facts.limit_ends_ms.map(|ms| format!("the limit ends at {}; ", moment(ms, zone)));
+    Some(limit.unwrap_or_default() + &next)
 }
 
 /// How it came out, with its exit code; or how it stands.
@@ -51,7 +74,7 @@ fn outcome(facts: &Facts, zone: &TimeZone) -> String {
             .exit_code
             .map_or_else(|| words.to_owned(), |code| format!("{words} (exit code {code})"));
     }
-    if facts.started_ms == 0 {
+    if !is_known(facts) {
         return "nothing is known of it: its journal is empty, or cannot be read".to_owned();
     }
     let open = facts.iterations.last().map(|last| match facts.open() {
@@ -61,7 +84,7 @@ fn outcome(facts: &Facts, zone: &TimeZone) -> String {
     let open = open.unwrap_or_default();
     match facts.doing {
         Some(Doing::Working) => {
-            let since = moment(facts.started_ms, zone);
+            let since = started(facts, zone);
             match facts.iterations.last().filter(|last| !last.ended) {
                 Some(last) => {
                     let (number, took) = (last.number, text::duration(last.duration_ms));
@@ -81,6 +104,18 @@ fn outcome(facts: &Facts, zone: &TimeZone) -> String {
             let run = &facts.run;
             format!("cut off{open}, last heard of {last}; `ralph resume {run}` goes on with it")
         }
+    }
+}
+
+/// Anything of it can be read.
+fn is_known(facts: &Facts) -> bool {
+    facts.started_ms > 0 || !facts.iterations.is_empty()
+}
+
+fn started(facts: &Facts, zone: &TimeZone) -> String {
+    match facts.started_ms {
+        0 => "an unknown time".to_owned(),
+        ms => moment(ms, zone),
     }
 }
 
@@ -125,11 +160,36 @@ pub(super) fn cost(iteration: &Iteration) -> String {
 /// How much was committed, and how to look at it.
 fn committed(facts: &Facts) -> Option<String> {
     let count = facts.commits().count();
-    let last = facts.commits().rfind(|commit| !commit.gone);
-    let last = last.or_else(|| facts.commits().next_back())?;
-    let range =
-        facts.head.as_deref().map(|head| format!(": git log {}..{}", short(head), short(&last.id)));
-    Some(format!("{count}{}", range.unwrap_or_default()))
+    if count == 0 {
+        return None;
+    }
+    let Some((from, to)) = facts.range() else { return Some(count.to_string()) };
+    let log = format!("git log {}..{}", short(from), short(to));
+    let Some(Shown { commits, own }) = facts.shown else { return Some(format!("{count}: {log}")) };
+    // Whatever is named with the command is what the command shows.
+    let others = match commits - own.min(commits) {
+        0 => String::new(),
+        n => format!(" ({n} of them not by the run)"),
+    };
+    let elsewhere = match count.saturating_sub(own as usize) {
+        0 => String::new(),
+        1 => "; 1 more by the run is not there any more, or on another branch".to_owned(),
+        n => format!("; {n} more by the run are not there any more, or on another branch"),
+    };
+    Some(format!("{commits}: {log}{others}{elsewhere}"))
+}
+
+/// In how many iterations a task failed, and whether that was made good.
+fn scm_task(task: &ScmTask) -> String {
+    let ScmTask { task, iterations, why, made_good } = task;
+    let count = iterations.len();
+    let s = if count == 1 { "" } else { "s" };
+    let last = iterations.last().copied().unwrap_or_default();
+    let since = match made_good {
+        true => format!("; it was done after iteration {last}"),
+        false => ", and was not done since".to_owned(),
+    };
+    format!("{task} failed in {count} iteration{s}, the last time in {last}: {why}{since}")
 }
 
 fn damage(facts: &Facts) -> Option<String> {
@@ -173,7 +233,7 @@ pub(super) fn sections(facts: &Facts, zone: &TimeZone) -> Vec<Section> {
         (Kind::Other, others, facts.others.iter().map(commit_line).collect()),
         (Kind::Other, format!("Denied to the agent ({})", denied.total), listed(denied)),
         (Kind::Other, format!("Warnings ({})", warnings.total), listed(warnings)),
-        (Kind::Left, "Left to do".to_owned(), left_to_do(&facts.left)),
+        (Kind::Left, "Left to do".to_owned(), left_to_do(facts)),
     ];
     let bounded = sections.map(|(kind, heading, mut lines)| {
         let more = lines.len().saturating_sub(MAX_LINES + 1);
@@ -238,8 +298,16 @@ fn limits_waited_for(facts: &Facts, zone: &TimeZone) -> Vec<String> {
 }
 
 /// What is left, a line each.
-fn left_to_do(left: &Left) -> Vec<String> {
+fn left_to_do(facts: &Facts) -> Vec<String> {
     let mut lines = Vec::new();
+    let not_ended = facts.outcome.is_none() && facts.doing.is_none();
+    let cut_off = facts.iterations.last().filter(|last| last.cut_off || not_ended && !last.ended);
+    // After a budget, that is said with what to do about it.
+    let cut_off = cut_off.filter(|_| facts.outcome != Some(Outcome::Budget));
+    lines.extend(cut_off.map(|last| unchecked(last.number)));
+    let undone = facts.scm.iter().filter(|task| !task.made_good);
+    lines.extend(undone.map(|task| format!("SCM task not done: {}: {}", task.task, task.why)));
+    let left = &facts.left;
     if let Some((done, total)) = left.stories.filter(|(done, total)| done < total) {
         let next = left.story.as_ref().map_or(String::new(), |story| format!(", next {story}"));
         lines.push(format!("stories: {done} of {total} pass{next}"));
@@ -355,6 +423,8 @@ pub(super) fn details(iteration: &Iteration) -> Vec<Detail> {
     });
     details.extend(failed.map(Detail::Bad));
     details.extend(and_more(MAX_FAILURES, failures.first.len()));
+    let scm = iteration.scm_failed.iter().take(MAX_FAILURES);
+    details.extend(scm.map(|it| Detail::Bad(format!("SCM task failed: {}: {}", it.task, it.why))));
     let vetoed = iteration.vetoed.iter();
     details.extend(vetoed.map(|why| Detail::Bad(format!("not complete: {why}"))));
     details
@@ -388,9 +458,16 @@ pub(super) fn fold(
 pub(super) fn in_short(iterations: &[Iteration]) -> String {
     let mut states: Vec<(&str, u32)> = Vec::new();
     let (mut took, mut commits) = (0_u64, 0);
+    let (mut cost, mut guessed) = (None, "");
     for iteration in iterations {
         took = took.saturating_add(iteration.duration_ms);
         commits += iteration.commits.len();
+        if iteration.estimated_cost_usd.is_some() {
+            guessed = "~";
+        }
+        if let Some(own) = iteration.estimated_cost_usd.or(iteration.usage.cost_usd) {
+            *cost.get_or_insert(0.0) += own;
+        }
         let word = state(iteration);
         match states.iter_mut().find(|(known, _)| *known == word) {
             Some((_, count)) => *count += 1,
@@ -400,9 +477,10 @@ pub(super) fn in_short(iterations: &[Iteration]) -> String {
     states.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     let states: Vec<String> =
         states.into_iter().map(|(word, count)| format!("{count} {word}")).collect();
+    let cost = cost.map(|cost| format!(", {guessed}{}", text::dollars(cost))).unwrap_or_default();
     let number = |iteration: Option<&Iteration>| iteration.map_or(0, |it| it.number);
     format!(
-        "{} to {}: {}; {}, {commits} commits",
+        "{} to {}: {}; {}{cost}, {commits} commits",
         number(iterations.first()),
         number(iterations.last()),
         states.join(", "),

@@ -13,6 +13,9 @@ use crate::run::world::{Record, Request, World};
 impl<W: World> Driver<'_, W> {
     pub(super) fn output(&mut self, child: ChildId, stream: Stream, bytes: &[u8]) {
         let now = self.stamp();
+        if self.notifier_said(child, bytes) {
+            return;
+        }
         if self.is_filter(child) {
             return self.show_filtered(bytes);
         }

@@ -13,6 +13,15 @@ use crate::state::journal::Lines;
 /// How long a run that has ended waits for the command that tells of it.
 const NOTIFY_MS: u64 = 10_000;
 
+/// How much of what it prints is kept, for the case that it fails.
+const MAX_SAID: usize = 1024;
+
+/// A command that tells the user of something.
+pub(super) struct Notifier {
+    child: ChildId,
+    said: Vec<u8>,
+}
+
 /// How long a run that has ended waits for somebody who takes nothing of what it has to say.
 const READER: Duration = Duration::from_secs(2);
 /// The same after a signal.
@@ -38,7 +47,7 @@ impl<W: World> Driver<'_, W> {
         let args = [OsString::from("-c"), OsString::from(command)];
         let launch = plain_launch(&self.spec.directory, OsStr::new("sh"), &args, &env);
         match self.world.start(&Launch { stdin: &message, ..launch }) {
-            Ok((child, _)) => self.notifiers.push(child),
+            Ok((child, _)) => self.notifiers.push(Notifier { child, said: Vec::new() }),
             Err(err) => self.notifier_failed(&err.to_string()),
         }
     }
@@ -50,13 +59,16 @@ impl<W: World> Driver<'_, W> {
         let reading = self.world.reading();
         let is_over = matches!(event, Event::RunEnded { .. });
         let now_ms = (!is_over).then_some(self.recorder.at.time_ms);
-        if let Ok(report) = serde_json::to_vec(&reading.facts(now_ms))
+        let mut facts = reading.facts(now_ms);
+        self.world.look_up(&mut facts);
+        if let Ok(report) = serde_json::to_vec(&facts)
             && message.pop() == Some(b'}')
         {
             message.extend_from_slice(b",\"report\":");
             message.extend_from_slice(&report);
             message.push(b'}');
         }
+        message.push(b'\n');
         message
     }
 
@@ -66,14 +78,28 @@ impl<W: World> Driver<'_, W> {
     }
 
     pub(super) fn notifier_ended(&mut self, child: ChildId, exit: Option<Exit>) -> bool {
-        let Some(index) = self.notifiers.iter().position(|other| *other == child) else {
+        let Some(index) = self.notifiers.iter().position(|other| other.child == child) else {
             return false;
         };
-        self.notifiers.swap_remove(index);
+        let said = self.notifiers.swap_remove(index).said;
         match exit {
-            Some(exit) if !exit.success() => self.notifier_failed(&exit.to_string()),
+            Some(exit) if !exit.success() => {
+                let said = String::from_utf8_lossy(&said);
+                let last = said.lines().map(str::trim).rfind(|line| !line.is_empty());
+                let last = last.map(|line| format!(": {line}")).unwrap_or_default();
+                self.notifier_failed(&format!("{exit}{last}"));
+            }
             _ => {}
         }
+        true
+    }
+
+    /// Keeps the end of what a notifier prints.
+    pub(super) fn notifier_said(&mut self, child: ChildId, bytes: &[u8]) -> bool {
+        let own = self.notifiers.iter_mut().find(|other| other.child == child);
+        let Some(Notifier { said, .. }) = own else { return false };
+        said.extend_from_slice(bytes);
+        said.drain(..said.len().saturating_sub(MAX_SAID));
         true
     }
 
@@ -101,14 +127,14 @@ impl<W: World> Driver<'_, W> {
                         "it was ended, since after a signal nobody waits for it"
                     });
                     until = None;
-                    for child in self.notifiers.clone() {
-                        self.world.end(child, true);
+                    for notifier in &self.notifiers {
+                        self.world.end(notifier.child, true);
                     }
                 }
-                Occurrence::Output(..)
-                | Occurrence::Called
-                | Occurrence::Woken
-                | Occurrence::Typed => {}
+                Occurrence::Output(child, _) => {
+                    self.notifier_said(child, buf);
+                }
+                Occurrence::Called | Occurrence::Woken | Occurrence::Typed => {}
             }
         }
         self.commit();

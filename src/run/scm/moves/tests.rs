@@ -144,3 +144,51 @@ fn a_repository_may_come_later_and_need_not_keep_a_log() {
     let nowhere = tempfile::tempdir().unwrap();
     assert_eq!(Watch::begin(nowhere.path(), Since::Now).1, None);
 }
+
+/// git, in a repository of its own.
+fn git(dir: &Path, words: &[&str]) {
+    let settings = ["-c", "user.name=A", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"];
+    let mut command = std::process::Command::new("git");
+    command.args(settings).args(words).current_dir(dir).env("GIT_CONFIG_GLOBAL", "/dev/null");
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{words:?}: {output:?}");
+}
+
+#[test]
+fn what_the_log_does_not_tell_git_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    let commit = |subject| git(at, &["commit", "-q", "--allow-empty", "-m", subject]);
+    git(at, &["init", "-q", "-b", "main"]);
+    commit("base");
+    let (mut watch, _) = Watch::begin(at, Since::Now);
+    // Emptied after a commit, and before another.
+    commit("one");
+    git(at, &["reflog", "expire", "--expire=now", "--all"]);
+    assert_eq!(subjects(watch.look(true)), ["one"]);
+    commit("two");
+    commit("three");
+    assert_eq!(subjects(watch.look(true)), ["two", "three"]);
+    git(at, &["reflog", "expire", "--expire=now", "--all"]);
+    commit("four");
+    assert_eq!(subjects(watch.look(true)), ["four"], "nobody looked in between");
+    commit("five");
+    git(at, &["reflog", "expire", "--expire=now", "--all"]);
+    commit("six");
+    assert_eq!(subjects(watch.look(true)), ["five", "six"]);
+    commit("seven");
+    assert_eq!(subjects(watch.look(true)), ["seven"]);
+
+    git(at, &["checkout", "-q", "-b", "side"]);
+    commit("eight");
+    commit("nine");
+    git(at, &["checkout", "-q", "main"]);
+    assert_eq!(subjects(watch.look(true)), ["eight", "nine"]);
+    git(at, &["merge", "-q", "side"]);
+    assert_eq!(subjects(watch.look(true)), ["eight", "nine"], "all that a fast-forward brings");
+    git(at, &["checkout", "-q", "-b", "more"]);
+    commit("ten");
+    git(at, &["checkout", "-q", "main"]);
+    git(at, &["merge", "-q", "--no-ff", "-m", "Take more in", "more"]);
+    assert_eq!(subjects(watch.look(true)), ["ten", "Take more in"]);
+}
