@@ -737,6 +737,36 @@ mod tests {
     }
 
     #[test]
+    fn a_cost_below_what_was_told_before_is_none() {
+        let claude = |cost: &str| {
+            format!(
+                r#"{{"type":"result","subtype":"success","is_error":false,"result":"x","total_cost_usd":{cost}}}"#
+            )
+        };
+        let opencode = |cost: &str| {
+            format!(
+                r#"{{"type":"step_finish","sessionID":"s","part":{{"reason":"stop","cost":{cost}}}}}"#
+            )
+        };
+        type Line<'a> = &'a dyn Fn(&str) -> String;
+        for (agent, line) in [("claude", &claude as Line<'_>), ("opencode", &opencode)] {
+            for (told, counted) in
+                [(&["-5"][..], None), (&["0.5", "-5"], Some(0.5)), (&["-1e300", "0.5"], Some(0.5))]
+            {
+                let lines: Vec<String> = told.iter().map(|cost| line(cost)).collect();
+                let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+                let events = read(agent, true, &lines, &[], 0);
+                let usage = events.iter().rev().find_map(|event| match event {
+                    Event::Result { usage: Some(usage), .. } | Event::Usage(usage) => Some(*usage),
+                    _ => None,
+                });
+                let cost = usage.and_then(|usage| usage.cost_usd);
+                assert_eq!(cost, counted, "{agent} {told:?}");
+            }
+        }
+    }
+
+    #[test]
     fn the_user_has_the_last_word_and_old_flags_keep_their_meaning() {
         let codex = |flags: &[&str]| {
             let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();

@@ -219,6 +219,7 @@ impl Parts {
     fn step(&mut self, part: &Part<'_>, subagent: bool, emit: &mut Emit<'_>) -> Read {
         let tokens: Tokens = lenient(part.tokens);
         let cost: Option<f64> = lenient(part.cost);
+        let cost = cost.filter(|cost| *cost >= 0.0);
         self.used.add(&tokens.usage(cost));
         emit(Event::Usage(self.used));
         if subagent {

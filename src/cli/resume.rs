@@ -1,7 +1,7 @@
 //! `ralph resume`: goes on with a run that was left, or with a worker.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use clap::{Args, Parser};
@@ -19,7 +19,7 @@ use crate::state::runs::RunDir;
 use crate::state::start::StartNote;
 use crate::worker::store::{Known, Workers};
 
-use super::runs::{all, find};
+use super::runs::{all, named, none_yet};
 use super::worker::{self, Which};
 use super::{BudgetArgs, Cli, Command, LoopArgs, OutputForm, Place, PromptArgs};
 use super::{modes, print, run, work};
@@ -117,6 +117,11 @@ pub(super) fn resume(place: &Place, args: ResumeArgs) -> Result<u8, Error> {
         return resume_workers(&Which::all(), &args);
     }
     let several = args.runs.len() > 1;
+    if several && let Some(run) = args.runs.iter().find(|name| !is_worker(name)) {
+        return Err(Error::usage(format!("{run} is no worker, and runs go on one at a time"))
+            .hint(format!("ralph resume {run}"))
+            .hint("`ralph ls` lists workers, `ralph runs` lists runs"));
+    }
     if several || args.runs.first().is_some_and(|name| is_worker(name)) {
         return resume_workers(&Which { names: args.runs.clone(), all: false }, &args);
     }
@@ -139,8 +144,7 @@ pub(super) fn resume(place: &Place, args: ResumeArgs) -> Result<u8, Error> {
             .hint("wait for it to end, or stop it first"));
     }
     if left.is_complete() {
-        print(&format!("run {id} is done: {}\n", left.found.summary.message))?;
-        return Ok(left.found.summary.exit_code.unwrap_or(exit::DONE));
+        return left.say_done();
     }
     if left.found.summary.command == "spawn" {
         return match worker_of(id) {
@@ -151,7 +155,12 @@ pub(super) fn resume(place: &Place, args: ResumeArgs) -> Result<u8, Error> {
     }
     left.refuse_lost()?;
     let note = left.note()?;
-    go_on(&project, left, &note, args)
+    let dir = left.dir.clone();
+    go_on(&project, left, &note, args).or_else(|err| {
+        // Another ralph may have gone on with it while this one waited for its turn.
+        let left = Left::read(dir);
+        if left.is_complete() { left.say_done() } else { Err(err) }
+    })
 }
 
 /// Where ralph keeps what agents cannot reach.
@@ -221,6 +230,13 @@ impl Left {
         matches!(self.found.summary.outcome, Some(Outcome::Complete | Outcome::CompleteScmFailed))
     }
 
+    /// There is nothing to go on with.
+    fn say_done(&self) -> Result<u8, Error> {
+        let summary = &self.found.summary;
+        print(&format!("run {} is done: {}\n", self.dir.id, summary.message))?;
+        Ok(summary.exit_code.unwrap_or(exit::DONE))
+    }
+
     /// What it has come to is known.
     fn refuse_lost(&self) -> Result<(), Error> {
         if !self.found.is_lost {
@@ -228,7 +244,7 @@ impl Left {
         }
         let (id, path) = (&self.dir.id, self.dir.journal());
         let message = format!(
-            "run {id} cannot go on: nothing in its journal can be read ({})",
+            "run {id} cannot go on: it has begun, and nothing can be read of what it did ({})",
             path.display()
         );
         Err(Error::input(message)
@@ -242,6 +258,9 @@ impl Left {
         let again = "start it again with the command that started it";
         match self.dir.start(home().as_deref()) {
             Ok(Some(note)) => Ok(note),
+            Ok(None) if self.found.is_new => {
+                Err(Error::input(format!("run {id} was cut off before it began")).hint(again))
+            }
             Ok(None) => {
                 let message = format!("run {id} cannot go on: nothing tells how it was started");
                 Err(Error::input(message).hint(again))
@@ -264,17 +283,16 @@ fn choose(project: &Project, wanted: Option<&str>) -> Result<Option<Left>, Error
             let message = format!("worker '{wanted}' not found, and no such run");
             return Err(Error::failed(message).hint("`ralph ls` and `ralph runs` list them"));
         }
-        return find(runs, Some(wanted)).map(|dir| Some(Left::read(dir)));
-    }
-    if runs.is_empty() {
-        // Says that there are none.
-        return find(runs, None).map(|dir| Some(Left::read(dir)));
+        return named(runs, wanted).map(|dir| Some(Left::read(dir)));
     }
     // What was cut off before anything of it was noted is no run.
-    let began = |dir: &RunDir| {
-        dir.journal().exists() || matches!(dir.start(home().as_deref()), Ok(Some(_)))
-    };
-    let mut lefts = runs.into_iter().rev().filter(began).map(Left::read);
+    let began =
+        |dir: &RunDir| dir.has_begun() || matches!(dir.start(home().as_deref()), Ok(Some(_)));
+    let runs: Vec<RunDir> = runs.into_iter().filter(began).collect();
+    if runs.is_empty() {
+        return Err(none_yet());
+    }
+    let mut lefts = runs.into_iter().rev().map(Left::read);
     Ok(lefts.find(|left| !left.is_complete() && left.found.summary.command != "spawn"))
 }
 
@@ -288,8 +306,16 @@ fn go_on(project: &Project, left: Left, note: &StartNote, args: ResumeArgs) -> R
         Error::input(format!("run {id} cannot go on: its command line is not understood: {said}"))
             .hint("was it started by another version of ralph? start it again")
     })?;
-    let mut command = parsed.command;
-    super::place::name_from_there(&parsed.place, &mut command);
+    let (mut place, mut command) = (parsed.place, parsed.command);
+    let mut directory = note.directory.clone();
+    let moved_from = found.began_in.as_deref().filter(|began| !is_same(began, project.root()));
+    if let Some(began) = moved_from {
+        // The same place of this project, whatever is where the other one was.
+        let below = directory.strip_prefix(began).map(|below| project.root().join(below));
+        directory = below.ok().filter(|it| it.is_dir()).unwrap_or(project.root().to_owned());
+        place.project_dir = place.project_dir.map(|_| project.root().to_owned());
+    }
+    super::place::name_from_there(&place, &mut command);
     let Some(mut said) = Said::of(&mut command) else {
         let word = note.args().get(1).map(|word| word.to_string_lossy().into_owned());
         let word = word.unwrap_or_default();
@@ -301,7 +327,17 @@ fn go_on(project: &Project, left: Left, note: &StartNote, args: ResumeArgs) -> R
     said.take_piped_prompt(note);
     // Numbers before this have gone into the settings that were kept.
     said.forget_limits();
-    let warnings = changed_since(project, &dir, said.common, said.config.as_ref());
+    let mut warnings = changed_since(project, &dir, said.common, said.config.as_ref());
+    if let Some(began) = moved_from {
+        warnings.push(format!(
+            "this project is not where run {id} began ({}): it goes on here, in {}",
+            began.display(),
+            project.root().display()
+        ));
+    }
+    if found.is_new {
+        warnings.push(format!("run {id} was cut off before it began, and begins now"));
+    }
     let common = said.common;
     common.settings = Some(dir.settings_path(home().as_deref()));
     common.max_iterations = args.max_iterations;
@@ -314,7 +350,7 @@ fn go_on(project: &Project, left: Left, note: &StartNote, args: ResumeArgs) -> R
     common.resume =
         Some(Resumption { run: id, left: found, variables: note.variables.clone(), warnings });
     // Paths are relative to where it was started; if that is gone, whoever needs it says so.
-    let _ = std::env::set_current_dir(&note.directory);
+    let _ = std::env::set_current_dir(&directory);
     match command {
         Command::Run(args) => run::run(project, &args, Vec::new()),
         Command::Plan(args) => modes::plan(project, *args),
@@ -323,6 +359,11 @@ fn go_on(project: &Project, left: Left, note: &StartNote, args: ResumeArgs) -> R
         Command::Work(args) => work::work(project, &args),
         _ => Ok(exit::INPUT),
     }
+}
+
+/// Both are the same directory, by whatever name.
+fn is_same(one: &Path, other: &Path) -> bool {
+    one == other || one.canonicalize().is_ok_and(|one| one == other)
 }
 
 /// What was said to a command that loops.

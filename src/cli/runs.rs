@@ -17,7 +17,7 @@ use super::{OutputForm, ReplayArgs, RunsArgs};
 /// # Errors
 /// The directory of runs cannot be read.
 pub(super) fn runs(project: &Project, args: &RunsArgs) -> Result<u8, Error> {
-    let rows: Vec<Row> = all(project)?.iter().map(row).collect();
+    let rows: Vec<Row> = all(project)?.iter().filter(|dir| dir.has_begun()).map(row).collect();
     let now_ms = jiff::Timestamp::now().as_millisecond();
     if args.json {
         return super::print(&json(&rows, now_ms));
@@ -75,12 +75,33 @@ pub(super) fn replay(project: &Project, args: &ReplayArgs) -> Result<u8, Error> 
     Ok(0)
 }
 
-pub(super) fn find(mut all: Vec<RunDir>, wanted: Option<&str>) -> Result<RunDir, Error> {
+/// The run that was named, or the last one. What was cut off before its first word is none.
+///
+/// # Errors
+/// There is none.
+pub(super) fn find(all: Vec<RunDir>, wanted: Option<&str>) -> Result<RunDir, Error> {
     let Some(prefix) = wanted else {
-        return all.pop().ok_or_else(|| {
-            Error::input("there are no runs in this project yet").hint("ralph run, or ralph demo")
-        });
+        return all.into_iter().rev().find(RunDir::has_begun).ok_or_else(none_yet);
     };
+    let run = named(all, prefix)?;
+    if run.has_begun() {
+        return Ok(run);
+    }
+    Err(Error::input(format!(
+        "run {} was cut off before it began: there is nothing to show",
+        run.id
+    )))
+}
+
+pub(super) fn none_yet() -> Error {
+    Error::input("there are no runs in this project yet").hint("ralph run, or ralph demo")
+}
+
+/// Whatever has the name of a run that begins like this.
+///
+/// # Errors
+/// There is nothing, or more than one.
+pub(super) fn named(all: Vec<RunDir>, prefix: &str) -> Result<RunDir, Error> {
     let mut matches = all.into_iter().filter(|run| run.id.starts_with(prefix));
     match (matches.next(), matches.next()) {
         (Some(run), None) => Ok(run),

@@ -83,9 +83,9 @@ impl Usage {
         self.total_tokens() == 0 && self.cost_usd.unwrap_or(0.0) == 0.0
     }
 
-    /// Adds what another attempt used.
+    /// Adds what another attempt used. Nobody is paid for using something.
     pub fn add(&mut self, other: &Usage) {
-        if let Some(cost) = other.cost_usd {
+        if let Some(cost) = other.cost_usd.filter(|cost| *cost >= 0.0) {
             *self.cost_usd.get_or_insert(0.0) += cost;
         }
         // What an agent tells is not ours to trust: a count that is too large must stay too large.
@@ -714,6 +714,10 @@ mod tests {
         assert_eq!(total.cost_usd, None);
         total.add(&Usage { cost_usd: Some(0.5), output_tokens: 2, ..Usage::default() });
         assert_eq!((total.cost_usd, total.total_tokens()), (Some(0.5), 5));
+        for cost_usd in [Some(-5.0), Some(f64::NAN)] {
+            total.add(&Usage { cost_usd, ..Usage::default() });
+            assert_eq!(total.cost_usd, Some(0.5));
+        }
     }
 
     #[test]

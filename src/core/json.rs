@@ -12,6 +12,8 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 
 use memchr::memchr_iter;
 use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -461,10 +463,16 @@ fn begins_character(byte: u8) -> bool {
 
 /// The same as `String::from_utf8_lossy`, which takes a multiple of the time where nothing is wrong.
 pub(crate) fn utf8(bytes: &[u8]) -> Cow<'_, str> {
-    let text = match bytes.is_ascii() {
-        true => std::str::from_utf8(bytes).ok(),
-        // It asks the processor what it can, which takes as long as all else that a hook does.
-        false => simdutf8::basic::from_utf8(bytes).ok(),
+    // The quick way asks the processor first what it can, which takes as long as all else that a hook does. Only
+    // whoever reads much has something of it.
+    const MUCH: usize = 1 << 20;
+    static READ: AtomicUsize = AtomicUsize::new(0);
+    let read = READ.load(Relaxed);
+    let text = if read < MUCH {
+        READ.store(read + bytes.len(), Relaxed);
+        std::str::from_utf8(bytes).ok()
+    } else {
+        simdutf8::basic::from_utf8(bytes).ok()
     };
     text.map_or_else(|| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }

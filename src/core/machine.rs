@@ -122,6 +122,8 @@ pub struct LoopMachine {
     refused: bool,
     /// The state of the last SCM tasks; a failed one is tried again after the next passing iteration.
     scm_failed: bool,
+    /// Until when SCM tasks may go on at least, though the run's time is up.
+    scm_until: u64,
     dirty: bool,
     spending: Spending,
     /// How long agents have worked at this iteration before the one that is running.
@@ -163,6 +165,7 @@ impl LoopMachine {
             background: 0,
             refused: false,
             scm_failed: false,
+            scm_until: 0,
             dirty: false,
             spending: Spending::default(),
             worked_ms: 0,

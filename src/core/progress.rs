@@ -130,10 +130,10 @@ impl Tracker {
                 self.cut();
                 let progress = &mut self.progress;
                 self.running = Some(Usage::default());
+                self.working_since = Some(entry.at.time_ms);
                 progress.limits.stop_waiting(entry.at.time_ms);
                 if *purpose == Purpose::Work {
                     progress.pending = Pending::Nothing;
-                    self.working_since = Some(entry.at.time_ms);
                     if let Some(open) = &mut progress.open {
                         open.attempts = entry.at.attempt;
                     }
@@ -151,11 +151,11 @@ impl Tracker {
                 progress.spending.attempt_ends(usage);
                 progress.tools = progress.tools.saturating_add(*tools);
                 progress.tool_errors = progress.tool_errors.saturating_add(*tool_errors);
+                self.working_since = None;
+                if let Some(open) = &mut progress.open {
+                    open.worked_ms = open.worked_ms.saturating_add(*duration_ms);
+                }
                 if *purpose == Purpose::Work {
-                    self.working_since = None;
-                    if let Some(open) = &mut progress.open {
-                        open.worked_ms = open.worked_ms.saturating_add(*duration_ms);
-                    }
                     self.class = Some(*class);
                     progress.pending = unanswered(&entry.event);
                     self.failed = false;

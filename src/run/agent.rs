@@ -6,7 +6,9 @@ use crate::agent::filter::{Answer, Judge};
 use crate::agent::{Emit, Reader};
 use crate::core::attempt::{Facts, classify, describe_end};
 use crate::core::completion::{Detector, Verdict};
-use crate::core::event::{EndCause, Event, Exit, Failure, FailureKind, Purpose, Stream, Usage};
+use crate::core::event::{
+    Class, EndCause, Event, Exit, Failure, FailureKind, Purpose, Stream, Usage,
+};
 use crate::core::lines::{Line, LineSplitter};
 use crate::core::machine::{Input, Report};
 use crate::core::prompt;
@@ -302,8 +304,11 @@ impl AgentTask {
         let failure = facts.result.take().flatten();
         let repeats_prompt = facts.purpose == Purpose::Work && facts.detector.heard_only_echo();
         let commit_message = match facts.purpose {
-            Purpose::CommitMessage => prompt::commit_message(&facts.answer),
-            Purpose::Work => None,
+            // What it said on the way to one is none.
+            Purpose::CommitMessage if class == Class::Answered => {
+                prompt::commit_message(&facts.answer)
+            }
+            Purpose::CommitMessage | Purpose::Work => None,
         };
         let ended = Event::AgentEnded {
             purpose: facts.purpose,

@@ -1,7 +1,7 @@
 //! A run as it was left: what its journal tells, and what the files beside it add to that.
 
 use std::collections::HashSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use crate::core::event::Event;
@@ -10,7 +10,7 @@ use crate::core::prompt;
 use crate::core::rules::Budget;
 use crate::report::runs::RunSummary;
 use crate::state::journal;
-use crate::state::runs::RunDir;
+use crate::state::runs::{FirstWords, RunDir};
 
 /// What is remembered of what a run was warned of. Those of its beginning are what is asked for.
 const MOST_WARNINGS: usize = 1_000;
@@ -26,20 +26,33 @@ pub struct Left {
     pub progress: Progress,
     /// What it was warned of before.
     pub warned_of: HashSet<String>,
-    /// Its journal holds something, and none of it can be read.
+    /// It has done something, and nothing in its journal tells what.
     pub is_lost: bool,
+    /// It was cut off before it had done anything.
+    pub is_new: bool,
+    /// The project that it began in, which may have been moved or copied since.
+    pub began_in: Option<PathBuf>,
+    /// How much of the journal this was read from, at most.
+    pub journal_size: u64,
 }
 
 impl Left {
     /// Reads all that is known of a run. Without a journal it had not begun yet.
     pub fn read(dir: &RunDir) -> Left {
+        // Before it is read: what is written meanwhile is then found to have been.
+        let journal_size = dir.journal_size();
         let (mut summary, mut tracker) = (RunSummary::default(), Tracker::default());
-        let (mut is_lost, mut guardrail, mut warned_of) = (false, None, HashSet::new());
+        let (mut guardrail, mut warned_of) = (None, HashSet::new());
+        let (mut read_any, mut began_in) = (false, None);
         if let Ok(mut entries) = journal::read(&dir.journal()) {
-            let mut read_any = false;
             for entry in entries.by_ref() {
                 read_any = true;
                 summary.fold(&entry);
+                if began_in.is_none()
+                    && let Event::RunStarted { directory, .. } = &entry.event
+                {
+                    began_in = Some(PathBuf::from(directory.as_ref()));
+                }
                 tracker.fold(&entry);
                 match entry.event {
                     Event::Warning { message } if warned_of.len() < MOST_WARNINGS => {
@@ -51,8 +64,12 @@ impl Left {
                 }
             }
             summary.unreadable = entries.unreadable();
-            is_lost = !read_any && summary.unreadable > 0;
         }
+        // The journal begins before anything else does: without a word in it there must be nothing of an agent.
+        let is_lost = !read_any
+            && (summary.unreadable > 0
+                || dir.first_words() == FirstWords::Other
+                || dir.has_spent());
         // Whoever is killed cannot say when; what was written last tells until when it was there at least.
         let times_are_its_own = modified(&dir.journal())
             .is_some_and(|time_ms| time_ms <= summary.last_ms.saturating_add(TOUCHED_MS));
@@ -60,7 +77,15 @@ impl Left {
             let log = guardrail.and_then(|iteration| newest_log(dir, iteration));
             [modified(&dir.raw()), log].into_iter().flatten().for_each(|at| tracker.was_there(at));
         }
-        Left { summary, progress: tracker.end(), warned_of, is_lost }
+        Left {
+            summary,
+            progress: tracker.end(),
+            warned_of,
+            is_lost,
+            is_new: !read_any && !is_lost,
+            began_in,
+            journal_size,
+        }
     }
 
     /// It is a warning that is in the journal already.
@@ -156,6 +181,26 @@ mod tests {
         assert!(said.contains("cost, time is missing"), "{said}");
         assert!(!damaged.is_lost);
         assert!(left(ralph.path(), &["nonsense"], at(600)).is_lost);
-        assert!(!left(ralph.path(), &[""], at(600)).is_lost, "nothing was written");
+        let began = ralph.path().join("runs/r/raw.ndjson");
+        for (journal, is_lost) in [
+            (&b""[..], false),
+            (b"\n", false),
+            (b"{\"ti", false),
+            (&START.as_bytes()[..90], false),
+            (&[0; 300], true),
+            (&[0xff; 300], true),
+            (b"\xff\n\xff", true),
+            (b"[1]", true),
+        ] {
+            let dir = RunDir { id: "r".to_owned(), path: ralph.path().join("runs/r") };
+            std::fs::write(dir.journal(), journal).unwrap();
+            let found = Left::read(&dir);
+            let said = journal.escape_ascii();
+            assert_eq!((found.is_lost, found.is_new), (is_lost, !is_lost), "{said}");
+            // An agent was there, and so there was a journal that told of it.
+            std::fs::write(&began, "x").unwrap();
+            assert!(Left::read(&dir).is_lost, "{said}");
+            std::fs::remove_file(&began).unwrap();
+        }
     }
 }

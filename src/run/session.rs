@@ -71,6 +71,8 @@ pub struct Opening<'a> {
     pub shared: bool,
     /// The run to go on with.
     pub resume: Option<&'a str>,
+    /// How much of its journal is known to whoever goes on with it.
+    pub known: Option<u64>,
     /// What is noted for going on with this one.
     pub started: Option<&'a Started>,
 }
@@ -81,7 +83,7 @@ impl Session {
     /// # Errors
     /// Another run has the lock, or the directory cannot be written.
     pub fn open(project: &Project, opening: Opening<'_>) -> Result<Session, Error> {
-        let Opening { command, keep, shared, resume, started } = opening;
+        let Opening { command, keep, shared, resume, known, started } = opening;
         let dir = project.ralph_dir();
         project.prepare().map_err(|err| unwritable(&dir, &err))?;
         let run_id = match resume {
@@ -120,6 +122,13 @@ impl Session {
                 .map_err(|err| Error::failed(format!("cannot watch over processes: {err}")))?;
             let runs_dir = project.runs_dir();
             let run = RunDir { id: run_id.clone(), path: runs_dir.join(&run_id) };
+            // Only now that nobody else can go on with it.
+            if known.is_some_and(|known| known != run.journal_size()) {
+                return Err(Error::input(format!(
+                    "run {run_id} went on meanwhile, by another ralph that has ended since"
+                ))
+                .hint(format!("see what it came to: ralph report {run_id}")));
+            }
             let files = open_files(&run, keep, resume.is_some(), started);
             let files = files.map_err(|err| {
                 if resume.is_none() {

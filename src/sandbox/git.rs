@@ -6,7 +6,8 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use super::plan::{Disk, Draft, Guard, Mount, Was};
+use super::draft::Draft;
+use super::plan::{Disk, Guard, Mount, Was};
 
 /// What git executes, or what leads it to something else that it does. `commondir` in a repository would move its
 /// configuration and hooks elsewhere.

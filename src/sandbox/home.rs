@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use super::draft::Draft;
 use super::environment;
-use super::plan::{Draft, Mount, Wanted};
+use super::plan::{Mount, Wanted};
 
 /// Tools that people install into their homes. They can be read, not changed.
 pub(super) const TOOLS: &[&str] = &[

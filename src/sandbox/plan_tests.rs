@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::path::Component;
 
 use super::*;
 

@@ -3,9 +3,10 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use super::draft::Draft;
 use super::environment;
 use super::home::{CACHES, SECRETS, TOOLS, empty};
-use super::plan::{Draft, Wanted};
+use super::plan::Wanted;
 
 /// Variables that say where something is, and where it would be in the home without them.
 const MOVED_BY: &[(&str, &str)] = &[

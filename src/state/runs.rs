@@ -4,10 +4,14 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::core::event::{Event, Outcome};
+
 use super::check_logs;
+use super::journal;
 use super::within;
 
 /// The name of a run: when it began, and something that tells apart two that began together. Names
@@ -56,6 +60,14 @@ impl RunDir {
         self.path.join("raw.ndjson")
     }
 
+    /// How much of its journal is whole lines; nothing of one that cannot be read. It only ever grows, so that two
+    /// who find the same have found the same run.
+    pub fn journal_size(&self) -> u64 {
+        within::open_file(&self.journal())
+            .and_then(|mut file| whole_lines(&mut file))
+            .unwrap_or_default()
+    }
+
     /// Makes its directory.
     ///
     /// # Errors
@@ -64,12 +76,107 @@ impl RunDir {
         std::fs::create_dir_all(&self.path)
     }
 
+    /// Something of it is known, or was. What was cut off before its first word is no run.
+    pub fn has_begun(&self) -> bool {
+        let tells = |meta: std::fs::Metadata| !meta.is_file() || meta.len() > 0;
+        self.journal().symlink_metadata().is_ok_and(tells) || self.has_spent() || self.is_running()
+    }
+
+    /// What an agent printed is there, or what a guardrail did: there was a journal before that, and it told more.
+    pub fn has_spent(&self) -> bool {
+        let tells = |name: &str| name.ends_with(".ndjson") || check_logs::iteration(name).is_some();
+        let entries = self.path.read_dir().into_iter().flatten().flatten();
+        entries.into_iter().any(|entry| entry.file_name().to_str().is_some_and(tells))
+    }
+
+    /// Nothing has become of it, and nobody is about to begin it.
+    fn never_began(&self) -> bool {
+        let is_old = |path: &Path| {
+            let age = path.metadata().and_then(|meta| meta.modified()).ok();
+            age.and_then(|time| time.elapsed().ok()).is_some_and(|age| age > BEGINS_WITHIN)
+        };
+        !self.has_begun() && is_old(&self.path)
+    }
+
+    /// It has begun, and its journal does not end with the end of a run whose work is complete.
+    fn is_left(&self) -> bool {
+        if !self.has_begun() {
+            return false;
+        }
+        let tail = || -> io::Result<Vec<u8>> {
+            let mut file = within::open_file(&self.journal())?;
+            let size = file.metadata()?.len();
+            file.seek(io::SeekFrom::Start(size.saturating_sub(TAIL)))?;
+            let mut bytes = Vec::new();
+            file.take(TAIL).read_to_end(&mut bytes)?;
+            Ok(bytes)
+        };
+        let tail = tail().unwrap_or_default();
+        let mut is_left = true;
+        for entry in journal::entries(&tail[..]) {
+            match entry.event {
+                Event::RunStarted { .. } => is_left = true,
+                Event::RunEnded { outcome, .. } => {
+                    is_left = !matches!(outcome, Outcome::Complete | Outcome::CompleteScmFailed);
+                }
+                _ => {}
+            }
+        }
+        is_left
+    }
+
+    /// What the journal begins with.
+    pub fn first_words(&self) -> FirstWords {
+        const BEGINNING: &[u8] = br#"{"time":""#;
+        let mut file = match within::open_file(&self.journal()) {
+            Ok(file) => file,
+            Err(err) if err.kind() == io::ErrorKind::NotFound => return FirstWords::None,
+            Err(_) => return FirstWords::Other,
+        };
+        let mut bytes = Vec::new();
+        if (&mut file).take(LONGEST_TORN + 1).read_to_end(&mut bytes).is_err() {
+            return FirstWords::Other;
+        }
+        let shorter = bytes.len().min(BEGINNING.len());
+        if bytes.trim_ascii().is_empty() {
+            FirstWords::None
+        } else if bytes[..shorter] == BEGINNING[..shorter]
+            && bytes.len() as u64 <= LONGEST_TORN
+            && !bytes.contains(&b'\n')
+            && !bytes.contains(&0)
+        {
+            FirstWords::Torn
+        } else {
+            FirstWords::Other
+        }
+    }
+
     /// Whether a process is writing this run's journal.
     pub fn is_running(&self) -> bool {
         // A file system without locks tells nothing, and has nothing to protect by them.
         let held = |file: File| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
         within::open_file(&self.journal()).is_ok_and(held)
     }
+}
+
+/// A first line that is longer is not one that was just being written.
+const LONGEST_TORN: u64 = 256 * 1024;
+
+/// How much of a journal is looked at for its end.
+const TAIL: u64 = 8 * 1024;
+
+/// A run that has written nothing after so long never will.
+const BEGINS_WITHIN: Duration = Duration::from_secs(600);
+
+/// What a journal begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FirstWords {
+    /// There is none, or nothing in it.
+    None,
+    /// The beginning of the first line, and nothing else: whoever wrote it was cut off there.
+    Torn,
+    /// Lines, or something that cannot be read.
+    Other,
 }
 
 /// All runs, the oldest first.
@@ -89,11 +196,20 @@ pub fn list(runs_dir: &Path) -> io::Result<Vec<RunDir>> {
     Ok(runs)
 }
 
-/// Removes the oldest runs beyond `keep`, but none that is being written, and not the one to `spare`.
+/// Removes the oldest runs beyond `keep`, but none that is being written, not the one to `spare`, and not the last
+/// one that somebody may want to go on with. What was cut off before it began goes, too.
 pub fn prune(runs_dir: &Path, keep: usize, spare: Option<&str>) -> io::Result<()> {
-    let runs = list(runs_dir)?;
-    for run in &runs[..runs.len().saturating_sub(keep)] {
-        if spare != Some(run.id.as_str()) && !run.is_running() {
+    let is_spared = |run: &RunDir| spare == Some(run.id.as_str());
+    let (mut runs, never): (Vec<RunDir>, Vec<RunDir>) =
+        list(runs_dir)?.into_iter().partition(|run| is_spared(run) || !run.never_began());
+    let newer = runs.split_off(runs.len().saturating_sub(keep));
+    if let Some(last) = runs.iter().rposition(RunDir::is_left)
+        && !newer.iter().any(|run| run.is_left() && !run.is_running())
+    {
+        runs.remove(last);
+    }
+    for run in runs.iter().chain(&never) {
+        if !is_spared(run) && !run.is_running() {
             // One that cannot be removed must not keep the others.
             let _ = remove(run);
         }

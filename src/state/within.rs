@@ -6,7 +6,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use super::save;
 
@@ -65,8 +65,10 @@ pub fn whole(file: File, most: u64) -> io::Result<Vec<u8>> {
 /// # Errors
 /// `PermissionDenied` if it leads out of `root`, or what the file system said.
 pub fn stays(root: &Path, path: &Path) -> io::Result<()> {
-    if !path.starts_with(root) {
-        // Somebody has named it.
+    // Somebody has named it.
+    let Ok(below) = path.strip_prefix(root) else { return Ok(()) };
+    // Asked after each iteration, when mostly there is no link at all.
+    if has_no_links(root, below.parent().unwrap_or(Path::new(""))) {
         return Ok(());
     }
     let Some(there) = path.ancestors().skip(1).find(|directory| directory.exists()) else {
@@ -77,6 +79,23 @@ pub fn stays(root: &Path, path: &Path) -> io::Result<()> {
     }
     let message = format!("{} is a link to something outside of the project", there.display());
     Err(io::Error::new(io::ErrorKind::PermissionDenied, message))
+}
+
+/// Whether nothing on the way from `root` is a link, as far as it is there.
+fn has_no_links(root: &Path, below: &Path) -> bool {
+    let mut place = root.to_owned();
+    for part in below.components() {
+        if !matches!(part, Component::Normal(_)) {
+            return false;
+        }
+        place.push(part);
+        match place.symlink_metadata() {
+            Ok(meta) if !meta.is_symlink() => {}
+            Err(err) if err.kind() == io::ErrorKind::NotFound => return true,
+            _ => return false,
+        }
+    }
+    true
 }
 
 /// The file that a path in `root` leads to by symbolic links, there or not, if that is in `root` as well. See

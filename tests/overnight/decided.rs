@@ -117,7 +117,7 @@ fn a_journal_that_is_not_whole_is_said_and_what_was_spent_is_not_forgotten() {
     let output = project.ralph(["resume", &id, "-n", "20"]).run();
     output
         .code(2)
-        .stderr_has("nothing in its journal can be read")
+        .stderr_has("nothing can be read of what it did")
         .stderr_has("start the run again");
     assert_eq!(agents(&project), 4);
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::{LONG, Output, Project, Ralph, wait_until};
+use crate::support::{LONG, Output, Project, Ralph, Running, wait_until};
 use crate::{DONE, prompts, run_id};
 
 const COMPLETE: &str = "<promise>COMPLETE</promise>";
@@ -442,8 +442,28 @@ fn what_cannot_go_on_is_said() {
 fn a_run_that_was_cut_off_before_its_first_word_goes_on() {
     let project = Project::new();
     run(&project, &[], &[json!([{"print": DONE}])]).run().code(0);
-    std::fs::remove_file(project.newest_run().join("events.jsonl")).unwrap();
-    resume(&project, &[]).code(0).stdout_has("Iteration 1/10");
+    let dir = project.newest_run();
+    let journal = std::fs::read(dir.join("events.jsonl")).unwrap();
+    std::fs::remove_file(dir.join("events.jsonl")).unwrap();
+    resume(&project, &[])
+        .code(2)
+        .stderr_has("it has begun, and nothing can be read of what it did");
+    // What was cut off before anything was noted hides no run.
+    std::fs::write(dir.join("events.jsonl"), journal).unwrap();
+    let (none, id) = ("29991231-235959-ffff", run_id(&project));
+    std::fs::create_dir(project.path().join(".ralph/runs").join(none)).unwrap();
+    project.ralph(["runs"]).run().code(0).stdout_has(&id).stdout_lacks(none);
+    project.ralph(["report"]).run().code(0).stdout_has(&id);
+    project.ralph(["replay"]).run().code(0).stdout_has("Run complete");
+    for command in ["report", "replay", "resume"] {
+        project.ralph([command, none]).run().code(2).stderr_has("was cut off before it began");
+    }
+    resume(&project, &[]).code(0).stdout_has("nothing to resume");
+    // Nothing of an agent is there.
+    std::fs::write(dir.join("events.jsonl"), "").unwrap();
+    std::fs::remove_file(dir.join("raw.ndjson")).unwrap();
+    resume(&project, &[]).code(0).stdout_has("Iteration 1/10").stderr_has("and begins now");
+    resume(&project, &[&id, none]).code(2).stderr_has("is no worker, and runs go on one at a time");
 }
 
 #[test]
@@ -541,4 +561,45 @@ fn work_remembers_its_list_across_a_kill() {
     script(&project, "robot", &sessions);
     kill_at(&project, project.ralph(["work", "--no-sandbox", "--", "robot"]), "at2");
     resume(&project, &[]).code(0);
+}
+
+#[test]
+fn of_several_that_go_on_with_a_run_at_once_one_does() {
+    let project = Project::new();
+    let done = json!([{"print": DONE}]);
+    let sessions = [json!([reach("at"), "hang"]), done.clone(), done.clone(), done];
+    kill_at(&project, run(&project, &["-n", "3"], &sessions), "at");
+    let all: Vec<_> = (0..3).map(|_| project.ralph(["resume"]).start()).collect();
+    for output in all.into_iter().map(Running::wait) {
+        let said = format!("{}{}", output.stdout, output.stderr);
+        let words =
+            ["Run complete", "is done", "nothing to resume", "going on", "in use", "meanwhile"];
+        assert!(words.iter().any(|it| said.contains(it)), "{said}");
+    }
+    assert_eq!(project.recorded().len(), 2, "the one that was killed, and one");
+    assert_eq!(project.events().all("run_ended").len(), 1);
+}
+
+#[test]
+fn a_project_that_was_copied_goes_on_where_it_is_now() {
+    let project = Project::new();
+    let sessions = [
+        json!([reach("at"), "hang"]),
+        json!([{"print": "not yet"}]),
+        json!([{"shell": "pwd >where"}, {"print": DONE}]),
+    ];
+    script(&project, "robot", &sessions);
+    project.write("PROMPT.md", "of the first");
+    let run = project.ralph(["run", "-n", "1", "-f", "PROMPT.md", "--", "robot"]);
+    kill_at(&project, run, "at");
+    let copy = project.beside("copy");
+    let copied = project.command("cp").arg("-a").arg(project.path()).arg(&copy).status();
+    assert!(copied.expect("cp").success());
+    std::fs::write(copy.join("PROMPT.md"), "of the copy").unwrap();
+    let again = |args: &[&str]| project.ralph(["resume"]).args(args).current_dir(&copy).run();
+    again(&[]).code(1).stderr_has("it goes on here");
+    // Nor is it forgotten afterwards.
+    again(&["-n", "2"]).code(0);
+    assert_eq!(prompts(&project), ["of the first", "of the copy", "of the copy"]);
+    assert!(copy.join("where").exists() && !project.has("where"));
 }

@@ -245,19 +245,42 @@ fn a_hook_that_refuses_a_commit_is_heard() {
 }
 
 #[test]
-fn without_a_message_nothing_is_committed() {
+fn without_a_message_the_commit_gets_one_of_ralphs_own() {
     let project = project(&["commit"]);
     let script = json!({
         "sessions": [[{"shell": "touch new"}, {"print": DONE}]], "commit_message": [{"print": " "}],
     });
     let output = run(&project, &["-p", "do it"], &script).run();
-    output.code(5).stderr_has("gave no commit message");
-    assert_eq!(subjects(&project), ["First"]);
-    assert_eq!(
-        project.git_command(["status", "--porcelain"]),
-        "A  new\n",
-        "what was checked is staged"
-    );
+    output.code(0).stderr_has("gave no commit message");
+    assert_eq!(subjects(&project), ["ralph: iteration 1", "First"]);
+    assert_eq!(project.git_command(["status", "--porcelain"]), "");
+
+    // One that thinks about it for ever, with a budget of its iteration or of the run.
+    for budget in [
+        json!({"perIteration": {"tokens": 60_000}}),
+        json!({"tokens": 60_000}),
+        json!({"perIteration": {"duration": "2s"}}),
+    ] {
+        let project = self::project(&["commit"]);
+        let mut settings: Value =
+            serde_json::from_str(&project.read(".ralph/settings.json")).unwrap();
+        settings["budget"] = budget;
+        project.settings(&settings);
+        let thinks = json!({"json": {
+            "type": "assistant", "parent_tool_use_id": null, "session_id": "s",
+            "message": {
+                "id": "m", "role": "assistant", "content": [{"type": "text", "text": "hm"}],
+                "usage": {"input_tokens": 60_000, "output_tokens": 10_000},
+            },
+        }});
+        let script = json!({
+            "sessions": [[{"shell": "touch new"}, {"claude": {"text": "on it"}}, {"claude": {"result": {}}}]],
+            "commit_message": [thinks, "hang"],
+        });
+        project.agent_named("claude", &script);
+        project.ralph(["run", "-p", "do it", "-n", "1", "--", "claude"]).run();
+        assert_eq!(subjects(&project), ["ralph: iteration 1", "First"]);
+    }
 }
 
 #[test]

@@ -102,6 +102,11 @@ fn a_run_that_was_cut_off_is_still_there_when_it_is_told_of() {
     let output = project.ralph(["run", "-p", "x", "--"]).args(next.clone()).run();
     output.code(0).stderr_has(&id).stderr_has("was cut off in iteration 1");
     project.ralph(["replay", &id]).run().code(0).stdout_has("half");
+    // It is the last that somebody may want to go on with, until there is another.
+    project.ralph(["run", "-p", "x", "--"]).args(next.clone()).run().code(0);
+    project.ralph(["replay", &id]).run().code(0);
+    let no = project.fake_agent(&json!([{"print": "no"}]));
+    project.ralph(["run", "-p", "x", "-n", "1", "--"]).args(no).run().code(1);
     project.ralph(["run", "-p", "x", "--"]).args(next).run().code(0);
     project.ralph(["replay", &id]).run().code(2);
 }
@@ -153,8 +158,9 @@ fn runs_that_never_came_to_write_anything_are_in_nobodys_way() {
     project.write(".ralph/runs/20200102-000000-bbbb/events.jsonl", "");
     project.write(".ralph/runs/20200103-000000-cccc", "a file");
     project.ralph(["runs"]).run().code(0);
-    project.ralph(["replay", "20200101"]).run().code(2).stderr_has("cannot read");
-    project.ralph(["replay", "20200102"]).run().code(0);
+    for never in ["20200101", "20200102"] {
+        project.ralph(["replay", never]).run().code(2).stderr_has("was cut off before it began");
+    }
     let agent = project.fake_agent(&json!([{"print": DONE}]));
     for _ in 0..3 {
         project.ralph(["run", "-p", "x", "--"]).args(agent.clone()).run().code(0);

@@ -69,7 +69,10 @@ impl Account {
         } else {
             models.values().fold(Tokens::default(), |sum, model| sum.plus(&model.tokens()))
         };
+        // It is of all that was done, and never becomes less.
+        let before = self.total.cost_usd.unwrap_or(0.0);
         let cost: Option<f64> = lenient(line.total_cost_usd);
+        let cost = cost.filter(|cost| *cost >= before);
         self.total = tokens.usage(cost.or(self.total.cost_usd));
         self.total
     }

@@ -251,7 +251,8 @@ impl Start<'_> {
         // What a worker is started with is kept with the worker.
         let started = if shared { None } else { Some(self.started(&spec)?) };
         let started = started.as_ref();
-        let opening = Opening { command: spec.command, keep, shared, resume, started };
+        let known = args.resume.as_ref().map(|resume| resume.left.journal_size);
+        let opening = Opening { command: spec.command, keep, shared, resume, known, started };
         let mut session = Session::open(project, opening)?;
         let mode = match &choice {
             Choice::Found(sandbox) => sandbox.backend().name(),

@@ -97,6 +97,7 @@ impl LoopMachine {
         self.spending.attempt_ends(&report.usage);
         self.tools = self.tools.saturating_add(report.tools);
         self.tool_errors = self.tool_errors.saturating_add(report.tool_errors);
+        self.worked_ms = self.worked_ms.saturating_add(now.mono_ms.saturating_sub(started));
         if purpose == Purpose::CommitMessage {
             if self.stop.is_some() {
                 self.stop_here(now, out);
@@ -107,7 +108,6 @@ impl LoopMachine {
             }
             return;
         }
-        self.worked_ms = self.worked_ms.saturating_add(now.mono_ms.saturating_sub(started));
         self.judge(now, report, out);
     }
 

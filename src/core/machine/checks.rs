@@ -5,6 +5,7 @@ use super::super::event::{Class, Event, Feedback, Outcome, Purpose, StallReason}
 use super::super::exit;
 use super::super::rules::ScmTask;
 use super::super::stall::Verdict;
+use super::time::LAST_COMMIT_MS;
 use super::{Action, GateVerdict, GuardrailEnd, LoopMachine, Now, Phase, ScmLook, Stop};
 
 impl LoopMachine {
@@ -96,11 +97,20 @@ impl LoopMachine {
         if !self.dirty {
             return self.scm_task(now, 0, out);
         }
-        if self.run_budget_exceeded(now).is_none() {
-            return self.start_agent(now, Purpose::CommitMessage, out);
+        if self.run_budget_exceeded(now).is_some() {
+            return self.own_message(now, "the budget is used up", out);
         }
-        let message = "the budget is used up, so the commit gets a message of ralph's own";
+        if self.iteration_budget_exceeded(self.worked_ms) {
+            return self.own_message(now, "the budget of the iteration is used up", out);
+        }
+        self.start_agent(now, Purpose::CommitMessage, out);
+    }
+
+    /// What was checked is committed, whoever could not be asked for a message, or gave none.
+    fn own_message(&mut self, now: Now, why: &str, out: &mut Vec<Action>) {
+        let message = format!("{why}, so the commit gets a message of ralph's own");
         out.push(Action::Emit(Event::Warning { message: message.into() }));
+        self.scm_until = now.mono_ms.saturating_add(LAST_COMMIT_MS);
         self.scm_task(now, 0, out);
     }
 
@@ -135,11 +145,10 @@ impl LoopMachine {
     }
 
     pub(super) fn no_commit_message(&mut self, now: Now, out: &mut Vec<Action>) {
-        self.scm_failed = true;
-        let message = "the agent gave no commit message, so nothing was committed; \
-                       this is tried again after the next passing iteration";
-        out.push(Action::Emit(Event::Warning { message: message.into() }));
-        self.check_completion(now, out);
+        if self.stop.is_some() {
+            return self.stop_here(now, out);
+        }
+        self.own_message(now, "the agent gave no commit message", out);
     }
 
     pub(super) fn end_scm(&mut self, out: &mut Vec<Action>) {

@@ -950,17 +950,62 @@ fn only_an_answer_completes() {
 fn work_within_its_budget_is_committed_though_the_budget_is_used_up() {
     let scm = vec![ScmTask::Commit];
     let money = Budget { cost_usd: Some(1.0), ..Budget::default() };
-    // The iteration's: the message is not work, and is asked for.
-    let mut run = Loop::start(Rules { scm: scm.clone(), iteration_budget: money, ..rules() });
-    run.agent(Report { usage: spent(1.5), ..failed(Class::Limited) });
-    run.give(Input::ScmLooked(ScmLook::Dirty));
-    assert!(run.asked(&Action::StartAgent(Purpose::CommitMessage)));
-    run.give(Input::AgentStarted).give(Input::Used(spent(0.1)));
-    assert_eq!(run.actions, []);
-    // The run's: nothing may be asked any more, and the work is kept all the same.
-    let mut run = Loop::start(Rules { scm, budget: money, ..rules() });
-    run.agent(Report { usage: spent(1.5), ..done() }).give(Input::ScmLooked(ScmLook::Dirty));
-    assert!(run.asked(&Action::RunScmTask(0)), "{:?}", run.actions);
+    let iteration_money = Rules { scm: scm.clone(), iteration_budget: money, ..rules() };
+    for rules in [iteration_money, Rules { scm, budget: money, ..rules() }] {
+        // Nothing may be asked any more, and the work is kept all the same.
+        let mut run = Loop::start(rules);
+        run.agent(Report { usage: spent(1.5), ..done() }).give(Input::ScmLooked(ScmLook::Dirty));
+        assert!(run.asked(&Action::RunScmTask(0)), "{:?}", run.actions);
+    }
+}
+
+#[test]
+fn a_commit_message_is_bound_by_every_budget_and_its_lack_loses_no_work() {
+    use EndCause::{Budget as OfRun, IterationBudget, IterationTimeout};
+    let (dollar, ten_s) = (
+        Budget { cost_usd: Some(1.0), ..Budget::default() },
+        Budget { duration_ms: Some(10_000), ..Budget::default() },
+    );
+    let tokens = Budget { tokens: Some(1_000), ..Budget::default() };
+    let limits = |budget, iteration_budget| Rules {
+        scm: vec![ScmTask::Commit],
+        max_iterations: 1,
+        inactivity_ms: None,
+        budget,
+        iteration_budget,
+        ..rules()
+    };
+    let none = Budget::default();
+    let much = || Usage { input_tokens: 2_000, ..spent(0.7) };
+    for (rules, used, cause) in [
+        (limits(none, dollar), Some(much()), IterationBudget),
+        (limits(none, tokens), Some(much()), IterationBudget),
+        (limits(none, ten_s), None, IterationBudget),
+        (limits(dollar, none), Some(much()), OfRun),
+        (limits(tokens, none), Some(much()), OfRun),
+        (limits(ten_s, none), None, OfRun),
+        // One that works on and on and tells nothing has no limit but this.
+        (limits(none, none), None, IterationTimeout),
+    ] {
+        let mut run = Loop::start(rules.clone());
+        run.agent(Report { usage: spent(0.5), ..done() }).give(Input::ScmLooked(ScmLook::Dirty));
+        assert!(run.asked(&Action::StartAgent(Purpose::CommitMessage)), "{rules:?}");
+        run.give(Input::AgentStarted);
+        match used {
+            Some(used) => run.give(Input::Used(used)),
+            None => run.until_deadline(),
+        };
+        assert_eq!(run.actions, [Action::EndAgent(cause)], "{rules:?}");
+        run.give(Input::AgentEnded(Box::new(Report {
+            usage: used.unwrap_or_default(),
+            ..failed(Class::Limited)
+        })));
+        assert!(run.asked(&Action::RunScmTask(0)), "{rules:?}: {:?}", run.actions);
+        // There is time for the commit itself, though the run has none left.
+        assert!(run.machine.deadline().is_none_or(|at| at >= run.now.mono_ms + 10_000));
+        run.after(5_000).give(Input::ScmTaskEnded { ok: true });
+        assert_eq!(run.outcome(), Some((Outcome::Complete, 0)), "{rules:?}");
+    }
 }
 
 #[test]

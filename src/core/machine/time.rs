@@ -12,6 +12,11 @@ const REFUSED_GRACE_MS: u64 = 3_000;
 /// How long looking at the repository may take. One that cannot be looked at in this time is one of
 /// which nobody can tell.
 const LOOK_MS: u64 = 30_000;
+/// How long an agent may take for a commit message, whatever else it may take: the work is done, and ralph can
+/// commit it with a message of its own.
+const MESSAGE_MS: u64 = 5 * 60_000;
+/// How long SCM tasks may take when the run's time is up: what was checked is to be kept.
+pub(super) const LAST_COMMIT_MS: u64 = 30_000;
 
 impl LoopMachine {
     /// The moment at which [`Input::Deadline`] is due, by the monotonic clock.
@@ -22,8 +27,9 @@ impl LoopMachine {
                 after(last_output, rules.inactivity_ms),
                 after(started, rules.iteration_timeout_ms),
                 self.result_deadline(result_at),
+                message_deadline(purpose, started),
                 self.run_deadline(),
-                self.iteration_deadline(purpose, started),
+                self.iteration_deadline(started),
             ]
             .into_iter()
             .flatten()
@@ -38,9 +44,8 @@ impl LoopMachine {
             Phase::Looking { ending: false, started } => {
                 [after(started, Some(LOOK_MS)), self.run_deadline()].into_iter().flatten().min()
             }
-            Phase::LookingAtScm { ending: false } | Phase::Scm { ending: false, .. } => {
-                self.run_deadline()
-            }
+            Phase::LookingAtScm { ending: false } => self.run_deadline(),
+            Phase::Scm { ending: false, .. } => self.scm_deadline(),
             _ => None,
         }
     }
@@ -51,12 +56,15 @@ impl LoopMachine {
         Some(self.run_started.saturating_add(limit.saturating_sub(self.active_before_ms)))
     }
 
-    /// When agents have worked at this iteration for as long as they may. Waiting is no work, and
-    /// neither is a commit message: what was done within the budget is to be kept.
-    fn iteration_deadline(&self, purpose: Purpose, started: u64) -> Option<u64> {
+    /// The same for SCM tasks, which may finish with what was checked.
+    fn scm_deadline(&self) -> Option<u64> {
+        self.run_deadline().map(|at| at.max(self.scm_until))
+    }
+
+    /// When agents have worked at this iteration for as long as they may. Waiting is no work.
+    fn iteration_deadline(&self, started: u64) -> Option<u64> {
         let limit = self.rules.iteration_budget.duration_ms?;
-        (purpose == Purpose::Work)
-            .then(|| started.saturating_add(limit.saturating_sub(self.worked_ms)))
+        Some(started.saturating_add(limit.saturating_sub(self.worked_ms)))
     }
 
     /// How long the run has been at work in all.
@@ -77,12 +85,14 @@ impl LoopMachine {
 
     pub(super) fn deadline_passed(&mut self, now: Now, out: &mut Vec<Action>) {
         match self.phase {
-            Phase::Agent { ending: false, started, last_output, result_at, .. } => {
+            Phase::Agent { ending: false, purpose, started, last_output, result_at } => {
                 let due = |deadline: Option<u64>| deadline.is_some_and(|at| now.mono_ms >= at);
                 let rules = &self.rules;
                 let cause = if due(self.result_deadline(result_at)) {
                     Some(self.after_result())
-                } else if due(after(started, rules.iteration_timeout_ms)) {
+                } else if due(after(started, rules.iteration_timeout_ms))
+                    || due(message_deadline(purpose, started))
+                {
                     Some(EndCause::IterationTimeout)
                 } else if due(after(last_output, rules.inactivity_ms)) {
                     Some(EndCause::Inactivity)
@@ -134,7 +144,8 @@ impl LoopMachine {
             {
                 self.end_scm(out);
             }
-            Phase::LookingAtScm { .. } | Phase::Scm { .. } if self.time_is_up(now) => {
+            Phase::LookingAtScm { .. } if self.time_is_up(now) => self.end_scm(out),
+            Phase::Scm { .. } if self.scm_deadline().is_some_and(|at| now.mono_ms >= at) => {
                 self.end_scm(out);
             }
             _ => {}
@@ -158,7 +169,7 @@ impl LoopMachine {
         if self.run_budget_exceeded(now).is_some() {
             return self.end_agent(EndCause::Budget, out);
         }
-        if let Phase::Agent { purpose: Purpose::Work, started, .. } = self.phase {
+        if let Phase::Agent { started, .. } = self.phase {
             let worked = self.worked_ms.saturating_add(now.mono_ms.saturating_sub(started));
             if self.iteration_budget_exceeded(worked) {
                 self.end_agent(EndCause::IterationBudget, out);
@@ -177,10 +188,10 @@ impl LoopMachine {
     /// nothing and throw its answer away. The next control point heeds the budget. Only time still
     /// passes, and an agent that has answered need not stay for it.
     fn check_time_after_result(&mut self, now: Now, out: &mut Vec<Action>) {
-        let Phase::Agent { purpose, started, .. } = self.phase else {
+        let Phase::Agent { started, .. } = self.phase else {
             return;
         };
-        let over = self.iteration_deadline(purpose, started).is_some_and(|at| now.mono_ms >= at);
+        let over = self.iteration_deadline(started).is_some_and(|at| now.mono_ms >= at);
         if over || self.time_is_up(now) {
             self.end_agent(self.after_result(), out);
         }
@@ -191,6 +202,10 @@ impl LoopMachine {
         let (used, told) = (self.spending.of_run(), self.spending.told());
         self.rules.budget.exceeded(&used, &told, elapsed)
     }
+}
+
+fn message_deadline(purpose: Purpose, started: u64) -> Option<u64> {
+    (purpose == Purpose::CommitMessage).then(|| started.saturating_add(MESSAGE_MS))
 }
 
 fn after(start: u64, limit_ms: Option<u64>) -> Option<u64> {

@@ -1,0 +1,260 @@
+//! A plan that is being made: what is hidden, what of that is shown again, what is protected.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::path::{Component, Path, PathBuf};
+
+use super::plan::{Disk, Guard, Mount, Wanted, Was};
+
+/// A plan that is being made.
+pub(super) struct Draft<'d> {
+    pub(super) disk: &'d dyn Disk,
+    /// The home as it is called, and where it is.
+    pub(super) home: Option<(PathBuf, PathBuf)>,
+    pub(super) mounts: Vec<Mount>,
+    /// What is not seen inside, unless it is shown again.
+    pub(super) hidden: Vec<PathBuf>,
+}
+
+impl Draft<'_> {
+    pub(super) fn hide(&mut self, dir: &Path) {
+        if let Some(found) = self.disk.find(dir).filter(|found| found.is_dir)
+            && self.disk.is_open(&found.real)
+            && !self.hidden.iter().any(|above| found.real.starts_with(above))
+        {
+            self.mounts.push(Mount::EmptyDir { at: found.real.clone() });
+            self.hidden.push(found.real);
+        }
+    }
+
+    /// Puts a directory of ours in the place of what is there.
+    pub(super) fn replace(&mut self, at: &Path, from: PathBuf) {
+        self.mounts.retain(|mount| !mount.at().starts_with(at));
+        self.mounts.push(Mount::Writable { from, at: at.to_owned() });
+        self.hidden.push(at.to_owned());
+    }
+
+    /// Shows what is there, if it is: where it is, and where it is called so.
+    pub(super) fn show(&mut self, path: &Path, writable: bool) -> bool {
+        let Some(found) = self.disk.find(path) else { return false };
+        for at in self.places(path, &found.real) {
+            let from = found.real.clone();
+            self.mounts.push(if writable {
+                Mount::Writable { from, at }
+            } else {
+                Mount::ReadOnly { from, at }
+            });
+        }
+        true
+    }
+
+    /// Shows what would be hidden otherwise, to be read. Never something that what is hidden is in:
+    /// that would show it all.
+    pub(super) fn show_hidden(&mut self, path: &Path) {
+        for (from, at) in self.hidden_places(path) {
+            // Each mount takes its time at every start, so that none is made for what is shown already.
+            if !self.is_shown(&from, &at) {
+                self.mounts.push(Mount::ReadOnly { from, at });
+            }
+        }
+    }
+
+    /// The same, to be written.
+    pub(super) fn show_hidden_writable(&mut self, path: &Path) {
+        for (from, at) in self.hidden_places(path) {
+            self.mounts.push(Mount::Writable { from, at });
+        }
+    }
+
+    fn hidden_places(&self, path: &Path) -> Vec<(PathBuf, PathBuf)> {
+        if !path.is_absolute() || path.components().any(|part| part == Component::ParentDir) {
+            return Vec::new();
+        }
+        let Some(found) = self.disk.find(path) else { return Vec::new() };
+        let holds_hidden = self.hidden.iter().any(|dir| dir.starts_with(&found.real));
+        let is_hidden = |at: &PathBuf| self.hidden.iter().any(|dir| at.starts_with(dir));
+        let places = self.places(path, &found.real).into_iter();
+        places
+            .filter(|at| is_hidden(at) && !holds_hidden)
+            .map(|at| (found.real.clone(), at))
+            .collect()
+    }
+
+    /// What has to be hidden and is inside of this.
+    pub(super) fn hidden_below(&self, path: &Path, scratch: &Path) -> Option<PathBuf> {
+        let real = self.disk.find(path)?.real;
+        let hidden = self.hidden.iter().map(PathBuf::as_path).chain([scratch]);
+        hidden.filter(|dir| *dir != real).find(|dir| dir.starts_with(&real)).map(Path::to_owned)
+    }
+
+    /// Hides the sockets that services of this machine listen on, wherever they are seen inside: to connect to
+    /// one, it need not be writable. One that the settings name is wanted.
+    pub(super) fn hide_sockets(&mut self, wanted: &Wanted) {
+        let home = self.home.as_ref().map(|(_, home)| home.clone());
+        let named = wanted.readable.iter().chain(&wanted.writable);
+        let named: Vec<PathBuf> =
+            named.map(|path| absolute(path, &wanted.project, home.as_deref())).collect();
+        for socket in self.disk.sockets() {
+            if named.contains(&socket) {
+                continue;
+            }
+            let elsewhere = self.mounts.iter().filter_map(|mount| match mount {
+                Mount::ReadOnly { from, at } | Mount::Writable { from, at } => {
+                    Some(at.join(socket.strip_prefix(from).ok()?))
+                }
+                Mount::EmptyDir { .. } | Mount::EmptyFile { .. } => None,
+            });
+            let places: BTreeSet<PathBuf> =
+                std::iter::once(socket.clone()).chain(elsewhere).collect();
+            for at in places {
+                if self.seen_at(&at).as_ref() == Some(&socket) {
+                    self.mounts.push(Mount::EmptyFile { at });
+                }
+            }
+        }
+    }
+
+    /// What of the machine is seen at a place.
+    fn seen_at(&self, at: &Path) -> Option<PathBuf> {
+        match self.mounts.iter().rev().find(|mount| at.starts_with(mount.at())) {
+            None => Some(at.to_owned()),
+            Some(Mount::ReadOnly { from, at: whole } | Mount::Writable { from, at: whole }) => {
+                let below = at.strip_prefix(whole).ok()?;
+                Some(if below == Path::new("") { from.clone() } else { from.join(below) })
+            }
+            Some(Mount::EmptyDir { .. } | Mount::EmptyFile { .. }) => None,
+        }
+    }
+
+    /// Whether `from` is what is seen at this place already, by a mount of something that it is in.
+    fn is_shown(&self, from: &Path, at: &Path) -> bool {
+        let covering = self.mounts.iter().rev().find(|mount| at.starts_with(mount.at()));
+        let Some(Mount::ReadOnly { from: whole, at: whole_at }) = covering else { return false };
+        at.strip_prefix(whole_at).is_ok_and(|below| whole.join(below) == from)
+    }
+
+    /// Where something has to be seen: a link that leads to it is not there in the scratch home.
+    fn places(&self, path: &Path, real: &Path) -> Vec<PathBuf> {
+        let mut places = vec![real.to_owned()];
+        if let Some((named, home)) = &self.home
+            && let Ok(below) = path.strip_prefix(named).or_else(|_| path.strip_prefix(home))
+            && home.join(below) != real
+        {
+            places.push(home.join(below));
+        }
+        places
+    }
+
+    /// Whether the agent can write at this path of the machine.
+    pub(super) fn is_writable(&self, path: &Path) -> bool {
+        self.writable_above(path).is_some()
+    }
+
+    /// The mount by which the agent can write at this path of the machine.
+    fn writable_above(&self, path: &Path) -> Option<&Path> {
+        match self.mounts.iter().rev().find(|mount| path.starts_with(mount.at())) {
+            Some(Mount::Writable { from, at }) if from == at => Some(at),
+            _ => None,
+        }
+    }
+
+    /// Follows the links at and on the way to `path`. Where they lead, whether or not there is anything, and a
+    /// guard for each that the agent could change.
+    pub(super) fn follow(&self, path: &Path, guards: &mut Vec<Guard>) -> PathBuf {
+        const MAX_LINKS: usize = 40;
+        let parts = |path: &Path| {
+            path.components().map(|part| part.as_os_str().to_owned()).rev().collect::<Vec<_>>()
+        };
+        let (mut rest, mut at, mut links) = (parts(path), PathBuf::from("/"), 0);
+        while let Some(part) = rest.pop() {
+            match Path::new(&part).components().next() {
+                Some(Component::ParentDir) => {
+                    at.pop();
+                }
+                Some(Component::Normal(name)) => at.push(name),
+                Some(Component::RootDir) => at = PathBuf::from("/"),
+                Some(Component::CurDir | Component::Prefix(_)) | None => {}
+            }
+            if links < MAX_LINKS
+                && let Some(link) = self.disk.link(&at)
+            {
+                links += 1;
+                rest.extend(parts(&link));
+                if self.is_writable(&at) {
+                    guards.push(Guard { path: at.clone(), was: Was::Link(link) });
+                }
+                at.pop();
+            }
+        }
+        at
+    }
+
+    /// Sees to it that `dir` and each directory on the way to it, in what the agent can write, stays what it is:
+    /// they become mounts of their own, because a directory that holds mounts can be renamed and another put in
+    /// its place, while one that is a mount cannot. One that is not there must not become a link.
+    fn hold(&mut self, dir: &Path, guards: &mut Vec<Guard>) {
+        let Some(top) = self.writable_above(dir).map(Path::to_owned) else { return };
+        let mut way: Vec<&Path> = dir.ancestors().take_while(|above| *above != top).collect();
+        way.reverse();
+        for dir in way {
+            if self.disk.find(dir).is_some_and(|found| found.is_dir) {
+                self.mounts.push(Mount::Writable { from: dir.to_owned(), at: dir.to_owned() });
+            }
+            guards.push(Guard { path: dir.to_owned(), was: Was::Directory });
+        }
+    }
+
+    /// Protects what is in `dir` under these names: against being changed by mounts, against being made
+    /// by guards.
+    pub(super) fn protect<'n>(
+        &mut self,
+        dir: &Path,
+        names: impl Iterator<Item = &'n OsStr>,
+        guards: &mut Vec<Guard>,
+    ) {
+        let is_link = self.disk.link(dir).is_some();
+        let dir = if is_link { self.follow(dir, guards) } else { dir.to_owned() };
+        if self.is_writable(&dir) {
+            self.hold(&dir, guards);
+        } else if is_link {
+            // The agent cannot write there.
+            return;
+        } else if self.disk.find(&dir).is_some_and(|found| found.is_dir) {
+            self.mounts.push(Mount::Writable { from: dir.clone(), at: dir.clone() });
+            guards.push(Guard { path: dir.clone(), was: Was::Directory });
+        }
+        for name in names {
+            self.protect_one(&dir.join(name), guards);
+        }
+    }
+
+    /// The same for one path in a directory that is held.
+    pub(super) fn protect_one(&mut self, path: &Path, guards: &mut Vec<Guard>) {
+        let mut path = path.to_owned();
+        if self.disk.link(&path).is_some() {
+            path = self.follow(&path, guards);
+            if !self.is_writable(&path) {
+                return;
+            }
+            if let Some(parent) = path.parent() {
+                self.hold(parent, guards);
+            }
+        }
+        let was = match self.disk.find(&path) {
+            None => Was::Nothing,
+            Some(found) => {
+                self.mounts.push(Mount::ReadOnly { from: path.clone(), at: path.clone() });
+                if found.is_dir { Was::Directory } else { Was::File }
+            }
+        };
+        guards.push(Guard { path, was });
+    }
+}
+
+/// A path of the settings: `~/` is the home, and what is relative is in the project.
+pub(super) fn absolute(path: &Path, project: &Path, home: Option<&Path>) -> PathBuf {
+    match (path.strip_prefix("~"), home) {
+        (Ok(rest), Some(home)) => home.join(rest).components().collect(),
+        _ => project.join(path),
+    }
+}

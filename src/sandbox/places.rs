@@ -1,0 +1,93 @@
+//! Places of the machine that matter to every sandbox: what is hidden, and what is shown all the same.
+
+/// Directories with other people's things, sockets of services, and secrets.
+pub(super) const HIDDEN_DIRS: &[&str] = &[
+    "/home",
+    "/root",
+    "/run",
+    "/mnt",
+    "/media",
+    "/srv",
+    "/boot",
+    "/lost+found",
+    "/etc/NetworkManager/system-connections",
+    "/etc/cni",
+    "/etc/docker",
+    "/etc/kubernetes",
+    "/etc/letsencrypt",
+    "/etc/ppp",
+    "/etc/rancher",
+    "/etc/ssl/private",
+    "/etc/sudoers.d",
+    "/etc/wireguard",
+    "/sys/fs/pstore",
+    "/sys/kernel/debug",
+    "/sys/kernel/tracing",
+    "/var/backups",
+    "/var/lib/bluetooth",
+    "/var/lib/containerd",
+    "/var/lib/containers",
+    "/var/lib/docker",
+    "/var/lib/incus",
+    "/var/lib/iwd",
+    "/var/lib/kubelet",
+    "/var/lib/libvirt",
+    "/var/lib/lxd",
+    "/var/lib/mysql",
+    "/var/lib/postgresql",
+    "/var/lib/private",
+    "/var/lib/redis",
+    "/var/lib/sss",
+    "/var/lib/tailscale",
+    "/var/log",
+    "/var/mail",
+    "/var/run",
+    "/var/snap/lxd",
+    "/var/spool",
+];
+
+/// The same for single files. An ordinary user cannot read most of them anyway.
+pub(super) const HIDDEN_FILES: &[&str] = &[
+    "/etc/shadow",
+    "/etc/shadow-",
+    "/etc/gshadow",
+    "/etc/gshadow-",
+    "/etc/sudoers",
+    "/etc/krb5.keytab",
+    "/etc/security/opasswd",
+];
+
+/// What the kernel takes orders by, and whether anybody needs to read it. (An empty directory takes bubblewrap less
+/// time than one that cannot be written.)
+pub(super) const KERNEL: &[(&str, bool)] = &[
+    ("/proc/acpi", false),
+    ("/proc/asound", false),
+    ("/proc/bus", false),
+    ("/proc/driver", false),
+    ("/proc/dynamic_debug", false),
+    ("/proc/fs", false),
+    ("/proc/irq", false),
+    ("/proc/latency_stats", true),
+    ("/proc/mtrr", true),
+    ("/proc/scsi", false),
+    ("/proc/sys", true),
+    ("/proc/sysrq-trigger", true),
+];
+
+/// What is shown of [`HIDDEN_DIRS`] all the same: programs are there on some systems.
+pub(super) const SHOWN: &[&str] = &["/run/current-system", "/run/opengl-driver"];
+
+/// Variables that name a file with certificates.
+pub(super) const CERTIFICATES: &[&str] = &[
+    "AWS_CA_BUNDLE",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "NODE_EXTRA_CA_CERTS",
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+    "GIT_SSL_CAINFO",
+    "CARGO_HTTP_CAINFO",
+    "PIP_CERT",
+    "npm_config_cafile",
+    "NPM_CONFIG_CAFILE",
+];
