@@ -4,7 +4,7 @@ use jiff::tz::TimeZone;
 
 use crate::error::Error;
 use crate::report::morning::{Reading, html, plain};
-use crate::run::scm::lookup::look_up;
+use crate::run::scm::{self, lookup::look_up};
 use crate::state::journal;
 use crate::state::project::Project;
 
@@ -23,7 +23,7 @@ pub(super) fn report(project: &Project, args: &ReportArgs) -> Result<u8, Error> 
     if facts.run.is_empty() {
         facts.run.clone_from(&dir.id);
     }
-    look_up(project.root(), &mut facts);
+    look_up(&mut facts, &mut |words| scm::git(words, project.root()).ok());
     let zone = TimeZone::system();
     super::print(&match args.format {
         ReportForm::Text => plain::draw(&facts, &zone, plain::Form::Terminal),

@@ -260,6 +260,9 @@ pub struct Commit {
     /// The commit that it took the place of: it was amended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaces: Option<String>,
+    /// It came with all that is between that commit and this one, of which git's log of moves does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
 }
 
 /// A process that an agent started and left running.

@@ -240,6 +240,9 @@ pub struct Commit {
     /// When it was seen.
     pub time_ms: i64,
     pub subject: String,
+    /// It came with all that is between that commit and this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
     /// No branch has it any more: history was written anew.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub gone: bool,
@@ -271,6 +274,29 @@ impl Facts {
     /// The commits of the run, first things first.
     pub fn commits(&self) -> impl DoubleEndedIterator<Item = &Commit> {
         self.iterations.iter().flat_map(|iteration| &iteration.commits)
+    }
+
+    /// Puts commits in the place of those that came with others, as `ask` tells of what is in the second and not
+    /// in the first; whatever was told by itself is not told again.
+    pub fn expand(&mut self, mut ask: impl FnMut(&str, &str) -> Option<Vec<(String, String)>>) {
+        let own = self.iterations.iter_mut().map(|iteration| &mut iteration.commits);
+        let mut lists: Vec<&mut Vec<Commit>> = own.chain([&mut self.others]).collect();
+        let alone = lists.iter().flat_map(|list| list.iter()).filter(|it| it.since.is_none());
+        let mut known: HashSet<String> = alone.map(|commit| commit.id.clone()).collect();
+        for list in &mut lists {
+            for commit in std::mem::take(*list) {
+                let since = commit.since.as_deref();
+                let Some(came) = since.and_then(|since| ask(since, &commit.id)) else {
+                    list.push(commit);
+                    continue;
+                };
+                for (id, subject) in came {
+                    if known.insert(id.clone()) {
+                        list.push(Commit { id, subject, since: None, ..commit });
+                    }
+                }
+            }
+        }
     }
 
     /// Notes which commits no branch has any more.

@@ -1,10 +1,12 @@
 //! Everything outside of the engine that the driver touches, behind one narrow interface.
 
+use std::ffi::OsStr;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Duration;
 
 use crate::core::event::Entry;
 use crate::core::machine::Now;
@@ -24,7 +26,11 @@ use super::fingerprint;
 use super::scm::{
     self, lookup,
     moves::{self, Moved, Since},
+    safely::{self, Purpose},
 };
+
+/// How long git may take to tell what became of commits.
+const LOOKUP_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A file that a run adds to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -502,7 +508,14 @@ impl World for RealWorld {
     }
 
     fn look_up(&mut self, facts: &mut Facts) {
-        lookup::look_up(self.project.root(), facts);
+        let (env, root) = (safely::env(Purpose::Look), self.project.root());
+        lookup::look_up(facts, &mut |words| {
+            let args = safely::words(Purpose::Look, words);
+            let output =
+                self.system.run_quick(OsStr::new("git"), &args, root, &env, LOOKUP_PATIENCE);
+            let output = output.ok().filter(|output| output.exit.success())?;
+            Some(String::from_utf8_lossy(&output.stdout).into_owned())
+        });
     }
 
     fn moved(&mut self, thorough: bool) -> Option<Moved> {

@@ -335,6 +335,7 @@ impl Reading {
             id: commit.id.clone(),
             time_ms,
             subject: commit.subject.clone(),
+            since: commit.since.clone(),
             gone: false,
         };
         if by_others || facts.iterations.is_empty() {

@@ -89,7 +89,7 @@ fn run_ended(outcome: Outcome, duration_ms: u64) -> Event<'static> {
 
 fn committed(id: &str, subject: &str, replaces: Option<&str>) -> event::Commit {
     let (id, subject) = (id.to_owned(), subject.to_owned());
-    event::Commit { id, subject, replaces: replaces.map(str::to_owned) }
+    event::Commit { id, subject, replaces: replaces.map(str::to_owned), since: None }
 }
 
 fn repository(head: &str, commits: Vec<event::Commit>, by_others: bool) -> Event<'static> {

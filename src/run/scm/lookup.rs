@@ -1,16 +1,33 @@
 //! What git knows by now of the commits that a run's journal tells of.
 
 use std::collections::HashSet;
-use std::path::Path;
 
 use crate::report::morning::Facts;
 
 /// Of how many commits it is looked up whether they are still there.
 const MOST_LOOKED_UP: usize = 20_000;
 
-/// Finds out which commits no branch has any more, and which are in the range that is named for a look. Where
-/// there is no repository, nobody can tell.
-pub fn look_up(root: &Path, facts: &mut Facts) {
+/// How often git is asked for what came with a commit, and how much of that is told.
+const MOST_ASKED: usize = 200;
+const MOST_TOLD: &str = "--max-count=500";
+
+/// Finds out what came with others, which commits no branch has any more, and which are in the range that is
+/// named for a look. Where there is no repository, or `git` does not answer, nobody can tell.
+pub fn look_up(facts: &mut Facts, git: &mut dyn FnMut(&[&str]) -> Option<String>) {
+    let mut asked = 0;
+    facts.expand(|old, new| {
+        asked += 1;
+        let range = format!("{old}..{new}");
+        // What else is in a merged branch was told when it was made here, or was made elsewhere.
+        let words =
+            ["log", "--reverse", "--first-parent", MOST_TOLD, "--format=%H %s", &range, "--"];
+        if asked > MOST_ASKED {
+            return None;
+        }
+        let told = git(&words)?;
+        let commits = told.lines().filter_map(|line| line.split_once(' '));
+        Some(commits.map(|(id, subject)| (id.to_owned(), subject.to_owned())).collect())
+    });
     let commits = facts.others.iter().chain(facts.commits());
     let ids: Vec<String> =
         commits.rev().take(MOST_LOOKED_UP).map(|commit| commit.id.clone()).collect();
@@ -18,19 +35,16 @@ pub fn look_up(root: &Path, facts: &mut Facts) {
         return;
     }
     let asked: Vec<&str> = ids.iter().map(String::as_str).collect();
-    let ask = |words: &[&str], more: &[&str]| {
-        let words = [words, &asked, more].concat();
-        super::git(&words, root)
-    };
-    let Ok(there) = ask(&["rev-list", "--no-walk", "--ignore-missing"], &[]) else { return };
-    let Ok(loose) = ask(&["rev-list", "--ignore-missing"], &["--not", "--all"]) else { return };
+    let mut ask = |words: &[&str], more: &[&str]| git(&[words, &asked, more].concat());
+    let Some(there) = ask(&["rev-list", "--no-walk", "--ignore-missing"], &[]) else { return };
+    let Some(loose) = ask(&["rev-list", "--ignore-missing"], &["--not", "--all"]) else { return };
     let (there, loose): (HashSet<&str>, HashSet<&str>) =
         (there.lines().collect(), loose.lines().collect());
     let gone = asked.iter().filter(|id| !there.contains(*id) || loose.contains(*id));
     facts.note_gone(&gone.copied().collect());
     if let Some((from, to)) = facts.range() {
         let range = format!("{from}..{to}");
-        if let Ok(shown) = super::git(&["rev-list", &range, "--"], root) {
+        if let Some(shown) = git(&["rev-list", &range, "--"]) {
             facts.note_shown(&shown.lines().collect());
         }
     }

@@ -3,8 +3,8 @@
 //! Every commit is a line at the end of that file, in order, on whichever branch it was made, and it
 //! stays there when history is written anew. It is this work tree's alone: what others commit in
 //! theirs is in another file. So it takes no git process, and no guess by the clock, to tell what was
-//! committed between two looks. Git is asked only for what a merge brought, whose line does not tell it, and
-//! where somebody has emptied the log.
+//! committed between two looks. What a merge brought, and what was there when somebody had emptied the log, is
+//! told as one commit and since which: whoever reads it can ask git, which takes no part in a run.
 
 use std::borrow::Cow;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -20,8 +20,6 @@ use super::{directory_of, head};
 const MOST: u64 = 1 << 20;
 /// How long a subject may be.
 const MAX_SUBJECT: usize = 200;
-/// Of how many commits git is asked at once.
-const MAX_ASKED: &str = "--max-count=500";
 
 /// What came of the repository since it was last looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -144,7 +142,7 @@ impl Watch {
         // A line that is still being written is read when it is whole.
         let whole = new.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let unread = new.len() - whole;
-        let commits = lines(&new[..whole]).flat_map(|(_, line)| self.commits_of(&line)).collect();
+        let commits = lines(&new[..whole]).filter_map(|(_, line)| line.commit()).collect();
         let (new, known) = (new[..whole].to_vec(), part.len - unread as u64);
         self.known = known;
         self.remember(&new);
@@ -162,40 +160,16 @@ impl Watch {
         })
     }
 
-    /// What is there now that was not where `HEAD` was before.
+    /// All that is there now and was not where `HEAD` was before, as one.
     fn since_head(&self) -> Vec<Commit> {
-        let now = head(&self.root);
-        match (self.head.as_deref(), now.as_deref()) {
-            (Some(old), Some(new)) if old != new => self.ask(old, new, false).unwrap_or_default(),
-            _ => Vec::new(),
-        }
-    }
-
-    /// What a move made or brought here.
-    fn commits_of(&self, line: &Line<'_>) -> Vec<Commit> {
-        let asked = match line.brought() {
-            Some(Brought::Merge) => self.ask(line.old, line.new, true),
-            Some(Brought::All) => self.ask(line.old, line.new, false),
-            None => None,
-        };
-        let asked = asked.filter(|commits| !commits.is_empty());
-        asked.unwrap_or_else(|| line.commit().into_iter().collect())
-    }
-
-    /// What git knows to be in one commit and not in another. Of the branch that a merge took in, every
-    /// commit was told when it was made here, or was made elsewhere.
-    fn ask(&self, old: &str, new: &str, merge: bool) -> Option<Vec<Commit>> {
-        let range = format!("{old}..{new}");
-        let mut words = vec!["log", "--reverse", MAX_ASKED, "--format=%H %s"];
-        words.extend(merge.then_some("--first-parent"));
-        words.extend([range.as_str(), "--"]);
-        let told = super::git(&words, &self.root).ok()?;
-        let commit = |line: &str| {
-            let (id, subject) = line.split_once(' ').unwrap_or((line, ""));
-            let subject = text::truncate(subject, MAX_SUBJECT, "…").into_owned();
-            Commit { id: id.to_owned(), subject, replaces: None }
-        };
-        Some(told.lines().map(commit).collect())
+        let new = head(&self.root).filter(|new| self.head.as_ref() != Some(new));
+        let commit = new.zip(self.head.clone()).map(|(id, since)| Commit {
+            id,
+            subject: "all up to this one: git's own log of it was emptied".to_owned(),
+            replaces: None,
+            since: Some(since),
+        });
+        commit.into_iter().collect()
     }
 
     fn remember(&mut self, bytes: &[u8]) {
@@ -255,23 +229,7 @@ fn lines(bytes: &[u8]) -> impl Iterator<Item = (usize, Line<'_>)> {
     })
 }
 
-/// What a merge brought.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Brought {
-    Merge,
-    All,
-}
-
 impl Line<'_> {
-    /// What came with a move that made nothing but a merge.
-    fn brought(&self) -> Option<Brought> {
-        match self.message.split_once(": ").map(|(_, what)| what) {
-            Some("Fast-forward") => Some(Brought::All),
-            Some(what) if what.starts_with("Merge made by") => Some(Brought::Merge),
-            _ => None,
-        }
-    }
-
     /// The commit that was made or brought here by this move, if it was one that does.
     fn commit(&self) -> Option<Commit> {
         let message = self.message.as_ref();
@@ -283,7 +241,8 @@ impl Line<'_> {
             .any(|name| action == *name || action.starts_with(&format!("{name} (")))
             || rewrites
             || step(&["(pick)", "(edit)", "(continue)", "(merge)"]);
-        let subject = match (makes, self.brought().is_some()) {
+        let brings = subject.starts_with("Merge made by") || subject == "Fast-forward";
+        let subject = match (makes, brings) {
             (true, _) => subject,
             (false, true) => message,
             (false, false) => return None,
@@ -292,6 +251,8 @@ impl Line<'_> {
             id: self.new.to_owned(),
             subject: text::truncate(subject, MAX_SUBJECT, "…").into_owned(),
             replaces: rewrites.then(|| self.old.to_owned()),
+            // The message is not the commit's, and there may be more of them.
+            since: (brings && !makes).then(|| self.old.to_owned()),
         })
     }
 }

@@ -146,49 +146,87 @@ fn a_repository_may_come_later_and_need_not_keep_a_log() {
 }
 
 /// git, in a repository of its own.
-fn git(dir: &Path, words: &[&str]) {
+fn git(dir: &Path, words: &[&str]) -> String {
     let settings = ["-c", "user.name=A", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"];
     let mut command = std::process::Command::new("git");
     command.args(settings).args(words).current_dir(dir).env("GIT_CONFIG_GLOBAL", "/dev/null");
     let output = command.output().unwrap();
     assert!(output.status.success(), "{words:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
 }
 
 #[test]
-fn what_the_log_does_not_tell_git_does() {
+fn what_the_log_does_not_tell_is_told_by_git_later() {
     let dir = tempfile::tempdir().unwrap();
     let at = dir.path();
     let commit = |subject| git(at, &["commit", "-q", "--allow-empty", "-m", subject]);
     git(at, &["init", "-q", "-b", "main"]);
     commit("base");
     let (mut watch, _) = Watch::begin(at, Since::Now);
+    let told = |watch: &mut Watch| {
+        let moved = watch.look(true).unwrap();
+        let told = moved.commits.into_iter().map(|commit| match commit.since {
+            Some(since) => format!("{} after {}", subject(at, &commit.id), subject(at, &since)),
+            None => commit.subject,
+        });
+        told.collect::<Vec<String>>()
+    };
     // Emptied after a commit, and before another.
     commit("one");
-    git(at, &["reflog", "expire", "--expire=now", "--all"]);
-    assert_eq!(subjects(watch.look(true)), ["one"]);
+    let empty = || git(at, &["reflog", "expire", "--expire=now", "--all"]);
+    empty();
+    assert_eq!(told(&mut watch), ["one after base"]);
     commit("two");
     commit("three");
-    assert_eq!(subjects(watch.look(true)), ["two", "three"]);
-    git(at, &["reflog", "expire", "--expire=now", "--all"]);
+    assert_eq!(told(&mut watch), ["two", "three"]);
+    empty();
     commit("four");
-    assert_eq!(subjects(watch.look(true)), ["four"], "nobody looked in between");
+    assert_eq!(told(&mut watch), ["four"], "nobody looked in between");
     commit("five");
-    git(at, &["reflog", "expire", "--expire=now", "--all"]);
+    empty();
     commit("six");
-    assert_eq!(subjects(watch.look(true)), ["five", "six"]);
+    assert_eq!(told(&mut watch), ["six after four"]);
     commit("seven");
-    assert_eq!(subjects(watch.look(true)), ["seven"]);
+    assert_eq!(told(&mut watch), ["seven"]);
 
     git(at, &["checkout", "-q", "-b", "side"]);
     commit("eight");
     commit("nine");
     git(at, &["checkout", "-q", "main"]);
-    assert_eq!(subjects(watch.look(true)), ["eight", "nine"]);
+    assert_eq!(told(&mut watch), ["eight", "nine"]);
     git(at, &["merge", "-q", "side"]);
-    assert_eq!(subjects(watch.look(true)), ["eight", "nine"], "all that a fast-forward brings");
+    assert_eq!(told(&mut watch), ["nine after seven"]);
     git(at, &["checkout", "-q", "-b", "more"]);
     commit("ten");
     git(at, &["checkout", "-q", "main"]);
     git(at, &["merge", "-q", "--no-ff", "-m", "Take more in", "more"]);
-    assert_eq!(subjects(watch.look(true)), ["ten", "Take more in"]);
+    assert_eq!(told(&mut watch), ["ten", "Take more in after nine"]);
+
+    // Whoever reads it asks git.
+    let commits = [("eleven", "nine"), ("five", "base")];
+    commit("eleven");
+    let mut facts = crate::report::morning::Facts::default();
+    let find = |wanted: &str| {
+        let ids = git(at, &["rev-list", "--all"]);
+        ids.lines().find(|id| subject(at, id) == wanted).unwrap().to_owned()
+    };
+    facts.iterations.push(crate::report::morning::Iteration::default());
+    for (id, since) in commits {
+        let (id, since) = (find(id), Some(find(since)));
+        let subject = "as git put it".to_owned();
+        let commit = crate::report::morning::Commit { id, subject, since, time_ms: 1, gone: false };
+        facts.iterations[0].commits.push(commit);
+    }
+    facts.head = Some(find("three"));
+    crate::run::scm::lookup::look_up(&mut facts, &mut |words| crate::run::scm::git(words, at).ok());
+    let told: Vec<&str> = facts.commits().map(|commit| commit.subject.as_str()).collect();
+    assert_eq!(
+        told,
+        ["Take more in", "eleven", "one", "two", "three", "four", "five"],
+        "in the order in which they were brought"
+    );
+}
+
+fn subject(at: &Path, id: &str) -> String {
+    git(at, &["show", "-s", "--format=%s", id]).trim().to_owned()
 }
