@@ -329,7 +329,10 @@ impl Reading {
 
     fn commits(&mut self, time_ms: i64, head: &str, commits: &[event::Commit], by_others: bool) {
         let facts = &mut self.facts;
-        facts.head.get_or_insert_with(|| head.to_owned());
+        // Where the first that can be read came with commits, nobody knows what was there before them.
+        if commits.is_empty() && facts.head.is_none() && self.commits.is_empty() {
+            facts.head = Some(head.to_owned());
+        }
         let before = self.head.replace(head.to_owned());
         let made = |commit: &event::Commit| Commit {
             id: commit.id.clone(),

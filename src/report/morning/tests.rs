@@ -573,6 +573,11 @@ fn a_run_that_has_not_ended_says_how_it_stands() {
     }
     assert!(!terminal(&read(Vec::new(), None)).contains("1970"), "nobody knows when");
     // A journal whose beginning is lost.
+    let commit = || vec![committed("one", "first that is known", None)];
+    let lost =
+        vec![(5, 1, repository("one", commit(), false)), (6, 1, repository("x", vec![], false))];
+    let told = terminal(&read(lost, None));
+    assert!(told.contains("\nCommits:   1\n"), "no range that hides it: {told}");
     let told = terminal(&read(begin().split_off(1), None));
     assert!(told.contains("Started:   an unknown time\nTook:      0ms, 1 of 10"), "{told}");
     assert!(told.contains("cut off, in iteration 1") && !told.contains("Command"), "{told}");
