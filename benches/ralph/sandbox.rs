@@ -46,7 +46,7 @@ pub(super) fn sandbox(place: &Place, table: &mut Table, _: Option<u64>) -> io::R
         (floor, bwrap - outside),
         time,
         // About 10 ms where a bare one takes 4, and 2 more for the administrator.
-        Target::AtMost(2.5),
+        Target::AtMost(3.0),
     );
     table.value("  the same with landlock", landlock - outside, time, Target::AtMost(5e-3));
     Ok(())
