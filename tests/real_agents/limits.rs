@@ -244,7 +244,7 @@ fn claude_waits_for_the_end_of_its_subscriptions_limit() {
         turns: json!([limited, DONE]),
         settings: json!({
             "retry": {"max": 0}, "agent": {"envExclude": ["ANTHROPIC_API_KEY"]},
-            "notify": {"command": "{ cat; echo; } >>../told.jsonl"},
+            "notify": {"command": "cat >>../told.jsonl"},
         }),
         env: &[("CLAUDE_CODE_OAUTH_TOKEN", "sk-ant-oat01-test-token")],
         classes: &["rate_limited", "answered"],
