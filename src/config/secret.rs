@@ -156,7 +156,7 @@ mod tests {
             "redis://:password@cache:6379",
             "https://__token__:pypi-abc@pypi.example.com/simple",
             "https://abc123@git.example.com/x.git",
-            "https://pypi.org/simple https://u:p@internal.example.com/simple",
+            "https://packages.example.com/simple https://u:p@internal.example.com/simple",
             "jdbc:postgresql://db/shop?user=u&password=p",
             "Server=db;User Id=u;Password=p;",
         ] {
