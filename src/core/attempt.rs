@@ -19,6 +19,23 @@ pub struct Facts<'a> {
     pub done: bool,
 }
 
+const FAILED_ONCE: &str = "the agent failed: ";
+const FAILED_LAST: &str = ", the last time: ";
+
+/// Why no attempt follows, in words, after so many that failed, the last one like this.
+pub fn gave_up(failures: u32, last: &str) -> String {
+    match failures {
+        1 => format!("{FAILED_ONCE}{last}"),
+        n => format!("the agent failed {n} times in a row{FAILED_LAST}{last}"),
+    }
+}
+
+/// How the last attempt failed, from the words of [`gave_up`], which are all that a journal has of it.
+pub fn why_it_gave_up(words: &str) -> Option<&str> {
+    let several = words.split_once(FAILED_LAST).map(|(_, last)| last);
+    several.or_else(|| words.strip_prefix(FAILED_ONCE))
+}
+
 /// How an attempt ended, in words, where the agent itself told nothing.
 pub fn describe_end(exit: Option<Exit>, ended_by: Option<EndCause>) -> String {
     match (ended_by, exit) {
@@ -120,5 +137,13 @@ mod tests {
             let facts = Facts { exit, ended_by, result, active: true, done: true };
             assert_eq!(classify(&facts), class, "{facts:?}");
         }
+    }
+
+    #[test]
+    fn what_is_said_of_the_last_failure_can_be_read_again() {
+        for failures in [1, 2, 10] {
+            assert_eq!(why_it_gave_up(&gave_up(failures, "exit code 1")), Some("exit code 1"));
+        }
+        assert_eq!(why_it_gave_up("the limit of iterations is reached"), None);
     }
 }

@@ -33,13 +33,7 @@ fn agents(project: &Project) -> usize {
 }
 
 fn robot(project: &Project, sessions: &[Value]) {
-    let recorded: Vec<Value> = sessions
-        .iter()
-        .map(|steps| {
-            let steps = steps.as_array().expect("steps").iter().cloned();
-            std::iter::once(project.record()).chain(steps).collect()
-        })
-        .collect();
+    let recorded = project.recording(sessions);
     project.agent_named("claude", &json!({"sessions": recorded, "commit_message": []}));
 }
 

@@ -17,13 +17,7 @@ fn run(project: &Project, args: &[&str], sessions: &[Value]) -> Ralph {
 }
 
 fn script(project: &Project, agent: &str, sessions: &[Value]) {
-    let recorded: Vec<Value> = sessions
-        .iter()
-        .map(|steps| {
-            let steps = steps.as_array().expect("steps").iter().cloned();
-            std::iter::once(project.record()).chain(steps).collect()
-        })
-        .collect();
+    let recorded = project.recording(sessions);
     project.agent_named(agent, &json!({"sessions": recorded}));
 }
 

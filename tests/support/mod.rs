@@ -216,6 +216,15 @@ impl Project {
         json!({"record": self.beside("record.jsonl")})
     }
 
+    /// What an agent does, one start after the other, each of which is recorded first.
+    pub(crate) fn recording(&self, sessions: &[Value]) -> Vec<Value> {
+        let recorded = |steps: &Value| {
+            let steps = steps.as_array().expect("steps").iter().cloned();
+            std::iter::once(self.record()).chain(steps).collect()
+        };
+        sessions.iter().map(recorded).collect()
+    }
+
     /// How the agent was started, each time: `prompt`, `stdin_eof`, `argv`, `env`, `cwd`, `pid`,
     /// `start`.
     pub(crate) fn recorded(&self) -> Vec<Value> {

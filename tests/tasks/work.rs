@@ -9,13 +9,7 @@ pub(super) const PROMISE: &str = "<promise>COMPLETE</promise>";
 
 /// `ralph work ARGS -- robot`, where `robot` does what `sessions` say, one after the other.
 pub(super) fn work(project: &Project, args: &[&str], sessions: &[Value]) -> Ralph {
-    let recorded: Vec<Value> = sessions
-        .iter()
-        .map(|steps| {
-            let steps = steps.as_array().expect("steps").iter().cloned();
-            std::iter::once(project.record()).chain(steps).collect()
-        })
-        .collect();
+    let recorded = project.recording(sessions);
     project.agent_named("robot", &json!({"sessions": recorded}));
     // The scripted agent's own files are outside of the project, where a sandbox would hide them.
     project.ralph(["work", "--no-sandbox"]).args(args).args(["--", "robot"])

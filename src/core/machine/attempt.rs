@@ -1,5 +1,6 @@
 //! One attempt at an iteration: the agent, how it ended, and whether to try again.
 
+use super::super::attempt;
 use super::super::event::{Class, EndCause, Event, Feedback, Outcome, Purpose, WaitReason};
 use super::super::exit;
 use super::super::progress::Limits;
@@ -170,17 +171,9 @@ impl LoopMachine {
         self.failures += 1;
         let fatal = self.rules.retry.fatal();
         if self.failures >= fatal {
-            let message = match self.failures {
-                1 => format!("the agent failed: {message}"),
-                n => format!("the agent failed {n} times in a row, the last time: {message}"),
-            };
-            return self.finish(
-                now,
-                Outcome::AgentFailed,
-                self.rules.retry.exit_code,
-                message,
-                out,
-            );
+            let message = attempt::gave_up(self.failures, &message);
+            let exit_code = self.rules.retry.exit_code;
+            return self.finish(now, Outcome::AgentFailed, exit_code, message, out);
         }
         let delay_ms = self.rules.retry.backoff(self.failures);
         out.push(Action::Emit(Event::Retrying {

@@ -9,6 +9,7 @@ use memchr::memmem;
 use super::{
     Check, Commit, Continued, Doing, Facts, Iteration, Left, MAX_LISTED, ScmFailure, ScmTask, Wait,
 };
+use crate::core::attempt;
 use crate::core::event::{
     self, Class, Entry, Event, Outcome, Purpose, Stream, TodoItem, TodoStatus, Usage,
 };
@@ -241,10 +242,7 @@ impl Reading {
             let limited = matches!(last.class, Some(Class::RateLimited | Class::Overloaded));
             self.facts.limit_ends_ms = self.limit_ends_ms.filter(|_| limited);
             // The last failure of a series is told by the end, since nothing is tried again after it.
-            let why = match message.split_once(", the last time: ") {
-                Some((_, why)) => Some(why),
-                None => message.strip_prefix("the agent failed: "),
-            };
+            let why = attempt::why_it_gave_up(message);
             last.failures.extend(why.map(str::to_owned));
             if why.is_some() && last.class == Some(Class::NotStarted) {
                 last.attempts += 1;
