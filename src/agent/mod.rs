@@ -238,18 +238,6 @@ impl Tail {
     }
 }
 
-/// A text without the colours that some programs put into it even where nobody sees them.
-fn plain(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut pieces = text.split("\u{1b}[");
-    out.push_str(pieces.next().unwrap_or_default());
-    for piece in pieces {
-        let rest = piece.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';');
-        out.push_str(rest.strip_prefix('m').unwrap_or(rest));
-    }
-    out
-}
-
 fn failure(kind: FailureKind, message: impl Into<String>) -> Failure {
     Failure { kind, message: message.into(), resets_at: None }
 }

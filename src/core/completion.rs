@@ -7,8 +7,9 @@ use std::collections::VecDeque;
 
 use fancy_regex::Regex;
 
+use super::cleaner::{Cleaner, cleaned};
 use super::echoed::Echoed;
-use super::quoted::{Quoted, without_escapes};
+use super::quoted::Quoted;
 
 /// What completes a run.
 #[derive(Debug, Clone)]
@@ -67,6 +68,8 @@ pub struct Verdict {
 pub struct Detector {
     watch: Watch,
     verdict: Verdict,
+    /// A colour may change in the middle of what is looked for, and of a piece.
+    cleaner: Cleaner,
     echo: Option<EchoFilter>,
     echoed: bool,
     said_anything: bool,
@@ -112,6 +115,7 @@ impl Detector {
         Detector {
             watch,
             verdict,
+            cleaner: Cleaner::default(),
             echo: None,
             echoed: false,
             said_anything: false,
@@ -131,6 +135,7 @@ impl Detector {
     /// stands among words of the prompt.
     #[must_use]
     pub fn ignoring_echo_of(mut self, prompt: &str) -> Self {
+        let prompt = &cleaned(prompt);
         let quoted = match &mut self.watch {
             Watch::Response { .. } => Quoted::new(prompt, "response"),
             Watch::Promise { .. } => Quoted::new(prompt, "promise"),
@@ -146,6 +151,11 @@ impl Detector {
 
     /// Takes what the agent said next. `joined` text goes on without a line break.
     pub fn said(&mut self, text: &str, joined: bool) {
+        if !joined {
+            self.cleaner = Cleaner::default();
+        }
+        let mut clean = String::new();
+        let text = self.cleaner.clean(text, &mut clean);
         let Some(mut echo) = self.echo.take() else {
             return self.heed(text, joined);
         };
@@ -165,6 +175,7 @@ impl Detector {
             }
             Watch::Nothing => {}
         }
+        self.cleaner = Cleaner::default();
         self.verdict = Verdict::default();
         self.said_anything = false;
     }
@@ -227,12 +238,7 @@ impl Detector {
                 if !joined && !recent.is_empty() {
                     recent.push('\n');
                 }
-                // A colour may change in the middle of what is looked for.
-                if text.contains('\u{1b}') {
-                    recent.push_str(&without_escapes(text));
-                } else {
-                    recent.push_str(text);
-                }
+                recent.push_str(text);
                 if recent.len() > 2 * PATTERN_WINDOW {
                     let until = recent.len() - PATTERN_MARGIN;
                     note_match(regex, echoed, recent, *is_cut, until, verdict);
@@ -411,7 +417,7 @@ impl EchoFilter {
             }
             borders.push(border + usize::from(lines[border] == *line));
         }
-        // All of it may come on one line, with escapes.
+        // All of it may come on one line, with its breaks spelt out.
         let longest = prompt.len() + prompt.len() / 8 + ECHO_SLACK;
         Some(EchoFilter {
             lines,
@@ -476,8 +482,7 @@ impl EchoFilter {
     }
 
     fn judge(&mut self, text: &str, pass: &mut dyn FnMut(&str, bool)) {
-        let line = without_escapes(text);
-        let line = bare(&line);
+        let line = bare(text);
         loop {
             let matched = self.held.len();
             let is_last = matched + 1 == self.lines.len();
@@ -552,6 +557,34 @@ mod tests {
                 let mut detector = Detector::new(&rule).of_messages();
                 said.iter().for_each(|(text, joined)| detector.said(text, *joined));
                 assert_eq!(detector.verdict().complete, complete, "{said:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn colours_hide_nothing_however_they_arrive() {
+        let pattern = Rule::Pattern(Regex::new("(?m)^all done$").unwrap());
+        for (rule, said, complete) in [
+            (&pattern, "so\n\x1b[0mall \x1b[1mdone\x1b[0m\r\nbye", true),
+            (&pattern, "so\n\x1b]0;all done\nbye", false),
+            (&pattern, "\x1b]a title that never ends\nall done", true),
+            (&promise(), "\x1b[33m<promise>\x1b[0mCOMPLETE\x1b[33m</promise>\x1b[0m", true),
+            (&promise(), "<promise>COMPLETE\x1b]0;</promise>\n", false),
+        ] {
+            for prompt in [None, Some("Work."), Some("Say \x1b[1m<promise>X</promise>.")] {
+                let whole = &[said][..];
+                let chars: Vec<String> = said.chars().map(String::from).collect();
+                let chars: Vec<&str> = chars.iter().map(String::as_str).collect();
+                for pieces in [whole, &chars] {
+                    let mut detector = Detector::new(rule);
+                    if let Some(prompt) = prompt {
+                        detector = detector.ignoring_echo_of(prompt);
+                    }
+                    for (nth, piece) in pieces.iter().enumerate() {
+                        detector.said(piece, nth > 0);
+                    }
+                    assert_eq!(detector.verdict().complete, complete, "{pieces:?} {prompt:?}");
+                }
             }
         }
     }

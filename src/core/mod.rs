@@ -4,6 +4,7 @@
 //! history can be replayed. Nothing in this folder may import from another folder of the crate.
 
 pub mod attempt;
+pub mod cleaner;
 pub mod completion;
 mod echoed;
 pub mod event;
