@@ -221,7 +221,7 @@ fn content(element: &str, tag: &str) -> String {
 
 /// A line without what only looks: quoting marks, white space around it and rows of it.
 fn clean(line: impl AsRef<str>) -> String {
-    let words: Vec<&str> = super::completion::bare(line.as_ref()).split_whitespace().collect();
+    let words: Vec<&str> = super::echo::bare(line.as_ref()).split_whitespace().collect();
     words.join(" ")
 }
 
