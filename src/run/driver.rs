@@ -236,7 +236,8 @@ impl<W: World> Driver<'_, W> {
 
     fn perform(&mut self, action: Action) {
         match action {
-            Action::Emit(event) => {
+            Action::Emit(mut event) => {
+                self.announce(&mut event);
                 if let Event::IterationStarted { .. } = event {
                     // One step of the machine begins one iteration at most, so that it is this one.
                     self.recorder.at.iteration = self.machine.iteration();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::core::event::{Event, Outcome};
+use crate::core::event::{Entry, Event, Outcome};
 
 use super::check_logs;
 use super::journal;
@@ -103,15 +103,7 @@ impl RunDir {
         if !self.has_begun() {
             return false;
         }
-        let tail = || -> io::Result<Vec<u8>> {
-            let mut file = within::open_file(&self.journal())?;
-            let size = file.metadata()?.len();
-            file.seek(io::SeekFrom::Start(size.saturating_sub(TAIL)))?;
-            let mut bytes = Vec::new();
-            file.take(TAIL).read_to_end(&mut bytes)?;
-            Ok(bytes)
-        };
-        let tail = tail().unwrap_or_default();
+        let tail = self.tail().unwrap_or_default();
         let mut is_left = true;
         for entry in journal::entries(&tail[..]) {
             match entry.event {
@@ -123,6 +115,34 @@ impl RunDir {
             }
         }
         is_left
+    }
+
+    /// The end of the run, if somebody was to be told of it and that is not known to have been done.
+    pub fn untold_end(&self) -> Option<Entry<'static>> {
+        let tail = self.tail().ok()?;
+        // Most have none, which is soon found out.
+        memchr::memmem::find(&tail, br#","notify":true"#)?;
+        let mut untold = None;
+        for entry in journal::entries(&tail[..]) {
+            match entry.event {
+                Event::RunEnded { notify: true, .. } => untold = Some(entry),
+                Event::RunStarted { .. } | Event::RunEnded { .. } | Event::Notified { .. } => {
+                    untold = None;
+                }
+                _ => {}
+            }
+        }
+        untold
+    }
+
+    /// The end of the journal.
+    fn tail(&self) -> io::Result<Vec<u8>> {
+        let mut file = within::open_file(&self.journal())?;
+        let size = file.metadata()?.len();
+        file.seek(io::SeekFrom::Start(size.saturating_sub(TAIL)))?;
+        let mut bytes = Vec::new();
+        file.take(TAIL).read_to_end(&mut bytes)?;
+        Ok(bytes)
     }
 
     /// What the journal begins with.

@@ -56,7 +56,11 @@ fn follow(path: &Path, worker: Option<&Worker>, face: &mut dyn Reporter) -> std:
         // What is half written stays until the rest of it is there.
         while reader.read_until(b'\n', &mut line)? > 0 && line.ends_with(b"\n") {
             if let Ok(entry) = serde_json::from_slice::<Entry<'_>>(&line) {
-                ended = matches!(entry.event, Event::RunEnded { .. });
+                match entry.event {
+                    Event::RunEnded { .. } => ended = true,
+                    Event::RunStarted { .. } => ended = false,
+                    _ => {}
+                }
                 face.event(entry.at, &entry.event);
                 face.flush();
             }
