@@ -41,7 +41,7 @@ pub(in crate::cli) fn logs(args: &LogsArgs) -> Result<u8, Error> {
     follow(&path, args.follow.then_some(&worker), &mut face)
         .map_err(|err| Error::failed(format!("cannot read {}: {err}", path.display())))?;
     face.finish();
-    Ok(0)
+    face.trouble().map_or(Ok(0), |trouble| Err(Error::failed(trouble)))
 }
 
 /// Shows a journal to a face, and what is added to it for as long as the worker's loop lives.
