@@ -519,6 +519,10 @@ impl Reporter for Human {
         }
     }
 
+    fn trouble(&mut self) -> Option<String> {
+        self.screen.trouble()
+    }
+
     fn flush(&mut self) {
         // Nobody should have to wait for the end of a line until something follows it.
         if !self.in_pieces && self.block.as_ref().is_some_and(|block| !block.cut) {
