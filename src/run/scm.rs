@@ -3,6 +3,7 @@
 
 pub mod lookup;
 pub mod moves;
+pub(super) mod refs;
 pub(super) mod safely;
 pub(super) mod status;
 
@@ -66,10 +67,7 @@ pub fn head(directory: &Path) -> Option<String> {
     let git = directory_of(directory)?;
     let head = read(&git.join("HEAD"))?;
     let Some(name) = head.trim().strip_prefix("ref: ") else { return is_id(&head) };
-    let common = match read(&git.join("commondir")) {
-        Some(common) => git.join(common.trim()),
-        None => git,
-    };
+    let common = common_of(&git);
     read(&common.join(name)).and_then(|id| is_id(&id)).or_else(|| {
         let packed = read(&common.join("packed-refs"))?;
         packed.lines().find_map(|line| is_id(line.strip_suffix(name)?))
@@ -78,9 +76,22 @@ pub fn head(directory: &Path) -> Option<String> {
 
 /// Where git keeps what it knows of the work tree that a directory is in.
 fn directory_of(directory: &Path) -> Option<PathBuf> {
-    let top = directory.ancestors().find(|above| above.join(".git").exists())?;
+    let top = top_of(directory)?;
     let git = top.join(".git");
     Some(if git.is_dir() { git } else { top.join(read(&git)?.trim().strip_prefix("gitdir: ")?) })
+}
+
+/// The top of the work tree that a directory is in.
+fn top_of(directory: &Path) -> Option<&Path> {
+    directory.ancestors().find(|above| above.join(".git").exists())
+}
+
+/// Where git keeps what all work trees share, by where it keeps what it knows of one.
+fn common_of(git: &Path) -> PathBuf {
+    match read(&git.join("commondir")) {
+        Some(common) => git.join(common.trim()),
+        None => git.to_owned(),
+    }
 }
 
 /// One of git's own files.

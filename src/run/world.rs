@@ -133,6 +133,11 @@ pub trait World {
     fn file_fingerprint(&mut self, path: &Path, budget: u64) -> (u64, u64);
     /// What a directory looks like; `None` if there are more than `most` files in it.
     fn tree_fingerprint(&mut self, path: &Path, most: usize) -> Option<u64>;
+    /// What the repository looks like that a directory is in, beyond the work tree; `None` if nobody can tell.
+    fn refs_fingerprint(&mut self, directory: &Path) -> Option<u64> {
+        let _ = directory;
+        Some(0)
+    }
     fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()>;
     /// Writes a file all or nothing.
     fn save(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()>;
@@ -418,6 +423,10 @@ impl World for RealWorld {
 
     fn tree_fingerprint(&mut self, path: &Path, most: usize) -> Option<u64> {
         fingerprint::of_tree(path, most)
+    }
+
+    fn refs_fingerprint(&mut self, directory: &Path) -> Option<u64> {
+        scm::refs::fingerprint(directory)
     }
 
     fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
