@@ -24,7 +24,9 @@ use crate::state::{documents, given, journal, within};
 
 use super::fingerprint;
 use super::scm::{
-    self, lookup,
+    self,
+    locks::{self, Abandoned},
+    lookup,
     moves::{self, Moved, Since},
     safely::{self, Purpose},
 };
@@ -133,18 +135,29 @@ pub trait World {
     fn file_fingerprint(&mut self, path: &Path, budget: u64) -> (u64, u64);
     /// What a directory looks like; `None` if there are more than `most` files in it.
     fn tree_fingerprint(&mut self, path: &Path, most: usize) -> Option<u64>;
+    /// What the repository looks like that a directory is in, beyond the work tree; `None` if nobody can tell.
+    fn refs_fingerprint(&mut self, directory: &Path) -> Option<u64> {
+        let _ = directory;
+        Some(0)
+    }
     fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()>;
     /// Writes a file all or nothing.
     fn save(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()>;
     /// Removes a file; one that is not there is no error.
     fn remove(&mut self, path: &Path) -> io::Result<()>;
-    /// Whether a lock of git's was left by one that is gone. Where nobody can tell, it was not.
-    fn is_abandoned(&mut self, _lock: &Path) -> bool {
-        false
+    /// Whether a lock of git's was left by one that is gone.
+    fn abandoned(&mut self, lock: &Path) -> Abandoned {
+        let _ = lock;
+        Abandoned::No
     }
     /// Begins a new log.
     fn open_log(&mut self, path: &Path) -> io::Result<()>;
     fn append(&mut self, record: Record, bytes: &[u8]) -> io::Result<()>;
+    /// Gives up room that was set aside on a disk that is full, for the last words of the run; says whether there
+    /// was any.
+    fn make_room(&mut self) -> bool {
+        false
+    }
     /// Puts back what is ours and was removed meanwhile, and tells of it in words.
     ///
     /// # Errors
@@ -420,6 +433,10 @@ impl World for RealWorld {
         fingerprint::of_tree(path, most)
     }
 
+    fn refs_fingerprint(&mut self, directory: &Path) -> Option<u64> {
+        scm::refs::fingerprint(directory)
+    }
+
     fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         within::stays(self.project.root(), path)?;
         // An agent may have left a link there, to a file that is none of its business.
@@ -460,6 +477,10 @@ impl World for RealWorld {
         }
     }
 
+    fn make_room(&mut self) -> bool {
+        self.files.make_room()
+    }
+
     fn restore(&mut self) -> io::Result<Vec<String>> {
         let mut restored = Vec::new();
         within::stays(self.project.root(), &self.files.dir.journal())?;
@@ -490,11 +511,13 @@ impl World for RealWorld {
         (!words.is_empty()).then(|| words.join("\n"))
     }
 
-    fn is_abandoned(&mut self, lock: &Path) -> bool {
+    fn abandoned(&mut self, lock: &Path) -> Abandoned {
         // In another machine nobody sees who is at work.
         let is_elsewhere = |cell: &Cell| cell.sandbox.backend() == Backend::Docker;
-        !self.cell.as_ref().is_some_and(is_elsewhere)
-            && scm::is_abandoned(lock, self.project.root())
+        if self.cell.as_ref().is_some_and(is_elsewhere) {
+            return Abandoned::No;
+        }
+        locks::abandoned(lock, self.project.root())
     }
 
     fn recall(&mut self, take: &mut dyn FnMut(&Entry<'static>)) {

@@ -70,6 +70,32 @@ fn any_change_is_progress() {
 }
 
 #[test]
+fn what_changes_only_in_the_repository_is_progress_but_for_what_is_tidied_up_or_fetched() {
+    let project = Project::git();
+    project.settings(&json!({"stall": {"iterations": 1}}));
+    project.git_command(["commit", "-q", "--allow-empty", "-m", "first"]);
+    let steps = [
+        "git tag t",
+        "git branch other",
+        "echo 1 >file; git add file; git stash -q",
+        "echo 2 >file; git add file; git stash -q",
+        "git stash drop -q 'stash@{1}'",
+        "git worktree add -q -b tree ../tree",
+        "git -C ../tree commit -q --allow-empty -m x",
+        "echo >../tree/file; git -C ../tree add file",
+        "git branch -D -q other",
+        // The last iteration is the first that changes nothing.
+        "git update-ref refs/remotes/origin/x HEAD; git pack-refs --all",
+    ];
+    let sessions: Vec<Value> =
+        steps.iter().map(|step| json!([{"shell": format!("set -e; {step}")}])).collect();
+    let agent = project.fake_agent(&json!({"sessions": sessions}));
+    let output = project.ralph(["run", "-n", "20", "-p", "x", "--"]).args(agent).run();
+    output.code(3).stdout_has("an iteration changed nothing in the repository");
+    assert_eq!(iterations(&project), steps.len());
+}
+
+#[test]
 fn what_git_ignores_and_what_is_ours_is_no_progress() {
     for script in [
         "echo ignored >.gitignore; date +%s%N >ignored",

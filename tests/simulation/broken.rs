@@ -8,6 +8,7 @@ use ralph::core::event::Exit;
 use ralph::core::machine::Now;
 use ralph::core::progress::{Pending, Progress};
 use ralph::process::{ChildId, Ended, Launch, Occurrence};
+use ralph::run::scm::locks::Abandoned;
 use ralph::run::world::{Part, Record, Request, World};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,10 +33,12 @@ pub(crate) enum Fault {
     ChecksForgotten,
     /// It does not end what it should.
     NobodyEnded,
+    /// It takes every lock of git's for left behind.
+    LocksTaken,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Fault; 10] = [
+    pub(crate) const ALL: [Fault; 11] = [
         Fault::GuardrailsIgnored,
         Fault::JournalLate,
         Fault::FeedbackForgotten,
@@ -46,6 +49,7 @@ impl Fault {
         Fault::MessageForgotten,
         Fault::ChecksForgotten,
         Fault::NobodyEnded,
+        Fault::LocksTaken,
     ];
 
     /// What is made of how far a run had come.
@@ -136,6 +140,11 @@ impl<W: World> World for Through<'_, W> {
 
     fn exists(&mut self, path: &Path) -> bool {
         self.world.exists(path)
+    }
+
+    fn abandoned(&mut self, lock: &Path) -> Abandoned {
+        let abandoned = self.world.abandoned(lock);
+        if self.fault == Some(Fault::LocksTaken) { Abandoned::Yes } else { abandoned }
     }
 
     fn read(&mut self, path: &Path) -> io::Result<Vec<u8>> {

@@ -32,6 +32,9 @@ pub(crate) struct Told {
     pub(crate) agents: u64,
     /// Something of what agents said did not fit into the journal.
     pub(crate) left_out: bool,
+    /// How often it was looked whether anything changed, and how often a lock that git had left was removed.
+    pub(crate) looks: u64,
+    pub(crate) unlocked: u64,
     pub(crate) outcome: Option<Outcome>,
 }
 
@@ -81,6 +84,8 @@ fn lives(seed: u64, fault: Option<Fault>, truth: &Rc<RefCell<Truth>>) -> Result<
         told.crashes += u64::from(finish.is_none());
         told.agents = truth.borrow().starts.len() as u64;
         told.left_out = left_out(&truth.borrow());
+        told.looks = truth.borrow().looks.len() as u64;
+        told.unlocked = truth.borrow().unlocked;
         told.outcome = finish.map(|finish| finish.outcome);
         match told.outcome {
             // Cut off: what was half written is cut off as well, and it goes on.

@@ -31,6 +31,8 @@ pub(crate) struct Truth {
     /// Changes of the repository so far, and how many there were whenever it was looked at.
     pub(crate) changes: u64,
     pub(crate) looks: Vec<u64>,
+    /// How often a lock was removed that a git had left behind.
+    pub(crate) unlocked: u64,
     /// Stories that pass, if there are any.
     pub(crate) stories: Vec<bool>,
     /// The journal as it is on the disk.

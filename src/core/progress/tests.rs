@@ -84,6 +84,7 @@ fn run_ended(cut_off: bool) -> Event<'static> {
         usage: Usage::default(),
         tools: 0,
         tool_errors: 0,
+        notify: false,
     }
 }
 
