@@ -651,9 +651,8 @@ pub fn main(mut args: Vec<OsString>) -> u8 {
 
 /// Help that was asked for, or what is wrong with the command line, which begins as all errors do.
 fn misunderstood(err: &clap::Error) -> u8 {
-    let text = err.render();
-    // If nobody reads it, nobody needs it.
-    let _ = if err.use_stderr() {
+    if err.use_stderr() {
+        let text = err.render();
         let color = Capabilities::of_this_process().color_errors;
         let text = if color { text.ansi().to_string() } else { text.to_string() };
         let text = match err.kind() {
@@ -661,10 +660,11 @@ fn misunderstood(err: &clap::Error) -> u8 {
             ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => text,
             _ => text.replacen("error:", "ralph: error:", 1),
         };
-        io::stderr().lock().write_all(text.as_bytes())
-    } else {
-        err.print()
-    };
+        // If nobody reads it, nobody needs it.
+        let _ = io::stderr().lock().write_all(text.as_bytes());
+    } else if let Err(err) = said(err.print().and_then(|()| io::stdout().flush())) {
+        return exit_code(Err(err));
+    }
     u8::try_from(err.exit_code()).unwrap_or(exit::INPUT)
 }
 
@@ -773,7 +773,12 @@ fn print(text: &str) -> Result<u8, Error> {
 /// Prints a part of an answer, and tells whether anybody is there to read the rest.
 fn say(text: &str) -> Result<bool, Error> {
     let mut stdout = io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+    said(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
+}
+
+/// What is to be made of an attempt to write to standard output.
+fn said(written: io::Result<()>) -> Result<bool, Error> {
+    match written {
         Ok(()) => Ok(true),
         Err(err) if err.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(err) => Err(Error::failed(format!("cannot write to standard output: {err}"))),

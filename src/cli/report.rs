@@ -20,6 +20,8 @@ pub(super) fn report(project: &Project, args: &ReportArgs) -> Result<u8, Error> 
     let reading = Reading::of(entries);
     let going_on = dir.is_running().then(|| jiff::Timestamp::now().as_millisecond());
     let mut facts = reading.facts(going_on);
+    // Somebody may be about it right now.
+    facts.untold &= going_on.is_none();
     if facts.run.is_empty() {
         facts.run.clone_from(&dir.id);
     }

@@ -12,6 +12,7 @@ use crate::core::exit;
 use crate::error::Error;
 use crate::run::left;
 use crate::run::session;
+use crate::run::told;
 use crate::state::home::ralph_home;
 use crate::state::lock;
 use crate::state::project::Project;
@@ -127,6 +128,9 @@ pub(super) fn resume(place: &Place, args: ResumeArgs) -> Result<u8, Error> {
     }
     let has_runs = super::project(place)?.runs_dir().is_dir();
     let project = super::place::own_project(place, has_runs)?;
+    if !args.dry_run {
+        told::tell_missed(&project, None, super::warn)?;
+    }
     let Some(left) = choose(&project, args.runs.first().map(String::as_str))? else {
         let names = workers_left(&project);
         return match names.first() {

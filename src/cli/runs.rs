@@ -65,6 +65,9 @@ pub(super) fn replay(project: &Project, args: &ReplayArgs) -> Result<u8, Error> 
     let watched =
         entries.by_ref().inspect(|entry| ended |= matches!(entry.event, Event::RunEnded { .. }));
     replay::replay(watched, &mut *reporter);
+    if let Some(trouble) = reporter.trouble() {
+        return Err(Error::failed(trouble));
+    }
     if let Some(words) = journal::unreadable_words(entries.unreadable()) {
         let _ = writeln!(io::stderr(), "run {}: {words}; there was more than is shown", dir.id);
     }

@@ -649,6 +649,13 @@ pub enum Event<'a> {
         usage: Usage,
         tools: u32,
         tool_errors: u32,
+        /// `notify.command` is to be told of it.
+        #[serde(default, skip_serializing_if = "is_false")]
+        notify: bool,
+    },
+    /// `notify.command` was told of the end, if only late; or it failed, and is not told again.
+    Notified {
+        ok: bool,
     },
 }
 

@@ -323,6 +323,7 @@ impl Follower {
                 usage: Usage::default(),
                 tools: 0,
                 tool_errors: 0,
+                notify: false,
             },
         );
         told.said.extend(end.said);

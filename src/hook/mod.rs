@@ -45,8 +45,8 @@ pub const GUARDED: &str = "RALPH_GUARDED";
 /// that has no objection.
 const PATIENCE_SECONDS: u32 = 7;
 
-/// Answers the question on standard input. Whatever happens, the exit code is 0: Claude Code would
-/// take 2 for a verdict and anything else for a nuisance.
+/// Answers the question on standard input. Whatever happens, the exit code is 0, since Claude Code takes 2 for
+/// a verdict and anything else for a nuisance; only a no that cannot be written is that verdict.
 pub fn main(args: &[OsString]) {
     let name = args.first().map(OsString::as_os_str).unwrap_or_default();
     let variable = |name: &str| std::env::var_os(name);
@@ -65,7 +65,12 @@ pub fn main(args: &[OsString]) {
         let _ = writeln!(io::stderr(), "ralph hook: {word}");
     }
     if let Some(json) = answer.json() {
-        let _ = writeln!(io::stdout(), "{json}");
+        let written = writeln!(io::stdout(), "{json}");
+        if let (Err(err), Answer::Deny(reason)) = (written, &answer) {
+            // A no that cannot be written in the usual way is this code, with the reason beside it.
+            let _ = writeln!(io::stderr(), "{reason} (cannot write to standard output: {err})");
+            std::process::exit(2);
+        }
     }
 }
 

@@ -30,7 +30,7 @@ pub use holders::{Users, may_be_held, sees_all_users_of};
 pub use interrupts::Interrupts;
 pub use marked::{end_marked, end_marked_unless, find_marked};
 pub use path::find_program;
-pub use quick::{Output, run_quick};
+pub use quick::{Output, run_alone, run_quick};
 pub use replace::{kill, replace};
 pub use system::System;
 

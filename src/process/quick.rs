@@ -28,11 +28,35 @@ pub fn run_quick(
     env: &[(OsString, Option<OsString>)],
     timeout: Duration,
 ) -> io::Result<Output> {
-    let output = System::for_children_only()?.run_quick(program, args, directory, env, timeout);
+    let launch = quick(program, args, directory, env);
+    run_alone(&launch, timeout)
+}
+
+/// The same for any command.
+pub fn run_alone(launch: &Launch<'_>, timeout: Duration) -> io::Result<Output> {
+    let output = System::for_children_only()?.run_to_its_end(launch, timeout);
     if output.as_ref().is_err_and(|err| err.kind() == io::ErrorKind::Interrupted) {
         interrupts::remember();
     }
     output
+}
+
+fn quick<'a>(
+    program: &'a OsStr,
+    args: &'a [OsString],
+    directory: &'a Path,
+    env: &'a [(OsString, Option<OsString>)],
+) -> Launch<'a> {
+    Launch {
+        program,
+        args,
+        directory,
+        env,
+        stdin: b"",
+        merge_stderr: false,
+        keep_background: true,
+        spare: true,
+    }
 }
 
 impl System {
@@ -48,19 +72,14 @@ impl System {
         env: &[(OsString, Option<OsString>)],
         timeout: Duration,
     ) -> io::Result<Output> {
+        self.run_to_its_end(&quick(program, args, directory, env), timeout)
+    }
+
+    fn run_to_its_end(&mut self, launch: &Launch<'_>, timeout: Duration) -> io::Result<Output> {
         if !self.is_idle() {
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, "another command is running"));
         }
-        let (child, _) = self.start(&Launch {
-            program,
-            args,
-            directory,
-            env,
-            stdin: b"",
-            merge_stderr: false,
-            keep_background: true,
-            spare: true,
-        })?;
+        let (child, _) = self.start(launch)?;
         let timeout = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         let mut deadline = Some(self.now_ms().saturating_add(timeout));
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());

@@ -19,9 +19,10 @@ use self::filtered::Held;
 use super::screen::{Output, Screen, Target};
 use super::status::Status;
 use super::style::{Marks, Paint, Style};
-use super::visible::{self, Cleaner};
+use super::visible;
 use super::{Pace, Reporter};
 use crate::agent::{Adapter, by_name};
+use crate::core::cleaner::Cleaner;
 use crate::core::event::{Event, Purpose, Stamp, Stream};
 use crate::core::lines::LineSplitter;
 use crate::core::text;
@@ -516,6 +517,10 @@ impl Reporter for Human {
         if !self.screen.is_gone() {
             self.show_filtered(at, bytes);
         }
+    }
+
+    fn trouble(&mut self) -> Option<String> {
+        self.screen.trouble()
     }
 
     fn flush(&mut self) {

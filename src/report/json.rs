@@ -15,19 +15,25 @@ const QUEUE_BYTES: usize = 64 << 20;
 #[derive(Debug)]
 pub struct Json {
     screen: Screen,
+    /// Where it is said that the events cannot be told any more.
+    aside: Output,
 }
 
 impl Json {
     pub fn new(out: Output) -> Self {
-        Json { screen: Screen::new(out, Output::nobody(), false, false) }
+        let screen = Screen::new(out, Output::nobody(), false, false);
+        Json { screen, aside: Output::nobody() }
     }
 
     /// The events on standard output.
     pub fn stdio(pace: Pace) -> Self {
-        let Json { screen } = Json::new(Output::stdout());
+        let Json { screen, aside } = Json::new(Output::stdout());
         match pace {
-            Pace::OfReader => Json { screen },
-            Pace::OfRun => Json { screen: screen.without_waiting(QUEUE_BYTES, skipped) },
+            Pace::OfReader => Json { screen, aside },
+            Pace::OfRun => Json {
+                screen: screen.without_waiting(QUEUE_BYTES, skipped),
+                aside: Output::stderr(),
+            },
         }
     }
 }
@@ -46,6 +52,12 @@ impl Reporter for Json {
             out.extend_from_slice(line);
             out.push(b'\n');
         }
+    }
+
+    fn trouble(&mut self) -> Option<String> {
+        let trouble = self.screen.trouble()?;
+        self.aside.write(format!("ralph: warning: {trouble}\n").as_bytes());
+        Some(trouble)
     }
 
     fn flush(&mut self) {

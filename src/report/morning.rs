@@ -72,6 +72,9 @@ pub struct Facts {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub scm: Vec<ScmTask>,
     pub left: Left,
+    /// `notify.command` was to be told of the end, and is not known to have been.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub untold: bool,
     /// Lines of the journal that nobody can read any more.
     #[serde(skip_serializing_if = "is_zero")]
     pub unreadable: u64,

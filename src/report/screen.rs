@@ -18,7 +18,8 @@ use rustix::io::Errno;
 
 use super::outbox::Outbox;
 use super::style::Paint;
-use super::visible::{self, Cleaner};
+use super::visible;
+use crate::core::cleaner::Cleaner;
 
 /// Which of the two outputs something goes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub struct Output {
     /// `None` after a failed write: a closed pipe or terminal stays closed.
     writer: Option<Box<dyn Write>>,
     fd: Option<BorrowedFd<'static>>,
+    /// Why it failed, if not because whoever read it went away.
+    failure: Option<io::Error>,
 }
 
 impl std::fmt::Debug for Output {
@@ -51,17 +54,17 @@ impl Output {
     }
 
     fn of(fd: BorrowedFd<'static>) -> Self {
-        Output { writer: Some(Box::new(Unbuffered(fd))), fd: Some(fd) }
+        Output { writer: Some(Box::new(Unbuffered(fd))), fd: Some(fd), failure: None }
     }
 
     /// Writes to anything that takes bytes.
     pub fn new(writer: impl Write + 'static) -> Self {
-        Output { writer: Some(Box::new(writer)), fd: None }
+        Output { writer: Some(Box::new(writer)), fd: None, failure: None }
     }
 
     /// Nobody at all.
     pub fn nobody() -> Self {
-        Output { writer: None, fd: None }
+        Output { writer: None, fd: None, failure: None }
     }
 
     /// Whether a write may last for as long as a reader likes. Files and `/dev/null` have none.
@@ -94,9 +97,10 @@ impl Output {
     pub fn write(&mut self, bytes: &[u8]) {
         if let Some(writer) = &mut self.writer
             && !bytes.is_empty()
-            && writer.write_all(bytes).and_then(|()| writer.flush()).is_err()
+            && let Err(err) = writer.write_all(bytes).and_then(|()| writer.flush())
         {
             self.writer = None;
+            self.failure = Some(err).filter(|err| err.kind() != io::ErrorKind::BrokenPipe);
         }
     }
 
@@ -278,6 +282,13 @@ impl Screen {
     pub fn is_gone(&self) -> bool {
         self.outputs.is_gone(Target::Out)
             && (self.one_terminal || self.outputs.is_gone(Target::Err))
+    }
+
+    /// Why standard output could not be written, in words, once: a disk that is full. A reader who went away
+    /// has seen enough.
+    pub fn trouble(&mut self) -> Option<String> {
+        let failure = self.outputs.out.failure.take()?;
+        Some(format!("cannot write to standard output: {failure}"))
     }
 
     pub fn resized(&mut self) {

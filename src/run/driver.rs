@@ -76,6 +76,7 @@ pub fn run<W: World>(
         signals: 0,
         broken: false,
         raw_broken: false,
+        has_ended: false,
         warned_of: HashSet::new(),
         finish: None,
         notifiers: Vec::new(),
@@ -113,6 +114,8 @@ struct Driver<'s, W> {
     /// The journal cannot be written any more, and the machine knows.
     broken: bool,
     raw_broken: bool,
+    /// The machine has had its last word.
+    has_ended: bool,
     /// What is said of prompts is said once.
     warned_of: HashSet<String>,
     finish: Option<Finish>,
@@ -236,13 +239,15 @@ impl<W: World> Driver<'_, W> {
 
     fn perform(&mut self, action: Action) {
         match action {
-            Action::Emit(event) => {
+            Action::Emit(mut event) => {
+                self.announce(&mut event);
                 if let Event::IterationStarted { .. } = event {
                     // One step of the machine begins one iteration at most, so that it is this one.
                     self.recorder.at.iteration = self.machine.iteration();
                     self.recorder.at.attempt = 0;
                 }
                 self.recorder.record(&event);
+                self.has_ended |= matches!(event, Event::RunEnded { .. });
                 if let Event::Resumed { .. } = event {
                     // Whoever asked for the pause has got it: what is asked for now is a first time again.
                     self.signals = 0;

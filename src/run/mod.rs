@@ -12,4 +12,5 @@ mod screen;
 pub mod session;
 pub mod spec;
 pub mod tasks;
+pub mod told;
 pub mod world;

@@ -10,6 +10,14 @@ use crate::state::journal::Lines;
 
 use super::world::{Record, World};
 
+/// How events came into the journal.
+#[derive(Debug)]
+pub enum Written {
+    AsUsual,
+    /// There was no more room than what was set aside, for this reason.
+    WithTheLastRoom(io::Error),
+}
+
 /// Collects events and hands them on: to the journal first.
 #[expect(missing_debug_implementations, reason = "reporters are trait objects over terminals")]
 pub struct Recorder {
@@ -57,13 +65,26 @@ impl Recorder {
     }
 
     /// Writes what was collected, then shows it. It is shown even when it could not be written: the
-    /// person who watches is then the only one who will know.
-    pub fn commit(&mut self, world: &mut impl World) -> io::Result<()> {
-        let written = if self.lines.bytes().is_empty() {
-            Ok(())
+    /// person who watches is then the only one who will know. `may_be_last` if nothing of the run is at work that
+    /// would fill a disk any further: then these words may have what was set aside for the last ones.
+    pub fn commit(&mut self, world: &mut impl World, may_be_last: bool) -> io::Result<Written> {
+        let mut written = if self.lines.bytes().is_empty() {
+            Ok(Written::AsUsual)
         } else {
-            world.append(Record::Journal, self.lines.bytes())
+            world.append(Record::Journal, self.lines.bytes()).map(|()| Written::AsUsual)
         };
+        let is_full = |err: &io::Error| {
+            matches!(err.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+        };
+        if may_be_last
+            && let Err(err) = &mut written
+            && is_full(err)
+            && world.make_room()
+            && world.append(Record::Journal, self.lines.bytes()).is_ok()
+        {
+            let err = std::mem::replace(err, io::ErrorKind::StorageFull.into());
+            written = Ok(Written::WithTheLastRoom(err));
+        }
         self.lines.clear();
         for reporter in &mut self.reporters {
             reporter.flush();

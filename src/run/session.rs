@@ -145,7 +145,7 @@ impl Session {
                 let warning = |message: String| Event::Warning { message: message.into() };
                 let mut preface = Vec::new();
                 if let Some(before) = before.filter(|before| before.run != run_id) {
-                    preface.push(tell_of(project, before));
+                    preface.extend(tell_of(project, before));
                     preface.extend(end_what_is_left(&before.run).map(warning));
                 }
                 if resume.is_some() {
@@ -326,13 +326,16 @@ fn open_files(
     }
 }
 
-/// What became of a run that never came to its end.
-fn tell_of(project: &Project, before: &Holder) -> Event<'static> {
+/// What became of a run that never came to its end. One that had told its end and was killed then has.
+fn tell_of(project: &Project, before: &Holder) -> Option<Event<'static>> {
     let run = &before.run;
     let mut summary = RunSummary::default();
     let path = project.runs_dir().join(run).join("events.jsonl");
     if let Ok(entries) = journal::read(&path) {
         entries.for_each(|entry| summary.fold(&entry));
+    }
+    if summary.outcome.is_some() {
+        return None;
     }
     let mut message = format!("the last run, {run}, was cut off");
     if summary.iterations > 0 {
@@ -349,7 +352,7 @@ fn tell_of(project: &Project, before: &Holder) -> Event<'static> {
             ", `ralph replay {run}` shows what it was doing, and `ralph resume {run}` goes on with it"
         ));
     }
-    Event::Warning { message: message.into() }
+    Some(Event::Warning { message: message.into() })
 }
 
 /// Ends what a run that was cut off had left running.

@@ -153,6 +153,11 @@ pub trait World {
     /// Begins a new log.
     fn open_log(&mut self, path: &Path) -> io::Result<()>;
     fn append(&mut self, record: Record, bytes: &[u8]) -> io::Result<()>;
+    /// Gives up room that was set aside on a disk that is full, for the last words of the run; says whether there
+    /// was any.
+    fn make_room(&mut self) -> bool {
+        false
+    }
     /// Puts back what is ours and was removed meanwhile, and tells of it in words.
     ///
     /// # Errors
@@ -492,6 +497,10 @@ impl World for RealWorld {
             Record::Raw => self.files.append_raw(bytes),
             Record::Log => self.log.as_mut().map_or(Ok(()), |log| log.add(bytes)),
         }
+    }
+
+    fn make_room(&mut self) -> bool {
+        self.files.make_room()
     }
 
     fn restore(&mut self) -> io::Result<Vec<String>> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::core::event::{Event, Outcome};
+use crate::core::event::{Entry, Event, Outcome};
 
 use super::check_logs;
 use super::journal;
@@ -103,15 +103,7 @@ impl RunDir {
         if !self.has_begun() {
             return false;
         }
-        let tail = || -> io::Result<Vec<u8>> {
-            let mut file = within::open_file(&self.journal())?;
-            let size = file.metadata()?.len();
-            file.seek(io::SeekFrom::Start(size.saturating_sub(TAIL)))?;
-            let mut bytes = Vec::new();
-            file.take(TAIL).read_to_end(&mut bytes)?;
-            Ok(bytes)
-        };
-        let tail = tail().unwrap_or_default();
+        let tail = self.tail().unwrap_or_default();
         let mut is_left = true;
         for entry in journal::entries(&tail[..]) {
             match entry.event {
@@ -123,6 +115,34 @@ impl RunDir {
             }
         }
         is_left
+    }
+
+    /// The end of the run, if somebody was to be told of it and that is not known to have been done.
+    pub fn untold_end(&self) -> Option<Entry<'static>> {
+        let tail = self.tail().ok()?;
+        // Most have none, which is soon found out.
+        memchr::memmem::find(&tail, br#","notify":true"#)?;
+        let mut untold = None;
+        for entry in journal::entries(&tail[..]) {
+            match entry.event {
+                Event::RunEnded { notify: true, .. } => untold = Some(entry),
+                Event::RunStarted { .. } | Event::RunEnded { .. } | Event::Notified { .. } => {
+                    untold = None;
+                }
+                _ => {}
+            }
+        }
+        untold
+    }
+
+    /// The end of the journal.
+    fn tail(&self) -> io::Result<Vec<u8>> {
+        let mut file = within::open_file(&self.journal())?;
+        let size = file.metadata()?.len();
+        file.seek(io::SeekFrom::Start(size.saturating_sub(TAIL)))?;
+        let mut bytes = Vec::new();
+        file.take(TAIL).read_to_end(&mut bytes)?;
+        Ok(bytes)
     }
 
     /// What the journal begins with.
@@ -238,6 +258,8 @@ pub struct RunFiles {
     /// What was half written when the run was left.
     torn: u64,
     raw: Raw,
+    /// Room on the disk for the last words.
+    reserve: Option<File>,
 }
 
 impl RunFiles {
@@ -249,7 +271,8 @@ impl RunFiles {
         dir.make()?;
         let journal = new_journal(&dir.journal())?;
         let raw = Raw { path: dir.raw(), file: None, size: 0, max_file: max_raw / 2 };
-        Ok(RunFiles { dir, journal, journal_size: 0, torn: 0, raw })
+        let reserve = set_aside(&dir.path);
+        Ok(RunFiles { dir, journal, journal_size: 0, torn: 0, raw, reserve })
     }
 
     /// Goes on with the files of a run that was left. What was half written is cut off.
@@ -269,7 +292,8 @@ impl RunFiles {
         }
         let size = dir.raw().metadata().map_or(0, |meta| meta.len());
         let raw = Raw { path: dir.raw(), file: None, size, max_file: max_raw / 2 };
-        Ok(RunFiles { dir, journal, journal_size, torn, raw })
+        let reserve = set_aside(&dir.path);
+        Ok(RunFiles { dir, journal, journal_size, torn, raw, reserve })
     }
 
     /// How much the journal holds.
@@ -334,6 +358,11 @@ impl RunFiles {
         written
     }
 
+    /// Gives up what was set aside for the last words, on a disk that is full; says whether there was anything.
+    pub fn make_room(&mut self) -> bool {
+        self.reserve.take().is_some()
+    }
+
     pub fn append_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.raw.append(bytes)
     }
@@ -347,6 +376,19 @@ impl RunFiles {
     pub fn journal_handle(&self) -> io::Result<File> {
         self.journal.try_clone()
     }
+}
+
+/// What is set aside for the last words of a run: why it ended, and what it had used.
+const RESERVE: u64 = 64 * 1024;
+
+/// A file without a name that takes up room, until it is closed or this process is gone. A file system that cannot
+/// promise room, or has none, goes without.
+fn set_aside(directory: &Path) -> Option<File> {
+    let path = directory.join("reserve");
+    let file = OpenOptions::new().write(true).create_new(true).open(&path).ok()?;
+    std::fs::remove_file(&path).ok()?;
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, RESERVE).ok()?;
+    Some(file)
 }
 
 /// Opens a file that is there, and is no link or pipe that an agent has put in its place.

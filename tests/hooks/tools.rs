@@ -43,6 +43,10 @@ fn what_cannot_be_understood_is_denied_in_a_loop() {
         denial(&in_loop(hook(&project, "pre-tool-use", &broken)).run());
         hook(&project, "pre-tool-use", &broken).run().says_nothing();
     }
+    // A no that cannot be written is one all the same.
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let asked = in_loop(hook(&project, "pre-tool-use", &json!({}))).start_onto(Some(full.into()));
+    asked.wait().code(2).stderr_has("could not understand");
 }
 
 #[test]

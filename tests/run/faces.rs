@@ -374,3 +374,49 @@ fn a_command_that_cannot_tell_changes_nothing_but_a_warning() {
     let output = running.wait();
     output.code(0).stderr_has("notify.command failed: it was ended, since after a signal");
 }
+
+/// Killed between the end in the journal and the command that tells of it.
+#[test]
+fn whoever_was_not_told_of_an_end_is_told_by_the_next_ralph_once() {
+    let project = Project::new();
+    let command = "if test -e kill; then rm kill; kill -9 $PPID; sleep 600; fi; cat >> told.jsonl";
+    project.settings(&json!({"notify": {"command": command}}));
+    let told = || -> Vec<serde_json::Value> {
+        let told = std::fs::read_to_string(project.path().join("told.jsonl")).unwrap_or_default();
+        told.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let killed = |prompt: &str| {
+        project.write("kill", "");
+        let output = run(&project, &["-p", prompt], &json!([{"print": DONE}])).run();
+        assert_eq!(output.status.code(), None, "{}", output.stderr);
+        let run = project.newest_run();
+        run.file_name().unwrap().to_str().unwrap().to_owned()
+    };
+    let id = killed("one");
+    assert!(told().is_empty());
+    let untold = project.ralph(["report"]).run();
+    untold.code(0).stdout_has("complete after 1 iteration").stdout_has(&format!("resume {id}"));
+    let resumed = project.ralph(["resume", &id]).run();
+    resumed.code(0).stdout_has(&format!("run {id} is done: complete"));
+    resumed.stderr_has("notify.command was told now").stderr_lacks("cut off");
+    let late = told();
+    assert_eq!(late.len(), 1);
+    assert_eq!((&late[0]["event"], &late[0]["late"]), (&json!("run_ended"), &json!(true)));
+    assert_eq!(
+        (&late[0]["report"]["asked"], &late[0]["report"]["run"]),
+        (&json!("one"), &json!(id))
+    );
+    assert_eq!(late[0]["report"].get("untold"), None);
+    assert_eq!(project.events().last("notified")["ok"], true);
+    // Once.
+    project.ralph(["resume", &id]).run().code(0).stderr_is("");
+    project.ralph(["report"]).run().code(0).stdout_lacks("notify.command");
+    // The next run of the project, before it begins; and it tells of itself.
+    let id = killed("two");
+    let next = run(&project, &["-p", "three"], &json!([{"print": DONE}])).run();
+    next.code(0).stderr_has(&format!("run {id} ended (complete after 1 iteration)"));
+    next.stderr_lacks("cut off");
+    let asked: Vec<_> = told().iter().map(|told| told["report"]["asked"].clone()).collect();
+    assert_eq!(asked, ["one", "two", "three"]);
+    assert_eq!(project.processes(), []);
+}

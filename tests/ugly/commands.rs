@@ -261,3 +261,57 @@ fn every_error_begins_alike() {
     project.ralph([""; 0]).run().code(2).stderr_has("Usage:").stderr_lacks("error:");
     project.ralph(["plan", "--help"]).run().code(0).stdout_has("Usage:").stderr_is("");
 }
+
+/// An answer that could not be written was not given; a reader who went away has seen enough.
+#[test]
+fn an_answer_that_cannot_be_written_is_an_error() {
+    let project = Project::new();
+    let agent = project.fake_agent(&json!([{"print": "<response>DONE</response>"}]));
+    project.ralph(["run", "-p", "x", "--"]).args(&agent).run().code(0);
+    project.ralph(["new", "feature"]).run().code(0);
+    let ralph = env!("CARGO_BIN_EXE_ralph");
+    for command in [
+        "--help",
+        "run --help",
+        "help run",
+        "--version",
+        "report",
+        "report --format markdown",
+        "report --format html",
+        "report --format json",
+        "runs",
+        "runs --json",
+        "replay",
+        "replay --output json",
+        "replay --output plain",
+        "ls",
+        "ls --format json",
+        "status",
+        "tasks",
+        "settings",
+        "settings --schema",
+        "doctor",
+        "agents",
+        "sandbox ls",
+        "completions bash",
+        "template",
+        "run -p x --print-prompt",
+        "resume",
+    ] {
+        let line = format!("{ralph} {command} >/dev/full");
+        let output = project.program("sh", ["-c", &line]).run();
+        output.code(1).stderr_has("ralph: error: ").stderr_has("No space left on device");
+        // `head` in the place of `true` might read before it leaves.
+        let line = format!("({ralph} {command}; echo $? >code) | true; cat code");
+        let output = project.program("sh", ["-c", &line]).run();
+        output.stdout_is("0\n").stderr_lacks("error");
+    }
+    // What a run does is not less done because nobody could be shown it, and that is said.
+    for form in ["human", "json"] {
+        let line =
+            format!("exec {ralph} run -p x --output {form} -- {} >/dev/full", agent.join(" "));
+        let output = project.program("sh", ["-c", &line]).run();
+        output.code(0).stderr_has("cannot write to standard output: No space");
+        project.ralph(["report"]).run().code(0).stdout_has("cannot write to standard output");
+    }
+}

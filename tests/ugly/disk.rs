@@ -96,3 +96,27 @@ fn a_directory_that_may_not_be_written() {
     output.stderr_has("Read-only file system").stderr_has("make it writable");
     assert!(project.recorded().is_empty());
 }
+
+/// Somebody else takes the last block, and the journal's own is used up to the last lines.
+#[test]
+fn the_end_of_a_run_is_told_on_a_disk_that_has_no_room_left() {
+    let project = Project::new();
+    let fill = "head -c 1M /dev/zero >.ralph/filler; i=0; \
+                while test $i -lt 2000; do i=$((i+1)); echo line $i; sleep 0.003; done";
+    let agent = project.fake_agent(&json!([{"shell": fill}, "hang"]));
+    let (run, ralph) = (ralph(&project, &agent), env!("CARGO_BIN_EXE_ralph"));
+    let script = format!(
+        "{run} >/dev/null 2>&1; echo code $?
+         cat .ralph/runs/*/events.jsonl >journal; ls .ralph/runs/*
+         {ralph} report"
+    );
+    let Some(output) = project.mounted(SMALL, &script) else { return };
+    output.stdout_has("code 2\n").stdout_lacks("reserve").stdout_lacks("cut off,");
+    output.stdout_has("Outcome:   cannot write the journal").stdout_has("No space left on device");
+    assert_eq!(project.processes(), []);
+    let journal = project.read("journal");
+    let events: Vec<serde_json::Value> =
+        journal.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let names: Vec<_> = events.iter().rev().take(3).map(|event| &event["event"]).collect();
+    assert_eq!(names, ["run_ended", "iteration_ended", "agent_ended"]);
+}

@@ -28,6 +28,7 @@ use crate::run::driver;
 use crate::run::scm::moves::{Moved, Since};
 use crate::run::session::{self, Keep, Opening, Session, Started};
 use crate::run::spec::{PromptSource, RunSpec, Variables};
+use crate::run::told;
 use crate::sandbox::choice::Choice;
 use crate::state::home;
 use crate::state::lock::Holder;
@@ -419,6 +420,9 @@ pub(in crate::cli) fn load_from(
         flags,
         overlay,
     })?;
+    if is_new && !args.dry_run && !args.print_prompt {
+        told::tell_missed(project, loaded.settings.notify.command.as_deref(), super::warn)?;
+    }
     loaded.warnings.extend(planted);
     loaded.warnings.extend(args.resume.iter().flat_map(|resume| resume.warnings.clone()));
     Ok(loaded)

@@ -41,7 +41,7 @@ pub(in crate::cli) fn logs(args: &LogsArgs) -> Result<u8, Error> {
     follow(&path, args.follow.then_some(&worker), &mut face)
         .map_err(|err| Error::failed(format!("cannot read {}: {err}", path.display())))?;
     face.finish();
-    Ok(0)
+    face.trouble().map_or(Ok(0), |trouble| Err(Error::failed(trouble)))
 }
 
 /// Shows a journal to a face, and what is added to it for as long as the worker's loop lives.
@@ -56,7 +56,11 @@ fn follow(path: &Path, worker: Option<&Worker>, face: &mut dyn Reporter) -> std:
         // What is half written stays until the rest of it is there.
         while reader.read_until(b'\n', &mut line)? > 0 && line.ends_with(b"\n") {
             if let Ok(entry) = serde_json::from_slice::<Entry<'_>>(&line) {
-                ended = matches!(entry.event, Event::RunEnded { .. });
+                match entry.event {
+                    Event::RunEnded { .. } => ended = true,
+                    Event::RunStarted { .. } => ended = false,
+                    _ => {}
+                }
                 face.event(entry.at, &entry.event);
                 face.flush();
             }

@@ -148,6 +148,8 @@ impl LoopMachine {
             usage: self.spending.total(),
             tools: self.tools,
             tool_errors: self.tool_errors,
+            // Whether anybody is to be told is not known here.
+            notify: false,
         }));
         out.push(Action::Save);
         out.push(Action::Finish { outcome, exit_code });

@@ -59,6 +59,7 @@ fn run_ended(outcome: Outcome, exit_code: u8, iterations: u32) -> Event<'static>
         usage: Usage::default(),
         tools: 0,
         tool_errors: 0,
+        notify: false,
     }
 }
 

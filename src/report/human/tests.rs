@@ -290,6 +290,7 @@ fn nothing_of_the_agents_steers_the_terminal() {
             usage: Usage::default(),
             tools: 0,
             tool_errors: 0,
+            notify: false,
         },
     ];
     let style = Style { verbose: true, ..emoji() };
@@ -336,6 +337,7 @@ fn every_end_says_what_to_do_next() {
             usage: Usage::default(),
             tools: 0,
             tool_errors: 0,
+            notify: false,
         };
         let shown = out(Style::default(), &[event]);
         let (first, next) = shown.split_once('\n').unwrap();

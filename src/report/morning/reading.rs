@@ -146,6 +146,7 @@ impl Reading {
                 }
             }
             Event::RunEnded { .. } => self.run_ended(&entry.event),
+            Event::Notified { .. } => facts.untold = false,
             event => {
                 if let Some(iteration) = facts.iterations.last_mut() {
                     into_iteration(event, iteration);
@@ -184,6 +185,7 @@ impl Reading {
                 self.end_part();
                 self.took_ms = None;
                 (self.facts.last_words, self.facts.limit_ends_ms) = (None, None);
+                self.facts.untold = false;
             }
             Event::Waiting { .. } => self.waiting = true,
             Event::Paused => self.paused_ms = Some(now_ms),
@@ -230,7 +232,8 @@ impl Reading {
     }
 
     fn run_ended(&mut self, event: &Event<'_>) {
-        let Event::RunEnded { outcome, message, duration_ms, .. } = event else { return };
+        let Event::RunEnded { outcome, message, duration_ms, notify, .. } = event else { return };
+        self.facts.untold = *notify;
         self.took_ms = Some(*duration_ms);
         let Some(last) = self.facts.iterations.last_mut() else { return };
         if let Outcome::AgentFailed | Outcome::CredentialsRefused = outcome {

@@ -84,6 +84,7 @@ fn run_ended(outcome: Outcome, duration_ms: u64) -> Event<'static> {
         usage: Usage::default(),
         tools: 0,
         tool_errors: 0,
+        notify: false,
     }
 }
 
@@ -482,6 +483,7 @@ fn a_run_that_failed_says_of_what_and_what_to_do() {
                 usage,
                 tools,
                 tool_errors,
+                notify: false,
             }
         }
         other => other,

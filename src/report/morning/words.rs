@@ -42,6 +42,7 @@ pub(super) fn summary(facts: &Facts, zone: &TimeZone) -> Vec<(&'static str, Stri
         items.extend(committed(facts).map(|commits| ("Commits", commits)));
         items.extend(facts.scm.iter().take(MAX_FAILURES).map(|task| ("SCM", scm_task(task))));
     }
+    items.extend(untold(facts).map(|untold| ("Told", untold)));
     items.extend(damage(facts).map(|damage| ("Journal", damage)));
     items.extend(next(facts, zone).map(|next| ("Next", next)));
     items.retain(|(name, value)| !(value.is_empty() && *name == "Asked"));
@@ -190,6 +191,16 @@ fn scm_task(task: &ScmTask) -> String {
         false => ", and was not done since".to_owned(),
     };
     format!("{task} failed in {count} iteration{s}, the last time in {last}: {why}{since}")
+}
+
+/// That nobody was told, and how they will be.
+fn untold(facts: &Facts) -> Option<String> {
+    let run = &facts.run;
+    facts.untold.then(|| {
+        format!(
+            "notify.command was not told of the end, for ralph was killed; `ralph resume {run}` tells it"
+        )
+    })
 }
 
 fn damage(facts: &Facts) -> Option<String> {

@@ -117,7 +117,7 @@ impl<W: World> Driver<'_, W> {
                     self.filter_ended(exit.filter(|_| !ended));
                 }
                 Occurrence::Ended(child, ended) => {
-                    self.notifier_ended(child, ended.exit);
+                    self.notifier_ended(child, ended.exit, None);
                 }
                 Occurrence::Called => self.tell_refusals(),
                 Occurrence::Signal(Signal::Resize) => self.recorder.resized(),

@@ -71,7 +71,7 @@ impl<W: World> Driver<'_, W> {
 
     pub(super) fn ended(&mut self, child: ChildId, ended: Ended) {
         let now = self.stamp();
-        if self.notifier_ended(child, ended.exit) {
+        if self.notifier_ended(child, ended.exit, None) {
             return;
         }
         if self.is_filter(child) {

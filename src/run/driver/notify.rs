@@ -7,19 +7,15 @@ use std::time::Duration;
 use super::{Driver, plain_launch};
 use crate::core::event::{Event, Exit, WaitReason};
 use crate::process::{ChildId, Launch, Occurrence, Signal};
+use crate::run::told;
 use crate::run::world::World;
-use crate::state::journal::Lines;
-
-/// How long a run that has ended waits for the command that tells of it.
-const NOTIFY_MS: u64 = 10_000;
-
-/// How much of what it prints is kept, for the case that it fails.
-const MAX_SAID: usize = 1024;
 
 /// A command that tells the user of something.
 pub(super) struct Notifier {
     child: ChildId,
     said: Vec<u8>,
+    /// It tells of the end of the run.
+    of_end: bool,
 }
 
 /// How long a run that has ended waits for somebody who takes nothing of what it has to say.
@@ -28,6 +24,14 @@ const READER: Duration = Duration::from_secs(2);
 const READER_INTERRUPTED: Duration = Duration::from_millis(200);
 
 impl<W: World> Driver<'_, W> {
+    /// Whoever reads of the end reads whether somebody is to be told of it: nobody can say so who is killed
+    /// right after it.
+    pub(super) fn announce(&self, event: &mut Event<'static>) {
+        if let Event::RunEnded { notify, .. } = event {
+            *notify = self.spec.notify.is_some();
+        }
+    }
+
     /// Runs the user's own command for what should not wait until somebody looks.
     pub(super) fn notify(&mut self, event: &Event<'_>) {
         let Some(command) = &self.spec.notify else { return };
@@ -46,50 +50,51 @@ impl<W: World> Driver<'_, W> {
         let env = self.run_variables();
         let args = [OsString::from("-c"), OsString::from(command)];
         let launch = plain_launch(&self.spec.directory, OsStr::new("sh"), &args, &env);
+        let of_end = matches!(event, Event::RunEnded { .. });
         match self.world.start(&Launch { stdin: &message, ..launch }) {
-            Ok((child, _)) => self.notifiers.push(Notifier { child, said: Vec::new() }),
-            Err(err) => self.notifier_failed(&err.to_string()),
+            Ok((child, _)) => self.notifiers.push(Notifier { child, said: Vec::new(), of_end }),
+            Err(err) => self.notifier_failed(&err.to_string(), of_end),
         }
     }
 
     /// The event as it is in the journal, with what `ralph report` would tell of the run by now.
     fn message(&mut self, event: &Event<'_>) -> Vec<u8> {
-        let mut lines = Lines::default();
-        let mut message = lines.push(self.recorder.at, event).to_vec();
         let reading = self.world.reading();
         let is_over = matches!(event, Event::RunEnded { .. });
         let now_ms = (!is_over).then_some(self.recorder.at.time_ms);
         let mut facts = reading.facts(now_ms);
+        // That is what is about to change.
+        facts.untold = false;
         self.world.look_up(&mut facts);
-        if let Ok(report) = serde_json::to_vec(&facts)
-            && message.pop() == Some(b'}')
-        {
-            message.extend_from_slice(b",\"report\":");
-            message.extend_from_slice(&report);
-            message.push(b'}');
-        }
-        message.push(b'\n');
-        message
+        told::message(self.recorder.at, event, &facts, false)
     }
 
-    fn notifier_failed(&mut self, how: &str) {
+    fn notifier_failed(&mut self, how: &str, of_end: bool) {
         let message = format!("notify.command failed: {how}").into();
         self.recorder.record(&Event::Warning { message });
+        if of_end {
+            self.recorder.record(&Event::Notified { ok: false });
+        }
     }
 
-    pub(super) fn notifier_ended(&mut self, child: ChildId, exit: Option<Exit>) -> bool {
+    /// `given_up` is why it was ended, if it was: how it then ended is not its doing.
+    pub(super) fn notifier_ended(
+        &mut self,
+        child: ChildId,
+        exit: Option<Exit>,
+        given_up: Option<&str>,
+    ) -> bool {
         let Some(index) = self.notifiers.iter().position(|other| other.child == child) else {
             return false;
         };
-        let said = self.notifiers.swap_remove(index).said;
-        match exit {
-            Some(exit) if !exit.success() => {
-                let said = String::from_utf8_lossy(&said);
-                let last = said.lines().map(str::trim).rfind(|line| !line.is_empty());
-                let last = last.map(|line| format!(": {line}")).unwrap_or_default();
-                self.notifier_failed(&format!("{exit}{last}"));
+        let Notifier { said, of_end, .. } = self.notifiers.swap_remove(index);
+        match (given_up, exit) {
+            (Some(why), _) => self.notifier_failed(why, of_end),
+            (None, Some(exit)) if !exit.success() => {
+                self.notifier_failed(&told::why(exit, &said), of_end);
             }
-            _ => {}
+            (None, _) if of_end => self.recorder.record(&Event::Notified { ok: true }),
+            (None, _) => {}
         }
         true
     }
@@ -99,30 +104,27 @@ impl<W: World> Driver<'_, W> {
         let own = self.notifiers.iter_mut().find(|other| other.child == child);
         let Some(Notifier { said, .. }) = own else { return false };
         said.extend_from_slice(bytes);
-        said.drain(..said.len().saturating_sub(MAX_SAID));
+        said.drain(..said.len().saturating_sub(told::MAX_SAID));
         true
     }
 
     /// Gives the last message a moment to get out. Nothing is left behind for it, and a signal means
     /// that nobody wants to wait.
     pub(super) fn await_notifiers(&mut self, buf: &mut Vec<u8>) {
-        let mut until = Some(self.world.now().mono_ms.saturating_add(NOTIFY_MS));
-        // Why they are ended, if they are: how they then end is not their doing.
+        let patience = u64::try_from(told::PATIENCE.as_millis()).unwrap_or(u64::MAX);
+        let mut until = Some(self.world.now().mono_ms.saturating_add(patience));
         let mut given_up = None;
         while !self.notifiers.is_empty() {
             let occurrence = self.world.wait(until, buf);
             self.stamp();
             match occurrence {
-                Occurrence::Ended(child, ended) => match given_up {
-                    Some(why) if self.notifier_ended(child, None) => self.notifier_failed(why),
-                    _ => {
-                        self.notifier_ended(child, ended.exit);
-                    }
-                },
+                Occurrence::Ended(child, ended) => {
+                    self.notifier_ended(child, ended.exit, given_up);
+                }
                 Occurrence::Signal(Signal::Resize) => self.recorder.resized(),
                 Occurrence::Deadline | Occurrence::Signal(_) => {
                     given_up.get_or_insert(if occurrence == Occurrence::Deadline {
-                        "it did not end within 10 s"
+                        told::DID_NOT_END
                     } else {
                         "it was ended, since after a signal nobody waits for it"
                     });

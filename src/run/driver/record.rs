@@ -5,6 +5,7 @@ use std::io;
 use super::{Driver, Task};
 use crate::core::event::Event;
 use crate::core::machine::{Input, Now};
+use crate::run::record::Written;
 use crate::run::scm::moves::Moved;
 use crate::run::world::World;
 
@@ -19,8 +20,13 @@ impl<W: World> Driver<'_, W> {
     /// Journal first, then everybody else.
     pub(super) fn commit(&mut self) {
         self.tell_commits(false);
-        if let Err(err) = self.recorder.commit(self.world) {
-            self.broke("the journal", &err);
+        // Nobody of ours takes the room that is made for the last words.
+        let is_idle = matches!(self.task, Task::None | Task::ScmWaits(..));
+        match self.recorder.commit(self.world, is_idle) {
+            Ok(Written::AsUsual) => {}
+            // A run that has told its end has told it, wherever the room was.
+            Ok(Written::WithTheLastRoom(_)) if self.has_ended => {}
+            Ok(Written::WithTheLastRoom(err)) | Err(err) => self.broke("the journal", &err),
         }
         if let Some(message) = self.recorder.trouble() {
             self.recorder.record(&Event::Warning { message: message.into() });
