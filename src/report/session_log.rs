@@ -238,11 +238,16 @@ impl<S: Sink> Reporter for SessionLog<S> {
                 // An iteration that a session before this one left without an end is begun again.
                 self.facts = Facts::default();
             }
-            Event::RunContinued { iterations, .. } => {
+            Event::RunContinued { iterations, unchecked, .. } => {
                 let s = if *iterations == 1 { "" } else { "s" };
                 self.note(&format!(
                     "goes on after {iterations} iteration{s}; the summary counts the whole run"
                 ));
+                if let Some(iteration) = *unchecked {
+                    self.header(Stamp { iteration, ..at });
+                    self.facts.begun = true;
+                    self.note("the agent had ended; what it did is checked now");
+                }
             }
             Event::IterationStarted { .. } => self.header(at),
             Event::Session { model, .. } => {

@@ -131,6 +131,23 @@ fn remove_locks(directory: &Path) {
     }
 }
 
+/// Nobody pays for another agent while there is an answer that is not checked to the end.
+fn pays_once(project: &Project) {
+    let mut is_answered = false;
+    for event in project.events().0 {
+        match event["event"].as_str() {
+            Some("agent_started") if event["purpose"] == "work" => {
+                assert!(!is_answered, "iteration {} has its answer", event["iteration"]);
+            }
+            Some("agent_ended") if event["purpose"] == "work" => {
+                is_answered = event["class"] == "answered";
+            }
+            Some("iteration_ended") if event.get("cut_off").is_none() => is_answered = false,
+            _ => {}
+        }
+    }
+}
+
 fn killed_again_and_again(series: u64) {
     let project = project();
     let mut known = Known::default();
@@ -145,6 +162,7 @@ fn killed_again_and_again(series: u64) {
     wait_until(LONG, || project.processes().is_empty());
     project.git_command(["fsck", "--strict"]);
     assert_eq!(project.git_command(["status", "--porcelain", "work", "more"]), "");
+    pays_once(&project);
     let events = project.events();
     let continued = events.all("run_continued").len() as u64;
     assert!(continued > KILLS / 8, "the moments are all too early: {continued}");

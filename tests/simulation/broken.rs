@@ -25,6 +25,12 @@ pub(crate) enum Fault {
     IterationsForgotten,
     /// It goes on as if nothing had been decided when it was cut off.
     DecisionForgotten,
+    /// It goes on as if no agent had answered when it was cut off.
+    AnswerForgotten,
+    /// It goes on as if no agent had been asked for a commit message.
+    MessageForgotten,
+    /// It goes on as if an answer had been checked when it was cut off.
+    ChecksForgotten,
     /// It does not end what it should.
     NobodyEnded,
     /// It takes every lock of git's for left behind.
@@ -32,24 +38,38 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    pub(crate) const ALL: [Fault; 8] = [
+    pub(crate) const ALL: [Fault; 11] = [
         Fault::GuardrailsIgnored,
         Fault::JournalLate,
         Fault::FeedbackForgotten,
         Fault::SpendingForgotten,
         Fault::IterationsForgotten,
         Fault::DecisionForgotten,
+        Fault::AnswerForgotten,
+        Fault::MessageForgotten,
+        Fault::ChecksForgotten,
         Fault::NobodyEnded,
         Fault::LocksTaken,
     ];
 
     /// What is made of how far a run had come.
-    pub(crate) fn remember(fault: Option<Fault>, progress: Progress) -> Progress {
+    pub(crate) fn remember(fault: Option<Fault>, mut progress: Progress) -> Progress {
+        match (fault, &progress.pending) {
+            (Some(Fault::AnswerForgotten), Pending::Unchecked(_)) => {
+                progress.pending = Pending::Nothing;
+            }
+            (Some(Fault::ChecksForgotten), Pending::Unchecked(report)) => {
+                let (class, complete) = (report.class, report.complete);
+                progress.pending = Pending::Checked { class, complete, found: None };
+            }
+            _ => {}
+        }
         match fault {
             Some(Fault::FeedbackForgotten) => Progress { feedback: Vec::new(), ..progress },
             Some(Fault::SpendingForgotten) => Progress { spending: Default::default(), ..progress },
             Some(Fault::IterationsForgotten) => Progress { iterations: 0, ..progress },
             Some(Fault::DecisionForgotten) => Progress { pending: Pending::Nothing, ..progress },
+            Some(Fault::MessageForgotten) => Progress { commit_message: None, ..progress },
             _ => progress,
         }
     }

@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 use std::rc::Rc;
 
-use ralph::core::event::{Exit, Stream};
+use ralph::core::event::{Exit, Purpose, Stream};
 use ralph::core::machine::Now;
 use ralph::core::prompt::COMMIT_MESSAGE_PROMPT;
 use ralph::process::{ChildId, Ended, Launch, Occurrence, Signal};
@@ -79,7 +79,6 @@ pub(crate) struct SimWorld {
     requests: Vec<Request>,
     paused: bool,
     patience: u32,
-    dirty: bool,
     /// One of git's locks that is in the way.
     lock: Option<GitLock>,
     truth: Rc<RefCell<Truth>>,
@@ -141,7 +140,6 @@ impl SimWorld {
             requests: Vec::new(),
             paused: false,
             patience: 0,
-            dirty: false,
             lock: None,
             truth,
         }
@@ -213,16 +211,25 @@ impl SimWorld {
                 let told = numbers(&String::from_utf8_lossy(launch.stdin));
                 let mut truth = self.truth.borrow_mut();
                 let journal = truth.journal.len();
-                truth.starts.push(Start { told, journal });
+                truth.starts.push(Start { purpose: Purpose::Work, told, journal });
                 truth.claimed = false;
                 truth.checks.clear();
                 drop(truth);
                 self.work(&mut child, bad);
             }
-            Kind::CommitMessage => self.message(&mut child, bad),
-            Kind::Guardrail(_) => {
+            Kind::CommitMessage => {
+                let mut truth = self.truth.borrow_mut();
+                let (purpose, journal) = (Purpose::CommitMessage, truth.journal.len());
+                truth.starts.push(Start { purpose, told: Vec::new(), journal });
+                drop(truth);
+                self.message(&mut child, bad);
+            }
+            Kind::Guardrail(index) => {
                 let fails = self.rng.chance(if self.faults.misbehaviour == 0 { 10 } else { 40 });
                 let mut truth = self.truth.borrow_mut();
+                if index == 0 && std::mem::take(&mut truth.goes_on) {
+                    truth.checks.clear();
+                }
                 let number = truth.failures + 1;
                 truth.failures += u64::from(fails);
                 drop(truth);
@@ -244,15 +251,16 @@ impl SimWorld {
                     let words = format!("fatal: Unable to create '{INDEX_LOCK}': File exists.\n");
                     self.print(&mut child, words.into_bytes());
                 }
-                let code = if locked || bad && self.rng.chance(30) {
-                    128
-                } else {
-                    i32::from(staged && self.dirty)
+                let mut truth = self.truth.borrow_mut();
+                let code = match locked || bad && self.rng.chance(30) {
+                    true => 128,
+                    false => i32::from(staged && truth.dirty),
                 };
                 if launch.args.first().is_some_and(|word| word == "commit") && code == 0 {
-                    self.dirty = false;
+                    truth.dirty = false;
                     child.changes = 1;
                 }
+                drop(truth);
                 if !(bad && self.rng.chance(5)) {
                     self.end_with(&mut child, Some(Exit::Code(code)));
                 }
@@ -396,7 +404,7 @@ impl SimWorld {
             Kind::Work => {
                 // Half of its work may be done when it is ended.
                 truth.changes += child.changes;
-                self.dirty |= child.changes > 0;
+                truth.dirty |= child.changes > 0;
                 truth.claimed = child.claims
                     && (child.gave_result || (!child.ended_by_us && exit == Some(Exit::Code(0))));
                 if child.changes > 0

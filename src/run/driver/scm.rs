@@ -24,7 +24,6 @@ const LEFT_PAUSE_MS: u64 = 1_000;
 
 impl<W: World> Driver<'_, W> {
     pub(super) fn look_at_scm(&mut self) {
-        self.commit_message = None;
         let Some(look) = self.spec.scm.as_ref().and_then(ScmSpec::look) else {
             return self.queue.push_back(Input::ScmLooked(ScmLook::Dirty));
         };
