@@ -197,6 +197,8 @@ pub struct RealWorld {
     logs: Option<CheckLogs>,
     max_log: u64,
     syncer: Option<SyncSender<()>>,
+    /// The journal was put back, and nobody has been told yet.
+    was_put_back: bool,
     project: Project,
     lock: Lock,
     me: Holder,
@@ -235,6 +237,7 @@ impl RealWorld {
             log: None,
             logs: None,
             syncer: None,
+            was_put_back: false,
             project,
             lock,
             me,
@@ -299,6 +302,18 @@ impl RealWorld {
         let _ = files.sync();
         drop(files);
         lock.give_back(None)
+    }
+
+    /// Puts the journal back that an agent has removed while it works: nobody knows how long it goes on, or whether
+    /// this process lives until then. Git must not find it, and the next run must know of this one.
+    fn put_back(&mut self) -> io::Result<()> {
+        self.project.prepare_beside_agent()?;
+        let root = self.project.root();
+        self.files.put_back_beside_agent(root)?;
+        self.was_put_back = true;
+        // It holds on to the file that is gone.
+        self.syncer = None;
+        self.lock.restore_beside_agent(root, &self.project.lock_path(), &self.me)
     }
 
     /// A disk takes milliseconds to sync, an instant agent less than one to run. So another thread
@@ -471,7 +486,14 @@ impl World for RealWorld {
 
     fn append(&mut self, record: Record, bytes: &[u8]) -> io::Result<()> {
         match record {
-            Record::Journal => self.files.append_journal(bytes),
+            Record::Journal => {
+                self.files.append_journal(bytes)?;
+                if self.files.is_removed() {
+                    // What does not succeed now is tried again when the agent has ended.
+                    let _ = self.put_back();
+                }
+                Ok(())
+            }
             Record::Raw => self.files.append_raw(bytes),
             Record::Log => self.log.as_mut().map_or(Ok(()), |log| log.add(bytes)),
         }
@@ -484,7 +506,8 @@ impl World for RealWorld {
     fn restore(&mut self) -> io::Result<Vec<String>> {
         let mut restored = Vec::new();
         within::stays(self.project.root(), &self.files.dir.journal())?;
-        if self.files.restore()? {
+        let restored_now = self.files.restore()?;
+        if std::mem::take(&mut self.was_put_back) || restored_now {
             let path = self.files.dir.journal();
             restored.push(format!(
                 "{} had been removed or moved; it was put back, with all that it held",
