@@ -30,8 +30,10 @@ pub struct Facts {
     pub asked: String,
     /// What completes the run, in words.
     pub completion: String,
-    pub started_ms: i64,
-    pub ended_ms: i64,
+    /// Nothing if that cannot be read.
+    pub started_ms: Option<i64>,
+    /// The last that was heard of it.
+    pub ended_ms: Option<i64>,
     pub duration_ms: u64,
     /// The commit that was checked out when it began.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::core::attempt;
 use crate::core::event::{
-    self, Class, Entry, Event, Outcome, Purpose, Stream, TodoItem, TodoStatus, Usage,
+    self, Class, Entry, Event, Outcome, Purpose, Stamp, Stream, TodoItem, TodoStatus, Usage,
 };
 use crate::core::spending::Spending;
 use crate::core::text;
@@ -145,7 +145,7 @@ impl Reading {
                     self.early_warnings = facts.warnings.first.len();
                 }
             }
-            Event::RunEnded { .. } => self.run_ended(&entry.event),
+            Event::RunEnded { .. } => self.run_ended(at, &entry.event),
             Event::Notified { .. } => facts.untold = false,
             event => {
                 if let Some(iteration) = facts.iterations.last_mut() {
@@ -231,7 +231,7 @@ impl Reading {
         }
     }
 
-    fn run_ended(&mut self, event: &Event<'_>) {
+    fn run_ended(&mut self, at: Stamp, event: &Event<'_>) {
         let Event::RunEnded { outcome, message, duration_ms, notify, .. } = event else { return };
         self.facts.untold = *notify;
         self.took_ms = Some(*duration_ms);
@@ -241,9 +241,10 @@ impl Reading {
             let is_told = words.is_empty() || message.contains(&words);
             self.facts.last_words = Some(words).filter(|_| !is_told);
         }
+        // Also of one that was stopped while it waited.
+        let ended_ms = at.time_ms;
+        self.facts.limit_ends_ms = self.limit_ends_ms.filter(|ms| *ms > ended_ms);
         if *outcome == Outcome::AgentFailed {
-            let limited = matches!(last.class, Some(Class::RateLimited | Class::Overloaded));
-            self.facts.limit_ends_ms = self.limit_ends_ms.filter(|_| limited);
             // The last failure of a series is told by the end, since nothing is tried again after it.
             let why = attempt::why_it_gave_up(message);
             last.failures.extend(why.map(str::to_owned));
@@ -271,6 +272,7 @@ impl Reading {
         match &entry.event {
             Event::AgentStarted { .. } => {
                 self.running = Some(Usage::default());
+                self.limit_ends_ms = None;
                 self.last_words.clear();
                 self.left_out_before += std::mem::take(&mut self.left_out);
             }
@@ -278,9 +280,8 @@ impl Reading {
                 self.running = Some(*usage);
             }
             Event::Output { stream: Stream::Stderr, text, joined } => self.heard(text, *joined),
-            Event::AgentEnded { usage, failure, .. } => {
-                let resets_at = failure.as_ref().and_then(|failure| failure.resets_at);
-                self.limit_ends_ms = resets_at.map(|seconds| seconds.saturating_mul(1000));
+            Event::AgentEnded { class, usage, failure, .. } => {
+                self.limit_ends_ms = attempt::limit_ends_ms(*class, failure.as_ref());
                 self.running = None;
                 self.used(usage);
             }
@@ -408,8 +409,8 @@ impl Reading {
             estimated_cost_usd: (guessed > 0.0).then(|| usage.cost_usd.unwrap_or(0.0) + guessed),
             outcome: summary.outcome,
             exit_code: summary.exit_code,
-            started_ms: summary.started_ms,
-            ended_ms: summary.last_ms,
+            started_ms: Some(summary.started_ms).filter(|ms| *ms != 0),
+            ended_ms: Some(summary.last_ms).filter(|ms| *ms != 0),
             max_iterations: summary.max_iterations,
             run: summary.id,
             command: summary.command,

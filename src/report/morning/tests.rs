@@ -1,4 +1,5 @@
 use jiff::tz::TimeZone;
+use serde_json::Value;
 
 use super::*;
 use crate::core::event::{
@@ -538,8 +539,26 @@ fn a_run_that_failed_says_of_what_and_what_to_do() {
         ],
         None,
     ));
-    assert!(told.contains("Next:      the limit ends at 1970-01-01 01:00:00; `ralph"), "{told}");
+    assert!(
+        told.contains("Next:      the limit ends at 1970-01-01 01:00:00; then `ralph"),
+        "{told}"
+    );
     assert!(!told.contains("failed: "), "{told}");
+    // Stopped while it waited; and after the limit had ended.
+    for (resets_at, is_told) in [(3_600, true), (3, false)] {
+        let told = terminal(&read(
+            vec![
+                (1, 0, run_started()),
+                (1, 1, iteration_started()),
+                (2, 1, failed(Class::RateLimited, Some(resets_at))),
+                (4, 1, iteration_ended(Class::Interrupted, true)),
+                (4, 1, ended(Outcome::Interrupted, "interrupted")),
+            ],
+            None,
+        ));
+        let limit = "Next:      the limit ends at 1970-01-01 01:00:00; `ralph resume 20261115";
+        assert_eq!(told.contains(limit), is_told, "{told}");
+    }
     let told = terminal(&read(
         vec![
             (1, 0, run_started()),
@@ -573,7 +592,10 @@ fn a_run_that_has_not_ended_says_how_it_stands() {
         let told = terminal(&read(events, now));
         assert!(told.contains(&format!("Outcome:   {expected}")), "{expected} in {told}");
     }
-    assert!(!terminal(&read(Vec::new(), None)).contains("1970"), "nobody knows when");
+    let unknown = read(Vec::new(), None);
+    assert!(!terminal(&unknown).contains("1970"), "nobody knows when");
+    let json = serde_json::to_value(&unknown).unwrap();
+    assert_eq!((&json["started_ms"], &json["ended_ms"]), (&Value::Null, &Value::Null));
     // A journal whose beginning is lost.
     let commit = || vec![committed("one", "first that is known", None)];
     let lost =

@@ -52,16 +52,16 @@ pub(super) fn summary(facts: &Facts, zone: &TimeZone) -> Vec<(&'static str, Stri
 /// What to do about it.
 fn next(facts: &Facts, zone: &TimeZone) -> Option<String> {
     let last = facts.iterations.last();
+    let limit_ends = facts.limit_ends_ms.map(|ms| moment(ms, zone));
     let ending = Ending {
         run: &facts.run,
         outcome: facts.outcome?,
         iterations: last.map_or(0, |last| last.number),
         max_iterations: facts.max_iterations,
         cut_off: last.is_some_and(|last| last.cut_off || !last.ended),
+        limit_ends: limit_ends.as_deref(),
     };
-    let next = ending.next_step()?;
-    let limit = facts.limit_ends_ms.map(|ms| format!("the limit ends at {}; ", moment(ms, zone)));
-    Some(limit.unwrap_or_default() + &next)
+    ending.next_step()
 }
 
 /// How it came out, with its exit code; or how it stands.
@@ -101,7 +101,7 @@ fn outcome(facts: &Facts, zone: &TimeZone) -> String {
             format!("paused since {}{open}", moment(since_ms, zone))
         }
         None => {
-            let last = moment(facts.ended_ms, zone);
+            let last = facts.ended_ms.map_or_else(|| "-".to_owned(), |ms| moment(ms, zone));
             let run = &facts.run;
             format!("cut off{open}, last heard of {last}; `ralph resume {run}` goes on with it")
         }
@@ -110,14 +110,11 @@ fn outcome(facts: &Facts, zone: &TimeZone) -> String {
 
 /// Anything of it can be read.
 fn is_known(facts: &Facts) -> bool {
-    facts.started_ms > 0 || !facts.iterations.is_empty()
+    facts.started_ms.is_some() || !facts.iterations.is_empty()
 }
 
 fn started(facts: &Facts, zone: &TimeZone) -> String {
-    match facts.started_ms {
-        0 => "an unknown time".to_owned(),
-        ms => moment(ms, zone),
-    }
+    facts.started_ms.map_or_else(|| "an unknown time".to_owned(), |ms| moment(ms, zone))
 }
 
 fn iterations(facts: &Facts) -> String {
