@@ -48,6 +48,9 @@ pub struct Facts {
     /// What the agent printed last on its standard error, if the run ended because it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_words: Option<String>,
+    /// What asked an interrupted run to stop: a signal, or `ralph kill`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stopped_by: Option<String>,
     /// When the limit ends that the run did not wait for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit_ends_ms: Option<i64>,

@@ -53,6 +53,8 @@ pub struct Reading {
     /// What the agent printed last on its standard error, and when the limit ends that it met.
     last_words: String,
     limit_ends_ms: Option<i64>,
+    /// What asked the run to stop.
+    stopped_by: Option<String>,
     /// How many warnings came before any work.
     early_warnings: usize,
 }
@@ -147,6 +149,9 @@ impl Reading {
             }
             Event::RunEnded { .. } => self.run_ended(at, &entry.event),
             Event::Notified { .. } => facts.untold = false,
+            Event::StopRequested { signal, .. } => {
+                self.stopped_by = Some(signal.as_ref().to_owned());
+            }
             event => {
                 if let Some(iteration) = facts.iterations.last_mut() {
                     into_iteration(event, iteration);
@@ -186,6 +191,7 @@ impl Reading {
                 self.took_ms = None;
                 (self.facts.last_words, self.facts.limit_ends_ms) = (None, None);
                 self.facts.untold = false;
+                (self.stopped_by, self.facts.stopped_by) = (None, None);
             }
             Event::Waiting { .. } => self.waiting = true,
             Event::Paused => self.paused_ms = Some(now_ms),
@@ -235,6 +241,8 @@ impl Reading {
         let Event::RunEnded { outcome, message, duration_ms, notify, .. } = event else { return };
         self.facts.untold = *notify;
         self.took_ms = Some(*duration_ms);
+        let stopped_by = self.stopped_by.take();
+        self.facts.stopped_by = stopped_by.filter(|_| *outcome == Outcome::Interrupted);
         let Some(last) = self.facts.iterations.last_mut() else { return };
         if let Outcome::AgentFailed | Outcome::CredentialsRefused = outcome {
             let words = std::mem::take(&mut self.last_words);
@@ -399,6 +407,10 @@ impl Reading {
         if complete {
             // The plan that the agent forgot to tick off is not work that is left.
             facts.left = Left { stories: facts.left.stories, ..Left::default() };
+        }
+        if summary.outcome.is_none() {
+            let met = self.limit_ends_ms.filter(|_| doing.is_none());
+            facts.limit_ends_ms = met.filter(|ms| *ms > summary.last_ms);
         }
         let by_events = summary.duration_ms(None);
         let pauses = u64::try_from(self.pauses_ms).unwrap_or(0);
