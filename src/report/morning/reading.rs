@@ -154,7 +154,7 @@ impl Reading {
             }
             event => {
                 if let Some(iteration) = facts.iterations.last_mut() {
-                    into_iteration(event, iteration);
+                    into_iteration(event, iteration, &self.last_words);
                 }
             }
         }
@@ -245,9 +245,9 @@ impl Reading {
         self.facts.stopped_by = stopped_by.filter(|_| *outcome == Outcome::Interrupted);
         let Some(last) = self.facts.iterations.last_mut() else { return };
         if let Outcome::AgentFailed | Outcome::CredentialsRefused = outcome {
-            let words = std::mem::take(&mut self.last_words);
-            let is_told = words.is_empty() || message.contains(&words);
-            self.facts.last_words = Some(words).filter(|_| !is_told);
+            let words = &self.last_words;
+            let is_told = words.is_empty() || message.contains(words.as_str());
+            self.facts.last_words = Some(words.clone()).filter(|_| !is_told);
         }
         // Also of one that was stopped while it waited.
         let ended_ms = at.time_ms;
@@ -255,7 +255,9 @@ impl Reading {
         if *outcome == Outcome::AgentFailed {
             // The last failure of a series is told by the end, since nothing is tried again after it.
             let why = attempt::why_it_gave_up(message);
-            last.failures.extend(why.map(str::to_owned));
+            let ran = last.class != Some(Class::NotStarted);
+            let words = if ran { self.last_words.as_str() } else { "" };
+            last.failures.extend(why.map(|why| in_its_words(why, words)));
             if why.is_some() && last.class == Some(Class::NotStarted) {
                 last.attempts += 1;
             }
@@ -471,6 +473,14 @@ fn last_word(said: &str) -> &str {
         .unwrap_or("it did not say why")
 }
 
+/// Why an attempt failed, with what the agent printed last on its standard error: an exit code alone tells little.
+fn in_its_words(why: &str, last_words: &str) -> String {
+    match last_words.trim() {
+        words if words.is_empty() || why.contains(words) => why.to_owned(),
+        words => format!("{why}: {words}"),
+    }
+}
+
 /// Takes a commit out that was amended.
 fn forget(id: &str, iterations: &mut [Iteration]) {
     for iteration in iterations.iter_mut().rev() {
@@ -482,7 +492,7 @@ fn forget(id: &str, iterations: &mut [Iteration]) {
 }
 
 /// What is told of the iteration that is open.
-fn into_iteration(event: &Event<'_>, iteration: &mut Iteration) {
+fn into_iteration(event: &Event<'_>, iteration: &mut Iteration, last_words: &str) {
     match event {
         Event::AgentStarted { purpose: Purpose::Work, .. } => iteration.attempts += 1,
         Event::AgentEnded {
@@ -510,7 +520,9 @@ fn into_iteration(event: &Event<'_>, iteration: &mut Iteration) {
             if *class == Class::NotStarted {
                 iteration.attempts += 1;
             }
-            iteration.failures.push(message.as_ref().to_owned());
+            // One that never ran has printed nothing.
+            let words = if *class == Class::NotStarted { "" } else { last_words };
+            iteration.failures.push(in_its_words(message, words));
         }
         Event::GuardrailEnded { command, exit, passed, cut_off, log, .. } => {
             iteration.guardrails.push(Check {

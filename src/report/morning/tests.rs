@@ -525,7 +525,7 @@ fn a_run_that_failed_says_of_what_and_what_to_do() {
     ));
     for line in [
         "Stderr:    ModuleNotFoundError: x\n",
-        "2 attempts\n       failed 2 times: exit code 1\n",
+        "2 attempts\n       failed: exit code 1\n       failed: exit code 1: ModuleNotFoundError: x\n",
         "Next:      `ralph replay 20261115-2027-ab12` shows what happened; then `ralph resume ",
         "  what iteration 1 did lies in the work tree, unchecked",
     ] {
@@ -617,6 +617,15 @@ fn a_run_that_has_not_ended_says_how_it_stands() {
         let told = terminal(&read(events, now));
         assert!(told.contains(&format!("Outcome:   {expected}")), "{expected} in {told}");
     }
+    // A command can be taken as it is.
+    let cut_off = read(begin(), None);
+    let markdown = plain::draw(&cut_off, &TimeZone::UTC, plain::Form::Markdown);
+    assert!(
+        markdown.contains("\n- **Next:** `ralph resume 20261115-2027-ab12` goes on"),
+        "{markdown}"
+    );
+    let page = html::draw(&cut_off, &TimeZone::UTC);
+    assert!(page.contains("<dd><code>ralph resume 20261115-2027-ab12</code> goes on"), "{page}");
     let unknown = read(Vec::new(), None);
     assert!(!terminal(&unknown).contains("1970"), "nobody knows when");
     let json = serde_json::to_value(&unknown).unwrap();

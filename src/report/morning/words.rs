@@ -48,6 +48,26 @@ pub(super) fn summary(facts: &Facts, zone: &TimeZone) -> Vec<(&'static str, Stri
     items
 }
 
+/// A part of a value: some of them name commands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Piece<'a> {
+    Text(&'a str),
+    Command(&'a str),
+}
+
+/// The parts of a value of the summary. Only where all words are ours do backticks mean anything.
+pub(super) fn pieces<'a>(name: &str, value: &'a str) -> Vec<Piece<'a>> {
+    if !matches!(name, "Next" | "Told") || !value.matches('`').count().is_multiple_of(2) {
+        return vec![Piece::Text(value)];
+    }
+    let parts = value.split('`').enumerate().filter(|(_, part)| !part.is_empty());
+    let piece = |(at, part): (usize, &'a str)| match at % 2 {
+        0 => Piece::Text(part),
+        _ => Piece::Command(part),
+    };
+    parts.map(piece).collect()
+}
+
 /// What to do about it.
 fn next(facts: &Facts, zone: &TimeZone) -> Option<String> {
     let limit_ends = facts.limit_ends_ms.map(|ms| moment(ms, zone));
