@@ -54,7 +54,7 @@ fn journal_has(project: &Project, text: &str) -> bool {
 fn last(project: &Project, event: &str) -> Value {
     let end = end_of_journal(project);
     let entries = end.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    entries.filter(|entry| entry["event"] == event).last().expect(event)
+    entries.filter(|entry| entry["event"] == event).next_back().expect(event)
 }
 
 #[test]
