@@ -209,7 +209,7 @@ fn a_stream_cut_anywhere_never_succeeds() {
             );
             // Inside of a line. The middle of a long one is much of the same.
             let text = line.strip_suffix(b"\n").unwrap_or(line).len();
-            for cut in (0..text).filter(|cut| *cut < 150 || text - cut < 150 || cut % 29 == 0) {
+            for cut in (0..text).filter(|cut| *cut < 60 || text - cut < 60 || cut % 61 == 0) {
                 let events = events(&case.agent, [&line[..cut]], b"", None, Exit::Code(0));
                 assert_eq!(
                     successes(&events),

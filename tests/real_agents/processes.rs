@@ -32,23 +32,17 @@ fn in_a_tool(real: &RealAgent, facts: &Facts) -> Running {
     running
 }
 
-for_agents!(terminated_twice: claude, codex, opencode, gemini, copilot, cline, qwen);
+for_agents!(asked_twice: claude, codex, opencode, gemini, copilot, cline, qwen);
 
-/// Once is for the end of the run after this iteration, twice is for its end at once.
-fn terminated_twice(facts: &Facts) {
-    asked_twice(facts, [Signal::TERM, Signal::TERM]);
-}
-
-for_agents!(interrupted_twice: claude, codex, opencode, gemini, copilot, cline, qwen);
-
-/// With which of the signals that ask for it makes no difference.
-fn interrupted_twice(facts: &Facts) {
-    asked_twice(facts, [Signal::INT, Signal::INT]);
-}
-
-fn asked_twice(facts: &Facts, signals: [Signal; 2]) {
+/// Once is for the end of the run after this iteration, twice is for its end at once. With which of the signals
+/// that ask for it makes no difference, so that each agent meets one of them.
+fn asked_twice(facts: &Facts) {
     let Some(real) = RealAgent::new(facts.name, script) else { return };
-    ask_twice(&real, facts, signals);
+    let signal = match facts.name {
+        "claude" | "opencode" | "copilot" | "qwen" => Signal::INT,
+        _ => Signal::TERM,
+    };
+    ask_twice(&real, facts, [signal, signal]);
     assert_eq!(real.project.processes(), []);
 }
 
