@@ -36,6 +36,14 @@ pub fn why_it_gave_up(words: &str) -> Option<&str> {
     several.or_else(|| words.strip_prefix(FAILED_ONCE))
 }
 
+/// When the limit ends that an attempt met, in milliseconds since the Unix epoch, if the agent told.
+pub fn limit_ends_ms(class: Class, failure: Option<&Failure>) -> Option<i64> {
+    if !matches!(class, Class::RateLimited | Class::Overloaded) {
+        return None;
+    }
+    failure?.resets_at.map(|seconds| seconds.saturating_mul(1000))
+}
+
 /// How an attempt ended, in words, where the agent itself told nothing.
 pub fn describe_end(exit: Option<Exit>, ended_by: Option<EndCause>) -> String {
     match (ended_by, exit) {

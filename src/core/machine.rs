@@ -203,7 +203,7 @@ impl LoopMachine {
             }
             // What was done so far stands and is checked, as if its agent had come to the limit just now.
             (Pending::Nothing, Some(open)) if is_used_up(&rules, &spending, open) => {
-                Pending::Ended(Box::new(Report::of(Class::Limited)))
+                Pending::Unchecked(Box::new(Report::of(Class::Limited)))
             }
             (pending, _) => pending,
         };

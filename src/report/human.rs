@@ -22,8 +22,9 @@ use super::style::{Marks, Paint, Style};
 use super::visible;
 use super::{Pace, Reporter};
 use crate::agent::{Adapter, by_name};
+use crate::core::attempt;
 use crate::core::cleaner::Cleaner;
-use crate::core::event::{Event, Purpose, Stamp, Stream};
+use crate::core::event::{Class, Event, Purpose, Stamp, Stream};
 use crate::core::lines::LineSplitter;
 use crate::core::text;
 use crate::core::worker::Follower;
@@ -113,6 +114,9 @@ pub struct Human {
     blank: bool,
     run: String,
     max_iterations: u32,
+    /// The agent met a limit last, and when that ends, if it told.
+    limited: bool,
+    limit_ends_ms: Option<i64>,
     /// What is wrong with the task list, as it was last told.
     task_problems: Vec<String>,
     purpose: Purpose,
@@ -205,6 +209,8 @@ impl Human {
             blank: true,
             run: String::new(),
             max_iterations: 0,
+            limited: false,
+            limit_ends_ms: None,
             task_problems: Vec::new(),
             purpose: Purpose::Work,
             idle: false,
@@ -464,7 +470,14 @@ impl Reporter for Human {
                 self.in_pieces = adapter.is_some_and(Adapter::speaks_in_pieces);
             }
             Event::IterationStarted { max_iterations } => self.max_iterations = *max_iterations,
-            Event::AgentStarted { purpose, .. } => self.purpose = *purpose,
+            Event::AgentStarted { purpose, .. } => {
+                self.purpose = *purpose;
+                (self.limited, self.limit_ends_ms) = (false, None);
+            }
+            Event::AgentEnded { class, failure, .. } => {
+                self.limited = matches!(class, Class::RateLimited | Class::Overloaded);
+                self.limit_ends_ms = attempt::limit_ends_ms(*class, failure.as_ref());
+            }
             _ => {}
         }
         match event {

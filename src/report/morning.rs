@@ -30,8 +30,10 @@ pub struct Facts {
     pub asked: String,
     /// What completes the run, in words.
     pub completion: String,
-    pub started_ms: i64,
-    pub ended_ms: i64,
+    /// Nothing if that cannot be read.
+    pub started_ms: Option<i64>,
+    /// The last that was heard of it.
+    pub ended_ms: Option<i64>,
     pub duration_ms: u64,
     /// The commit that was checked out when it began.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,6 +48,9 @@ pub struct Facts {
     /// What the agent printed last on its standard error, if the run ended because it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_words: Option<String>,
+    /// What asked an interrupted run to stop: a signal, or `ralph kill`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stopped_by: Option<String>,
     /// When the limit ends that the run did not wait for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit_ends_ms: Option<i64>,

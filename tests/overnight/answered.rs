@@ -38,21 +38,27 @@ fn checks(project: &Project) -> usize {
 
 #[test]
 fn an_answer_is_checked_and_committed_and_not_paid_for_again() {
-    for signal in [Signal::KILL, Signal::INT] {
+    // The answer may have used the budget up: that is no reason not to keep what it came to.
+    for (signal, budget, subject) in
+        [(Signal::KILL, 1.0, "More"), (Signal::INT, 0.5, "ralph: iteration 1")]
+    {
         let project = Project::git();
         project.settings(&json!({
             "guardrails": [{"command": SLOW}, {"command": "test -s work"}],
             "scm": {"command": "git", "tasks": ["commit"]},
+            "budget": {"costUsd": budget},
         }));
-        let work = json!([project.record(), {"shell": "echo x >work"}, {"print": DONE}]);
-        let script = json!({"sessions": [work], "commit_message": [{"print": "More"}]});
-        project.agent_named("robot", &script);
-        let run = project.ralph(["run", "-p", "do it", "-n", "1", "--", "robot"]);
+        let says = |text: &str| json!({"claude": {"text": text}});
+        let ends = json!({"claude": {"result": {"total_cost_usd": 0.5}}});
+        let work = json!([project.record(), {"shell": "echo x >work"}, says(DONE), ends]);
+        let script = json!({"sessions": [work], "commit_message": [says("More"), ends]});
+        project.agent_named("claude", &script);
+        let run = project.ralph(["run", "-p", "do it", "-n", "1", "--", "claude"]);
         leave(&project, run, signal);
         resume(&project).code(0);
         assert_eq!((prompts(&project).len(), checks(&project)), (1, 2), "{signal:?}");
         assert_eq!(project.git_command(["status", "--porcelain"]), "");
-        assert_eq!(project.git_command(["log", "-1", "--format=%s"]).trim(), "More");
+        assert_eq!(project.git_command(["log", "-1", "--format=%s"]).trim(), subject);
         let events = project.events();
         assert_eq!(events.all("iteration_started").len(), 1);
         assert_eq!(events.find("run_continued")["unchecked"], 1);

@@ -112,7 +112,9 @@ fn the_end_of_a_run_is_told_on_a_disk_that_has_no_room_left() {
     );
     let Some(output) = project.mounted(SMALL, &script) else { return };
     output.stdout_has("code 2\n").stdout_lacks("reserve").stdout_lacks("cut off,");
-    output.stdout_has("Outcome:   cannot write the journal").stdout_has("No space left on device");
+    output
+        .stdout_has("Outcome:   ralph could not go on: cannot write the journal")
+        .stdout_has("No space left on device");
     assert_eq!(project.processes(), []);
     let journal = project.read("journal");
     let events: Vec<serde_json::Value> =

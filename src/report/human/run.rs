@@ -329,22 +329,27 @@ impl Human {
         if reason == WaitReason::Backoff {
             return;
         }
-        let local = |ms| {
-            let time = jiff::Timestamp::from_millisecond(ms).ok()?;
-            Some((self.zone)().to_datetime(time))
-        };
-        let until = match (local(at.time_ms), local(until_ms)) {
-            (Some(now), Some(until)) if now.date() == until.date() => {
-                until.strftime("%H:%M:%S").to_string()
-            }
-            (_, Some(until)) => until.strftime("%Y-%m-%d %H:%M:%S").to_string(),
-            (_, None) => "an unknown time".to_owned(),
-        };
+        let until = self.moment(at, until_ms);
         let left = text::duration(u64::try_from(until_ms - at.time_ms).unwrap_or(0));
         let mark = self.marks.wait;
         let mut pen = self.line(at, Paragraph::Run);
         pen.head(mark, Paint::Caution, "Rate limit");
         pen.say(&format!(": waiting until {until} ({left})")).end();
+    }
+
+    /// A time as somebody says it who is there: of another day with the day.
+    fn moment(&self, at: Stamp, ms: i64) -> String {
+        let local = |ms| {
+            let time = jiff::Timestamp::from_millisecond(ms).ok()?;
+            Some((self.zone)().to_datetime(time))
+        };
+        match (local(at.time_ms), local(ms)) {
+            (Some(now), Some(then)) if now.date() == then.date() => {
+                then.strftime("%H:%M:%S").to_string()
+            }
+            (_, Some(then)) => then.strftime("%Y-%m-%d %H:%M:%S").to_string(),
+            (_, None) => "an unknown time".to_owned(),
+        }
     }
 
     fn guardrail_ended(&mut self, at: Stamp, event: &Event<'_>) {
@@ -440,8 +445,12 @@ impl Human {
         if *outcome == Outcome::Budget && message.contains("about $") {
             figures = figures.replacen("cost: ", "cost told: ", 1);
         }
+        let words = match outcome {
+            Outcome::AgentFailed if self.limited => "Run stopped by a limit of the agent's",
+            outcome => outcome_words(*outcome),
+        };
         let mut pen = self.line(at, Paragraph::End);
-        pen.head(mark, paint, outcome_words(*outcome));
+        pen.head(mark, paint, words);
         // Where words and figures have said it all, the message would only say it again.
         let told = matches!(
             outcome,
@@ -456,12 +465,15 @@ impl Human {
             pen.say(": ").quote(message);
         }
         pen.say(" ").say(&figures).end();
+        let limit_ends = self.limit_ends_ms.filter(|ms| *ms > at.time_ms);
+        let limit_ends = limit_ends.map(|ms| self.moment(at, ms));
         let ending = Ending {
             run: &self.run,
             outcome: *outcome,
             iterations: *iterations,
             max_iterations: self.max_iterations,
             cut_off: *cut_off,
+            limit_ends: limit_ends.as_deref(),
         };
         if !self.style.quiet
             && let Some(next) = ending.next_step()

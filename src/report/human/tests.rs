@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::core::event::Entry;
-use crate::core::event::{Class, Exit, Leftover, Outcome, TodoItem, TodoStatus, Usage, WaitReason};
+use crate::core::event::{
+    Class, Exit, Failure, FailureKind, Leftover, Outcome, TodoItem, TodoStatus, Usage, WaitReason,
+};
 use crate::report::replay::replay;
 use crate::report::screen::tests::Sink;
 
@@ -316,6 +318,39 @@ fn a_limit_that_ends_on_another_day_says_which() {
         out(emoji(), &[waiting(START + 36_000_000)]),
         "⏳ Rate limit: waiting until 2026-11-16 06:27:52 (10h0m)\n"
     );
+}
+
+#[test]
+fn a_run_that_a_limit_ended_says_when_that_ends() {
+    let events = |class, resets_at| {
+        let mut ended = seed().pop().unwrap();
+        if let Event::AgentEnded { class: its, failure, .. } = &mut ended {
+            *its = class;
+            let (kind, message) = (FailureKind::RateLimit, "limit".to_owned());
+            *failure = Some(Failure { kind, message, resets_at });
+        }
+        let end = Event::RunEnded {
+            outcome: Outcome::AgentFailed,
+            exit_code: 4,
+            message: "limit (not allowed)".into(),
+            iterations: 1,
+            cut_off: true,
+            duration_ms: 1000,
+            usage: Usage::default(),
+            tools: 0,
+            tool_errors: 0,
+            notify: false,
+        };
+        out(Style::default(), &[ended, end])
+    };
+    let seconds = START / 1000 + 754;
+    let told = events(Class::RateLimited, Some(seconds));
+    assert!(told.contains("Run stopped by a limit of the agent's: limit (not allowed)"), "{told}");
+    assert!(told.contains("Next: the limit ends at 20:40:26; then `ralph resume "), "{told}");
+    let told = events(Class::RateLimited, None);
+    assert!(told.contains("a limit of the agent's") && !told.contains("limit ends"), "{told}");
+    let told = events(Class::Failed, Some(seconds));
+    assert!(told.contains("kept failing") && !told.contains("limit ends"), "{told}");
 }
 
 #[test]

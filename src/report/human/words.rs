@@ -110,6 +110,8 @@ pub(in crate::report) struct Ending<'a> {
     pub(in crate::report) max_iterations: u32,
     /// The last of them was not checked to its end.
     pub(in crate::report) cut_off: bool,
+    /// When the limit ends that its agent met last.
+    pub(in crate::report) limit_ends: Option<&'a str>,
 }
 
 impl Ending<'_> {
@@ -122,6 +124,13 @@ impl Ending<'_> {
             && self.iterations >= self.max_iterations;
         let stuck = if used_up { Outcome::LimitReached } else { self.outcome };
         let mut next = next_step(stuck, self.run)?;
+        if let Some(time) = self.limit_ends {
+            // There is nothing else to be looked into.
+            if stuck == Outcome::AgentFailed {
+                next = format!("then `ralph resume {}` goes on", self.run);
+            }
+            next = format!("the limit ends at {time}; {next}");
+        }
         if self.cut_off && stuck == Outcome::Budget {
             next.push_str(&format!("; {}", unchecked(self.iterations)));
         }

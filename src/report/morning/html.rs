@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use jiff::tz::TimeZone;
 
-use super::words::{self, Detail, Kind, Section, clean};
+use super::words::{self, Detail, Kind, Piece, Section, clean};
 use super::{Check, Facts, Iteration};
 use crate::core::text;
 
@@ -13,6 +13,7 @@ const MAX_BARS: usize = 300;
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--bar:#3b82c4;--bad:#c4483b;--dim:#8884}
+@media(prefers-color-scheme:dark){:root{--bar:#5a9bd8;--bad:#f07b6e}}
 body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
 h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}
 .wide{overflow-x:auto}
@@ -39,7 +40,12 @@ pub fn draw(facts: &Facts, zone: &TimeZone) -> String {
         escape(&title)
     );
     for (name, value) in words::summary(facts, zone) {
-        let _ = writeln!(out, "<dt>{name}</dt><dd>{}</dd>", escape(&value));
+        let value = clean(&value);
+        let value = words::pieces(name, &value).into_iter().map(|piece| match piece {
+            Piece::Text(text) => as_text(text),
+            Piece::Command(command) => format!("<code>{}</code>", as_text(command)),
+        });
+        let _ = writeln!(out, "<dt>{name}</dt><dd>{}</dd>", value.collect::<String>());
     }
     out.push_str("</dl>\n");
     let (left, rest): (Vec<Section>, Vec<Section>) =
@@ -78,9 +84,9 @@ fn chart(iterations: &[Iteration], out: &mut String) {
     ];
     let bars: Vec<&[Iteration]> =
         iterations.chunks(iterations.len().div_ceil(MAX_BARS).max(1)).collect();
-    let step = WIDTH / bars.len().max(1) as f64;
     // A single iteration is not a wall.
-    let width = (step * 0.8).clamp(0.5, 60.0);
+    let step = (WIDTH / bars.len().max(1) as f64).min(75.0);
+    let width = (step * 0.8).max(0.5);
     for (name, value, word) in rows {
         let most_of = |bar: &[Iteration]| bar.iter().map(value).fold(0.0, f64::max);
         let most = most_of(iterations);
@@ -178,9 +184,12 @@ fn row(iteration: &Iteration, out: &mut String) {
     out.push_str("</tr>\n");
 }
 
-/// Text that cannot be taken for anything else.
+/// Text that cannot be taken for anything else, on one line.
 fn escape(text: &str) -> String {
-    let text = clean(text);
+    as_text(&clean(text))
+}
+
+fn as_text(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use jiff::tz::TimeZone;
 
-use super::words::{self, Detail, Kind, Section, clean};
+use super::words::{self, Detail, Kind, Piece, Section, clean};
 use super::{Facts, Iteration};
 use crate::core::text;
 
@@ -54,10 +54,15 @@ impl Page {
 
     fn item(&mut self, name: &str, value: &str) {
         let value = clean(value);
-        let _ = match self.form {
-            Form::Terminal => writeln!(self.out, "{:<10} {value}", format!("{name}:")),
-            Form::Markdown => writeln!(self.out, "- **{name}:** {}", escape(&value)),
-        };
+        if self.form == Form::Terminal {
+            let _ = writeln!(self.out, "{:<10} {value}", format!("{name}:"));
+            return;
+        }
+        let value = words::pieces(name, &value).into_iter().map(|piece| match piece {
+            Piece::Text(text) => escape(text),
+            Piece::Command(command) => format!("`{command}`"),
+        });
+        let _ = writeln!(self.out, "- **{name}:** {}", value.collect::<String>());
     }
 
     fn bullet(&mut self, line: &str) {

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::core::attempt;
 use crate::core::event::{
-    self, Class, Entry, Event, Outcome, Purpose, Stream, TodoItem, TodoStatus, Usage,
+    self, Class, Entry, Event, Outcome, Purpose, Stamp, Stream, TodoItem, TodoStatus, Usage,
 };
 use crate::core::spending::Spending;
 use crate::core::text;
@@ -53,6 +53,8 @@ pub struct Reading {
     /// What the agent printed last on its standard error, and when the limit ends that it met.
     last_words: String,
     limit_ends_ms: Option<i64>,
+    /// What asked the run to stop.
+    stopped_by: Option<String>,
     /// How many warnings came before any work.
     early_warnings: usize,
 }
@@ -150,11 +152,14 @@ impl Reading {
                     self.early_warnings = facts.warnings.first.len();
                 }
             }
-            Event::RunEnded { .. } => self.run_ended(&entry.event),
+            Event::RunEnded { .. } => self.run_ended(at, &entry.event),
             Event::Notified { .. } => facts.untold = false,
+            Event::StopRequested { signal, .. } => {
+                self.stopped_by = Some(signal.as_ref().to_owned());
+            }
             event => {
                 if let Some(iteration) = facts.iterations.last_mut() {
-                    into_iteration(event, iteration);
+                    into_iteration(event, iteration, &self.last_words);
                 }
             }
         }
@@ -191,6 +196,7 @@ impl Reading {
                 self.took_ms = None;
                 (self.facts.last_words, self.facts.limit_ends_ms) = (None, None);
                 self.facts.untold = false;
+                (self.stopped_by, self.facts.stopped_by) = (None, None);
             }
             Event::Waiting { .. } => self.waiting = true,
             Event::Paused => self.paused_ms = Some(now_ms),
@@ -236,22 +242,27 @@ impl Reading {
         }
     }
 
-    fn run_ended(&mut self, event: &Event<'_>) {
+    fn run_ended(&mut self, at: Stamp, event: &Event<'_>) {
         let Event::RunEnded { outcome, message, duration_ms, notify, .. } = event else { return };
         self.facts.untold = *notify;
         self.took_ms = Some(*duration_ms);
+        let stopped_by = self.stopped_by.take();
+        self.facts.stopped_by = stopped_by.filter(|_| *outcome == Outcome::Interrupted);
         let Some(last) = self.facts.iterations.last_mut() else { return };
         if let Outcome::AgentFailed | Outcome::CredentialsRefused = outcome {
-            let words = std::mem::take(&mut self.last_words);
-            let is_told = words.is_empty() || message.contains(&words);
-            self.facts.last_words = Some(words).filter(|_| !is_told);
+            let words = &self.last_words;
+            let is_told = words.is_empty() || message.contains(words.as_str());
+            self.facts.last_words = Some(words.clone()).filter(|_| !is_told);
         }
+        // Also of one that was stopped while it waited.
+        let ended_ms = at.time_ms;
+        self.facts.limit_ends_ms = self.limit_ends_ms.filter(|ms| *ms > ended_ms);
         if *outcome == Outcome::AgentFailed {
-            let limited = matches!(last.class, Some(Class::RateLimited | Class::Overloaded));
-            self.facts.limit_ends_ms = self.limit_ends_ms.filter(|_| limited);
             // The last failure of a series is told by the end, since nothing is tried again after it.
             let why = attempt::why_it_gave_up(message);
-            last.failures.extend(why.map(str::to_owned));
+            let ran = last.class != Some(Class::NotStarted);
+            let words = if ran { self.last_words.as_str() } else { "" };
+            last.failures.extend(why.map(|why| in_its_words(why, words)));
             if why.is_some() && last.class == Some(Class::NotStarted) {
                 last.attempts += 1;
             }
@@ -276,6 +287,7 @@ impl Reading {
         match &entry.event {
             Event::AgentStarted { .. } => {
                 self.running = Some(Usage::default());
+                self.limit_ends_ms = None;
                 self.last_words.clear();
                 self.left_out_before += std::mem::take(&mut self.left_out);
             }
@@ -283,9 +295,8 @@ impl Reading {
                 self.running = Some(*usage);
             }
             Event::Output { stream: Stream::Stderr, text, joined } => self.heard(text, *joined),
-            Event::AgentEnded { usage, failure, .. } => {
-                let resets_at = failure.as_ref().and_then(|failure| failure.resets_at);
-                self.limit_ends_ms = resets_at.map(|seconds| seconds.saturating_mul(1000));
+            Event::AgentEnded { class, usage, failure, .. } => {
+                self.limit_ends_ms = attempt::limit_ends_ms(*class, failure.as_ref());
                 self.running = None;
                 self.used(usage);
             }
@@ -402,6 +413,10 @@ impl Reading {
             // The plan that the agent forgot to tick off is not work that is left.
             facts.left = Left { stories: facts.left.stories, ..Left::default() };
         }
+        if summary.outcome.is_none() {
+            let met = self.limit_ends_ms.filter(|_| doing.is_none());
+            facts.limit_ends_ms = met.filter(|ms| *ms > summary.last_ms);
+        }
         let by_events = summary.duration_ms(None);
         let pauses = u64::try_from(self.pauses_ms).unwrap_or(0);
         Facts {
@@ -411,8 +426,8 @@ impl Reading {
             estimated_cost_usd: (guessed > 0.0).then(|| usage.cost_usd.unwrap_or(0.0) + guessed),
             outcome: summary.outcome,
             exit_code: summary.exit_code,
-            started_ms: summary.started_ms,
-            ended_ms: summary.last_ms,
+            started_ms: Some(summary.started_ms).filter(|ms| *ms != 0),
+            ended_ms: Some(summary.last_ms).filter(|ms| *ms != 0),
             max_iterations: summary.max_iterations,
             run: summary.id,
             command: summary.command,
@@ -461,6 +476,14 @@ fn last_word(said: &str) -> &str {
         .unwrap_or("it did not say why")
 }
 
+/// Why an attempt failed, with what the agent printed last on its standard error: an exit code alone tells little.
+fn in_its_words(why: &str, last_words: &str) -> String {
+    match last_words.trim() {
+        words if words.is_empty() || why.contains(words) => why.to_owned(),
+        words => format!("{why}: {words}"),
+    }
+}
+
 /// Takes a commit out that was amended.
 fn forget(id: &str, iterations: &mut [Iteration]) {
     for iteration in iterations.iter_mut().rev() {
@@ -472,7 +495,7 @@ fn forget(id: &str, iterations: &mut [Iteration]) {
 }
 
 /// What is told of the iteration that is open.
-fn into_iteration(event: &Event<'_>, iteration: &mut Iteration) {
+fn into_iteration(event: &Event<'_>, iteration: &mut Iteration, last_words: &str) {
     match event {
         Event::AgentStarted { purpose: Purpose::Work, .. } => iteration.attempts += 1,
         Event::AgentEnded {
@@ -500,7 +523,9 @@ fn into_iteration(event: &Event<'_>, iteration: &mut Iteration) {
             if *class == Class::NotStarted {
                 iteration.attempts += 1;
             }
-            iteration.failures.push(message.as_ref().to_owned());
+            // One that never ran has printed nothing.
+            let words = if *class == Class::NotStarted { "" } else { last_words };
+            iteration.failures.push(in_its_words(message, words));
         }
         Event::GuardrailEnded { command, exit, passed, cut_off, log, .. } => {
             iteration.guardrails.push(Check {

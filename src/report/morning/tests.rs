@@ -1,4 +1,5 @@
 use jiff::tz::TimeZone;
+use serde_json::Value;
 
 use super::*;
 use crate::core::event::{
@@ -242,13 +243,14 @@ fn the_terminal_is_told() {
 Run 20261115-2027-ab12
 
 Asked:     Make *all* tests pass
-Outcome:   cut off, in iteration 3, last heard of 2026-11-15 21:21:30; `ralph resume 20261115-2027-ab12` goes on with it
+Outcome:   cut off, in iteration 3: killed, or the machine went down; last heard of 2026-11-15 21:21:30
 Command:   ralph run with claude
 Directory: /project
 Started:   2026-11-15 20:20:00
 Took:      1h1m, 3 of 10 iterations
 Used:      $0.75, 2K tokens
 Commits:   2: git log 000base0..bbb2222
+Next:      `ralph resume 20261115-2027-ab12` goes on with it
 
 Iterations
     1  guardrail failed         1m0s     $0.25     3 tools
@@ -504,7 +506,8 @@ fn a_run_that_was_killed_in_a_wait_and_goes_on_does_not_wait() {
 fn a_run_that_failed_says_of_what_and_what_to_do() {
     let failed = |class, resets_at: Option<i64>| {
         let mut event = agent_ended(class, Usage::default());
-        if let Event::AgentEnded { failure, .. } = &mut event {
+        if let Event::AgentEnded { failure, tools, .. } = &mut event {
+            *tools = u32::from(class != Class::RateLimited);
             let (kind, message) = (FailureKind::Other, String::new());
             *failure = resets_at.map(|at| Failure { kind, message, resets_at: Some(at) });
         }
@@ -567,7 +570,7 @@ fn a_run_that_failed_says_of_what_and_what_to_do() {
     ));
     for line in [
         "Stderr:    ModuleNotFoundError: x\n",
-        "2 attempts\n       failed 2 times: exit code 1\n",
+        "2 attempts\n       failed: exit code 1\n       failed: exit code 1: ModuleNotFoundError: x\n",
         "Next:      `ralph replay 20261115-2027-ab12` shows what happened; then `ralph resume ",
         "  what iteration 1 did lies in the work tree, unchecked",
     ] {
@@ -583,8 +586,49 @@ fn a_run_that_failed_says_of_what_and_what_to_do() {
         ],
         None,
     ));
-    assert!(told.contains("Next:      the limit ends at 1970-01-01 01:00:00; `ralph"), "{told}");
+    assert!(
+        told.contains("Next:      the limit ends at 1970-01-01 01:00:00; then `ralph"),
+        "{told}"
+    );
     assert!(!told.contains("failed: "), "{told}");
+    assert!(
+        told.contains("Outcome:   stopped by a limit of the agent's: limit (waiting"),
+        "{told}"
+    );
+    assert!(!told.contains("Left to do"), "it was turned away: {told}");
+    assert!(told.contains("Ended:     1970-01-01 00:00:04\n"), "{told}");
+    // Stopped while it waited, after the limit had ended, and cut off in its wait.
+    for (resets_at, end, is_told) in [(3_600, true, true), (3, true, false), (3_600, false, true)] {
+        let mut events = vec![
+            (1, 0, run_started()),
+            (1, 1, iteration_started()),
+            (2, 1, failed(Class::RateLimited, Some(resets_at))),
+        ];
+        if end {
+            let signal = "SIGTERM".into();
+            events.extend([
+                (4, 1, Event::StopRequested { signal, now: false }),
+                (4, 1, iteration_ended(Class::Interrupted, true)),
+                (4, 1, ended(Outcome::Interrupted, "interrupted")),
+            ]);
+        }
+        let told = terminal(&read(events, None));
+        let limit = "Next:      the limit ends at 1970-01-01 01:00:00; `ralph resume 20261115";
+        assert_eq!(told.contains(limit), is_told, "{told}");
+        let by = "Outcome:   interrupted by SIGTERM (exit code 4)";
+        assert_eq!(told.contains(by), end, "{told}");
+    }
+    // What the agent or the system said is no outcome by itself.
+    for (outcome, expected) in [
+        (Outcome::CredentialsRefused, "the agent's credentials were refused: why"),
+        (Outcome::PromptLost, "failed before the agent was asked: why"),
+        (Outcome::Broken, "ralph could not go on: why"),
+        (Outcome::Stalled, "why"),
+    ] {
+        let events = vec![(1, 0, run_started()), (4, 1, ended(outcome, "why"))];
+        let told = terminal(&read(events, None));
+        assert!(told.contains(&format!("Outcome:   {expected} (exit")), "{told}");
+    }
     let told = terminal(&read(
         vec![
             (1, 0, run_started()),
@@ -612,13 +656,25 @@ fn a_run_that_has_not_ended_says_how_it_stands() {
         (begin(), Some(65), "running since 1970-01-01 00:00:01, iteration 1 for 1m0s"),
         (with(wait), Some(9), "running, and waits until 1970-01-01 00:01:10, in iteration 1"),
         (with(Event::Paused), Some(9), "paused since 1970-01-01 00:00:07, in iteration 1"),
-        (begin(), None, "cut off, in iteration 1, last heard of 1970-01-01 00:00:05; `ralph"),
+        (begin(), None, "cut off, in iteration 1: killed, or the machine went down; last heard of"),
         (Vec::new(), None, "nothing is known of it: its journal is empty, or cannot be read"),
     ] {
         let told = terminal(&read(events, now));
         assert!(told.contains(&format!("Outcome:   {expected}")), "{expected} in {told}");
     }
-    assert!(!terminal(&read(Vec::new(), None)).contains("1970"), "nobody knows when");
+    // A command can be taken as it is.
+    let cut_off = read(begin(), None);
+    let markdown = plain::draw(&cut_off, &TimeZone::UTC, plain::Form::Markdown);
+    assert!(
+        markdown.contains("\n- **Next:** `ralph resume 20261115-2027-ab12` goes on"),
+        "{markdown}"
+    );
+    let page = html::draw(&cut_off, &TimeZone::UTC);
+    assert!(page.contains("<dd><code>ralph resume 20261115-2027-ab12</code> goes on"), "{page}");
+    let unknown = read(Vec::new(), None);
+    assert!(!terminal(&unknown).contains("1970"), "nobody knows when");
+    let json = serde_json::to_value(&unknown).unwrap();
+    assert_eq!((&json["started_ms"], &json["ended_ms"]), (&Value::Null, &Value::Null));
     // A journal whose beginning is lost.
     let commit = || vec![committed("one", "first that is known", None)];
     let lost =

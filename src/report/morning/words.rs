@@ -33,11 +33,10 @@ pub(super) fn summary(facts: &Facts, zone: &TimeZone) -> Vec<(&'static str, Stri
                 ("Directory", facts.directory.clone()),
             ]);
         }
-        items.extend([
-            ("Started", started(facts, zone)),
-            ("Took", format!("{took}, {}", iterations(facts))),
-            ("Used", used(facts)),
-        ]);
+        let ended = facts.ended_ms.filter(|_| facts.outcome.is_some());
+        items.push(("Started", started(facts, zone)));
+        items.extend(ended.map(|ms| ("Ended", moment(ms, zone))));
+        items.extend([("Took", format!("{took}, {}", iterations(facts))), ("Used", used(facts))]);
         items.extend(facts.last_words.clone().map(|words| ("Stderr", words)));
         items.extend(committed(facts).map(|commits| ("Commits", commits)));
         items.extend(facts.scm.iter().take(MAX_FAILURES).map(|task| ("SCM", scm_task(task))));
@@ -49,8 +48,35 @@ pub(super) fn summary(facts: &Facts, zone: &TimeZone) -> Vec<(&'static str, Stri
     items
 }
 
+/// A part of a value: some of them name commands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Piece<'a> {
+    Text(&'a str),
+    Command(&'a str),
+}
+
+/// The parts of a value of the summary. Only where all words are ours do backticks mean anything.
+pub(super) fn pieces<'a>(name: &str, value: &'a str) -> Vec<Piece<'a>> {
+    if !matches!(name, "Next" | "Told") || !value.matches('`').count().is_multiple_of(2) {
+        return vec![Piece::Text(value)];
+    }
+    let parts = value.split('`').enumerate().filter(|(_, part)| !part.is_empty());
+    let piece = |(at, part): (usize, &'a str)| match at % 2 {
+        0 => Piece::Text(part),
+        _ => Piece::Command(part),
+    };
+    parts.map(piece).collect()
+}
+
 /// What to do about it.
 fn next(facts: &Facts, zone: &TimeZone) -> Option<String> {
+    let limit_ends = facts.limit_ends_ms.map(|ms| moment(ms, zone));
+    if facts.outcome.is_none() && facts.doing.is_none() && is_known(facts) {
+        let limit = limit_ends.map(|time| format!("the limit ends at {time}; "));
+        return Some(
+            limit.unwrap_or_default() + &format!("`ralph resume {}` goes on with it", facts.run),
+        );
+    }
     let last = facts.iterations.last();
     let ending = Ending {
         run: &facts.run,
@@ -58,22 +84,19 @@ fn next(facts: &Facts, zone: &TimeZone) -> Option<String> {
         iterations: last.map_or(0, |last| last.number),
         max_iterations: facts.max_iterations,
         cut_off: last.is_some_and(|last| last.cut_off || !last.ended),
+        limit_ends: limit_ends.as_deref(),
     };
-    let next = ending.next_step()?;
-    let limit = facts.limit_ends_ms.map(|ms| format!("the limit ends at {}; ", moment(ms, zone)));
-    Some(limit.unwrap_or_default() + &next)
+    ending.next_step()
 }
 
 /// How it came out, with its exit code; or how it stands.
 fn outcome(facts: &Facts, zone: &TimeZone) -> String {
     if let Some(outcome) = facts.outcome {
-        let words = match facts.message.as_str() {
-            "" => outcome_word(outcome),
-            message => message,
+        let words = ended(facts, outcome);
+        return match facts.exit_code {
+            Some(code) => format!("{words} (exit code {code})"),
+            None => words,
         };
-        return facts
-            .exit_code
-            .map_or_else(|| words.to_owned(), |code| format!("{words} (exit code {code})"));
     }
     if !is_known(facts) {
         return "nothing is known of it: its journal is empty, or cannot be read".to_owned();
@@ -101,23 +124,49 @@ fn outcome(facts: &Facts, zone: &TimeZone) -> String {
             format!("paused since {}{open}", moment(since_ms, zone))
         }
         None => {
-            let last = moment(facts.ended_ms, zone);
-            let run = &facts.run;
-            format!("cut off{open}, last heard of {last}; `ralph resume {run}` goes on with it")
+            let last = facts.ended_ms.map_or_else(|| "-".to_owned(), |ms| moment(ms, zone));
+            format!("cut off{open}: killed, or the machine went down; last heard of {last}")
         }
     }
 }
 
+/// How it ended. What an agent or a system said of it is not by itself an outcome.
+fn ended(facts: &Facts, outcome: Outcome) -> String {
+    let message = facts.message.as_str();
+    let last = facts.iterations.last().and_then(|last| last.class);
+    let what = match (outcome, last) {
+        _ if message.is_empty() => return outcome_word(outcome).to_owned(),
+        (Outcome::AgentFailed, Some(Class::RateLimited | Class::Overloaded)) => {
+            "stopped by a limit of the agent's"
+        }
+        (Outcome::CredentialsRefused, _) => "the agent's credentials were refused",
+        (Outcome::PromptLost, _) => "failed before the agent was asked",
+        (Outcome::Broken, _) => "ralph could not go on",
+        (Outcome::Interrupted, _) => {
+            let by = facts.stopped_by.as_ref().map(|signal| format!(" by {signal}"));
+            return format!("{message}{}", by.unwrap_or_default());
+        }
+        _ => return message.to_owned(),
+    };
+    format!("{what}: {message}")
+}
+
+/// Whether an iteration may have done anything. An agent that is turned away does nothing.
+fn did_anything(iteration: &Iteration) -> bool {
+    let turned_away = matches!(
+        iteration.class,
+        Some(Class::NotStarted | Class::Credentials | Class::RateLimited | Class::Overloaded)
+    );
+    iteration.tools > 0 || !turned_away
+}
+
 /// Anything of it can be read.
 fn is_known(facts: &Facts) -> bool {
-    facts.started_ms > 0 || !facts.iterations.is_empty()
+    facts.started_ms.is_some() || !facts.iterations.is_empty()
 }
 
 fn started(facts: &Facts, zone: &TimeZone) -> String {
-    match facts.started_ms {
-        0 => "an unknown time".to_owned(),
-        ms => moment(ms, zone),
-    }
+    facts.started_ms.map_or_else(|| "an unknown time".to_owned(), |ms| moment(ms, zone))
 }
 
 fn iterations(facts: &Facts) -> String {
@@ -317,7 +366,8 @@ fn left_to_do(facts: &Facts) -> Vec<String> {
     let not_ended = facts.outcome.is_none() && facts.doing.is_none();
     let cut_off = facts.iterations.last().filter(|last| last.cut_off || not_ended && !last.ended);
     // After a budget, that is said with what to do about it.
-    let cut_off = cut_off.filter(|_| facts.outcome != Some(Outcome::Budget));
+    let cut_off =
+        cut_off.filter(|last| facts.outcome != Some(Outcome::Budget) && did_anything(last));
     lines.extend(cut_off.map(|last| unchecked(last.number)));
     let undone = facts.scm.iter().filter(|task| !task.made_good);
     lines.extend(undone.map(|task| format!("SCM task not done: {}: {}", task.task, task.why)));
