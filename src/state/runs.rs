@@ -307,16 +307,21 @@ impl RunFiles {
     }
 
     /// Puts the journal back where it was if an agent or a guardrail has removed it (`git clean -fdx`
-    /// does), and tells whether it had to.
+    /// does), and tells whether it had to. A file that has its name by now is a copy of what it held before
+    /// (`git stash pop`), or nothing to go by.
     ///
     /// # Errors
-    /// It cannot be put back, or something else has its name.
+    /// It cannot be put back, or what has its name is no file.
     pub fn restore(&mut self) -> io::Result<bool> {
-        if is_still_at(&self.journal, &self.dir.journal()) {
+        let path = self.dir.journal();
+        if is_still_at(&self.journal, &path) {
             return Ok(false);
         }
         std::fs::create_dir_all(&self.dir.path)?;
-        self.go_on_in(new_journal(&self.dir.journal())?)?;
+        if path.symlink_metadata().is_ok_and(|meta| meta.is_file()) {
+            std::fs::remove_file(&path)?;
+        }
+        self.go_on_in(new_journal(&path)?)?;
         Ok(true)
     }
 
@@ -593,6 +598,14 @@ mod tests {
         files.append_raw(b"raw").unwrap();
         assert_eq!(std::fs::read(files.dir.journal()).unwrap(), b"one\ntwo\nthree\n");
         assert!(files.dir.is_running(), "the lock moves along");
+        // What somebody has put in its place is not the journal.
+        std::fs::rename(files.dir.journal(), dir.path().join("moved")).unwrap();
+        std::fs::write(files.dir.journal(), "one\n").unwrap();
+        assert!(files.restore().unwrap());
+        assert_eq!(std::fs::read(files.dir.journal()).unwrap(), b"one\ntwo\nthree\n");
+        std::fs::remove_file(files.dir.journal()).unwrap();
+        std::fs::create_dir(files.dir.journal()).unwrap();
+        files.restore().unwrap_err();
     }
 
     #[test]
