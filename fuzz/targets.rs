@@ -9,10 +9,10 @@
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use ralph::config::{self, Sources, loop_file, shell};
+use ralph::core::cleaner::cleaned;
 use ralph::core::completion::{Detector, Rule, Verdict as Completion};
 use ralph::core::event::{Entry, Event, Exit, Stamp};
 use ralph::core::lines::{Line, LineSplitter};
@@ -176,12 +176,9 @@ pub fn completion(data: &[u8]) {
             let whole = verdict(&[said], echo);
             assert_eq!(whole, verdict(&chars, echo), "{rule:?} echo {echo}");
             let word = words.get(nth).copied();
-            let there = word.is_some_and(|word| {
-                let plain: String = said.chars().filter(|c| !c.is_control()).collect();
-                plain.to_lowercase().contains(&word.to_lowercase())
-            });
-            // Escapes of terminals may stand between its letters; those are the detector's own affair.
-            assert!(!whole.complete || there || said.contains('\u{1b}'), "{rule:?} {whole:?}");
+            let there = word
+                .is_some_and(|word| cleaned(said).to_lowercase().contains(&word.to_lowercase()));
+            assert!(!whole.complete || there, "{rule:?} {whole:?}");
         }
     }
 }
@@ -204,26 +201,17 @@ fn char_pieces(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Somewhere to put files, for as long as the process lives.
-fn place() -> &'static Path {
-    static PLACE: OnceLock<PathBuf> = OnceLock::new();
-    PLACE.get_or_init(|| {
-        let path = std::env::temp_dir().join(format!("ralph-fuzz-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        path
-    })
-}
-
 /// A directory of this thread alone.
 fn own_place() -> PathBuf {
-    let path = place().join(format!("{:?}", std::thread::current().id()));
+    let name = format!("ralph-fuzz-{}-{:?}", std::process::id(), std::thread::current().id());
+    let path = std::env::temp_dir().join(name);
     std::fs::create_dir_all(&path).unwrap();
     path
 }
 
-/// Removes what the targets have put into files.
+/// Removes what targets have put into files in this thread.
 pub fn clean_up() {
-    let _ = std::fs::remove_dir_all(place());
+    let _ = std::fs::remove_dir_all(own_place());
 }
 
 /// Settings that are accepted are accepted again as they came out, and mean the same; merging a layer a

@@ -20,8 +20,9 @@ use super::text::{PlainReader, Words};
 use super::tools::{End, Tools, key_values, summary, tool_output};
 use super::{
     Adapter, Emit, Invocation, PREVIEW_CHARS, PromptVia, Reader, Request, api, failure, one_line,
-    plain, sets, with_remedy,
+    sets, with_remedy,
 };
+use crate::core::cleaner::cleaned;
 use crate::core::event::{Event, Failure, FailureKind, Usage};
 use crate::core::json::{Count, Raw, RawText, Size, Str, lenient};
 
@@ -265,7 +266,7 @@ const REMEDY: &str = "run `cline auth`, or check the key that it was given";
 
 /// What cline's last words mean when there was no result. In a stream they are JSON.
 fn explain(words: &Words<'_>) -> Option<Failure> {
-    let stderr = plain(words.stderr);
+    let stderr = cleaned(words.stderr);
     let mut said = stderr.lines().map(str::trim).filter_map(|line| {
         match serde_json::from_str::<Line<'_>>(line) {
             Ok(Line { message: Some(message), .. }) => Some(message.text().into_owned()),

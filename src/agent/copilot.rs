@@ -14,8 +14,9 @@ use super::text::{PlainReader, Words};
 use super::tools::{End, Tools, summary, tool_output};
 use super::{
     Adapter, Emit, Invocation, PREVIEW_CHARS, PromptVia, Reader, Request, api, failure, one_line,
-    plain, sets,
+    sets,
 };
+use crate::core::cleaner::cleaned;
 use crate::core::event::{Event, Failure, FailureKind, Usage};
 use crate::core::json::{Count, Raw, RawText, Str, lenient};
 
@@ -276,7 +277,7 @@ const BLOCKED: &str =
 
 /// What copilot's last words mean when there was no result.
 fn explain(words: &Words<'_>) -> Option<Failure> {
-    let stderr = plain(words.stderr);
+    let stderr = cleaned(words.stderr);
     for line in stderr.lines().map(str::trim) {
         if line.contains("No authentication information found") {
             return Some(failure(

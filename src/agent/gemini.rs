@@ -12,8 +12,9 @@ use super::text::{PlainReader, Words};
 use super::tools::{End, Tools, summary, tool_output};
 use super::{
     Adapter, Emit, Invocation, PREVIEW_CHARS, PromptVia, Reader, Request, api, failure, one_line,
-    plain, sets, with_remedy,
+    sets, with_remedy,
 };
+use crate::core::cleaner::cleaned;
 use crate::core::event::{Event, Exit, Failure, FailureKind, Usage};
 use crate::core::json::{Count, Raw, RawText, Str, lenient};
 
@@ -244,7 +245,7 @@ fn by_exit(exit: Option<Exit>) -> Option<FailureKind> {
 
 /// What gemini's last words mean when there was no result.
 fn explain(words: &Words<'_>) -> Option<Failure> {
-    let stderr = plain(words.stderr);
+    let stderr = cleaned(words.stderr);
     let said = stderr.lines().rev().map(str::trim).find(|line| !line.is_empty());
     let said = said.unwrap_or("it did not say why");
     if words.exit == Some(Exit::Code(55)) {

@@ -12,9 +12,10 @@ use super::structured::{LineParser, Read, Structured};
 use super::text::{PlainReader, Words};
 use super::tools::{End, Tools, summary, tool_output};
 use super::{
-    Adapter, Emit, Invocation, PromptVia, Reader, Request, api, failure, one_line, plain, sets,
+    Adapter, Emit, Invocation, PromptVia, Reader, Request, api, failure, one_line, sets,
     with_remedy,
 };
+use crate::core::cleaner::cleaned;
 use crate::core::event::{Event, Exit, Failure, FailureKind, Usage};
 use crate::core::json::{Count, Raw, RawText, Size, Str, lenient};
 
@@ -271,7 +272,7 @@ const REJECTED: &str = "rejected permission";
 
 /// What opencode's last words mean when it said nothing on standard output.
 fn explain(words: &Words<'_>) -> Option<Failure> {
-    let stderr = plain(words.stderr);
+    let stderr = cleaned(words.stderr);
     let said = stderr.lines().rev().find_map(|line| line.trim().strip_prefix("Error: "))?;
     if said.starts_with("You must provide a message") {
         return Some(failure(FailureKind::Usage, "opencode got no prompt: the prompt is empty"));

@@ -46,7 +46,8 @@ Examples:
     ralph resume --all
 
 A run goes on with its settings, its count of iterations, what it has cost and what its agent was to be
-told next. The iteration that was cut off is begun again. A worker whose process is gone (a crash, a
+told next. The iteration that was cut off is begun again, unless its agent had answered: then its work is
+checked, and no agent is paid for it twice. A worker whose process is gone (a crash, a
 reboot, the end of tmux), that was killed, that gave up or that reached its limit is started again at the
 next iteration; -n, or `max_iterations` in its state.json, gives it another limit.";
 

@@ -101,7 +101,9 @@ pub(super) fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
         return Err(less_than_it_was(&documents, &memory));
     }
     let is_clean = memory.ledger.clone().review(&Ok(list.clone())).findings.is_empty();
-    loaded.warnings.extend(memory.told(&documents, is_clean));
+    // What an agent marked that answered is judged by the checks of its answer, which are run now.
+    let is_checked = resume.is_some_and(|resume| resume.left.progress.pending.is_an_answer());
+    loaded.warnings.extend(memory.told(&documents, is_clean, is_checked));
     let Memory { ledger, since, .. } = memory;
     let guardrails = guardrails(&loaded, &ledger);
     if complete && is_clean && since.doubtful.is_empty() && guardrails.is_empty() {
@@ -257,7 +259,7 @@ impl Memory {
     }
 
     /// What there is to say of it before a run begins.
-    fn told(&self, documents: &Documents, is_clean: bool) -> Vec<String> {
+    fn told(&self, documents: &Documents, is_clean: bool, is_checked: bool) -> Vec<String> {
         let name = documents.shown(TASKS);
         let run = self.run.as_deref().unwrap_or_default();
         let judged = (!is_clean).then(|| {
@@ -271,7 +273,7 @@ impl Memory {
         let changed = (!changed.is_empty())
             .then(|| format!("{name} is not as run {run} left it: {}", changed.join("; ")));
         let doubtful = &self.since.doubtful;
-        let doubtful = (!doubtful.is_empty()).then(|| {
+        let doubtful = (!doubtful.is_empty() && !is_checked).then(|| {
             format!(
                 "{name}: marked as passing by an iteration that nothing stands behind, so that the agent \
                  is asked to look again: {}",

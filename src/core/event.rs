@@ -223,6 +223,14 @@ pub enum Class {
     NotStarted,
 }
 
+impl Class {
+    /// The agent ended by itself and well. One that was stopped by a limit has not done what it meant to do,
+    /// whatever it left.
+    pub fn came_to_its_end(self) -> bool {
+        matches!(self, Class::Answered | Class::Empty)
+    }
+}
+
 /// What a failed guardrail does to the next prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
@@ -341,6 +349,10 @@ pub enum Event<'a> {
         /// The iteration that had not, and is begun again.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cut_off: Option<u32>,
+        /// The iteration that had not, but whose agent had: what that did is checked now, and no other agent is
+        /// started for it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        unchecked: Option<u32>,
         /// What was used up, and how long the run had been at work.
         usage: Usage,
         duration_ms: u64,
@@ -494,6 +506,15 @@ pub enum Event<'a> {
         /// Lines of its stream that the user's response filter could make nothing of.
         #[serde(default, skip_serializing_if = "is_zero")]
         filter_errors: u64,
+        /// Of work that was answered: whether the completion rule is met by what was said, and what was found
+        /// and compared. Whoever goes on needs no other answer. Journals of earlier versions do not tell.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        complete: Option<bool>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        found: Option<Cow<'a, str>>,
+        /// The commit message, if that is what it was asked for and gave.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        commit_message: Option<Cow<'a, str>>,
     },
     /// Processes that the agent had put in the background.
     Leftovers {
@@ -590,7 +611,8 @@ pub enum Event<'a> {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         guardrails_passed: Option<bool>,
         complete: bool,
-        /// The run ended before the work was checked to the end: whoever goes on begins it again.
+        /// The run ended before the work was checked to the end: whoever goes on checks it if there is an answer,
+        /// and begins it again otherwise.
         #[serde(default, skip_serializing_if = "is_false")]
         cut_off: bool,
         duration_ms: u64,
@@ -642,7 +664,7 @@ pub enum Event<'a> {
         message: Cow<'a, str>,
         /// Those that were begun.
         iterations: u32,
-        /// The last of them was not checked to its end: whoever goes on begins it again.
+        /// The last of them was not checked to its end: whoever goes on does that, or begins it again.
         #[serde(default, skip_serializing_if = "is_false")]
         cut_off: bool,
         duration_ms: u64,

@@ -125,6 +125,8 @@ pub struct LoopMachine {
     /// Until when SCM tasks may go on at least, though the run's time is up.
     scm_until: u64,
     dirty: bool,
+    /// An agent was asked for a commit message before the run was cut off, and gave one.
+    has_message: bool,
     spending: Spending,
     /// How long agents have worked at this iteration before the one that is running.
     worked_ms: u64,
@@ -167,6 +169,7 @@ impl LoopMachine {
             scm_failed: false,
             scm_until: 0,
             dirty: false,
+            has_message: false,
             spending: Spending::default(),
             worked_ms: 0,
             tools: 0,
@@ -185,6 +188,8 @@ impl LoopMachine {
             failures,
             limits,
             feedback,
+            last_feedback,
+            commit_message,
             scm_failed,
             tools,
             tool_errors,
@@ -193,16 +198,18 @@ impl LoopMachine {
             ..
         } = progress;
         let pending = match (pending, open) {
-            (Pending::Ended(_) | Pending::Checked { .. }, None) => Pending::Nothing,
+            (Pending::Ended(_) | Pending::Unchecked(_) | Pending::Checked { .. }, None) => {
+                Pending::Nothing
+            }
             // What was done so far stands and is checked, as if its agent had come to the limit just now.
             (Pending::Nothing, Some(open)) if is_used_up(&rules, &spending, open) => {
-                Pending::Ended(Box::new(Report::of(Class::Limited)))
+                Pending::Unchecked(Box::new(Report::of(Class::Limited)))
             }
             (pending, _) => pending,
         };
         let reopened = open.filter(|_| !matches!(pending, Pending::Nothing | Pending::Complete));
         let counts = open.is_none_or(|_| reopened.is_some()) && !progress.looked;
-        let watch = Watch::resumed(rules.stall, progress.seen, &feedback, counts);
+        let watch = Watch::resumed(rules.stall, progress.seen, &last_feedback, counts);
         // Whoever starts a run again that had given up has done something about it.
         let (failures, limits) = match progress.outcome {
             None | Some(Outcome::Interrupted) => (failures, limits),
@@ -213,6 +220,7 @@ impl LoopMachine {
             attempt: reopened.map_or(0, |open| open.attempts),
             iteration_open: reopened.is_some(),
             worked_ms: reopened.map_or(0, |open| open.worked_ms),
+            has_message: commit_message.is_some() && reopened.is_some(),
             cut_off: open,
             pending,
             failures,
@@ -241,10 +249,14 @@ impl LoopMachine {
         self.opening
     }
 
-    /// The agent of this iteration ended by itself and well. One that was stopped by a limit has not done
-    /// what it meant to do, whatever it left.
+    /// The agent of this iteration ended by itself and well.
     pub fn agent_came_to_its_end(&self) -> bool {
-        matches!(self.class, Class::Answered | Class::Empty)
+        self.class.came_to_its_end()
+    }
+
+    /// The iteration that a run was left in with work that is to be checked before anything else.
+    pub fn unchecked(&self) -> Option<u32> {
+        matches!(self.pending, Pending::Unchecked(_)).then_some(self.iteration)
     }
 
     pub fn iteration(&self) -> u32 {
@@ -372,7 +384,7 @@ impl LoopMachine {
         match std::mem::take(&mut self.pending) {
             Pending::Nothing if self.opening => self.check_work(now, out),
             Pending::Nothing => self.next_iteration(now, out),
-            Pending::Ended(report) => self.judge(now, *report, out),
+            Pending::Ended(report) | Pending::Unchecked(report) => self.judge(now, *report, out),
             Pending::Checked { class, complete, found } => {
                 (self.class, self.complete, self.found) = (class, complete, found);
                 self.guardrails_passed = Some(true);
@@ -426,6 +438,7 @@ impl LoopMachine {
         self.complete = false;
         self.found = None;
         self.guardrails_passed = None;
+        self.has_message = false;
         self.class = Class::NotStarted;
         out.push(Action::Emit(Event::IterationStarted {
             max_iterations: self.rules.max_iterations,

@@ -4,8 +4,8 @@
 //! history can be replayed. Nothing in this folder may import from another folder of the crate.
 
 pub mod attempt;
+pub mod cleaner;
 pub mod completion;
-mod echoed;
 pub mod event;
 pub mod exit;
 pub(crate) mod json;
@@ -15,7 +15,6 @@ pub mod merge;
 pub mod on_screen;
 pub mod progress;
 pub mod prompt;
-mod quoted;
 pub mod ration;
 pub mod rules;
 pub(crate) mod scan;

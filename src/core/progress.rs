@@ -21,6 +21,11 @@ pub struct Progress {
     pub limits: Limits,
     /// What the next prompt is to carry.
     pub feedback: Vec<Feedback>,
+    /// The same as it was when an iteration last came to its end: one that was stopped may have added to it
+    /// what the first of its guardrails said.
+    pub last_feedback: Vec<Feedback>,
+    /// What was to be committed with which message, if an agent has been asked for one already.
+    pub commit_message: Option<String>,
     pub scm_failed: bool,
     pub tools: u32,
     pub tool_errors: u32,
@@ -55,10 +60,20 @@ pub enum Pending {
     Nothing,
     /// An agent has ended without an answer.
     Ended(Box<Report>),
+    /// An agent has answered, or what it did counts without an answer, and the checks of that have not come to
+    /// their end.
+    Unchecked(Box<Report>),
     /// Guardrails have passed, SCM tasks were run, the completion rule was applied; gates may have a say.
     Checked { class: Class, complete: bool, found: Option<String> },
     /// The work is complete.
     Complete,
+}
+
+impl Pending {
+    /// What is to be checked was done by an agent that came to its end by itself, and well.
+    pub fn is_an_answer(&self) -> bool {
+        matches!(self, Pending::Unchecked(report) if report.class.came_to_its_end())
+    }
 }
 
 /// Limits of the agent's account in a row, and how long they were waited for.
@@ -123,6 +138,7 @@ impl Tracker {
                 let worked_ms = again.map_or(0, |open| open.worked_ms);
                 progress.open = Some(Open { iteration, attempts: 0, worked_ms });
                 progress.pending = Pending::Nothing;
+                progress.commit_message = None;
                 progress.looked = false;
             }
             Event::AgentStarted { purpose, .. } => {
@@ -132,6 +148,7 @@ impl Tracker {
                 self.running = Some(Usage::default());
                 self.working_since = Some(entry.at.time_ms);
                 progress.limits.stop_waiting(entry.at.time_ms);
+                progress.commit_message = None;
                 if *purpose == Purpose::Work {
                     progress.pending = Pending::Nothing;
                     if let Some(open) = &mut progress.open {
@@ -145,7 +162,14 @@ impl Tracker {
                 }
             }
             Event::AgentEnded {
-                purpose, class, usage, duration_ms, tools, tool_errors, ..
+                purpose,
+                class,
+                usage,
+                duration_ms,
+                tools,
+                tool_errors,
+                commit_message,
+                ..
             } => {
                 self.running = None;
                 progress.spending.attempt_ends(usage);
@@ -155,9 +179,10 @@ impl Tracker {
                 if let Some(open) = &mut progress.open {
                     open.worked_ms = open.worked_ms.saturating_add(*duration_ms);
                 }
+                progress.commit_message = commit_message.as_ref().map(|it| it.as_ref().to_owned());
                 if *purpose == Purpose::Work {
                     self.class = Some(*class);
-                    progress.pending = unanswered(&entry.event);
+                    progress.pending = left_by(&entry.event);
                     self.failed = false;
                     if *class == Class::Answered {
                         progress.failures = 0;
@@ -180,11 +205,18 @@ impl Tracker {
                     progress.limits.waiting = Some((entry.at.time_ms, *until_ms));
                 }
             }
-            Event::GuardrailStarted { .. } => progress.pending = Pending::Nothing,
+            Event::GuardrailStarted { .. } | Event::ScmStarted { .. } => {
+                // What it did counts, then.
+                if let Pending::Ended(report) = &mut progress.pending {
+                    let report = std::mem::replace(report, Box::new(Report::of(Class::NotStarted)));
+                    progress.pending = Pending::Unchecked(report);
+                }
+            }
             Event::FeedbackSet { parts } => progress.feedback.clone_from(parts),
             Event::ScmEnded { ok, .. } => progress.scm_failed = !ok,
             Event::CompletionChecked { complete, found, scm_failed } => {
                 progress.scm_failed |= scm_failed;
+                progress.commit_message = None;
                 progress.pending = Pending::Checked {
                     class: self.class.unwrap_or(Class::Answered),
                     complete: *complete,
@@ -203,6 +235,7 @@ impl Tracker {
                 progress.spending.iteration_starts();
                 progress.iterations = progress.iterations.max(entry.at.iteration);
                 progress.open = None;
+                progress.last_feedback.clone_from(&progress.feedback);
                 progress.looked = false;
                 progress.pending = if *complete { Pending::Complete } else { Pending::Nothing };
                 // Whatever it came to, it was none of those that count: silence may be none.
@@ -222,7 +255,11 @@ impl Tracker {
             Event::Repository { head, .. } => progress.head = Some(head.as_ref().to_owned()),
             Event::RunEnded { outcome, iterations, cut_off, duration_ms, usage, .. } => {
                 progress.outcome = Some(*outcome);
-                progress.pending = Pending::Nothing;
+                let is_known =
+                    matches!(progress.pending, Pending::Unchecked(_) | Pending::Checked { .. });
+                if !(is_known && *cut_off) {
+                    progress.pending = Pending::Nothing;
+                }
                 progress.limits.stop_waiting(entry.at.time_ms);
                 let ended = iterations.saturating_sub(u32::from(*cut_off));
                 progress.iterations = progress.iterations.max(ended);
@@ -306,22 +343,29 @@ fn between(from_ms: i64, to_ms: i64) -> u64 {
     u64::try_from(to_ms.saturating_sub(from_ms)).unwrap_or(0)
 }
 
-/// What is to be made of an agent that has ended, as far as its end tells. Whether an answer completes the run
-/// is not in it, and what ralph itself ended says nothing.
-fn unanswered(ended: &Event<'_>) -> Pending {
-    let Event::AgentEnded { exit, ended_by, class, failure, repeats_prompt, .. } = ended else {
+/// What is to be made of an agent that has ended, as far as its end tells. What ralph itself ended says nothing,
+/// nor does an answer of which nobody noted whether it completes the run.
+fn left_by(ended: &Event<'_>) -> Pending {
+    let Event::AgentEnded {
+        exit, ended_by, class, failure, repeats_prompt, complete, found, ..
+    } = ended
+    else {
         return Pending::Nothing;
     };
-    if matches!(class, Class::Answered | Class::Interrupted) {
-        return Pending::Nothing;
-    }
     // What it used is counted.
-    Pending::Ended(Box::new(Report {
+    let report = Box::new(Report {
         failure: failure.clone(),
         exit: describe_end(*exit, *ended_by),
         repeats_prompt: *repeats_prompt,
+        complete: complete.unwrap_or(false),
+        found: found.as_ref().map(|found| found.as_ref().to_owned()),
         ..Report::of(*class)
-    }))
+    });
+    match (class, complete) {
+        (Class::Interrupted, _) | (Class::Answered, None) => Pending::Nothing,
+        (Class::Answered, Some(_)) => Pending::Unchecked(report),
+        _ => Pending::Ended(report),
+    }
 }
 
 #[cfg(test)]

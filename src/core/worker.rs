@@ -167,12 +167,6 @@ impl Follower {
         let state = &mut self.state;
         match event {
             Event::RunStarted { run, pid, max_iterations, .. } => {
-                if state.cut_off() {
-                    let words =
-                        format!("iteration {} was cut off with its loop", state.current_iteration);
-                    log(format!("[CUT] {words}"));
-                    say(words);
-                }
                 state.run_id = Some(run.clone().into_owned());
                 state.pid = Some(*pid);
                 state.max_iterations = *max_iterations;
@@ -182,6 +176,22 @@ impl Follower {
                     state.started = stamp(time);
                 }
                 state.ended = None;
+            }
+            Event::RunContinued { unchecked, .. } => {
+                let (word, words) = if let Some(iteration) = unchecked {
+                    // Its agent had come to its end, and so will the iteration.
+                    if !std::mem::replace(&mut state.iteration_open, true) {
+                        state.cut_off_iterations = state.cut_off_iterations.saturating_sub(1);
+                    }
+                    ("CHECK", format!("checking what iteration {iteration} did"))
+                } else if state.cut_off() {
+                    let iteration = state.current_iteration;
+                    ("CUT", format!("iteration {iteration} was cut off with its loop"))
+                } else {
+                    return told;
+                };
+                log(format!("[{word}] {words}"));
+                say(words);
             }
             Event::IterationStarted { max_iterations } => {
                 state.current_iteration = iteration;

@@ -26,14 +26,69 @@ pub fn may_be_held(lock: &Path, users: &Users<'_>) -> bool {
     }
 }
 
+/// Whether all who may use a file can be seen from here. Not on another system than Linux; not if the file may be
+/// another machine's, too; and not from within a container, unless the file is one of the container's own.
+pub fn sees_all_users_of(file: &Path) -> bool {
+    #[cfg(target_os = "linux")]
+    return linux::sees_all_users_of(file).unwrap_or(false);
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = file;
+        false
+    }
+}
+
 #[cfg(target_os = "linux")]
 mod linux {
     use std::os::unix::fs::MetadataExt;
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
 
     use super::Users;
 
+    /// The first namespace of processes, in which all others are seen. It has the same name everywhere.
+    const ALL_PROCESSES: &str = "pid:[4026531836]";
+
+    /// Nobody works deeper than this.
+    const MOST_LEVELS: usize = 256;
+
+    const OVERLAY: i64 = 0x794c_7630;
+
+    /// File systems that one machine has for itself: ext4, XFS, Btrfs, tmpfs, overlayfs, ZFS, F2FS, bcachefs, eCryptfs.
+    const LOCAL: [i64; 9] = [
+        0xef53,
+        0x5846_5342,
+        0x9123_683e,
+        0x0102_1994,
+        OVERLAY,
+        0x2fc1_2fc1,
+        0xf2f5_2010,
+        0xca45_1a4e,
+        0xf15f,
+    ];
+
+    pub(super) fn sees_all_users_of(file: &Path) -> Option<bool> {
+        let kind = |path: &Path| {
+            let kind = rustix::fs::statfs(path).ok()?.f_type;
+            // It is of another type on some machines.
+            #[allow(clippy::unnecessary_cast, reason = "not everywhere")]
+            Some(kind as i64 & 0xffff_ffff)
+        };
+        if !LOCAL.contains(&kind(file)?) {
+            return Some(false);
+        }
+        if Path::new("/proc/self/ns/pid").read_link().ok()?.as_os_str() == ALL_PROCESSES {
+            return Some(true);
+        }
+        // What is mounted in a container may be somebody else's, too.
+        let top = Path::new("/");
+        let device = |path: &Path| path.symlink_metadata().ok().map(|meta| meta.dev());
+        Some(kind(top)? == OVERLAY && device(top)? == device(file)?)
+    }
+
     pub(super) fn may_be_held(lock: &Path, users: &Users<'_>) -> Option<bool> {
+        if !sees_all_users_of(lock)? {
+            return Some(true);
+        }
         let lock = lock.symlink_metadata().ok()?;
         // Somebody else's processes do not show what they have open.
         if lock.uid() != rustix::process::geteuid().as_raw() {
@@ -69,16 +124,58 @@ mod linux {
         if line.is_empty() || words.any(|word| users.idle.iter().any(|it| word == it.as_bytes())) {
             return false;
         }
-        let Ok(here) = process.join("cwd").read_link() else { return true };
         let Ok(variables) = std::fs::read(process.join("environ")) else { return true };
         let mut told = line.split(|byte| *byte == 0).chain(variables.split(|byte| *byte == 0));
-        users.places.iter().any(|place| here.starts_with(place))
+        is_below(&process.join("cwd"), users.places).unwrap_or(true)
             || told.any(|word| users.told_by.iter().any(|it| word.starts_with(it.as_bytes())))
+    }
+
+    /// Whether a directory is in one of these places, by what they are: in a container they have other names.
+    fn is_below(directory: &Path, places: &[PathBuf]) -> Option<bool> {
+        let identity = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
+        let places: Vec<_> = places.iter().filter_map(|place| identity(place)).collect();
+        let mut above = directory.to_owned();
+        let mut last = None;
+        for _ in 0..MOST_LEVELS {
+            let this = identity(&above)?;
+            if places.contains(&this) {
+                return Some(true);
+            }
+            if last.replace(this) == Some(this) {
+                return Some(false);
+            }
+            above.push("..");
+        }
+        None
     }
 
     #[cfg(test)]
     mod tests {
         use super::*;
+
+        #[test]
+        fn a_directory_is_below_whatever_it_is_called() {
+            let dir = tempfile::tempdir().unwrap();
+            let deep = dir.path().join("a/b/c");
+            std::fs::create_dir_all(&deep).unwrap();
+            let link = dir.path().join("link");
+            std::os::unix::fs::symlink(dir.path().join("a"), &link).unwrap();
+            let place = |name: &str| vec![dir.path().join(name)];
+            assert_eq!(is_below(&deep, &place("link")), Some(true));
+            assert_eq!(is_below(&link.join("b"), &place("a")), Some(true));
+            assert_eq!(is_below(&deep, &place("a/b/c")), Some(true));
+            assert_eq!(is_below(&deep, &[place("a/b/c/d"), place("x")].concat()), Some(false));
+            assert_eq!(is_below(&dir.path().join("gone"), &place("a")), None);
+        }
+
+        #[test]
+        fn what_other_machines_or_containers_may_use_is_not_seen_by_all() {
+            let all =
+                Path::new("/proc/self/ns/pid").read_link().unwrap().as_os_str() == ALL_PROCESSES;
+            assert_eq!(sees_all_users_of(Path::new("/dev/shm")), Some(all));
+            assert_eq!(sees_all_users_of(Path::new("/proc")), Some(false));
+            assert_eq!(sees_all_users_of(Path::new("/proc/none")), None);
+        }
 
         #[test]
         fn a_lock_is_free_only_if_nobody_could_have_it() {
@@ -88,6 +185,9 @@ mod linux {
             let held = |users: &Users<'_>| may_be_held(&path, users);
             assert_eq!(held(&nobody), None, "there is none");
             let open = std::fs::File::create(&path).unwrap();
+            if sees_all_users_of(&path) == Some(false) {
+                return assert_eq!(held(&nobody), Some(true), "nobody can tell");
+            }
             assert_eq!(held(&nobody), Some(true), "it is open in this very process");
             drop(open);
             assert_eq!(held(&nobody), Some(false));

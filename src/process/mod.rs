@@ -26,7 +26,7 @@ use std::path::Path;
 
 pub use alarm::{be_silent, speak_after};
 pub use begin::begin;
-pub use holders::{Users, may_be_held};
+pub use holders::{Users, may_be_held, sees_all_users_of};
 pub use interrupts::Interrupts;
 pub use marked::{end_marked, end_marked_unless, find_marked};
 pub use path::find_program;

@@ -183,6 +183,15 @@ pub struct Iteration {
     pub head: Option<String>,
 }
 
+impl Iteration {
+    /// It goes on after it was cut off, and what its checks said then is not what they say now.
+    fn is_checked_again(&mut self) {
+        self.guardrails.clear();
+        self.scm_failed.clear();
+        (self.ended, self.cut_off, self.vetoed) = (false, false, None);
+    }
+}
+
 /// A guardrail and what it said.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Check {
@@ -229,6 +238,9 @@ pub struct Continued {
     pub after: Option<Outcome>,
     /// The iteration that was begun again.
     pub cut_off: Option<u32>,
+    /// The iteration whose work was there and had only to be checked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unchecked: Option<u32>,
 }
 
 /// A time without work.

@@ -18,7 +18,8 @@ use rustix::io::Errno;
 
 use super::outbox::Outbox;
 use super::style::Paint;
-use super::visible::{self, Cleaner};
+use super::visible;
+use crate::core::cleaner::Cleaner;
 
 /// Which of the two outputs something goes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -238,11 +238,16 @@ impl<S: Sink> Reporter for SessionLog<S> {
                 // An iteration that a session before this one left without an end is begun again.
                 self.facts = Facts::default();
             }
-            Event::RunContinued { iterations, .. } => {
+            Event::RunContinued { iterations, unchecked, .. } => {
                 let s = if *iterations == 1 { "" } else { "s" };
                 self.note(&format!(
                     "goes on after {iterations} iteration{s}; the summary counts the whole run"
                 ));
+                if let Some(iteration) = *unchecked {
+                    self.header(Stamp { iteration, ..at });
+                    self.facts.begun = true;
+                    self.note("the agent had ended; what it did is checked now");
+                }
             }
             Event::IterationStarted { .. } => self.header(at),
             Event::Session { model, .. } => {
@@ -408,5 +413,44 @@ mod tests {
         ] {
             assert_eq!(status(class, guardrails_passed, false), word, "{class:?}");
         }
+    }
+
+    impl Sink for Vec<u8> {}
+
+    #[test]
+    fn an_iteration_that_is_only_checked_has_a_beginning_and_an_end() {
+        let mut log = SessionLog::new(Vec::new(), TimeZone::UTC, 1_000);
+        let mut tell = |iteration, event: Event<'_>| {
+            log.event(Stamp { time_ms: 0, iteration, attempt: 1 }, &event);
+        };
+        let usage = Usage::default();
+        tell(
+            0,
+            Event::RunContinued {
+                after: None,
+                iterations: 1,
+                cut_off: None,
+                unchecked: Some(2),
+                usage,
+                duration_ms: 1,
+            },
+        );
+        tell(
+            2,
+            Event::IterationEnded {
+                class: Class::Answered,
+                guardrails_passed: Some(true),
+                complete: true,
+                cut_off: false,
+                duration_ms: 1,
+                usage,
+            },
+        );
+        let said = String::from_utf8_lossy(&log.pending);
+        for part in ["goes on after 1 iteration;", "\nITERATION 2\n", "\nITERATION 2 COMPLETE\n"] {
+            assert!(said.contains(part), "{said}");
+        }
+        assert!(said.contains("[ralph] the agent had ended; what it did is checked now\n"));
+        assert!(said.contains("Status: complete") && !said.contains("failed"), "{said}");
     }
 }

@@ -93,7 +93,8 @@ impl Status {
                 self.max_iterations = *max_iterations;
                 self.turn_to(Doing::Between, "");
             }
-            Event::RunContinued { usage, duration_ms, .. } => {
+            Event::RunContinued { usage, duration_ms, unchecked, .. } => {
+                self.iteration = unchecked.unwrap_or(self.iteration);
                 self.started_ms = Some(at.time_ms.saturating_sub_unsigned(*duration_ms));
                 self.spent = *usage;
                 self.current = Usage::default();
@@ -458,6 +459,9 @@ mod tests {
                 denied: 0,
                 repeats_prompt: false,
                 filter_errors: 0,
+                complete: None,
+                found: None,
+                commit_message: None,
             },
         );
         status.event(at(0), &usage(0.25, 500));

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::visible;
+use crate::core::cleaner::Cleaner;
 use crate::core::tasks::order::{self, Standing};
 use crate::core::tasks::{Story, TaskList};
 
@@ -103,7 +104,7 @@ pub fn story(story: &Story) -> String {
 
 fn paragraph(title: &str, text: &str, out: &mut String) {
     let mut scratch = String::new();
-    let text = visible::Cleaner::default().clean(text.trim(), &mut scratch).to_owned();
+    let text = Cleaner::default().clean(text.trim(), &mut scratch).to_owned();
     if !text.is_empty() {
         let _ = write!(out, "\n{title}{text}\n");
     }

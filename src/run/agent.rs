@@ -310,6 +310,7 @@ impl AgentTask {
             }
             Purpose::CommitMessage | Purpose::Work => None,
         };
+        let is_answer = facts.purpose == Purpose::Work && class == Class::Answered;
         let ended = Event::AgentEnded {
             purpose: facts.purpose,
             exit,
@@ -323,6 +324,9 @@ impl AgentTask {
             denied: facts.denied,
             repeats_prompt,
             filter_errors: self.judge.as_ref().map_or(0, Judge::failures),
+            complete: is_answer.then_some(verdict.complete),
+            found: verdict.found.clone().filter(|_| is_answer).map(Into::into),
+            commit_message: commit_message.clone().map(Into::into),
         };
         let report = Report {
             class,

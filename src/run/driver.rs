@@ -72,7 +72,7 @@ pub fn run<W: World>(
         task: Task::None,
         log_slugs: prompts::log_slugs(commands),
         queue: VecDeque::new(),
-        commit_message: None,
+        commit_message: spec.progress.as_ref().and_then(|left| left.commit_message.clone()),
         signals: 0,
         broken: false,
         raw_broken: false,
@@ -164,6 +164,7 @@ impl<W: World> Driver<'_, W> {
                     .open
                     .map(|open| open.iteration)
                     .filter(|_| !self.machine.is_open()),
+                unchecked: self.machine.unchecked(),
                 usage: progress.spending.total(),
                 duration_ms: progress.active_ms,
             });

@@ -1,8 +1,10 @@
 //! Version control after a passing iteration, as a list of programs to run. No shell is involved: a
 //! commit message with `$(…)` is committed as those characters.
 
+pub mod locks;
 pub mod lookup;
 pub mod moves;
+pub(super) mod refs;
 pub(super) mod safely;
 pub(super) mod status;
 
@@ -12,9 +14,10 @@ use std::time::{Duration, Instant};
 
 use crate::core::rules::ScmTask;
 use crate::error::Error;
-use crate::process::{self, ChildId, Users};
+use crate::process::{self, ChildId};
 use crate::state::project::is_run_time_file;
 
+use locks::is_lock_trouble;
 use safely::Purpose;
 
 use super::spec::ScmSpec;
@@ -31,12 +34,6 @@ const SHORT_PATIENCE: Duration = Duration::from_secs(5);
 /// How long git is asked again while another git has one of its locks: they are held for moments, and
 /// one that is older than this was left behind.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
-
-/// How old a lock is at least that was left behind.
-const LEFT_BEHIND: Duration = Duration::from_secs(60);
-
-/// Those of git that stay, and hold no lock meanwhile.
-const GIT_DAEMONS: [&str; 3] = ["fsmonitor--daemon", "credential-cache--daemon", "daemon"];
 
 /// Calls git outside of a run, for what needs no hooks and no network, and tells what it printed. Nothing is
 /// executed that an agent may have named ([`safely`]).
@@ -66,10 +63,7 @@ pub fn head(directory: &Path) -> Option<String> {
     let git = directory_of(directory)?;
     let head = read(&git.join("HEAD"))?;
     let Some(name) = head.trim().strip_prefix("ref: ") else { return is_id(&head) };
-    let common = match read(&git.join("commondir")) {
-        Some(common) => git.join(common.trim()),
-        None => git,
-    };
+    let common = common_of(&git);
     read(&common.join(name)).and_then(|id| is_id(&id)).or_else(|| {
         let packed = read(&common.join("packed-refs"))?;
         packed.lines().find_map(|line| is_id(line.strip_suffix(name)?))
@@ -78,9 +72,22 @@ pub fn head(directory: &Path) -> Option<String> {
 
 /// Where git keeps what it knows of the work tree that a directory is in.
 fn directory_of(directory: &Path) -> Option<PathBuf> {
-    let top = directory.ancestors().find(|above| above.join(".git").exists())?;
+    let top = top_of(directory)?;
     let git = top.join(".git");
     Some(if git.is_dir() { git } else { top.join(read(&git)?.trim().strip_prefix("gitdir: ")?) })
+}
+
+/// The top of the work tree that a directory is in.
+fn top_of(directory: &Path) -> Option<&Path> {
+    directory.ancestors().find(|above| above.join(".git").exists())
+}
+
+/// Where git keeps what all work trees share, by where it keeps what it knows of one.
+fn common_of(git: &Path) -> PathBuf {
+    match read(&git.join("commondir")) {
+        Some(common) => git.join(common.trim()),
+        None => git.to_owned(),
+    }
 }
 
 /// One of git's own files.
@@ -107,54 +114,6 @@ fn git_within(
             answer => return answer,
         }
     }
-}
-
-/// Whether git failed only because another git was busy with the same repository. The names of its lock
-/// files are the same in every language.
-pub(super) fn is_lock_trouble(said: &str) -> bool {
-    let hopeless = ["Permission denied", "No space left", "Read-only"];
-    let busy = [".lock'", "lock config file"];
-    // A worktree that another git is just making is there before it can be read.
-    let half_made = said.contains("worktrees/") && said.contains("commondir");
-    (busy.iter().any(|words| said.contains(words)) || half_made)
-        && !hopeless.iter().any(|words| said.contains(words))
-}
-
-/// The lock that git could not take, as it told: a file inside of a repository's own directory.
-pub(super) fn lock_in_the_way(said: &str) -> Option<PathBuf> {
-    let end = said.find(".lock'")? + ".lock".len();
-    let start = said.get(..end)?.rfind('\'')? + 1;
-    let path = PathBuf::from(said.get(start..end)?);
-    let is_gits = path.is_absolute() && path.iter().any(|name| name == ".git");
-    (is_gits && is_lock_trouble(said)).then_some(path)
-}
-
-/// Whether a lock of the repository that `project` is in was left behind by a git that is gone: it has been there
-/// for a while, nobody has it open, and no git is at work in the repository or in one of its work trees.
-pub(super) fn is_abandoned(lock: &Path, project: &Path) -> bool {
-    let Ok(meta) = lock.symlink_metadata() else { return false };
-    let age = meta.modified().ok().and_then(|modified| modified.elapsed().ok());
-    if !meta.is_file() || age.is_none_or(|age| age < LEFT_BEHIND) {
-        return false;
-    }
-    // It was named by a program's words: nothing but a path without links is believed.
-    if !lock.canonicalize().is_ok_and(|real| real == lock) {
-        return false;
-    }
-    let Some(own) = lock.ancestors().find(|above| above.ends_with(".git")) else { return false };
-    let Some(top) = own.parent().and_then(|top| top.canonicalize().ok()) else { return false };
-    let linked = own.join("worktrees").read_dir().into_iter().flatten().flatten();
-    let linked = linked.filter_map(|tree| {
-        let file = read(&tree.path().join("gitdir"))?;
-        Path::new(file.trim()).parent()?.canonicalize().ok()
-    });
-    let places: Vec<PathBuf> = std::iter::once(top).chain(linked).collect();
-    if !places.iter().any(|place| project.starts_with(place)) {
-        return false;
-    }
-    let told_by = &["GIT_DIR=", "GIT_WORK_TREE=", "GIT_INDEX_FILE=", "--git-dir", "--work-tree"];
-    let users = Users { program: "git", places: &places, told_by, idle: &GIT_DAEMONS };
-    !process::may_be_held(lock, &users)
 }
 
 fn git_once(
@@ -465,6 +424,8 @@ pub(super) struct ScmRun {
     /// What is still to be run after the current command.
     pub(super) rest: std::vec::IntoIter<Vec<String>>,
     pub(super) started_ms: u64,
+    /// A lock that stops it and that nobody uses, and when it will have been there for long enough.
+    pub(super) left: Option<(PathBuf, u64)>,
     output: Vec<u8>,
 }
 
@@ -476,13 +437,19 @@ impl ScmRun {
         rest: std::vec::IntoIter<Vec<String>>,
         started_ms: u64,
     ) -> Self {
-        ScmRun { child, task, command, rest, started_ms, output: Vec::new() }
+        ScmRun { child, task, command, rest, started_ms, left: None, output: Vec::new() }
     }
 
     /// Whether it failed for a reason that passes, and has not done so for too long.
     pub(super) fn may_try_again(&self, now_ms: u64) -> bool {
         let patience = u64::try_from(LOCK_PATIENCE.as_millis()).unwrap_or(0);
         is_lock_trouble(&self.text()) && now_ms < self.started_ms.saturating_add(patience)
+    }
+
+    /// The same for a lock that nobody uses: it may have to become old first.
+    pub(super) fn may_wait_on(&self, now_ms: u64) -> bool {
+        let patience = locks::LEFT_BEHIND.saturating_add(LOCK_PATIENCE).as_millis();
+        now_ms.saturating_sub(self.started_ms) < u64::try_from(patience).unwrap_or(0)
     }
 
     pub(super) fn output(&mut self, bytes: &[u8]) {
@@ -514,53 +481,6 @@ mod tests {
             [words(&["commit", "--signoff", "-m", "Fix `x` $(y)"])]
         );
         assert_eq!(git.commands(1, "m"), [words(&["push", "origin"])]);
-    }
-
-    #[test]
-    fn only_a_lock_that_will_be_given_back_is_waited_for() {
-        for (said, expected) in [
-            ("fatal: Unable to create '/r/.git/index.lock': File exists.", true),
-            ("error: could not lock config file .git/config: File exists", true),
-            ("fatal: Konnte '/r/.git/HEAD.lock' nicht erstellen: Datei existiert bereits", true),
-            ("fatal: failed to read .git/worktrees/a/commondir: Success", true),
-            ("fatal: Unable to create '/r/.git/index.lock': Permission denied", false),
-            ("fatal: cannot lock ref 'refs/heads/a/b': 'refs/heads/a' exists", false),
-            ("fatal: not a git repository", false),
-        ] {
-            assert_eq!(is_lock_trouble(said), expected, "{said}");
-        }
-    }
-
-    #[test]
-    fn the_lock_in_the_way_is_a_file_of_gits_own() {
-        let found = |said: &str| lock_in_the_way(said).map(|path| path.display().to_string());
-        let said = "fatal: cannot lock ref 'HEAD': Unable to create '/r/.git/HEAD.lock': File exists.\n\nAnother";
-        assert_eq!(found(said).as_deref(), Some("/r/.git/HEAD.lock"));
-        for other in [
-            "fatal: Unable to create '/r/.git/index.lock': Permission denied",
-            "fatal: Unable to create '/home/me/work.lock': File exists.",
-            "fatal: Unable to create '.git/index.lock': File exists.",
-            ".lock'",
-        ] {
-            assert_eq!(found(other), None, "{other}");
-        }
-    }
-
-    #[test]
-    fn a_lock_that_is_new_or_held_is_left_alone() {
-        let temp = tempfile::tempdir().unwrap();
-        let dir = temp.path().canonicalize().unwrap();
-        let (path, project) = (dir.join(".git/index.lock"), dir.join("project"));
-        std::fs::create_dir(dir.join(".git")).unwrap();
-        let lock = std::fs::File::create(&path).unwrap();
-        assert!(!is_abandoned(&path, &project), "it is new");
-        lock.set_modified(std::time::SystemTime::now() - Duration::from_secs(3600)).unwrap();
-        assert!(!is_abandoned(&path, &project), "it is open");
-        drop(lock);
-        assert!(!is_abandoned(&path, Path::new("/elsewhere")), "it is another repository's");
-        std::os::unix::fs::symlink(&path, dir.join(".git/link.lock")).unwrap();
-        assert!(!is_abandoned(&dir.join(".git/link.lock"), &project), "it is a link");
-        assert_eq!(is_abandoned(&path, &project), cfg!(target_os = "linux"));
     }
 
     #[test]

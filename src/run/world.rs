@@ -24,7 +24,9 @@ use crate::state::{documents, given, journal, within};
 
 use super::fingerprint;
 use super::scm::{
-    self, lookup,
+    self,
+    locks::{self, Abandoned},
+    lookup,
     moves::{self, Moved, Since},
     safely::{self, Purpose},
 };
@@ -133,14 +135,20 @@ pub trait World {
     fn file_fingerprint(&mut self, path: &Path, budget: u64) -> (u64, u64);
     /// What a directory looks like; `None` if there are more than `most` files in it.
     fn tree_fingerprint(&mut self, path: &Path, most: usize) -> Option<u64>;
+    /// What the repository looks like that a directory is in, beyond the work tree; `None` if nobody can tell.
+    fn refs_fingerprint(&mut self, directory: &Path) -> Option<u64> {
+        let _ = directory;
+        Some(0)
+    }
     fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()>;
     /// Writes a file all or nothing.
     fn save(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()>;
     /// Removes a file; one that is not there is no error.
     fn remove(&mut self, path: &Path) -> io::Result<()>;
-    /// Whether a lock of git's was left by one that is gone. Where nobody can tell, it was not.
-    fn is_abandoned(&mut self, _lock: &Path) -> bool {
-        false
+    /// Whether a lock of git's was left by one that is gone.
+    fn abandoned(&mut self, lock: &Path) -> Abandoned {
+        let _ = lock;
+        Abandoned::No
     }
     /// Begins a new log.
     fn open_log(&mut self, path: &Path) -> io::Result<()>;
@@ -189,6 +197,8 @@ pub struct RealWorld {
     logs: Option<CheckLogs>,
     max_log: u64,
     syncer: Option<SyncSender<()>>,
+    /// The journal was put back, and nobody has been told yet.
+    was_put_back: bool,
     project: Project,
     lock: Lock,
     me: Holder,
@@ -227,6 +237,7 @@ impl RealWorld {
             log: None,
             logs: None,
             syncer: None,
+            was_put_back: false,
             project,
             lock,
             me,
@@ -291,6 +302,18 @@ impl RealWorld {
         let _ = files.sync();
         drop(files);
         lock.give_back(None)
+    }
+
+    /// Puts the journal back that an agent has removed while it works: nobody knows how long it goes on, or whether
+    /// this process lives until then. Git must not find it, and the next run must know of this one.
+    fn put_back(&mut self) -> io::Result<()> {
+        self.project.prepare_beside_agent()?;
+        let root = self.project.root();
+        self.files.put_back_beside_agent(root)?;
+        self.was_put_back = true;
+        // It holds on to the file that is gone.
+        self.syncer = None;
+        self.lock.restore_beside_agent(root, &self.project.lock_path(), &self.me)
     }
 
     /// A disk takes milliseconds to sync, an instant agent less than one to run. So another thread
@@ -425,6 +448,10 @@ impl World for RealWorld {
         fingerprint::of_tree(path, most)
     }
 
+    fn refs_fingerprint(&mut self, directory: &Path) -> Option<u64> {
+        scm::refs::fingerprint(directory)
+    }
+
     fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         within::stays(self.project.root(), path)?;
         // An agent may have left a link there, to a file that is none of its business.
@@ -459,7 +486,14 @@ impl World for RealWorld {
 
     fn append(&mut self, record: Record, bytes: &[u8]) -> io::Result<()> {
         match record {
-            Record::Journal => self.files.append_journal(bytes),
+            Record::Journal => {
+                self.files.append_journal(bytes)?;
+                if self.files.is_removed() {
+                    // What does not succeed now is tried again when the agent has ended.
+                    let _ = self.put_back();
+                }
+                Ok(())
+            }
             Record::Raw => self.files.append_raw(bytes),
             Record::Log => self.log.as_mut().map_or(Ok(()), |log| log.add(bytes)),
         }
@@ -472,7 +506,8 @@ impl World for RealWorld {
     fn restore(&mut self) -> io::Result<Vec<String>> {
         let mut restored = Vec::new();
         within::stays(self.project.root(), &self.files.dir.journal())?;
-        if self.files.restore()? {
+        let restored_now = self.files.restore()?;
+        if std::mem::take(&mut self.was_put_back) || restored_now {
             let path = self.files.dir.journal();
             restored.push(format!(
                 "{} had been removed or moved; it was put back, with all that it held",
@@ -499,11 +534,13 @@ impl World for RealWorld {
         (!words.is_empty()).then(|| words.join("\n"))
     }
 
-    fn is_abandoned(&mut self, lock: &Path) -> bool {
+    fn abandoned(&mut self, lock: &Path) -> Abandoned {
         // In another machine nobody sees who is at work.
         let is_elsewhere = |cell: &Cell| cell.sandbox.backend() == Backend::Docker;
-        !self.cell.as_ref().is_some_and(is_elsewhere)
-            && scm::is_abandoned(lock, self.project.root())
+        if self.cell.as_ref().is_some_and(is_elsewhere) {
+            return Abandoned::No;
+        }
+        locks::abandoned(lock, self.project.root())
     }
 
     fn recall(&mut self, take: &mut dyn FnMut(&Entry<'static>)) {

@@ -6,7 +6,7 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -101,6 +101,24 @@ impl Lock {
         self.note = Some(open_note(note)?);
         self.write_note(Some(me))?;
         Ok(true)
+    }
+
+    /// The same while an agent is at work in `root`, who may put a link there at any moment.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn restore_beside_agent(
+        &mut self,
+        root: &Path,
+        note: &Path,
+        me: &Holder,
+    ) -> io::Result<()> {
+        let is_removed = |file: &File| file.metadata().is_ok_and(|meta| meta.nlink() == 0);
+        if self.note.as_ref().is_some_and(is_removed) {
+            self.note = Some(within::make(root, note)?);
+            self.write_note(Some(me))?;
+        }
+        Ok(())
     }
 
     fn write_note(&mut self, holder: Option<&Holder>) -> io::Result<()> {

@@ -1,5 +1,6 @@
 //! The `.ralph` directory of a project.
 
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -102,11 +103,20 @@ impl Project {
         }
         std::fs::create_dir_all(&dir)?;
         let ignore = dir.join(".gitignore");
-        match std::fs::OpenOptions::new().write(true).create_new(true).open(&ignore) {
-            Ok(mut file) => io::Write::write_all(&mut file, GITIGNORE.as_bytes()),
-            Err(err) if err.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            Err(err) => Err(err),
-        }
+        ignore_by(std::fs::OpenOptions::new().write(true).create_new(true).open(&ignore))
+    }
+
+    /// The same while an agent is at work, who may put a link there at any moment.
+    pub fn prepare_beside_agent(&self) -> io::Result<()> {
+        ignore_by(within::make(&self.root, &self.ralph_dir().join(".gitignore")))
+    }
+}
+
+fn ignore_by(new: io::Result<File>) -> io::Result<()> {
+    match new {
+        Ok(mut file) => io::Write::write_all(&mut file, GITIGNORE.as_bytes()),
+        Err(err) if err.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(err) => Err(err),
     }
 }
 

@@ -316,14 +316,35 @@ impl RunFiles {
             return Ok(false);
         }
         std::fs::create_dir_all(&self.dir.path)?;
-        let mut copy = new_journal(&self.dir.journal())?;
+        self.go_on_in(new_journal(&self.dir.journal())?)?;
+        Ok(true)
+    }
+
+    /// Whether the journal has no name any more. Asked after every write, so that it has to cost nothing; one that
+    /// was moved is found by [`RunFiles::restore`].
+    pub fn is_removed(&self) -> bool {
+        self.journal.metadata().is_ok_and(|meta| meta.nlink() == 0)
+    }
+
+    /// Puts the journal back while an agent is at work in `root`, who may put a link there at any moment.
+    ///
+    /// # Errors
+    /// It cannot be put back, or something else has its name.
+    pub fn put_back_beside_agent(&mut self, root: &Path) -> io::Result<()> {
+        let journal = within::make(root, &self.dir.journal())?;
+        rustix::fs::fcntl_setfl(&journal, rustix::fs::OFlags::APPEND)?;
+        hold(&journal);
+        self.go_on_in(journal)
+    }
+
+    fn go_on_in(&mut self, mut copy: File) -> io::Result<()> {
         self.journal.rewind()?;
         io::copy(&mut self.journal, &mut copy)?;
         self.journal = copy;
         // The newest of the agent's bytes go to a new file; the older ones are gone.
         self.raw.file = None;
         self.raw.size = 0;
-        Ok(true)
+        Ok(())
     }
 
     /// Adds whole lines. If they do not all fit, none of them is kept: what is written later, once
@@ -572,6 +593,28 @@ mod tests {
         files.append_raw(b"raw").unwrap();
         assert_eq!(std::fs::read(files.dir.journal()).unwrap(), b"one\ntwo\nthree\n");
         assert!(files.dir.is_running(), "the lock moves along");
+    }
+
+    #[test]
+    fn a_journal_is_put_back_beside_an_agent_and_not_by_way_of_its_links() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("project");
+        let mut files = RunFiles::create(run(&root.join("runs"), &new_id(0)), 100).unwrap();
+        files.append_journal(b"one\n").unwrap();
+        assert!(!files.is_removed());
+        std::fs::remove_dir_all(root.join("runs")).unwrap();
+        files.append_journal(b"two\n").unwrap();
+        assert!(files.is_removed());
+        std::os::unix::fs::symlink(dir.path(), root.join("runs")).unwrap();
+        files.put_back_beside_agent(&root).unwrap_err();
+        assert_eq!(dir.path().read_dir().unwrap().count(), 1);
+        std::fs::remove_file(root.join("runs")).unwrap();
+        files.put_back_beside_agent(&root).unwrap();
+        files.journal.rewind().unwrap();
+        files.append_journal(b"three\n").unwrap();
+        files.append_raw(b"raw").unwrap();
+        assert_eq!(std::fs::read(files.dir.journal()).unwrap(), b"one\ntwo\nthree\n");
+        assert!(!files.is_removed() && !files.restore().unwrap() && files.dir.is_running());
     }
 
     #[test]

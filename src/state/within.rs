@@ -112,6 +112,35 @@ pub fn followed(root: &Path, path: &Path) -> io::Result<PathBuf> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, LEADS_OUT))
 }
 
+/// Makes a new file at a path in `root`, with the directories on the way to it. No link is followed, whoever puts
+/// one there meanwhile.
+///
+/// # Errors
+/// What the file system said: `AlreadyExists` if there is one.
+pub fn make(root: &Path, path: &Path) -> io::Result<File> {
+    use rustix::fs::{Mode, OFlags};
+    let outside = || io::Error::new(io::ErrorKind::InvalidInput, "it is not in the project");
+    let below = path.strip_prefix(root).map_err(|_| outside())?;
+    let mut parts: Vec<_> = below.components().collect();
+    if !parts.iter().all(|part| matches!(part, Component::Normal(_))) {
+        return Err(outside());
+    }
+    let name = parts.pop().ok_or_else(outside)?;
+    let never_followed = OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut directory = File::open(root)?;
+    for part in parts {
+        match rustix::fs::mkdirat(&directory, part.as_os_str(), Mode::from_raw_mode(0o777)) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Err(err) => return Err(err.into()),
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | never_followed;
+        directory = rustix::fs::openat(&directory, part.as_os_str(), flags, Mode::empty())?.into();
+    }
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | never_followed;
+    let mode = Mode::from_raw_mode(0o666);
+    Ok(rustix::fs::openat(&directory, name.as_os_str(), flags, mode)?.into())
+}
+
 fn only_files(file: File) -> io::Result<File> {
     let meta = file.metadata()?;
     if meta.is_dir() {
@@ -205,6 +234,25 @@ mod tests {
         assert_eq!(kind("large"), Err(io::ErrorKind::FileTooLarge));
         // What somebody names by another path is theirs.
         assert_eq!(read(&root, &dir.path().join("secret"), 100).unwrap(), b"secret");
+    }
+
+    #[test]
+    fn a_file_is_made_in_the_project_and_by_no_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("project");
+        std::fs::create_dir_all(root.join("sub")).unwrap();
+        symlink("..", root.join("out")).unwrap();
+        symlink("sub", root.join("in")).unwrap();
+        symlink("../secret", root.join("link")).unwrap();
+        for name in ["file", "sub/file", "new/deep/file"] {
+            make(&root, &root.join(name)).unwrap();
+            assert!(root.join(name).is_file(), "{name}");
+        }
+        for name in ["file", "out/file", "in/new/file", "link", "", "../file", "file/x"] {
+            make(&root, &root.join(name)).unwrap_err();
+        }
+        make(&root, Path::new("/elsewhere")).unwrap_err();
+        assert_eq!(dir.path().read_dir().unwrap().count(), 1);
     }
 
     #[test]

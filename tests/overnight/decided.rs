@@ -1,6 +1,7 @@
 //! A run that was cut off after everything was decided, and journals that are not whole.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use rustix::process::Signal;
@@ -131,8 +132,10 @@ fn a_run_whose_git_was_killed_with_it_goes_on_and_commits() {
         for signal in [Signal::STOP, Signal::KILL] {
             project.processes().iter().for_each(|process| process.signal(signal));
         }
-        run.wait().ended_by(Signal::KILL);
+        let output = run.wait();
+        output.ended_by(Signal::KILL);
         wait_until(LONG, || project.processes().is_empty());
+        output
     };
     // While it is asked for a message.
     ask(json!([{"write": {"path": ".ralph/asked", "text": ""}}, "hang"]));
@@ -148,10 +151,19 @@ fn a_run_whose_git_was_killed_with_it_goes_on_and_commits() {
     let file = fs::File::options().append(true).open(&lock).expect("git has left its lock");
     file.set_modified(an_hour_ago).expect("it is ours");
     drop(file);
-    // Both are begun again, and what git left is out of the way.
-    project.ralph(["resume"]).run().code(0).stderr_has(".git/index.lock, which a git had left");
+    // While a hook of git's looks at what is committed, with the message that was given.
+    let hook = project.path().join(".git/hooks/pre-commit");
+    let script = "#!/bin/sh\ntouch .ralph/hooked\nexec sleep 600\n";
+    project.write(".git/hooks/pre-commit", script);
+    fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let output = kill_all_at(project.ralph(["resume"]), ".ralph/hooked");
+    output.stderr_has(".git/index.lock, which a git had left");
+    fs::remove_file(&hook).expect("it is ours");
     assert!(!lock.exists());
+    // Nothing that was paid for is asked for again.
+    ask(json!([{"print": "Other"}]));
+    project.ralph(["resume"]).run().code(0);
     assert_eq!(project.git_command(["status", "--porcelain"]), "");
     assert_eq!(project.git_command(["log", "-1", "--format=%s"]).trim(), "More");
-    assert_eq!(agents(&project), 3);
+    assert_eq!(agents(&project), 1);
 }

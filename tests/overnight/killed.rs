@@ -1,6 +1,8 @@
 //! The real program, killed with `kill -9` at hundreds of moments, by an agent that writes and commits.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -46,9 +48,20 @@ fn journal(project: &Project) -> Option<PathBuf> {
     began.map(|run| run.join("events.jsonl"))
 }
 
-fn lines(project: &Project) -> usize {
-    let text = journal(project).and_then(|path| std::fs::read(path).ok()).unwrap_or_default();
-    text.iter().filter(|byte| **byte == b'\n').count()
+/// What is in the journal after so many bytes. It is asked for every moment, and becomes long.
+fn journal_after(project: &Project, known: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if let Some(mut file) = journal(project).and_then(|path| File::open(path).ok()) {
+        // What was half written is cut off by whoever goes on.
+        let from = file.metadata().map_or(0, |meta| meta.len().min(known));
+        let read = file.seek(SeekFrom::Start(from)).and_then(|_| file.read_to_end(&mut bytes));
+        read.expect("the journal can be read");
+    }
+    bytes
+}
+
+fn lines(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|byte| **byte == b'\n').count()
 }
 
 fn start(project: &Project) -> Running {
@@ -59,17 +72,18 @@ fn start(project: &Project) -> Running {
     }
 }
 
-/// Kills it at some moment: after so many lines of its journal and a little more, or after so long.
-fn kill(project: &Project, moment: u64) {
-    let before = lines(project);
+/// Kills it at some moment: after so many lines of its journal beyond those that are known and a little more, or
+/// after so long.
+fn kill(project: &Project, known: u64, moment: u64) {
     let run = start(project);
+    let written = || lines(&journal_after(project, known));
     let more = (moment % 41) as usize;
     // A busy machine may take longer to begin at all than it is given; some moments must be later ones.
     if more >= 30 {
-        wait_until(LONG, || lines(project) > before);
+        wait_until(LONG, || written() > 0);
     }
     let until = Instant::now() + Duration::from_millis(300);
-    while lines(project) < before + more && Instant::now() < until {
+    while written() < more && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(1));
     }
     // Not for synchronisation: any moment is as good as any other.
@@ -78,31 +92,69 @@ fn kill(project: &Project, moment: u64) {
     run.wait().ended_by(Signal::KILL);
 }
 
-/// Every whole line is an event, and iterations only become more.
-fn iterations(project: &Project) -> u64 {
-    let text = journal(project).and_then(|path| std::fs::read(path).ok()).unwrap_or_default();
-    let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-    let mut last = 0;
-    for line in text[..whole].split_inclusive(|byte| *byte == b'\n') {
-        let event: serde_json::Value = serde_json::from_slice(line).expect("a whole line");
-        if event["event"] == "iteration_ended" {
-            last = event["iteration"].as_u64().expect("a number");
+/// What is known of the journal of a run that is killed again and again.
+#[derive(Debug, Default)]
+struct Known {
+    /// So much of it is whole lines.
+    size: u64,
+    /// The iterations that have come to their end.
+    iterations: u64,
+}
+
+impl Known {
+    /// Every whole line is an event, and iterations only become more.
+    fn read_on(&mut self, project: &Project) {
+        let text = journal_after(project, self.size);
+        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        self.size += whole as u64;
+        for line in text[..whole].split_inclusive(|byte| *byte == b'\n') {
+            let event: serde_json::Value = serde_json::from_slice(line).expect("a whole line");
+            if event["event"] == "iteration_ended" {
+                let now = event["iteration"].as_u64().expect("a number");
+                assert!(now >= self.iterations, "iteration {now} after {}", self.iterations);
+                self.iterations = now;
+            }
         }
     }
-    last
+}
+
+/// A git that is killed leaves its own locks behind, as it always does. Those among the objects are in nobody's way.
+fn remove_locks(directory: &Path) {
+    for entry in directory.read_dir().expect("git's own").flatten() {
+        let (path, name) = (entry.path(), entry.file_name());
+        if path.is_dir() && name != "objects" {
+            remove_locks(&path);
+        } else if name.as_encoded_bytes().ends_with(b".lock") {
+            // What ralph's own child is still at is gone by itself.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Nobody pays for another agent while there is an answer that is not checked to the end.
+fn pays_once(project: &Project) {
+    let mut is_answered = false;
+    for event in project.events().0 {
+        match event["event"].as_str() {
+            Some("agent_started") if event["purpose"] == "work" => {
+                assert!(!is_answered, "iteration {} has its answer", event["iteration"]);
+            }
+            Some("agent_ended") if event["purpose"] == "work" => {
+                is_answered = event["class"] == "answered";
+            }
+            Some("iteration_ended") if event.get("cut_off").is_none() => is_answered = false,
+            _ => {}
+        }
+    }
 }
 
 fn killed_again_and_again(series: u64) {
     let project = project();
-    let mut done = 0;
+    let mut known = Known::default();
     for n in 0..KILLS {
-        kill(&project, chance(series * 1_000 + n));
-        let now = iterations(&project);
-        assert!(now >= done, "iteration {now} after {done}");
-        done = now;
-        // A git that is killed leaves its own locks behind, as it always does.
-        let script = "find .git -name '*.lock' -delete 2>/dev/null || true";
-        project.program("sh", ["-c", script]).run().success();
+        kill(&project, known.size, chance(series * 1_000 + n));
+        known.read_on(&project);
+        remove_locks(&project.path().join(".git"));
     }
     project.write("finish", "");
     let output = project.ralph(["resume"]).run();
@@ -110,11 +162,15 @@ fn killed_again_and_again(series: u64) {
     wait_until(LONG, || project.processes().is_empty());
     project.git_command(["fsck", "--strict"]);
     assert_eq!(project.git_command(["status", "--porcelain", "work", "more"]), "");
+    pays_once(&project);
     let events = project.events();
     let continued = events.all("run_continued").len() as u64;
     assert!(continued > KILLS / 8, "the moments are all too early: {continued}");
     assert_eq!(events.last("run_ended")["outcome"], "complete");
-    assert!(events.last("run_ended")["iterations"].as_u64() >= Some(done), "it counts on");
+    assert!(
+        events.last("run_ended")["iterations"].as_u64() >= Some(known.iterations),
+        "it counts on"
+    );
     let runs = std::fs::read_dir(project.path().join(".ralph/runs")).expect("runs").flatten();
     let journals = runs.filter(|run| run.path().join("events.jsonl").exists());
     assert_eq!(journals.count(), 1, "all of it is one run");

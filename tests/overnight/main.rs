@@ -4,6 +4,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod answered;
 mod decided;
 mod flood;
 mod killed;

@@ -52,21 +52,43 @@ fn a_run_that_goes_on_counts_on() {
 }
 
 #[test]
-fn any_change_is_progress() {
-    // A new file, one that is changed and no longer, a commit of nothing, a branch, a name.
-    for script in [
-        "echo $RALPH_ITERATION >file",
-        "date +%s%N >a; git add a",
+fn any_change_is_progress_but_for_what_is_tidied_up_or_fetched() {
+    let project = Project::git();
+    project.settings(&json!({"stall": {"iterations": 1}}));
+    project.git_command(["commit", "-q", "--allow-empty", "-m", "first"]);
+    let steps = [
+        // The work tree: a new file, one that is changed and no longer, a name, a link.
+        "echo 1 >file",
+        "echo 2 >file",
+        "git add file",
+        "mv file 'another file'; git add -A",
+        "mkdir -p d/e; echo 1 >'d/e/a file'",
+        "echo 2 >'d/e/a file'",
+        "ln -s 1 link",
+        "ln -sfn 2 link",
+        "chmod +x 'd/e/a file'",
+        // A commit of nothing, a branch.
         "git commit -q --allow-empty -m x",
-        "git checkout -q -b b$RALPH_ITERATION",
-        "mkdir -p d/e; echo $RALPH_ITERATION >'d/e/a file'",
-        "ln -sfn $RALPH_ITERATION link",
-        "mv f* f$RALPH_ITERATION 2>/dev/null || touch f0",
-    ] {
-        let project = Project::git();
-        run(&project, 2, script).code(1).stderr_lacks("changed nothing");
-        assert_eq!(iterations(&project), 6, "{script}");
-    }
+        "git checkout -q -b b",
+        // What only the repository knows.
+        "git tag t",
+        "git branch other",
+        "echo 1 >file; git add file; git stash -q",
+        "echo 2 >file; git add file; git stash -q",
+        "git stash drop -q 'stash@{1}'",
+        "git worktree add -q -b tree ../tree",
+        "git -C ../tree commit -q --allow-empty -m x",
+        "echo >../tree/file; git -C ../tree add file",
+        "git branch -D -q other",
+        // The last iteration is the first that changes nothing.
+        "git update-ref refs/remotes/origin/x HEAD; git pack-refs --all",
+    ];
+    let sessions: Vec<Value> =
+        steps.iter().map(|step| json!([{"shell": format!("set -e; {step}")}])).collect();
+    let agent = project.fake_agent(&json!({"sessions": sessions}));
+    let output = project.ralph(["run", "-n", "40", "-p", "x", "--"]).args(agent).run();
+    output.code(3).stdout_has("an iteration changed nothing in the repository");
+    assert_eq!(iterations(&project), steps.len());
 }
 
 #[test]

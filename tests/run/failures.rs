@@ -148,6 +148,13 @@ fn a_limit_that_may_not_be_waited_for_ends_the_run() {
         output.code(4).stdout_has("usage limit reached").stdout_has(says);
         assert_eq!(project.events().find("run_ended")["outcome"], "agent_failed");
     }
+    // Nor if nothing could be done after it.
+    let project = Project::new();
+    let flags = ["-p", "do it", "--max-time", "10m"];
+    let output = run_with("claude", &project, &flags, &script).run();
+    output.code(3).stdout_has("the limit ends at 20").stdout_has("time of this run is used up in");
+    output.stdout_has("--max-time goes on");
+    assert!(!project.events().has("waiting"));
 }
 
 #[test]

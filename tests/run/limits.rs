@@ -147,10 +147,11 @@ fn an_iteration_past_its_time_is_ended_and_tried_again() {
     let project = Project::new();
     project
         .settings(&json!({"iterationTimeoutSeconds": 1, "retry": {"max": 1, "backoffSeconds": 0}}));
-    let output =
-        run(&project, &["-p", "do it"], &json!(["ignore_signals", {"print": DONE}, "hang"]));
-    // It ignores the polite signal, too.
-    let output = output.run();
+    // The first one ignores the polite signal, too.
+    let script = json!({"sessions": [
+        ["ignore_signals", {"print": DONE}, "hang"], [{"print": DONE}, "hang"],
+    ]});
+    let output = run(&project, &["-p", "do it"], &script).run();
     output.code(4).stdout_has("the iteration's time limit");
     assert_eq!(project.events().all("agent_ended").len(), 2);
     assert_eq!(project.processes(), []);

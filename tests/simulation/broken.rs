@@ -8,6 +8,7 @@ use ralph::core::event::Exit;
 use ralph::core::machine::Now;
 use ralph::core::progress::{Pending, Progress};
 use ralph::process::{ChildId, Ended, Launch, Occurrence};
+use ralph::run::scm::locks::Abandoned;
 use ralph::run::world::{Part, Record, Request, World};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,28 +25,51 @@ pub(crate) enum Fault {
     IterationsForgotten,
     /// It goes on as if nothing had been decided when it was cut off.
     DecisionForgotten,
+    /// It goes on as if no agent had answered when it was cut off.
+    AnswerForgotten,
+    /// It goes on as if no agent had been asked for a commit message.
+    MessageForgotten,
+    /// It goes on as if an answer had been checked when it was cut off.
+    ChecksForgotten,
     /// It does not end what it should.
     NobodyEnded,
+    /// It takes every lock of git's for left behind.
+    LocksTaken,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Fault; 7] = [
+    pub(crate) const ALL: [Fault; 11] = [
         Fault::GuardrailsIgnored,
         Fault::JournalLate,
         Fault::FeedbackForgotten,
         Fault::SpendingForgotten,
         Fault::IterationsForgotten,
         Fault::DecisionForgotten,
+        Fault::AnswerForgotten,
+        Fault::MessageForgotten,
+        Fault::ChecksForgotten,
         Fault::NobodyEnded,
+        Fault::LocksTaken,
     ];
 
     /// What is made of how far a run had come.
-    pub(crate) fn remember(fault: Option<Fault>, progress: Progress) -> Progress {
+    pub(crate) fn remember(fault: Option<Fault>, mut progress: Progress) -> Progress {
+        match (fault, &progress.pending) {
+            (Some(Fault::AnswerForgotten), Pending::Unchecked(_)) => {
+                progress.pending = Pending::Nothing;
+            }
+            (Some(Fault::ChecksForgotten), Pending::Unchecked(report)) => {
+                let (class, complete) = (report.class, report.complete);
+                progress.pending = Pending::Checked { class, complete, found: None };
+            }
+            _ => {}
+        }
         match fault {
             Some(Fault::FeedbackForgotten) => Progress { feedback: Vec::new(), ..progress },
             Some(Fault::SpendingForgotten) => Progress { spending: Default::default(), ..progress },
             Some(Fault::IterationsForgotten) => Progress { iterations: 0, ..progress },
             Some(Fault::DecisionForgotten) => Progress { pending: Pending::Nothing, ..progress },
+            Some(Fault::MessageForgotten) => Progress { commit_message: None, ..progress },
             _ => progress,
         }
     }
@@ -116,6 +140,11 @@ impl<W: World> World for Through<'_, W> {
 
     fn exists(&mut self, path: &Path) -> bool {
         self.world.exists(path)
+    }
+
+    fn abandoned(&mut self, lock: &Path) -> Abandoned {
+        let abandoned = self.world.abandoned(lock);
+        if self.fault == Some(Fault::LocksTaken) { Abandoned::Yes } else { abandoned }
     }
 
     fn read(&mut self, path: &Path) -> io::Result<Vec<u8>> {

@@ -32,6 +32,9 @@ pub(crate) struct Told {
     pub(crate) agents: u64,
     /// Something of what agents said did not fit into the journal.
     pub(crate) left_out: bool,
+    /// How often it was looked whether anything changed, and how often a lock that git had left was removed.
+    pub(crate) looks: u64,
+    pub(crate) unlocked: u64,
     pub(crate) outcome: Option<Outcome>,
 }
 
@@ -71,13 +74,18 @@ fn lives(seed: u64, fault: Option<Fault>, truth: &Rc<RefCell<Truth>>) -> Result<
             let progress = progress(&truth.borrow().entries);
             Fault::remember(fault, progress)
         });
-        truth.borrow_mut().refused = false;
+        {
+            let mut truth = truth.borrow_mut();
+            (truth.refused, truth.goes_on) = (false, true);
+        }
         let (finish, world) = one_life(&spec, &mut rng, faults, wall_ms, truth, fault);
         wall_ms = world.wall_ms() + rng.below(86_400_000) as i64;
         check(&spec, truth, &world, before, finish)?;
         told.crashes += u64::from(finish.is_none());
         told.agents = truth.borrow().starts.len() as u64;
         told.left_out = left_out(&truth.borrow());
+        told.looks = truth.borrow().looks.len() as u64;
+        told.unlocked = truth.borrow().unlocked;
         told.outcome = finish.map(|finish| finish.outcome);
         match told.outcome {
             // Cut off: what was half written is cut off as well, and it goes on.
@@ -305,6 +313,9 @@ fn check(
         if matches!(finish.outcome, Outcome::Complete | Outcome::CompleteScmFailed) {
             completion(spec, &truth)?;
         }
+        if finish.outcome == Outcome::Complete && spec.scm.is_some() && truth.dirty {
+            return Err("complete with something that was not committed".to_owned());
+        }
         if finish.outcome == Outcome::Stalled {
             stall(spec, &truth)?;
         }
@@ -321,6 +332,7 @@ fn check(
     if !truth.has_holes {
         decided(spec, &facts)?;
     }
+    paid_once(&truth, &facts)?;
     feedback(&truth, &facts)
 }
 
@@ -510,9 +522,43 @@ fn decided(spec: &RunSpec, facts: &[(usize, Fact)]) -> Result<(), String> {
     Ok(())
 }
 
+/// An answer is paid for once, and so is a commit message: whoever finds one in the journal goes on with it, and
+/// starts no other agent before the checks of it have come to their end.
+fn paid_once(truth: &Truth, facts: &[(usize, Fact)]) -> Result<(), String> {
+    for start in &truth.starts {
+        let (mut iteration, mut is_answered, mut has_message) = (0, false, false);
+        for (_, fact) in facts.iter().take_while(|(end, _)| *end <= start.journal) {
+            match fact {
+                // The end of the one before may not have been written on a full disk.
+                Fact::IterationStarted { number, .. } if *number > iteration => {
+                    (iteration, is_answered, has_message) = (*number, false, false);
+                }
+                Fact::AgentEnded { purpose: Purpose::Work, class, .. } => {
+                    (is_answered, has_message) = (*class == Class::Answered, false);
+                }
+                Fact::AgentEnded { has_message: given, .. } => has_message = *given,
+                Fact::IterationEnded { cut_off: false, .. } => {
+                    (is_answered, has_message) = (false, false);
+                }
+                _ => {}
+            }
+        }
+        match start.purpose {
+            Purpose::Work if is_answered => {
+                return Err("an agent was started beside an answer that is not checked".to_owned());
+            }
+            Purpose::CommitMessage if has_message => {
+                return Err("an agent was asked for a commit message that is there".to_owned());
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// Every agent is told exactly what guardrails said last: nothing is lost, nothing told twice.
 fn feedback(truth: &Truth, facts: &[(usize, Fact)]) -> Result<(), String> {
-    for start in &truth.starts {
+    for start in truth.starts.iter().filter(|start| start.purpose == Purpose::Work) {
         let mut last: &[u64] = &[];
         for (_, fact) in facts.iter().take_while(|(end, _)| *end <= start.journal) {
             if let Fact::Feedback { failures, .. } = fact {

@@ -68,15 +68,20 @@ fn whatever_happens_the_promises_are_kept() {
         totals.0.lives += told.lives;
         totals.0.crashes += told.crashes;
         totals.0.agents += told.agents;
+        totals.0.looks += told.looks;
+        totals.0.unlocked += told.unlocked;
         floods.fetch_add(u64::from(told.left_out), Ordering::Relaxed);
         *totals.1.entry(format!("{:?}", told.outcome)).or_default() += 1;
     });
     let (sum, outcomes) = totals.into_inner().expect("nobody panics");
     eprintln!(
-        "{count} histories, {} lives, {} crashes, {} agents, {} with too much to record; {outcomes:?}",
+        "{count} histories, {} lives, {} crashes, {} agents, {} looks, {} locks of git's removed, \
+         {} with too much to record; {outcomes:?}",
         sum.lives,
         sum.crashes,
         sum.agents,
+        sum.looks,
+        sum.unlocked,
         floods.load(Ordering::Relaxed)
     );
     if let Some((seed, why)) = failed {
@@ -87,6 +92,7 @@ fn whatever_happens_the_promises_are_kept() {
     }
     // A simulation in which nothing happens proves nothing.
     assert!(sum.crashes > count / 4 && sum.agents > count, "{sum:?}");
+    assert!(sum.looks > count / 4 && sum.unlocked > count / 100, "{sum:?}");
     assert!(outcomes.len() >= 4, "{outcomes:?}");
     assert!(floods.load(Ordering::Relaxed) > count / 20, "{floods:?}");
 }

@@ -3,9 +3,10 @@
 
 use ralph::core::event::{Class, Entry, Event, Exit, Outcome, Purpose};
 
-/// One agent that was started to work.
-#[derive(Debug, Clone, Default)]
+/// One agent that was started.
+#[derive(Debug, Clone)]
 pub(crate) struct Start {
+    pub(crate) purpose: Purpose,
     /// What it was told of earlier failures, by their numbers, in order.
     pub(crate) told: Vec<u64>,
     /// How much of the journal there was at that moment.
@@ -17,14 +18,21 @@ pub(crate) struct Start {
 pub(crate) struct Truth {
     /// The last agent that worked said in its own words that it is done, and came to its end.
     pub(crate) claimed: bool,
-    /// How each guardrail ended since an agent worked last: its place, and whether it passed.
+    /// How each guardrail ended since an agent worked last, or since they were begun anew by a process that
+    /// went on: its place, and whether it passed.
     pub(crate) checks: Vec<(usize, bool)>,
+    /// A process has gone on, and has not run the first of them yet.
+    pub(crate) goes_on: bool,
+    /// Something is there that was not committed.
+    pub(crate) dirty: bool,
     /// The numbers of guardrail failures so far.
     pub(crate) failures: u64,
     pub(crate) starts: Vec<Start>,
     /// Changes of the repository so far, and how many there were whenever it was looked at.
     pub(crate) changes: u64,
     pub(crate) looks: Vec<u64>,
+    /// How often a lock was removed that a git had left behind.
+    pub(crate) unlocked: u64,
     /// Stories that pass, if there are any.
     pub(crate) stories: Vec<bool>,
     /// The journal as it is on the disk.
@@ -67,7 +75,7 @@ pub(crate) enum Fact {
     IterationStarted { number: u32, most: u32 },
     AgentStarted { purpose: Purpose },
     Used { cost: f64, tokens: u64 },
-    AgentEnded { purpose: Purpose, class: Class, cost: f64, tokens: u64 },
+    AgentEnded { purpose: Purpose, class: Class, cost: f64, tokens: u64, has_message: bool },
     GuardrailEnded { passed: bool },
     Feedback { parts: usize, failures: Vec<u64> },
     Retrying { failures: u32 },
@@ -90,9 +98,10 @@ fn fact(entry: &Entry<'_>) -> Option<Fact> {
         Event::Usage(usage) | Event::Result { usage: Some(usage), .. } => {
             Fact::Used { cost: usage.cost_usd.unwrap_or(0.0), tokens: usage.total_tokens() }
         }
-        Event::AgentEnded { purpose, class, usage, .. } => Fact::AgentEnded {
+        Event::AgentEnded { purpose, class, usage, commit_message, .. } => Fact::AgentEnded {
             purpose: *purpose,
             class: *class,
+            has_message: commit_message.is_some(),
             cost: usage.cost_usd.unwrap_or(0.0),
             tokens: usage.total_tokens(),
         },

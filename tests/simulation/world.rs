@@ -7,10 +7,11 @@ use std::io;
 use std::path::Path;
 use std::rc::Rc;
 
-use ralph::core::event::{Exit, Stream};
+use ralph::core::event::{Exit, Purpose, Stream};
 use ralph::core::machine::Now;
 use ralph::core::prompt::COMMIT_MESSAGE_PROMPT;
 use ralph::process::{ChildId, Ended, Launch, Occurrence, Signal};
+use ralph::run::scm::locks::Abandoned;
 use ralph::run::world::{Part, Record, Request, World};
 
 use crate::rng::Rng;
@@ -33,6 +34,8 @@ pub(crate) struct Faults {
     /// The wall clock jumps.
     pub(crate) jumps: bool,
 }
+
+const INDEX_LOCK: &str = "/p/.git/index.lock";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -76,9 +79,20 @@ pub(crate) struct SimWorld {
     requests: Vec<Request>,
     paused: bool,
     patience: u32,
-    dirty: bool,
+    /// One of git's locks that is in the way.
+    lock: Option<GitLock>,
     truth: Rc<RefCell<Truth>>,
 }
+
+/// Since when it is there, and until when somebody holds it. What nobody holds was left by a git that was killed.
+#[derive(Debug, Clone, Copy)]
+struct GitLock {
+    since_ms: u64,
+    held_until_ms: Option<u64>,
+}
+
+/// How old a lock has to be before anybody may take it for left behind.
+const LEFT_BEHIND_MS: u64 = 60_000;
 
 #[derive(Debug, Clone, Copy)]
 enum Outside {
@@ -126,7 +140,7 @@ impl SimWorld {
             requests: Vec::new(),
             paused: false,
             patience: 0,
-            dirty: false,
+            lock: None,
             truth,
         }
     }
@@ -156,6 +170,13 @@ impl SimWorld {
 
     fn is_full(&self) -> bool {
         self.faults.full.is_some_and(|(from, to)| (from..to).contains(&self.effects))
+    }
+
+    /// The lock that is in the way now.
+    fn lock(&mut self) -> Option<GitLock> {
+        let now_ms = self.now.mono_ms;
+        self.lock = self.lock.filter(|lock| lock.held_until_ms.is_none_or(|until| now_ms < until));
+        self.lock
     }
 
     fn refuse(&mut self) -> io::Error {
@@ -190,16 +211,25 @@ impl SimWorld {
                 let told = numbers(&String::from_utf8_lossy(launch.stdin));
                 let mut truth = self.truth.borrow_mut();
                 let journal = truth.journal.len();
-                truth.starts.push(Start { told, journal });
+                truth.starts.push(Start { purpose: Purpose::Work, told, journal });
                 truth.claimed = false;
                 truth.checks.clear();
                 drop(truth);
                 self.work(&mut child, bad);
             }
-            Kind::CommitMessage => self.message(&mut child, bad),
-            Kind::Guardrail(_) => {
+            Kind::CommitMessage => {
+                let mut truth = self.truth.borrow_mut();
+                let (purpose, journal) = (Purpose::CommitMessage, truth.journal.len());
+                truth.starts.push(Start { purpose, told: Vec::new(), journal });
+                drop(truth);
+                self.message(&mut child, bad);
+            }
+            Kind::Guardrail(index) => {
                 let fails = self.rng.chance(if self.faults.misbehaviour == 0 { 10 } else { 40 });
                 let mut truth = self.truth.borrow_mut();
+                if index == 0 && std::mem::take(&mut truth.goes_on) {
+                    truth.checks.clear();
+                }
                 let number = truth.failures + 1;
                 truth.failures += u64::from(fails);
                 drop(truth);
@@ -211,12 +241,26 @@ impl SimWorld {
             }
             Kind::Scm => {
                 let staged = launch.args.first().is_some_and(|word| word == "diff");
-                let code =
-                    if bad && self.rng.chance(30) { 128 } else { i32::from(staged && self.dirty) };
+                if bad && self.lock.is_none() && self.rng.chance(30) {
+                    let since_ms = self.now.mono_ms;
+                    let held_until_ms = self.rng.maybe(50, |rng| since_ms + rng.below(20_000));
+                    self.lock = Some(GitLock { since_ms, held_until_ms });
+                }
+                let locked = self.lock().is_some();
+                if locked {
+                    let words = format!("fatal: Unable to create '{INDEX_LOCK}': File exists.\n");
+                    self.print(&mut child, words.into_bytes());
+                }
+                let mut truth = self.truth.borrow_mut();
+                let code = match locked || bad && self.rng.chance(30) {
+                    true => 128,
+                    false => i32::from(staged && truth.dirty),
+                };
                 if launch.args.first().is_some_and(|word| word == "commit") && code == 0 {
-                    self.dirty = false;
+                    truth.dirty = false;
                     child.changes = 1;
                 }
+                drop(truth);
                 if !(bad && self.rng.chance(5)) {
                     self.end_with(&mut child, Some(Exit::Code(code)));
                 }
@@ -360,7 +404,7 @@ impl SimWorld {
             Kind::Work => {
                 // Half of its work may be done when it is ended.
                 truth.changes += child.changes;
-                self.dirty |= child.changes > 0;
+                truth.dirty |= child.changes > 0;
                 truth.claimed = child.claims
                     && (child.gave_result || (!child.ended_by_us && exit == Some(Exit::Code(0))));
                 if child.changes > 0
@@ -410,7 +454,7 @@ impl World for SimWorld {
                 let index = command.strip_prefix("check ").and_then(|n| n.parse().ok());
                 Kind::Guardrail(index.unwrap_or(usize::MAX))
             }
-            Part::Check if launch.args[0] == "--no-optional-locks" => Kind::Look,
+            Part::Check if launch.args.iter().any(|word| word == "status") => Kind::Look,
             Part::Check => Kind::Scm,
         };
         // One that was started by a process that died at once is gone with it, but has begun.
@@ -510,8 +554,20 @@ impl World for SimWorld {
         }
     }
 
-    fn exists(&mut self, _path: &Path) -> bool {
-        true
+    fn exists(&mut self, path: &Path) -> bool {
+        path != Path::new(INDEX_LOCK) || self.lock().is_some()
+    }
+
+    fn abandoned(&mut self, _lock: &Path) -> Abandoned {
+        match self.lock() {
+            Some(GitLock { since_ms, held_until_ms: None }) => {
+                match (since_ms + LEFT_BEHIND_MS).saturating_sub(self.now.mono_ms) {
+                    0 => Abandoned::Yes,
+                    left => Abandoned::Soon(left),
+                }
+            }
+            _ => Abandoned::No,
+        }
     }
 
     fn read(&mut self, _path: &Path) -> io::Result<Vec<u8>> {
@@ -538,7 +594,17 @@ impl World for SimWorld {
         self.write(path, bytes)
     }
 
-    fn remove(&mut self, _path: &Path) -> io::Result<()> {
+    fn remove(&mut self, path: &Path) -> io::Result<()> {
+        if path != Path::new(INDEX_LOCK) {
+            return Ok(());
+        }
+        let age_ms = self.lock().map(|lock| self.now.mono_ms - lock.since_ms);
+        let is_held = self.lock.take().is_some_and(|lock| lock.held_until_ms.is_some());
+        let mut truth = self.truth.borrow_mut();
+        if is_held || age_ms.is_some_and(|age_ms| age_ms < LEFT_BEHIND_MS) {
+            truth.violated("a lock was removed that somebody may hold");
+        }
+        truth.unlocked += 1;
         Ok(())
     }
 

@@ -225,3 +225,30 @@ fn a_journal_and_a_lock_that_an_agent_removes_are_put_back() {
     assert!(events.has("run_started") && events.has("run_ended"));
     assert!(project.has(".ralph/guardrail_003_echo_checked.log"));
 }
+
+#[test]
+fn a_journal_that_an_agent_removes_is_back_before_the_agent_ends() {
+    let project = Project::git();
+    let agent = project.fake_agent(&json!({"sessions": [
+        [{"print": "before"}],
+        [{"print": "now"}, {"shell": "git clean -fdxq"}, {"print": "cleaned"},
+            {"wait_for": ".ralph/lock"}, {"shell": "git add -A"}, {"print": "shown"}, "hang"],
+        [{"print": DONE}],
+    ]}));
+    let run = project.ralph(["run", "-p", "x", "--"]).args(agent).start();
+    wait_until(LONG, || run.stdout().contains("shown"));
+    run.signal(Signal::KILL);
+    run.wait().ended_by(Signal::KILL);
+    let said = || -> String {
+        let events = project.events();
+        let texts = events.all("text");
+        texts.iter().filter_map(|event| event["text"].as_str()).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(said(), "before now cleaned shown");
+    assert!(!project.git_command(["ls-files"]).contains("events.jsonl"));
+    project.ralph(["report"]).run().code(0).stdout_has("cut off").stdout_has("ralph resume");
+    // Whoever comes next knows whose agent is still there.
+    project.ralph(["resume"]).run().code(0);
+    assert_eq!(said(), format!("before now cleaned shown {DONE}"));
+    assert_eq!(project.processes(), []);
+}

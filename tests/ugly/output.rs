@@ -116,8 +116,11 @@ fn a_prompt_of_ten_megabytes_whether_it_is_read_or_not() {
 #[test]
 fn guardrails_that_misbehave() {
     let project = Project::new();
-    let guardrail =
-        |command: &str, seconds: u64| json!({"command": command, "timeoutSeconds": seconds});
+    // Once is enough; what was said of it is in the next prompt.
+    let guardrail = |command: &str, seconds: u64| {
+        let command = format!("test $RALPH_ITERATION = 1 || exit 1; {command}");
+        json!({"command": command, "timeoutSeconds": seconds})
+    };
     project.settings(&json!({"guardrails": [
         guardrail("head -c 104857600 /dev/zero | tr '\\0' x; false", 0),
         guardrail("trap '' TERM; sleep 100 & sleep 100; wait", 1),

@@ -141,17 +141,22 @@ fn a_third_signal_waits_for_nobody() {
 
 #[test]
 fn after_limits() {
-    for (settings, cause, code) in [
+    let runs = [
         (json!({"inactivityTimeoutSeconds": 0.3}), "inactivity", 4),
         (json!({"iterationTimeoutSeconds": 0.3}), "iteration_timeout", 4),
         (json!({"budget": {"duration": "1s"}}), "budget", 3),
-    ] {
+    ];
+    // Beside each other, because each of them mostly waits.
+    let runs = runs.map(|(mut settings, cause, code)| {
         let project = Project::new();
-        let mut settings = settings;
         settings["retry"] = json!({"max": 0});
         project.settings(&settings);
         let agent = project.fake_agent(&json!([stray(&project), {"print": DONE}, "hang"]));
-        project.ralph(["run", "-p", "x", "--"]).args(agent).run().code(code);
+        let run = project.ralph(["run", "-p", "x", "--"]).args(agent).start();
+        (project, run, cause, code)
+    });
+    for (project, run, cause, code) in runs {
+        run.wait().code(code);
         nothing_is_left(&project);
         assert_eq!(project.events().last("agent_ended")["ended_by"], cause);
     }

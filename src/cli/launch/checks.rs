@@ -1,6 +1,8 @@
 //! What keeps a run from starting, found before anything is spent.
 
 use crate::cli::resume::Resumption;
+use crate::core::progress::Pending;
+use crate::core::rules::Budget;
 use crate::error::Error;
 use crate::run::spec::RunSpec;
 
@@ -56,8 +58,12 @@ pub(super) fn refuse_used_up(spec: &RunSpec, resume: &Resumption) -> Result<(), 
             .hint(format!("give it more, those before included: ralph resume {run} -n {more}")));
     }
     let used = progress.spending.of_run();
-    let Some(used_up) =
-        spec.rules.budget.exceeded(&used, &progress.spending.told(), progress.active_ms)
+    let mut budget = spec.rules.budget;
+    if let Pending::Unchecked(_) = progress.pending {
+        // What an agent did that is paid for is checked all the same, if there is time for it.
+        budget = Budget { duration_ms: budget.duration_ms, ..Budget::default() };
+    }
+    let Some(used_up) = budget.exceeded(&used, &progress.spending.told(), progress.active_ms)
     else {
         return Ok(());
     };

@@ -3,10 +3,11 @@
 use serde_json::json;
 
 use super::{ListForm, LsArgs, StatusArgs, StatusForm, live};
+use crate::core::cleaner::cleaned;
 use crate::core::text;
 use crate::core::worker::{Status, WorkerState, between_ms, duration};
 use crate::error::Error;
-use crate::report::visible::{Cleaner, columns};
+use crate::report::visible::columns;
 use crate::worker::store::{Known, Worker, Workers};
 
 /// A worker, as it is looked at.
@@ -57,7 +58,7 @@ pub(in crate::cli) fn ls(args: &LsArgs) -> Result<u8, Error> {
 
 /// What is shown to people. What it tells of may have come from an agent or a file name.
 fn clean(text: &str) -> String {
-    Cleaner::default().clean(text, &mut String::new()).to_owned()
+    cleaned(text)
 }
 
 fn objects(all: &[Seen]) -> String {

@@ -1,5 +1,7 @@
 //! One attempt at an iteration: the agent, how it ended, and whether to try again.
 
+use jiff::Timestamp;
+
 use super::super::attempt;
 use super::super::event::{Class, EndCause, Event, Feedback, Outcome, Purpose, WaitReason};
 use super::super::exit;
@@ -234,6 +236,16 @@ impl LoopMachine {
             return self.finish_by_budget(now, &used_up, out);
         }
         let until_ms = now.wall_ms.saturating_add_unsigned(delay_ms);
+        if let Some(left_ms) = self.time_left(now).filter(|left| *left <= delay_ms) {
+            let what = match until_wall.and_then(|until| Timestamp::from_millisecond(until).ok()) {
+                Some(until) => format!("the limit ends at {},", until.strftime("%F %H:%M UTC")),
+                None => "the next attempt is due".to_owned(),
+            };
+            let (delay, left) = (text::duration(delay_ms), text::duration(left_ms));
+            let message =
+                format!("{what} in {delay}, and the time of this run is used up in {left}");
+            return self.finish(now, Outcome::Budget, exit::BUDGET, message, out);
+        }
         out.push(Action::Emit(Event::Waiting { reason, until_ms }));
         let first = if until_wall.is_some() { delay_ms.min(WALL_CHECK_MS) } else { delay_ms };
         self.phase = Phase::Waiting {

@@ -97,6 +97,11 @@ impl LoopMachine {
         if !self.dirty {
             return self.scm_task(now, 0, out);
         }
+        if std::mem::take(&mut self.has_message) {
+            // It was given before the run was cut off, and is paid for.
+            self.scm_until = now.mono_ms.saturating_add(LAST_COMMIT_MS);
+            return self.scm_task(now, 0, out);
+        }
         if self.run_budget_exceeded(now).is_some() {
             return self.own_message(now, "the budget is used up", out);
         }

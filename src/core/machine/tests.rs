@@ -419,14 +419,43 @@ fn budgets_end_the_agent_and_the_run() {
 }
 
 #[test]
-fn no_wait_outlasts_the_time_of_the_run() {
+fn a_wait_that_would_outlast_the_time_of_the_run_is_not_begun() {
     let budget = Budget { duration_ms: Some(60_000), ..Budget::default() };
-    let mut run = Loop::start(Rules { budget, ..rules() });
-    let in_half_an_hour = (run.now.wall_ms + 1_800_000) / 1000;
-    run.agent(limited(Some(in_half_an_hour)));
-    run.until_deadline();
+    let start = || {
+        let mut run = Loop::start(Rules { budget, ..rules() });
+        run.after(20_000);
+        run
+    };
+    let message = |run: &Loop| {
+        run.actions.iter().find_map(|action| match action {
+            Action::Emit(Event::RunEnded { message, .. }) => Some(message.to_string()),
+            _ => None,
+        })
+    };
+    // The second that everybody waits after a limit counts.
+    for (seconds, waits) in [(30, true), (38, true), (39, false), (1_800, false)] {
+        let mut run = start();
+        run.agent(limited(Some(run.now.wall_ms / 1000 + seconds)));
+        assert_eq!(run.outcome().is_none(), waits, "{seconds}");
+        let waiting = |action: &Action| matches!(action, Action::Emit(Event::Waiting { .. }));
+        assert_eq!(run.actions.iter().any(waiting), waits, "{seconds}");
+        if !waits {
+            assert_eq!(run.outcome(), Some((Outcome::Budget, 3)));
+        }
+    }
+    let mut run = start();
+    run.agent(limited(Some(run.now.wall_ms / 1000 + 1_800)));
+    let said = "the limit ends at 1970-01-12 14:17 UTC, in 30m1s, and the time of this run is used up in 40.0s";
+    assert_eq!(message(&run).as_deref(), Some(said));
+    // Nor is one for another reason.
+    let retry = Retry { backoff_ms: 50_000, backoff_cap_ms: 50_000, ..rules().retry };
+    let mut run = Loop::start(Rules { budget, retry, ..rules() });
+    run.agent(failed(Class::Failed));
+    assert_eq!(run.outcome(), None);
+    run.until_deadline().agent(failed(Class::Failed));
     assert_eq!(run.outcome(), Some((Outcome::Budget, 3)));
-    assert_eq!(run.now.mono_ms, 5_000 + 60_000);
+    let said = "the next attempt is due in 50.0s, and the time of this run is used up in 10.0s";
+    assert_eq!(message(&run).as_deref(), Some(said));
 }
 
 #[test]
@@ -467,7 +496,7 @@ fn the_runs_time_ends_everything_else_too() {
 
     let mut run = Loop::start(Rules { budget, ..rules() });
     let until = run.now.wall_ms / 1000 + 600;
-    run.agent(limited(Some(until))).until_deadline();
+    run.agent(limited(Some(until)));
     assert_eq!(run.outcome(), used_up, "a limit is not waited for beyond it");
 }
 

@@ -72,8 +72,13 @@ impl LoopMachine {
         self.active_before_ms.saturating_add(now.mono_ms.saturating_sub(self.run_started))
     }
 
+    /// How long the run may go on, if that is limited.
+    pub(super) fn time_left(&self, now: Now) -> Option<u64> {
+        self.run_deadline().map(|at| at.saturating_sub(now.mono_ms))
+    }
+
     fn time_is_up(&self, now: Now) -> bool {
-        self.run_deadline().is_some_and(|at| now.mono_ms >= at)
+        self.time_left(now) == Some(0)
     }
 
     fn result_deadline(&self, result_at: Option<u64>) -> Option<u64> {

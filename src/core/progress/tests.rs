@@ -45,6 +45,9 @@ fn agent_ended(class: Class, tokens: u64) -> Event<'static> {
         denied: 0,
         repeats_prompt: false,
         filter_errors: 0,
+        complete: None,
+        found: None,
+        commit_message: None,
     }
 }
 
@@ -67,6 +70,21 @@ fn iteration_used(tokens: u64) -> Event<'static> {
         cut_off: false,
         duration_ms: 1,
         usage: usage(tokens),
+    }
+}
+
+fn run_ended(cut_off: bool) -> Event<'static> {
+    Event::RunEnded {
+        outcome: Outcome::Interrupted,
+        exit_code: 130,
+        message: "interrupted".into(),
+        iterations: 1,
+        cut_off,
+        duration_ms: 1,
+        usage: Usage::default(),
+        tools: 0,
+        tool_errors: 0,
+        notify: false,
     }
 }
 
@@ -177,6 +195,7 @@ fn what_cannot_be_read_is_made_up_for_by_what_was_counted_later() {
         after: None,
         iterations: 7,
         cut_off: None,
+        unchecked: None,
         usage: usage(500),
         duration_ms: 9_000,
     };
@@ -212,18 +231,91 @@ fn what_had_happened_and_was_not_acted_upon_is_pending() {
         fold(events)
     };
     let answered = || agent_ended(Class::Answered, 0);
+    // By a version that did not note whether it completes the run.
     assert_eq!(after(vec![answered()]).pending, Pending::Nothing);
+    assert_eq!(after(vec![answered(), started.clone()]).pending, Pending::Nothing);
     let failed = || agent_ended(Class::Failed, 0);
     assert!(matches!(after(vec![failed()]).pending, Pending::Ended(_)));
     let cut = iteration_ended(Class::Failed, true);
     assert!(matches!(after(vec![failed(), cut]).pending, Pending::Ended(_)));
     assert_eq!(after(vec![failed(), retrying(1)]).pending, Pending::Nothing);
+    assert_eq!(after(vec![failed(), run_ended(true)]).pending, Pending::Nothing);
     let limited = || agent_ended(Class::Limited, 0);
-    assert_eq!(after(vec![limited(), started]).pending, Pending::Nothing);
+    assert!(matches!(after(vec![limited()]).pending, Pending::Ended(_)));
+    // That an agent was stopped by the budget of the run says nothing once there is more of it.
+    assert_eq!(after(vec![limited(), run_ended(true)]).pending, Pending::Nothing);
+    let progress = after(vec![limited(), started, run_ended(true)]);
+    assert!(matches!(progress.pending, Pending::Unchecked(_)), "its work was being checked");
+    assert!(!progress.pending.is_an_answer());
     let progress = after(vec![answered(), checked.clone()]);
     assert!(matches!(progress.pending, Pending::Checked { complete: true, .. }));
     assert!(progress.scm_failed);
+    let stopped = after(vec![answered(), checked.clone(), run_ended(true)]);
+    assert!(matches!(stopped.pending, Pending::Checked { complete: true, .. }));
     assert_eq!(after(vec![answered(), checked, complete]).pending, Pending::Complete);
+}
+
+#[test]
+fn an_answer_is_there_until_its_checks_have_come_to_their_end() {
+    let answered = || {
+        let mut event = agent_ended(Class::Answered, 9);
+        if let Event::AgentEnded { complete, found, .. } = &mut event {
+            (*complete, *found) = (Some(true), Some("DONE".into()));
+        }
+        event
+    };
+    let asked = Event::AgentStarted { purpose: Purpose::CommitMessage, pid: 3, argv: Vec::new() };
+    let mut message = agent_ended(Class::Answered, 1);
+    if let Event::AgentEnded { purpose, commit_message, .. } = &mut message {
+        (*purpose, *commit_message) = (Purpose::CommitMessage, Some("Do it".into()));
+    }
+    let part = Feedback { action: FailAction::Append, message: "red".into() };
+    let events = vec![
+        answered(),
+        Event::GuardrailStarted { index: 0, command: "true".into() },
+        Event::FeedbackSet { parts: Vec::new() },
+        Event::ScmStarted { task: "commit".into(), argv: Vec::new() },
+        asked,
+        message,
+        Event::ScmEnded { task: "commit".into(), ok: true, detail: "".into(), duration_ms: 1 },
+        // Somebody stopped it here.
+        Event::FeedbackSet { parts: vec![part.clone()] },
+        iteration_ended(Class::Answered, true),
+        run_ended(true),
+        run_started(),
+        Event::GuardrailStarted { index: 0, command: "true".into() },
+    ];
+    let after = |events: &[Event<'static>]| {
+        let begun = vec![
+            (0, 0, 0, run_started()),
+            (1, 1, 0, Event::IterationStarted { max_iterations: 5 }),
+            (2, 1, 1, agent_started()),
+        ];
+        let events = events.iter().cloned().map(|event| (3, 1, 1, event));
+        fold(begun.into_iter().chain(events).collect())
+    };
+    for told in 1..=events.len() {
+        let progress = after(&events[..told]);
+        let Pending::Unchecked(report) = &progress.pending else {
+            panic!("{:?} after {:?}", progress.pending, events[told - 1]);
+        };
+        assert_eq!((report.complete, report.found.as_deref()), (true, Some("DONE")));
+        assert_eq!(progress.open.map(|open| (open.iteration, open.attempts)), Some((1, 1)));
+        // What was said of half of it is not what was said of the iteration before.
+        assert_eq!(progress.last_feedback, [], "after {told}");
+        // A message is paid for as well.
+        let is_given = told >= 6;
+        assert_eq!(progress.commit_message.is_some(), is_given, "after {told}");
+    }
+    for over in [
+        iteration_ended(Class::Answered, false),
+        run_ended(false),
+        Event::IterationStarted { max_iterations: 5 },
+        agent_started(),
+    ] {
+        let progress = after(&[&events[..], &[over]].concat());
+        assert_eq!(progress.pending, Pending::Nothing);
+    }
 }
 
 #[test]

@@ -30,6 +30,9 @@ fn agent_ended(exit: Exit, ended_by: Option<EndCause>, class: Class) -> Event<'s
         denied: 0,
         repeats_prompt: false,
         filter_errors: 0,
+        complete: None,
+        found: None,
+        commit_message: None,
     }
 }
 
@@ -183,6 +186,44 @@ fn run_started() -> Event<'static> {
     }
 }
 
+fn continued(unchecked: Option<u32>) -> Event<'static> {
+    Event::RunContinued {
+        after: None,
+        iterations: 1,
+        cut_off: None,
+        unchecked,
+        usage: Usage::default(),
+        duration_ms: 1,
+    }
+}
+
+#[test]
+fn an_iteration_that_is_checked_later_comes_to_its_end_like_any_other() {
+    // Its loop was killed, or somebody stopped it.
+    for stopped in [false, true] {
+        let mut follower = follower();
+        let answered = agent_ended(Exit::Code(0), None, Class::Answered);
+        tell(
+            &mut follower,
+            &[
+                (1, run_started()),
+                (1, Event::IterationStarted { max_iterations: 4 }),
+                (1, answered),
+            ],
+        );
+        if stopped {
+            tell(&mut follower, &[(1, ended(Class::Answered, true, 65_000))]);
+        }
+        let (_, logged) = tell(&mut follower, &[(0, run_started()), (0, continued(Some(1)))]);
+        assert_eq!(logged, ["[CHECK] checking what iteration 1 did"]);
+        let state = &follower.state;
+        assert_eq!((state.iteration_open, state.cut_off_iterations), (true, 0), "{stopped}");
+        let (said, _) = tell(&mut follower, &[(1, iteration_ended(Class::Answered, 4_000))]);
+        assert_eq!(said, ["[ralph] agent: iteration 1 completed (exit: 0, duration: 4s)"]);
+        assert_eq!(follower.state.finished_iterations, 1);
+    }
+}
+
 #[test]
 fn an_iteration_that_was_cut_off_is_neither_done_nor_a_failure_nor_a_success() {
     let start = || Event::IterationStarted { max_iterations: 4 };
@@ -208,8 +249,8 @@ fn an_iteration_that_was_cut_off_is_neither_done_nor_a_failure_nor_a_success() {
     assert_eq!(said[1], "[ralph] agent: iteration 2 was cut off after 1m 5s");
     assert_eq!(logged, ["[START] iteration 2/4", "[CUT] iteration 2 was cut off after 1m 5s"]);
     // A loop that was killed cannot tell: the one that goes on in its place does.
-    tell(&mut follower, &[(2, run_started()), (3, start())]);
-    let (said, logged) = tell(&mut follower, &[(3, run_started())]);
+    tell(&mut follower, &[(0, run_started()), (0, continued(None)), (3, start())]);
+    let (said, logged) = tell(&mut follower, &[(0, run_started()), (0, continued(None))]);
     assert_eq!(said, ["[ralph] agent: iteration 3 was cut off with its loop"]);
     assert_eq!(logged, ["[CUT] iteration 3 was cut off with its loop"]);
     let state = &follower.state;

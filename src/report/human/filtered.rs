@@ -6,9 +6,9 @@ use memchr::memmem;
 
 use super::words::plural;
 use super::{Human, Paragraph, Speaker};
+use crate::core::cleaner::Cleaner;
 use crate::core::event::{Entry, Event, Stamp};
 use crate::core::lines::LineSplitter;
-use crate::report::visible::Cleaner;
 
 /// The longest line that is held.
 const MAX_LINE: usize = 64 * 1024;

@@ -21,11 +21,18 @@ impl Human {
         let loud = !self.style.quiet;
         match event {
             Event::RunStarted { .. } if loud => self.run_started(at, event),
-            Event::RunContinued { after, iterations, cut_off, usage, duration_ms } if loud => {
+            Event::RunContinued { after, iterations, cut_off, unchecked, usage, duration_ms }
+                if loud =>
+            {
                 let mut pen = self.line(at, Paragraph::Run);
                 pen.say(marks.run).say(&format!(" Goes on after {}", after_words(*after)));
                 if let Some(iteration) = cut_off {
                     pen.say(&format!(": iteration {iteration} is begun again"));
+                }
+                if let Some(iteration) = unchecked {
+                    pen.say(&format!(
+                        ": what the agent of iteration {iteration} did is checked now, without another agent"
+                    ));
                 }
                 pen.say(" ").say(&figures(Some(*iterations), usage, &[], *duration_ms)).end();
             }
@@ -236,6 +243,7 @@ impl Human {
             denied,
             repeats_prompt,
             filter_errors,
+            ..
         } = event
         else {
             return;

@@ -96,6 +96,9 @@ fn seed() -> Vec<Event<'static>> {
             denied: 0,
             repeats_prompt: false,
             filter_errors: 0,
+            complete: None,
+            found: None,
+            commit_message: None,
         },
     ]
 }
@@ -242,6 +245,7 @@ fn nothing_of_the_agents_steers_the_terminal() {
             after: None,
             iterations: 1,
             cut_off: Some(2),
+            unchecked: None,
             usage: Usage::default(),
             duration_ms: 1,
         },

@@ -90,11 +90,16 @@ impl Reading {
             Event::Repository { head, commits, by_others } => {
                 self.commits(at.time_ms, head, commits, *by_others);
             }
-            Event::RunContinued { after, cut_off, .. } => facts.continued.push(Continued {
-                time_ms: at.time_ms,
-                after: *after,
-                cut_off: *cut_off,
-            }),
+            Event::RunContinued { after, cut_off, unchecked, .. } => {
+                let (time_ms, after) = (at.time_ms, *after);
+                let (cut_off, unchecked) = (*cut_off, *unchecked);
+                facts.continued.push(Continued { time_ms, after, cut_off, unchecked });
+                let last = facts.iterations.last_mut();
+                if let Some(open) = last.filter(|last| Some(last.number) == unchecked) {
+                    self.begun_ms = Some(time_ms);
+                    open.is_checked_again();
+                }
+            }
             Event::ToolStarted { id, name, summary, .. } => {
                 let call = if summary.is_empty() {
                     name.as_ref().to_owned()
@@ -321,10 +326,8 @@ impl Reading {
             // what they say now.
             Some(again) => {
                 again.begun += 1;
-                again.guardrails.clear();
-                again.scm_failed.clear();
-                (again.ended, again.cut_off) = (false, false);
-                (again.class, again.vetoed) = (None, None);
+                again.is_checked_again();
+                again.class = None;
                 (again.ended_by, again.failure) = (None, None);
             }
             None => {

@@ -42,6 +42,9 @@ fn agent_ended(class: Class, usage: Usage) -> Event<'static> {
         denied: 1,
         repeats_prompt: false,
         filter_errors: 0,
+        complete: None,
+        found: None,
+        commit_message: None,
     }
 }
 
@@ -414,6 +417,48 @@ fn an_iteration_that_was_begun_again_is_one_line_with_all_of_its_time_and_cost()
         told.contains("  1  answered                1m30s     $1.50     6 tools, begun 3 times")
     );
     assert!(told.contains("  + make test"), "what its checks said last: {told}");
+}
+
+#[test]
+fn an_iteration_that_was_checked_later_is_what_its_last_checks_said() {
+    for stopped in [false, true] {
+        let mut events = vec![
+            (0, 0, run_started()),
+            (10, 1, iteration_started()),
+            (10, 1, agent_started()),
+            (20, 1, agent_ended(Class::Answered, dollars(0.5))),
+            (30, 1, guardrail(false)),
+        ];
+        if stopped {
+            events.push((30, 1, iteration_ended(Class::Answered, true)));
+            events.push((30, 1, run_ended(Outcome::Interrupted, 30_000)));
+        }
+        let after = stopped.then_some(Outcome::Interrupted);
+        let continued = Event::RunContinued {
+            after,
+            iterations: 0,
+            cut_off: None,
+            unchecked: Some(1),
+            usage: dollars(0.5),
+            duration_ms: 30_000,
+        };
+        events.extend([
+            (4_000, 0, run_started()),
+            (4_000, 0, continued),
+            (4_010, 1, guardrail(true)),
+            (4_010, 1, iteration_ended(Class::Answered, false)),
+            (4_010, 1, run_ended(Outcome::Complete, 40_000)),
+        ]);
+        let facts = read(events, None);
+        let only = &facts.iterations[0];
+        assert_eq!((only.begun, only.attempts, only.usage.cost_usd), (1, 1, Some(0.5)));
+        assert!(only.ended && !only.cut_off);
+        let told = terminal(&facts);
+        assert!(told.contains("  1  answered "), "{told}");
+        assert!(told.contains("  + make test"), "{told}");
+        assert!(told.contains("; what the agent of iteration 1 had done was checked"), "{told}");
+        assert!(!told.contains("unchecked"), "{told}");
+    }
 }
 
 #[test]

@@ -321,7 +321,10 @@ fn went_on(facts: &Facts, zone: &TimeZone) -> Vec<String> {
     let line = |continued: &Continued| {
         let (time, after) = (moment(continued.time_ms, zone), after_words(continued.after));
         let again = continued.cut_off.map(|n| format!("; iteration {n} was begun again"));
-        format!("{time}, after {after}{}", again.unwrap_or_default())
+        let checked = continued
+            .unchecked
+            .map(|n| format!("; what the agent of iteration {n} had done was checked"));
+        format!("{time}, after {after}{}", again.or(checked).unwrap_or_default())
     };
     facts.continued.iter().map(line).collect()
 }

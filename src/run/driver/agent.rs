@@ -18,6 +18,7 @@ use crate::run::world::{Part, World};
 
 impl<W: World> Driver<'_, W> {
     pub(super) fn start_agent(&mut self, purpose: Purpose) {
+        self.commit_message = None;
         if let Some(message) = self.world.lost() {
             // A loop that nobody can end must not go on.
             let why = Input::AgentNotStarted { message: message.clone() };

@@ -76,6 +76,7 @@ impl<W: World> Driver<'_, W> {
         let status = String::from_utf8_lossy(status);
         let top = self.top_of_repository();
         let mut hasher = DefaultHasher::new();
+        self.world.refs_fingerprint(&self.spec.directory)?.hash(&mut hasher);
         let mut budget = MAX_READ;
         let mut file = |path: &Path, hasher: &mut DefaultHasher| {
             let (looks, read) = self.world.file_fingerprint(path, budget);

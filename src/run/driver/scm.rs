@@ -3,21 +3,27 @@
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::path::Path;
 
 use super::{Driver, Task, plain_launch};
 use crate::core::event::{Event, Exit};
 use crate::core::machine::{Input, Now, ScmLook};
+use crate::core::text;
 use crate::process::{ChildId, Launch};
-use crate::run::scm::{self, ScmRun};
+use crate::run::scm::ScmRun;
+use crate::run::scm::locks::{self, Abandoned};
 use crate::run::spec::ScmSpec;
 use crate::run::world::{Part, World};
 
 /// How long one waits for another git to be done with what both need.
 const LOCK_PAUSE_MS: u64 = 100;
+/// So long anybody may have a lock who is not seen: what is in the way for longer is told of.
+const MOMENT_MS: u64 = 1_000;
+/// How often it is looked whether a lock is still there that nobody uses and that has to become old.
+const LEFT_PAUSE_MS: u64 = 1_000;
 
 impl<W: World> Driver<'_, W> {
     pub(super) fn look_at_scm(&mut self) {
-        self.commit_message = None;
         let Some(look) = self.spec.scm.as_ref().and_then(ScmSpec::look) else {
             return self.queue.push_back(Input::ScmLooked(ScmLook::Dirty));
         };
@@ -96,6 +102,10 @@ impl<W: World> Driver<'_, W> {
     pub(super) fn go_on_with_scm(&mut self, now: Now) {
         match std::mem::replace(&mut self.task, Task::None) {
             Task::ScmWaits(run, at_ms) if now.mono_ms >= at_ms => {
+                if let Some(at_ms) = self.waits_on(&run, now) {
+                    self.task = Task::ScmWaits(run, at_ms);
+                    return;
+                }
                 match self.start_scm(&run.command) {
                     Ok(child) => {
                         let ScmRun { task, command, rest, started_ms, .. } = run;
@@ -118,22 +128,58 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
-    pub(super) fn scm_ended(&mut self, run: ScmRun, exit: Option<Exit>, now: Now) {
+    pub(super) fn scm_ended(&mut self, mut run: ScmRun, exit: Option<Exit>, now: Now) {
         let failed = !exit.is_some_and(Exit::success);
-        if failed && self.clear_the_way(&run) {
-            self.task = Task::ScmWaits(run, now.mono_ms);
-        } else if failed && run.may_try_again(now.mono_ms) {
-            self.task = Task::ScmWaits(run, now.mono_ms.saturating_add(LOCK_PAUSE_MS));
-        } else {
-            self.scm_over(run, exit, now);
+        match failed.then(|| self.again_at(&mut run, now)).flatten() {
+            Some(at_ms) => self.task = Task::ScmWaits(run, at_ms),
+            None => self.scm_over(run, exit, now),
         }
+    }
+
+    /// When a command is tried again that failed, if it was for a reason that passes.
+    fn again_at(&mut self, run: &mut ScmRun, now: Now) -> Option<u64> {
+        let soon = now.mono_ms.saturating_add(LOCK_PAUSE_MS);
+        let lock = locks::lock_in_the_way(&run.text());
+        let abandoned = lock.as_deref().map(|lock| self.world.abandoned(lock));
+        match lock.zip(abandoned) {
+            Some((lock, Abandoned::Yes)) if self.clear_away(&lock) => return Some(now.mono_ms),
+            // Whoever wants the run to stop does not wait for that.
+            Some((lock, Abandoned::Soon(left_ms)))
+                if self.signals == 0
+                    && now.mono_ms.saturating_sub(run.started_ms) >= MOMENT_MS
+                    && run.may_wait_on(now.mono_ms) =>
+            {
+                self.tell_of_left(&lock, left_ms);
+                run.left = Some((lock, now.mono_ms.saturating_add(left_ms)));
+                return Some(soon);
+            }
+            _ => {}
+        }
+        run.may_try_again(now.mono_ms).then_some(soon)
+    }
+
+    /// When it is looked again at a lock that nobody uses, if it is still there and too new to be removed.
+    fn waits_on(&mut self, run: &ScmRun, now: Now) -> Option<u64> {
+        let (lock, until_ms) = run.left.as_ref()?;
+        let goes_on = now.mono_ms < *until_ms && self.signals == 0 && self.world.exists(lock);
+        goes_on.then(|| now.mono_ms.saturating_add(LEFT_PAUSE_MS).min(*until_ms))
+    }
+
+    fn tell_of_left(&mut self, lock: &Path, left_ms: u64) {
+        let message = format!(
+            "{} is in the way, and nobody is seen who uses it; \
+             it is removed if that is so when it is a minute old, in {}",
+            lock.display(),
+            text::duration(left_ms.next_multiple_of(1_000))
+        );
+        self.recorder.record(&Event::Warning { message: message.into() });
+        self.commit();
     }
 
     /// Removes a lock that a git has left behind that is gone, killed with its machine for instance, and says
     /// so. Nobody is there in the night to do it by hand.
-    fn clear_the_way(&mut self, run: &ScmRun) -> bool {
-        let Some(lock) = scm::lock_in_the_way(&run.text()) else { return false };
-        if !self.world.is_abandoned(&lock) || self.world.remove(&lock).is_err() {
+    fn clear_away(&mut self, lock: &Path) -> bool {
+        if self.world.remove(lock).is_err() {
             return false;
         }
         let message = format!(

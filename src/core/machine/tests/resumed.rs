@@ -26,6 +26,10 @@ fn checked(complete: bool) -> Pending {
     Pending::Checked { class: Class::Answered, complete, found: None }
 }
 
+fn unchecked(report: Report) -> Pending {
+    Pending::Unchecked(Box::new(report))
+}
+
 fn is_told(run: &Loop, iteration_complete: bool) -> bool {
     run.actions.iter().any(|action| {
         matches!(action, Action::Emit(Event::IterationEnded { complete, cut_off: false, .. })
@@ -175,4 +179,88 @@ fn a_loop_that_was_to_be_stopped_for_getting_nowhere_is() {
     let mut run = resumed(rules, progress);
     run.give(Input::RepositoryLooked { fingerprint: Some(8) });
     assert!(run.starts_agent());
+}
+
+#[test]
+fn an_answer_is_checked_from_the_first_guardrail_on_and_no_agent_is_started() {
+    let checks = |more: Rules| Rules { guardrails: vec![None, None], ..more };
+    let pass = || Input::GuardrailEnded { failed: None };
+    let used_up = Rules { budget: Budget { cost_usd: Some(0.5), ..Budget::default() }, ..rules() };
+    // Neither a budget nor a limit that is used up keeps it from being checked.
+    for rules in [rules(), used_up, Rules { max_iterations: 2, ..rules() }] {
+        let mut progress = cut_off(unchecked(done()));
+        progress.spending.attempt_ends(&spent(0.75));
+        progress.failures = 2;
+        let mut run = resumed(checks(rules), progress);
+        assert_eq!(run.machine.place(), (2, 1), "the same attempt");
+        assert!(run.asked(&Action::RunGuardrail(0)) && run.actions.len() == 1);
+        assert!(run.give(pass()).asked(&Action::RunGuardrail(1)));
+        assert_eq!(run.give(pass()).outcome(), Some((Outcome::Complete, 0)));
+        assert!(is_told(&run, true));
+    }
+    // What fails now is told to the next agent, in the place of all that was said before.
+    let progress = Progress {
+        feedback: vec![feedback("half")],
+        last_feedback: vec![feedback("old")],
+        ..cut_off(unchecked(done()))
+    };
+    let mut run = resumed(checks(rules()), progress);
+    run.give(Input::GuardrailEnded { failed: Some(feedback("red")) }).give(pass());
+    assert!(is_told(&run, false) && run.starts_agent());
+    assert_eq!((run.machine.iteration(), run.machine.feedback()), (3, &[feedback("red")][..]));
+    // Stopped once more, it is still there for whoever goes on.
+    let mut run = resumed(checks(rules()), cut_off(unchecked(done())));
+    run.give(Input::Stop { signal: "SIGINT", now: false }).give(pass());
+    assert_eq!(run.outcome(), Some((Outcome::Interrupted, exit::INTERRUPTED)));
+    let is_cut = |action: &Action| {
+        matches!(
+            action,
+            Action::Emit(Event::IterationEnded { class: Class::Answered, cut_off: true, .. })
+        )
+    };
+    assert!(run.actions.iter().any(is_cut), "{:?}", run.actions);
+}
+
+#[test]
+fn what_an_answer_changed_is_committed_with_the_message_that_was_given() {
+    let scm = || Rules { scm: vec![ScmTask::Commit], ..rules() };
+    let asks = |run: &Loop| run.asked(&Action::StartAgent(Purpose::CommitMessage));
+    let mut run = resumed(scm(), cut_off(unchecked(answered())));
+    assert!(run.asked(&Action::LookAtScm));
+    assert!(asks(run.give(Input::ScmLooked(ScmLook::Dirty))), "nobody has been asked yet");
+    let given =
+        Progress { commit_message: Some("Do it".to_owned()), ..cut_off(unchecked(answered())) };
+    let mut run = resumed(scm(), given.clone());
+    run.give(Input::ScmLooked(ScmLook::Dirty));
+    assert!(run.asked(&Action::RunScmTask(0)) && !asks(&run));
+    // The next iteration has its own.
+    run.give(Input::ScmTaskEnded { ok: true }).agent(answered());
+    assert!(asks(run.give(Input::ScmLooked(ScmLook::Dirty))));
+    // Also if this one had nothing left to commit.
+    let mut run = resumed(scm(), given);
+    run.give(Input::ScmLooked(ScmLook::Clean)).agent(answered());
+    assert!(asks(run.give(Input::ScmLooked(ScmLook::Dirty))));
+}
+
+#[test]
+fn an_answer_that_is_checked_later_counts_once_for_a_loop_that_gets_nowhere() {
+    let rules =
+        Rules { guardrails: vec![None, None], stall: StallRule::stopping_after(3), ..rules() };
+    // Nobody can tell whether anything changed. The last iteration failed in another way than this one, of
+    // which the first guardrail had been told of when it was stopped.
+    let seen = Seen { fingerprint: None, unchanged: 0, same_failures: 2 };
+    for (last, outcome) in [("other", None), ("red", Some((Outcome::Stalled, exit::BUDGET)))] {
+        let progress = Progress {
+            seen,
+            feedback: vec![feedback("red")],
+            last_feedback: vec![feedback(last)],
+            ..cut_off(unchecked(answered()))
+        };
+        let mut run = resumed(rules.clone(), progress);
+        run.give(Input::GuardrailEnded { failed: Some(feedback("red")) });
+        run.give(Input::GuardrailEnded { failed: None });
+        assert!(run.asked(&Action::LookAtRepository));
+        run.give(Input::RepositoryLooked { fingerprint: None });
+        assert_eq!(run.outcome(), outcome, "{last}");
+    }
 }

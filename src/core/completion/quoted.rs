@@ -219,45 +219,10 @@ fn content(element: &str, tag: &str) -> String {
     inner.unwrap_or_default().trim().to_lowercase()
 }
 
-/// A line without what only looks: colours, quoting marks, white space around it and rows of it.
+/// A line without what only looks: quoting marks, white space around it and rows of it.
 fn clean(line: impl AsRef<str>) -> String {
-    let line = without_escapes(line.as_ref());
-    let words: Vec<&str> = super::completion::bare(&line).split_whitespace().collect();
+    let words: Vec<&str> = super::echo::bare(line.as_ref()).split_whitespace().collect();
     words.join(" ")
-}
-
-/// A text without the escape sequences of terminals.
-pub(super) fn without_escapes(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len());
-    let mut chars = text.chars();
-    while let Some(c) = chars.next() {
-        if c != '\u{1b}' {
-            plain.push(c);
-            continue;
-        }
-        match chars.next() {
-            Some('[') => {
-                chars.find(|c| matches!(c, '@'..='~'));
-            }
-            Some(']') => {
-                while let Some(c) = chars.next() {
-                    match c {
-                        '\u{7}' => break,
-                        '\u{1b}' => {
-                            chars.next();
-                            break;
-                        }
-                        _ => {}
-                    }
-                }
-            }
-            Some('(' | ')') => {
-                chars.next();
-            }
-            _ => {}
-        }
-    }
-    plain
 }
 
 #[cfg(test)]

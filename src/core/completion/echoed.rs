@@ -169,7 +169,7 @@ fn letters(text: impl AsRef<str>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::completion::{Detector, Rule};
+    use super::super::{Detector, Rule};
     use fancy_regex::Regex;
 
     fn completes(prompt: &str, pattern: &str, said: &str) -> bool {

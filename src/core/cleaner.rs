@@ -1,0 +1,202 @@
+//! Text with nothing in it that steers a terminal.
+//!
+//! What an agent prints is data. An escape sequence in a file that it read could move the cursor,
+//! recolour the screen, set the window's title or write to the clipboard, so none reaches the terminal.
+//! And what is looked for in a text is found in it however it is coloured.
+
+/// Where in an escape sequence the text so far ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Ground,
+    /// After a carriage return, of which only the next character tells what it means.
+    Return,
+    Escape,
+    /// `ESC [` up to its final byte.
+    Sequence,
+    /// `ESC ]` and its like, up to the terminator.
+    Command,
+    /// An `ESC` inside of such a command: half of its terminator.
+    CommandEscape,
+}
+
+/// Takes out of a text what would steer a terminal: escape sequences as a whole, and all control
+/// characters but newline and tab. It remembers where it was, because a sequence may be split over
+/// two pieces of a stream.
+#[derive(Debug, Clone, Default)]
+pub struct Cleaner {
+    state: State,
+    /// The parameters of the sequence so far, if those that only set colours are let through.
+    colors: Option<String>,
+}
+
+/// Longer parameters than any colour has.
+const MAX_COLOR: usize = 64;
+
+impl Cleaner {
+    /// The same, but colours and other looks of characters stay.
+    pub fn keeping_colors() -> Self {
+        Cleaner { colors: Some(String::new()), ..Cleaner::default() }
+    }
+
+    /// The clean form of `text`, which is `text` itself in the usual case that it was clean.
+    pub fn clean<'t>(&mut self, text: &'t str, scratch: &'t mut String) -> &'t str {
+        if self.state == State::Ground && !text.bytes().any(is_suspicious) {
+            return text;
+        }
+        scratch.clear();
+        self.push(text, scratch);
+        scratch
+    }
+
+    /// Appends the clean form of `text` to `out`.
+    pub fn push(&mut self, text: &str, out: &mut String) {
+        let mut rest = text;
+        loop {
+            if self.state == State::Ground {
+                let run = rest.bytes().position(is_suspicious).unwrap_or(rest.len());
+                out.push_str(&rest[..run]);
+                rest = &rest[run..];
+            }
+            let mut chars = rest.chars();
+            let Some(c) = chars.next() else { return };
+            rest = chars.as_str();
+            self.state = self.step(c, out);
+        }
+    }
+
+    fn step(&mut self, c: char, out: &mut String) -> State {
+        self.color(c, out);
+        match (self.state, c) {
+            // Whatever was going on, it is over at the end of a line: a sequence that never ends must
+            // not swallow the rest of the text.
+            (_, '\n') => {
+                out.push('\n');
+                State::Ground
+            }
+            (State::Return, '\r') => State::Return,
+            (State::Return, _) => {
+                // Text that would have been written over is kept, but told from what follows.
+                out.push(' ');
+                ground(c, out)
+            }
+            (State::Ground, _) => ground(c, out),
+            (State::Escape, '[') => State::Sequence,
+            (State::Escape, ']' | 'P' | 'X' | '^' | '_') => State::Command,
+            (State::Escape, ' '..='/') => State::Escape,
+            (State::Escape, '0'..='~') => State::Ground,
+            (State::Sequence, ' '..='?') => State::Sequence,
+            (State::Sequence, '@'..='~') => State::Ground,
+            (State::Command, '\u{7}' | '\u{9c}') | (State::CommandEscape, '\\') => State::Ground,
+            (State::Command | State::CommandEscape, '\u{1b}') => State::CommandEscape,
+            (State::Command, _) => State::Command,
+            // Not a sequence after all: the character stands for itself.
+            (State::Escape | State::Sequence | State::CommandEscape, _) => ground(c, out),
+        }
+    }
+
+    /// Lets a sequence through that only sets colours.
+    fn color(&mut self, c: char, out: &mut String) {
+        let Some(parameters) = &mut self.colors else { return };
+        match (self.state, c) {
+            (State::Sequence, 'm') => {
+                if parameters.chars().all(|c| matches!(c, '0'..='9' | ';' | ':')) {
+                    out.extend(["\u{1b}[", parameters, "m"]);
+                }
+            }
+            // One that is longer than any colour is none.
+            (State::Sequence, _) if parameters.len() < MAX_COLOR => parameters.push(c),
+            (State::Sequence, _) => "?".clone_into(parameters),
+            _ => parameters.clear(),
+        }
+    }
+}
+
+fn ground(c: char, out: &mut String) -> State {
+    match c {
+        '\r' => return State::Return,
+        '\u{1b}' => return State::Escape,
+        '\u{9b}' => return State::Sequence,
+        '\u{90}' | '\u{98}' | '\u{9d}'..='\u{9f}' => return State::Command,
+        '\n' | '\t' => out.push(c),
+        _ if c.is_control() || is_reordering(c) => {}
+        _ => out.push(c),
+    }
+    State::Ground
+}
+
+/// Marks that change the direction of all that follows on the line, so that it reads as what it is not.
+fn is_reordering(c: char) -> bool {
+    matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Bytes that may begin something that is not shown as it is: control characters, and the first bytes
+/// of the UTF-8 forms of C1 and of the marks of direction.
+fn is_suspicious(byte: u8) -> bool {
+    matches!(byte, 0..=0x08 | 0x0b..=0x1f | 0x7f | 0xc2 | 0xe2)
+}
+
+/// The clean form of a whole text.
+pub fn cleaned(text: &str) -> String {
+    let mut clean = String::with_capacity(text.len());
+    Cleaner::default().push(text, &mut clean);
+    clean
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn clean(text: &str) -> String {
+        Cleaner::default().clean(text, &mut String::new()).to_owned()
+    }
+
+    #[test]
+    fn nothing_that_steers_a_terminal_is_left() {
+        for (text, expected) in [
+            ("plain — text\n\tpath", "plain — text\n\tpath"),
+            ("\x1b[31mred\x1b[0m", "red"),
+            ("\x1b[2J\x1b[1;1Hgone", "gone"),
+            ("\x1b]0;title\x07after", "after"),
+            ("\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\ after", "link after"),
+            ("\x1b]52;c;AAAA\x1b\\clipboard", "clipboard"),
+            ("\x1bPq#0\x1b\\sixel", "sixel"),
+            ("\u{9b}31mC1\u{9d}0;t\u{9c}!", "C1!"),
+            ("\x1b(Bcharset\x1bcreset\x1b7save", "charsetresetsave"),
+            ("bell\x07 back\x08 del\x7f nul\0", "bell back del nul"),
+            ("a\r\nb\r\r\nc", "a\nb\nc"),
+            ("10%\r20%\r", "10% 20%"),
+            ("\x1b]never ended\nnext line", "\nnext line"),
+            ("\x1b[12\u{e9}t\u{e9}", "\u{e9}t\u{e9}"),
+            ("\x1b", ""),
+            ("a\u{202e}cba\u{2069}", "acba"),
+            ("\u{a0}\u{2028}é…", "\u{a0}\u{2028}é…"),
+        ] {
+            assert_eq!(clean(text), expected, "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn clean_text_holds_no_control_and_pieces_do_not_matter(
+            pieces in proptest::collection::vec(
+                prop_oneof![
+                    Just("\x1b".to_owned()), Just("[".to_owned()), Just("]".to_owned()),
+                    Just("\r".to_owned()), Just("\n".to_owned()), Just("\u{9b}".to_owned()),
+                    Just("\\".to_owned()), Just("\x07".to_owned()), Just("3m".to_owned()), any::<String>(),
+                ],
+                0..20,
+            ),
+        ) {
+            let whole = clean(&pieces.concat());
+            prop_assert!(!whole.chars().any(|c| (c.is_control() && c != '\n' && c != '\t') || is_reordering(c)));
+            let mut cleaner = Cleaner::default();
+            let mut joined = String::new();
+            for piece in &pieces {
+                joined.push_str(cleaner.clean(piece, &mut String::new()));
+            }
+            prop_assert_eq!(joined, whole);
+        }
+    }
+}

@@ -1,0 +1,358 @@
+use super::*;
+use proptest::prelude::*;
+
+fn response() -> Rule {
+    Rule::Response("DONE".into())
+}
+
+fn promise() -> Rule {
+    Rule::Promise("COMPLETE".into())
+}
+
+fn judge(rule: &Rule, texts: &[&str]) -> Verdict {
+    let mut detector = Detector::new(rule);
+    for text in texts {
+        detector.said(text, false);
+    }
+    detector.verdict()
+}
+
+#[test]
+fn no_tag_is_put_together_from_messages() {
+    for (rule, tag) in [(promise(), "promise"), (Rule::Response("COMPLETE".into()), "response")] {
+        let (open, close) = (format!("<{tag}>"), format!("</{tag}>"));
+        for (said, complete) in [
+            (&[(&*open, false), ("COMPLETE", false), (&*close, false)][..], false),
+            (&[(&*open, false), ("COMPLETE", true), (&*close, true)], true),
+            (&[(&*format!("{open}\nCOMPLETE\n{close}"), false)], true),
+            (&[("<", false), (&*format!("{}COMPLETE{close}", &open[1..]), false)], false),
+        ] {
+            let mut detector = Detector::new(&rule).of_messages();
+            said.iter().for_each(|(text, joined)| detector.said(text, *joined));
+            assert_eq!(detector.verdict().complete, complete, "{said:?}");
+        }
+    }
+}
+
+#[test]
+fn colours_hide_nothing_however_they_arrive() {
+    let pattern = Rule::Pattern(Regex::new("(?m)^all done$").unwrap());
+    for (rule, said, complete) in [
+        (&pattern, "so\n\x1b[0mall \x1b[1mdone\x1b[0m\r\nbye", true),
+        (&pattern, "so\n\x1b]0;all done\nbye", false),
+        (&pattern, "\x1b]a title that never ends\nall done", true),
+        (&promise(), "\x1b[33m<promise>\x1b[0mCOMPLETE\x1b[33m</promise>\x1b[0m", true),
+        (&promise(), "<promise>COMPLETE\x1b]0;</promise>\n", false),
+    ] {
+        for prompt in [None, Some("Work."), Some("Say \x1b[1m<promise>X</promise>.")] {
+            let whole = &[said][..];
+            let chars: Vec<String> = said.chars().map(String::from).collect();
+            let chars: Vec<&str> = chars.iter().map(String::as_str).collect();
+            for pieces in [whole, &chars] {
+                let mut detector = Detector::new(rule);
+                if let Some(prompt) = prompt {
+                    detector = detector.ignoring_echo_of(prompt);
+                }
+                for (nth, piece) in pieces.iter().enumerate() {
+                    detector.said(piece, nth > 0);
+                }
+                assert_eq!(detector.verdict().complete, complete, "{pieces:?} {prompt:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_answer_that_is_only_the_prompt_is_known_as_such() {
+    let prompt = "Do it.\n\nThen say <promise>COMPLETE</promise>";
+    for (said, expected) in [
+        (&["Do it.", "", "Then say <promise>COMPLETE</promise>"][..], true),
+        (&["> Do it.", ">", "> Then say <promise>COMPLETE</promise>", ""], true),
+        (&["Do it.", "", "Then say <promise>COMPLETE</promise>", "Working."], false),
+        (&["Do it."], false),
+        (&["Working."], false),
+        (&[], false),
+    ] {
+        let mut detector = Detector::new(&promise()).ignoring_echo_of(prompt);
+        for text in said {
+            detector.said(text, false);
+        }
+        assert!(!detector.verdict().complete, "{said:?}");
+        assert_eq!(detector.heard_only_echo(), expected, "{said:?}");
+    }
+}
+
+#[test]
+fn the_first_response_decides() {
+    let cases: [(&[&str], bool, Option<&str>); 12] = [
+        (&["<response>DONE</response>"], true, Some("DONE")),
+        (&["<RESPONSE> done\n</Response>"], true, Some("done")),
+        (&["<response>", "DONE", "</response>"], true, Some("DONE")),
+        (&["all <response>DONE</response> ok"], true, Some("DONE")),
+        (&["<response>no</response><response>DONE</response>"], false, Some("no")),
+        (&["<response>DONE</response><response>no</response>"], true, Some("DONE")),
+        (&["<response>not DONE yet</response>"], false, Some("not DONE yet")),
+        (&["I will say <response> later", "<response>DONE</response>"], true, Some("DONE")),
+        (&["undone", "DONE"], false, None),
+        (&["<response>DONE"], false, None),
+        (&["DONE</response>"], false, None),
+        (&[], false, None),
+    ];
+    for (texts, complete, found) in cases {
+        let verdict = judge(&response(), texts);
+        assert_eq!((verdict.complete, verdict.found.as_deref()), (complete, found), "{texts:?}");
+    }
+}
+
+#[test]
+fn what_is_retracted_was_never_said() {
+    let pattern = Rule::Pattern(Regex::new("DONE$").unwrap());
+    for (rule, said) in [
+        (response(), "<response>DONE</response>"),
+        (promise(), "<promise>COMPLETE</promise>"),
+        (pattern, "I am DONE"),
+    ] {
+        let mut detector = Detector::new(&rule);
+        // The half of a tag is forgotten, too.
+        detector.said(&format!("{said} <response><promise>"), false);
+        detector.retract();
+        assert!(!detector.said_anything());
+        assert_eq!(detector.verdict(), Verdict::default(), "{said}");
+        detector.said(said, false);
+        assert!(detector.verdict().complete, "{said}");
+    }
+}
+
+#[test]
+fn any_promise_may_complete() {
+    for (text, complete) in [
+        ("<promise>COMPLETE</promise>", true),
+        ("<promise> COMPLETE\n</promise>", true),
+        ("<promise>no</promise> <promise>COMPLETE</promise>", true),
+        ("<promise>complete</promise>", false),
+        ("<PROMISE>COMPLETE</PROMISE>", false),
+        ("<promise>COMPLETE</Promise>", false),
+        ("<promise>COMPLETELY</promise>", false),
+        ("COMPLETE", false),
+    ] {
+        assert_eq!(judge(&promise(), &[text]).complete, complete, "{text:?}");
+    }
+}
+
+#[test]
+fn a_prompt_tells_how_to_be_done_or_does_not() {
+    for (rule, prompt, told) in [
+        (promise(), "Say <promise>COMPLETE</promise>.", true),
+        (promise(), "First <promise>X</promise>, then <promise> COMPLETE </promise>", true),
+        (promise(), "Say <promise>complete</promise>.", false),
+        (promise(), "Say COMPLETE.", false),
+        (response(), "<response>NO</response> or <Response>done</Response>", true),
+        (response(), "<promise>DONE</promise>", false),
+        (Rule::Pattern(Regex::new("x").unwrap()), "", true),
+    ] {
+        assert_eq!(rule.is_told_in(prompt), told, "{prompt}");
+    }
+}
+
+#[test]
+fn patterns_see_lines_together_and_know_look_around() {
+    let rule = Rule::Pattern(Regex::new(r"(?s)plan.*100%(?! left)").unwrap());
+    assert!(judge(&rule, &["the plan", "is 100% done"]).complete);
+    assert!(!judge(&rule, &["the plan", "is 100% left"]).complete);
+}
+
+#[test]
+fn an_expression_that_never_comes_to_an_end_is_given_up() {
+    let costly = "(?<!x)(a+)+b|never";
+    let regex = fancy_regex::RegexBuilder::new(costly).backtrack_limit(100).build().unwrap();
+    let verdict = judge(&Rule::Pattern(regex), &[&"a".repeat(200), "done"]);
+    assert!(verdict.gave_up && !verdict.complete);
+    let regex = Regex::new("(?<!x)a+b|done").unwrap();
+    assert!(!judge(&Rule::Pattern(regex), &[&"a".repeat(200), "done"]).gave_up);
+}
+
+#[test]
+fn a_pattern_is_found_however_much_follows() {
+    let rule = Rule::Pattern(Regex::new("All tasks complete").unwrap());
+    let mut detector = Detector::new(&rule);
+    detector.said("All tasks complete", false);
+    for _ in 0..100_000 {
+        detector.said("and more, and é more", false);
+    }
+    assert!(detector.verdict().complete);
+}
+
+#[test]
+fn the_beginning_and_the_end_stay_where_they_are_however_much_is_said() {
+    // Lines of 16 bytes, of which each is the first or the last of what is looked at once.
+    let line = "line number XXX";
+    for (pattern, last, complete) in [
+        (r"^line number", "", true),
+        // That would be everything, which is not kept.
+        (r"\A(?s).*number XXX\nEND", "END", false),
+        (r"^(?:END|number XXX|XXX)", "END", false),
+        (r"XXX$", "END", false),
+        (r"XXX\z", "END", false),
+        (r"XXX(?!\n)", "END", false),
+        (r"(?m)^XXX$", "END", false),
+        (r"END$", "END", true),
+        (r"(?m)^END$", "END", true),
+        (r"(?m)^line number XXX$", "END", true),
+    ] {
+        let mut detector = Detector::new(&Rule::Pattern(Regex::new(pattern).unwrap()));
+        for _ in 0..100_000 {
+            detector.said(line, false);
+        }
+        detector.said(last, false);
+        assert_eq!(detector.verdict().complete, complete, "{pattern}");
+    }
+}
+
+#[test]
+fn a_match_is_found_wherever_the_window_is_cut() {
+    let rule = Rule::Pattern(Regex::new("All tasks complete").unwrap());
+    for before in (2 * PATTERN_WINDOW - 40)..(2 * PATTERN_WINDOW + 4) {
+        for before in [before, before - PATTERN_WINDOW, before - PATTERN_MARGIN] {
+            let mut detector = Detector::new(&rule);
+            detector.said(&"x".repeat(before), true);
+            detector.said("All tasks complete", true);
+            for _ in 0..6 {
+                detector.said(&"x".repeat(PATTERN_MARGIN - 7), true);
+            }
+            assert!(detector.verdict().complete, "{before}");
+        }
+    }
+}
+
+#[test]
+fn endless_content_stands_in_nobodys_way() {
+    let mut detector = Detector::new(&response());
+    detector.said("<response>", false);
+    for _ in 0..10_000 {
+        detector.said("é".repeat(100).as_str(), true);
+    }
+    detector.said("</response><response>DONE</response>", true);
+    assert!(detector.verdict().complete);
+}
+
+#[test]
+fn an_echoed_prompt_completes_nothing() {
+    let prompt = "Fix it.\nThen say\n<response>DONE</response>\n";
+    let judge = |lines: &[&str]| {
+        let mut detector = Detector::new(&response()).ignoring_echo_of(prompt);
+        for line in lines {
+            detector.said(line, false);
+        }
+        detector.verdict().complete
+    };
+    let echo = ["Fix it.", "Then say", "<response>DONE</response>"];
+    assert!(!judge(&echo));
+    assert!(!judge(&[&["> "], &echo[..], &["working"]].concat()));
+    assert!(judge(&[&echo[..], &["working", "<response>DONE</response>"]].concat()));
+    assert!(judge(&["<response>DONE</response>"]), "the answer alone is the agent's own");
+    assert!(judge(&["Then say", "<response>DONE</response>"]), "a part of the prompt is no echo");
+    assert!(judge(&["Fix it.", "Fix it.", "<response>DONE</response>"]));
+    // A prompt without a line break at its end, and what comes next on its last line.
+    assert!(!judge(&["Fix it.", "Then say", "<response>DONE</response>I will."]));
+    assert!(judge(&["Fix it.", "Then say", "<response>DONE</response><response>DONE</response>"]));
+    let tag = "<response>DONE</response>";
+    let plain = "Fix it.\n\nThen say\n<response>DONE</response>";
+    let rows: [(&str, &[&str], bool); 12] = [
+        // Blank lines around the prompt, which an echo need not have, or an echo has more of.
+        ("\n \nSay\n<response>DONE</response>\n\n\n", &["Say", tag], false),
+        ("\nSay\n<response>DONE</response>\n", &["", "Say", tag, "", ""], false),
+        ("\nSay\n<response>DONE</response>\n", &["Say", tag, "", tag], true),
+        // Quoted, each line by the same mark or by any.
+        (plain, &["> Fix it.", ">", "> Then say", "> <response>DONE</response>"], false),
+        (plain, &["│ Fix it.", "│", "│ Then say", "│ <response>DONE</response>"], false),
+        (plain, &["  Fix it.", "", "  Then say", "  <response>DONE</response>  "], false),
+        (plain, &["> Fix it.", ">", "> Then say", "> done", "  <response>DONE</response>"], true),
+        // A prompt that is a quotation itself.
+        ("> Say\n> <response>DONE</response>", &["Say", tag], false),
+        // Its first lines come again: the echo begins later than it seemed to.
+        ("A\nA\n<response>DONE</response>", &["A", "A", "A", tag], false),
+        ("A\nB\nA\n<response>DONE</response>", &["A", "B", "A", "B", "A", tag], false),
+        ("A\nA\n<response>DONE</response>", &["A", "A", "A", tag, "A", tag], true),
+        ("A\nA\n<response>DONE</response>", &["A", tag], true),
+    ];
+    for (prompt, lines, complete) in rows {
+        let mut detector = Detector::new(&response()).ignoring_echo_of(prompt);
+        for line in lines {
+            detector.said(line, false);
+        }
+        assert_eq!(detector.verdict().complete, complete, "{prompt:?}: {lines:?}");
+    }
+    let one_line = "Say <response>DONE</response> when done";
+    for (line, complete) in [
+        (one_line.to_owned(), false),
+        (format!("{one_line}: working"), false),
+        (format!("{one_line}<response>DONE</response>"), true),
+    ] {
+        let mut detector = Detector::new(&response()).ignoring_echo_of(one_line);
+        detector.said(&line, false);
+        assert_eq!(detector.verdict().complete, complete, "{line}");
+    }
+}
+
+#[test]
+fn a_long_line_of_the_prompt_is_known_again_though_it_comes_in_pieces() {
+    let long = format!("{} <response>DONE</response>", "x".repeat(200_000));
+    let prompt = format!("First.\n{long}\nLast: <response>DONE</response>");
+    let echo = |detector: &mut Detector, quote: &str| {
+        for line in prompt.lines() {
+            let line = format!("{quote}{line}");
+            let (head, rest) = line.split_at(line.len().min(64 * 1024));
+            detector.said(head, false);
+            for piece in rest.as_bytes().chunks(64 * 1024) {
+                detector.said(std::str::from_utf8(piece).unwrap(), true);
+            }
+        }
+    };
+    for (quote, said, complete) in [
+        ("", "working", false),
+        ("> ", "working", false),
+        ("", "<response>DONE</response>", true),
+        ("", &*format!("{long}{long}"), true),
+    ] {
+        let mut detector = Detector::new(&response()).ignoring_echo_of(&prompt);
+        echo(&mut detector, quote);
+        detector.said(said, false);
+        assert_eq!(detector.verdict().complete, complete, "{quote} {}", said.len());
+    }
+}
+
+proptest! {
+    #[test]
+    fn pieces_do_not_matter(
+        text in "(<response>|</response>|<resp|onse>|DONE|x|é| |\n|<){0,12}",
+        cuts in proptest::collection::vec(0usize..80, 0..6),
+    ) {
+        for rule in [response(), Rule::Promise("DONE".into())] {
+            let whole = judge(&rule, &[&text]);
+            let mut detector = Detector::new(&rule);
+            let mut cuts: Vec<usize> =
+                cuts.iter().map(|cut| text.floor_char_boundary(*cut)).collect();
+            cuts.sort_unstable();
+            let mut from = 0;
+            for cut in cuts {
+                detector.said(&text[from..cut], true);
+                from = cut;
+            }
+            detector.said(&text[from..], true);
+            prop_assert_eq!(detector.verdict(), whole);
+        }
+    }
+
+    #[test]
+    fn agrees_with_the_plain_definition(
+        text in "(<response>|</response>|DONE|x|é| |\n|<){0,12}",
+    ) {
+        // The content holds no opening tag: that is what "innermost" means.
+        let plain = Regex::new(r"(?is)<response>((?:(?!<response>).)*?)</response>").unwrap();
+        let expected = plain
+            .captures(text.as_str())
+            .unwrap()
+            .map(|found| found.get(1).unwrap().as_str().trim().to_owned());
+        prop_assert_eq!(judge(&response(), &[&text]).found, expected);
+    }
+}

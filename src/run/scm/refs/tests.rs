@@ -1,0 +1,176 @@
+use std::collections::BTreeMap;
+use std::fs;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::state::lock::{Holder, Lock, Taken};
+use crate::state::runs::RunFiles;
+
+/// Repositories as far as it matters here: no git is needed to read what git wrote.
+struct Place {
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Place {
+        let place = Place { dir: tempfile::tempdir().unwrap() };
+        place.write("repo/.git/HEAD", "ref: refs/heads/main\n");
+        place.write("repo/.git/refs/heads/main", "1111\n");
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    /// A work tree of `repo` beside it, on a branch of the same name.
+    fn linked(&self, name: &str) {
+        let top = self.path(name);
+        self.write(&format!("{name}/.git"), &format!("gitdir: ../repo/.git/worktrees/{name}\n"));
+        let state = format!("repo/.git/worktrees/{name}");
+        self.write(&format!("{state}/gitdir"), &format!("{}/.git\n", top.display()));
+        self.write(&format!("{state}/commondir"), "../..\n");
+        self.write(&format!("{state}/HEAD"), &format!("ref: refs/heads/{name}\n"));
+        self.write(&format!("repo/.git/refs/heads/{name}"), "1111\n");
+    }
+
+    fn look(&self, project: &str) -> u64 {
+        fingerprint(&self.path(project)).unwrap()
+    }
+}
+
+#[test]
+fn what_is_somebodys_work_changes_it_and_what_is_not_does_not() {
+    let place = Place::new();
+    place.linked("tree");
+    fs::create_dir_all(place.path("tree/sub")).unwrap();
+    // From the main work tree, and from within another.
+    let looks = || [place.look("repo"), place.look("tree/sub")];
+    let mut before = looks();
+    for (file, text, seen) in [
+        ("refs/heads/main", "2222", [true, true]),
+        ("refs/heads/deep/er", "2222", [true, true]),
+        ("refs/tags/v1", "2222", [true, true]),
+        ("refs/notes/commits", "2222", [true, true]),
+        ("refs/stash", "2222", [true, true]),
+        ("logs/refs/stash", "one stash and another", [true, true]),
+        ("packed-refs", "# pack-refs with: peeled\n2222 refs/tags/v2\n^1111\n", [true, true]),
+        ("packed-refs", "# pack-refs with: peeled\n3333 refs/tags/v2\n^1111\n", [true, true]),
+        ("reftable/tables.list", "0x01-0x02-abc.ref", [true, true]),
+        ("worktrees/new/HEAD", "2222", [true, true]),
+        // Its own is told of by git itself.
+        ("worktrees/tree/HEAD", "2222", [true, false]),
+        ("worktrees/tree/index", "staged", [true, false]),
+        ("index", "staged", [false, true]),
+        ("HEAD", "2222", [false, true]),
+        ("refs/remotes/origin/main", "2222", [false, false]),
+        ("refs/prefetch/remotes/origin/main", "2222", [false, false]),
+        ("refs/jj/keep/2222", "2222", [false, false]),
+        ("packed-refs", "3333 refs/tags/v2\n^2222\n4444 refs/remotes/o/x\n", [false, false]),
+        ("refs/heads/main.lock", "3333", [false, false]),
+        ("worktrees/tree/logs/HEAD", "1111 2222", [false, false]),
+        ("FETCH_HEAD", "2222", [false, false]),
+    ] {
+        place.write(&format!("repo/.git/{file}"), text);
+        let now = looks();
+        assert_eq!([now[0] != before[0], now[1] != before[1]], seen, "{file}");
+        before = now;
+    }
+    assert_eq!(place.look("repo"), before[0]);
+}
+
+#[test]
+fn a_submodule_is_a_repository_of_its_own_and_what_is_none_looks_like_nothing() {
+    let place = Place::new();
+    place.write("repo/sub/.git", "gitdir: ../.git/modules/sub\n");
+    place.write("repo/.git/modules/sub/HEAD", "ref: refs/heads/main\n");
+    let (above, sub) = (place.look("repo"), place.look("repo/sub"));
+    place.write("repo/.git/modules/sub/refs/heads/main", "2222");
+    assert_eq!(place.look("repo"), above);
+    assert_ne!(place.look("repo/sub"), sub);
+    assert_eq!(fingerprint(Path::new("/")), Some(0));
+    for broken in ["", "gitdir: ", "gitdir: nowhere\n", "what\0ever"] {
+        place.write("none/.git", broken);
+        assert!(fingerprint(&place.path("none")).is_some(), "{broken:?}");
+    }
+}
+
+#[test]
+fn what_another_run_does_in_its_own_work_tree_is_not_this_runs_progress() {
+    let place = Place::new();
+    let trees = ["mine", "theirs", "deep"];
+    trees.iter().for_each(|tree| place.linked(tree));
+    let run = |root: PathBuf| {
+        let holder = Holder { pid: 1, run: "r".into(), command: "run".into() };
+        let project = Project::new(root);
+        fs::create_dir_all(project.root()).unwrap();
+        project.prepare_all().unwrap();
+        let dir = RunDir { id: "r".into(), path: project.runs_dir().join("r") };
+        let files = RunFiles::create(dir, 100).unwrap();
+        let taken = Lock::take(project.root(), &project.lock_path(), &holder).unwrap();
+        let Taken::Free { lock, .. } = taken else { panic!("nobody is there") };
+        (files, lock)
+    };
+    let works_on = |tree: &str, id: &str| {
+        place.write(&format!("repo/.git/refs/heads/{tree}"), id);
+        place.write(&format!("repo/.git/worktrees/{tree}/index"), id);
+    };
+    fs::create_dir_all(place.path("mine/part")).unwrap();
+    // Theirs is as deep in its work tree as this one, or at the top of it.
+    let (theirs, deep) = (run(place.path("theirs")), run(place.path("deep/part")));
+    let before = place.look("mine/part");
+    works_on("theirs", "2");
+    works_on("deep", "2");
+    assert_eq!(place.look("mine/part"), before);
+    works_on("mine", "2");
+    assert_ne!(place.look("mine/part"), before);
+    // A run that is over, however it ended, is not at work.
+    drop((theirs, deep));
+    let before = place.look("mine/part");
+    works_on("theirs", "33");
+    assert_ne!(place.look("mine/part"), before);
+}
+
+fn names() -> impl Strategy<Value = BTreeMap<String, (u8, bool, Option<u8>)>> {
+    let name =
+        prop::sample::select(vec!["heads/a", "heads/b/c", "tags/t", "stash", "notes/n", "x"]);
+    // What it stands for, whether that is in a file of its own, and what is in the list besides.
+    let meaning = (0..4_u8, any::<bool>(), prop::option::of(0..4_u8));
+    prop::collection::btree_map(name.prop_map(|name| format!("refs/{name}")), meaning, 0..6)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Only what the names stand for counts, wherever git keeps that.
+    #[test]
+    fn it_does_not_matter_where_names_are_kept(one in names(), other in names()) {
+        let look = |names: &BTreeMap<String, (u8, bool, Option<u8>)>| {
+            let place = Place::new();
+            let mut list = String::from("# pack-refs with: peeled fully-peeled sorted \n");
+            for (name, (id, loose, older)) in names {
+                if *loose {
+                    place.write(&format!("repo/.git/{name}"), &format!("{id:040}\n"));
+                }
+                if let Some(id) = if *loose { *older } else { Some(*id) } {
+                    list.push_str(&format!("{id:040} {name}\n^{:040}\n", 7));
+                }
+            }
+            place.write("repo/.git/packed-refs", &list);
+            place.look("repo")
+        };
+        let meanings = |names: &BTreeMap<String, (u8, bool, Option<u8>)>| -> Vec<(String, u8)> {
+            names.iter().map(|(name, (id, ..))| (name.clone(), *id)).collect()
+        };
+        prop_assert_eq!(look(&one) == look(&other), meanings(&one) == meanings(&other));
+        let moved = one.iter().map(|(name, (id, loose, older))| (name.clone(), (*id, !loose, *older)));
+        prop_assert_eq!(look(&moved.collect()), look(&one));
+    }
+}

@@ -1,0 +1,113 @@
+//! A run that was left after its agent had answered and before all checks of that were through.
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::support::{LONG, Output, Project, Ralph, wait_until};
+use crate::{DONE, prompts};
+
+/// A guardrail that says that it is there, and then waits.
+const SLOW: &str = "echo x >>.ralph/checked; until test -e .ralph/go; do sleep 0.01; done";
+
+/// Leaves a run in its guardrail: killed, or stopped with one Ctrl+C, which lets the guardrail finish.
+fn leave(project: &Project, run: Ralph, signal: Signal) {
+    let run = run.start();
+    project.wait_for_file(".ralph/checked");
+    run.signal(signal);
+    if signal == Signal::INT {
+        wait_until(LONG, || run.stderr().contains("Received signal"));
+        project.write(".ralph/go", "");
+        run.wait().code(130).stdout_has("`ralph resume");
+    } else {
+        run.wait().ended_by(signal);
+        project.write(".ralph/go", "");
+    }
+}
+
+fn resume(project: &Project) -> Output {
+    let output = project.ralph(["resume"]).run();
+    let words = "what the agent of iteration 1 did is checked now, without another agent";
+    output.stdout_has(words).stdout_lacks("begun again");
+    output
+}
+
+/// How often the guardrail was run.
+fn checks(project: &Project) -> usize {
+    project.read(".ralph/checked").lines().count()
+}
+
+#[test]
+fn an_answer_is_checked_and_committed_and_not_paid_for_again() {
+    // The answer may have used the budget up: that is no reason not to keep what it came to.
+    for (signal, budget, subject) in
+        [(Signal::KILL, 1.0, "More"), (Signal::INT, 0.5, "ralph: iteration 1")]
+    {
+        let project = Project::git();
+        project.settings(&json!({
+            "guardrails": [{"command": SLOW}, {"command": "test -s work"}],
+            "scm": {"command": "git", "tasks": ["commit"]},
+            "budget": {"costUsd": budget},
+        }));
+        let says = |text: &str| json!({"claude": {"text": text}});
+        let ends = json!({"claude": {"result": {"total_cost_usd": 0.5}}});
+        let work = json!([project.record(), {"shell": "echo x >work"}, says(DONE), ends]);
+        let script = json!({"sessions": [work], "commit_message": [says("More"), ends]});
+        project.agent_named("claude", &script);
+        let run = project.ralph(["run", "-p", "do it", "-n", "1", "--", "claude"]);
+        leave(&project, run, signal);
+        resume(&project).code(0);
+        assert_eq!((prompts(&project).len(), checks(&project)), (1, 2), "{signal:?}");
+        assert_eq!(project.git_command(["status", "--porcelain"]), "");
+        assert_eq!(project.git_command(["log", "-1", "--format=%s"]).trim(), subject);
+        let events = project.events();
+        assert_eq!(events.all("iteration_started").len(), 1);
+        assert_eq!(events.find("run_continued")["unchecked"], 1);
+        let answer = events.find("agent_ended");
+        assert_eq!((&answer["complete"], &answer["found"]), (&json!(true), &json!("DONE")));
+        let ended = events.last("iteration_ended");
+        assert_eq!((&ended["attempt"], ended.get("cut_off")), (&json!(1), None));
+        let report = project.ralph(["report"]).run();
+        report.code(0).stdout_has("what the agent of iteration 1 had done was checked");
+    }
+}
+
+#[test]
+fn what_fails_then_is_told_to_the_next_agent_once() {
+    let project = Project::new();
+    let check = format!("{SLOW}; test -e made");
+    project.settings(&json!({"guardrails": [{"command": check, "hint": "make it"}]}));
+    let sessions = [json!([{"print": DONE}]), json!([{"shell": "touch made"}, {"print": DONE}])];
+    project.agent_named("robot", &json!({"sessions": project.recording(&sessions)}));
+    leave(&project, project.ralph(["run", "-p", "do it", "--", "robot"]), Signal::INT);
+    // It failed while the run was stopping, which is said, and then once more.
+    assert_eq!(project.events().last("iteration_ended")["guardrails_passed"], false);
+    resume(&project).code(0);
+    let told: Vec<usize> =
+        prompts(&project).iter().map(|prompt| prompt.matches("make it").count()).collect();
+    assert_eq!((told, checks(&project)), (vec![0, 1], 3));
+}
+
+#[test]
+fn a_list_is_judged_by_what_its_agent_said_of_it() {
+    let project = Project::new();
+    let list = |passes: bool| {
+        json!({
+            "project": "Shop", "branchName": "ralph/shop", "description": "Prices.",
+            "verifyCommands": [SLOW],
+            "userStories": [{
+                "id": "a", "title": "A", "description": "", "acceptanceCriteria": ["it works"],
+                "priority": 1, "passes": passes, "notes": "done", "dependsOn": [],
+            }],
+        })
+        .to_string()
+    };
+    project.write("ralph/prompt.md", "Work.").write("ralph/tasks.json", list(false));
+    let mark: Value = json!({"write": {"path": "ralph/tasks.json", "text": list(true)}});
+    let sessions = project.recording(&[json!([mark, {"print": "marked"}])]);
+    project.agent_named("robot", &json!({"sessions": sessions}));
+    let run = project.ralph(["work", "--no-sandbox", "--", "robot"]);
+    leave(&project, run, Signal::KILL);
+    // Its mark is that of an attempt that came to its end, and needs nobody to look at it again.
+    resume(&project).code(0).stderr_lacks("asked to look again");
+    assert_eq!((prompts(&project).len(), checks(&project)), (1, 2));
+}
