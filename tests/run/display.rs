@@ -53,8 +53,8 @@ fn journal_has(project: &Project, text: &str) -> bool {
 /// The last event of a kind, which is near the end of the journal.
 fn last(project: &Project, event: &str) -> Value {
     let end = end_of_journal(project);
-    let entries = end.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    entries.filter(|entry| entry["event"] == event).next_back().expect(event)
+    let mut entries = end.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    entries.rfind(|entry| entry["event"] == event).expect(event)
 }
 
 #[test]
