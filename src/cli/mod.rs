@@ -241,6 +241,9 @@ Examples:
   The last run, in the terminal:
     ralph report
 
+  A worker, wherever it works:
+    ralph report agent
+
   A page to look at or to send:
     ralph report --format html > report.html";
 const DEMO_EXAMPLES: &str = "Examples:\n  ralph demo\n  ralph demo --fast --keep";
@@ -498,7 +501,8 @@ pub struct RunsArgs {
 
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// The run, or the beginning of its name; the last run if none is given.
+    /// The run, or the beginning of its name, or a worker, wherever that works; the last run of this project if none
+    /// is given.
     pub run: Option<String>,
 
     /// How to tell it.
@@ -715,7 +719,7 @@ fn dispatch(mut cli: Cli) -> Result<u8, Error> {
         }
         Command::Runs(args) => runs::runs(&own()?, &args),
         Command::Replay(args) => runs::replay(&own()?, &args),
-        Command::Report(args) => report::report(&own()?, &args),
+        Command::Report(args) => report::report(own, &args),
         Command::Demo(args) => demo::demo(&args),
         Command::Doctor => {
             let project = project()?;

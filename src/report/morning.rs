@@ -143,6 +143,9 @@ pub struct Iteration {
     pub begun: u32,
     /// It has come to an end, if only to that of the run.
     pub ended: bool,
+    /// It is being worked on, waited for or paused right now.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub under_way: bool,
     /// Its work was not checked to the end.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cut_off: bool,

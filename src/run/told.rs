@@ -72,7 +72,7 @@ pub fn tell_missed(
             Err(err) if err.kind() == io::ErrorKind::Interrupted => {
                 return Err(Error::new(Kind::Interrupted, "interrupted; nothing was started"));
             }
-            // Whoever cannot write there is about to be told so.
+            // Somebody else is at it; and whoever cannot write there is about to be told so.
             Err(_) => {}
         }
     }
@@ -92,7 +92,7 @@ fn kept_command(run: &RunDir) -> Option<String> {
 /// quicker.
 fn tell(project: &Project, run: RunDir, command: &str) -> io::Result<Option<String>> {
     // Nobody else can tell of it, or go on with it, while this is open.
-    let mut files = RunFiles::reopen(run, 0)?;
+    let mut files = RunFiles::reopen_if_free(run)?;
     let dir = files.dir.clone();
     let Some(Entry { at, event }) = dir.untold_end() else { return Ok(None) };
     let mut facts = Reading::of(journal::read(&dir.journal())?).facts(None);

@@ -280,8 +280,25 @@ impl RunFiles {
     /// # Errors
     /// The journal is not there, or cannot be written.
     pub fn reopen(dir: RunDir, max_raw: u64) -> io::Result<RunFiles> {
-        let mut journal = own(OpenOptions::new().read(true).append(true), &dir.journal())?;
+        let journal = own(OpenOptions::new().read(true).append(true), &dir.journal())?;
         hold(&journal);
+        RunFiles::go_on(dir, journal, max_raw)
+    }
+
+    /// The same for a word that is added to a run that is over.
+    ///
+    /// # Errors
+    /// As above, or somebody is at work on it, with `WouldBlock`.
+    pub fn reopen_if_free(dir: RunDir) -> io::Result<RunFiles> {
+        let journal = own(OpenOptions::new().read(true).append(true), &dir.journal())?;
+        match journal.try_lock() {
+            Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
+            // A file system without locks.
+            Ok(()) | Err(TryLockError::Error(_)) => RunFiles::go_on(dir, journal, 0),
+        }
+    }
+
+    fn go_on(dir: RunDir, mut journal: File, max_raw: u64) -> io::Result<RunFiles> {
         let journal_size = whole_lines(&mut journal)?;
         let metadata = journal.metadata()?;
         let torn = metadata.len().saturating_sub(journal_size);

@@ -49,6 +49,7 @@ fn a_worker_may_have_a_worktree_and_a_branch_of_its_own() {
     assert_eq!(std::fs::read_to_string(there.join("seen")).unwrap(), "KEY=1\nA");
     assert_eq!(branches(&shop), ["agent", "main"]);
     shop.ralph(["logs", "agent"]).run().code(0).stdout_has("iteration limit reached");
+    shop.ralph(["report", "agent"]).run().code(0).stdout_has("Command:   ralph spawn with");
     // What nobody has committed is not removed, and the commits are not either.
     shop.ralph(["rm", "--worktree", "agent"])
         .run()

@@ -387,6 +387,9 @@ impl Reading {
             }
         });
         self.end_part();
+        if let Some(last) = self.facts.iterations.last_mut() {
+            last.under_way = doing.is_some() && !last.ended;
+        }
         // What was said of the settings is known; what went wrong at work comes first.
         let early = self.early_warnings.min(self.facts.warnings.first.len());
         self.facts.warnings.first.rotate_left(early);

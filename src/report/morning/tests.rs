@@ -662,6 +662,9 @@ fn a_run_that_has_not_ended_says_how_it_stands() {
         let told = terminal(&read(events, now));
         assert!(told.contains(&format!("Outcome:   {expected}")), "{expected} in {told}");
     }
+    let live = terminal(&read(begin(), Some(65)));
+    assert!(live.contains("So far:    1m4s, 1 of 10 iterations\n"), "{live}");
+    assert!(live.contains("    1  under way                1m0s "), "{live}");
     // A command can be taken as it is.
     let cut_off = read(begin(), None);
     let markdown = plain::draw(&cut_off, &TimeZone::UTC, plain::Form::Markdown);

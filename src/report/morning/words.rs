@@ -36,7 +36,8 @@ pub(super) fn summary(facts: &Facts, zone: &TimeZone) -> Vec<(&'static str, Stri
         let ended = facts.ended_ms.filter(|_| facts.outcome.is_some());
         items.push(("Started", started(facts, zone)));
         items.extend(ended.map(|ms| ("Ended", moment(ms, zone))));
-        items.extend([("Took", format!("{took}, {}", iterations(facts))), ("Used", used(facts))]);
+        let name = if facts.doing.is_some() { "So far" } else { "Took" };
+        items.extend([(name, format!("{took}, {}", iterations(facts))), ("Used", used(facts))]);
         items.extend(facts.last_words.clone().map(|words| ("Stderr", words)));
         items.extend(committed(facts).map(|commits| ("Commits", commits)));
         items.extend(facts.scm.iter().take(MAX_FAILURES).map(|task| ("SCM", scm_task(task))));
@@ -376,7 +377,11 @@ fn left_to_do(facts: &Facts) -> Vec<String> {
         let next = left.story.as_ref().map_or(String::new(), |story| format!(", next {story}"));
         lines.push(format!("stories: {done} of {total} pass{next}"));
     }
-    lines.extend(left.feedback.iter().map(|part| format!("the agent was to be told: {part}")));
+    let told = match facts.doing {
+        Some(_) => "the agent is told",
+        None => "the agent was to be told",
+    };
+    lines.extend(left.feedback.iter().map(|part| format!("{told}: {part}")));
     lines.extend(left.plan.iter().map(|entry| format!("open in the agent's plan: {entry}")));
     lines
 }
@@ -417,6 +422,9 @@ fn guardrails(facts: &Facts) -> Vec<String> {
 
 /// What became of an iteration, in a word or two.
 pub(super) fn state(iteration: &Iteration) -> &'static str {
+    if iteration.under_way {
+        return "under way";
+    }
     let Some(class) = iteration.class.filter(|_| iteration.ended) else { return "not ended" };
     if iteration.guardrails.iter().any(Check::failed) {
         return "guardrail failed";
