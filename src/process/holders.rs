@@ -124,10 +124,15 @@ mod linux {
         if line.is_empty() || words.any(|word| users.idle.iter().any(|it| word == it.as_bytes())) {
             return false;
         }
-        let Ok(variables) = std::fs::read(process.join("environ")) else { return true };
+        let variables = std::fs::read(process.join("environ")).ok();
+        let Some((variables, is_here)) =
+            variables.zip(is_below(&process.join("cwd"), users.places))
+        else {
+            // It is not to be seen, unless it has ended by now.
+            return !read("cmdline").is_empty();
+        };
         let mut told = line.split(|byte| *byte == 0).chain(variables.split(|byte| *byte == 0));
-        is_below(&process.join("cwd"), users.places).unwrap_or(true)
-            || told.any(|word| users.told_by.iter().any(|it| word.starts_with(it.as_bytes())))
+        is_here || told.any(|word| users.told_by.iter().any(|it| word.starts_with(it.as_bytes())))
     }
 
     /// Whether a directory is in one of these places, by what they are: in a container they have other names.
