@@ -131,7 +131,8 @@ impl Ending<'_> {
             }
             next = format!("the limit ends at {time}; {next}");
         }
-        if self.cut_off && stuck == Outcome::Budget {
+        // An agent that was turned away has done nothing.
+        if self.cut_off && stuck == Outcome::Budget && self.limit_ends.is_none() {
             next.push_str(&format!("; {}", unchecked(self.iterations)));
         }
         Some(next)
