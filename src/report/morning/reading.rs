@@ -73,6 +73,16 @@ impl Reading {
         reading
     }
 
+    /// When the last event was that can be read.
+    pub fn last_ms(&self) -> i64 {
+        self.summary.last_ms
+    }
+
+    /// The run is known to have been there at this moment, by something that it wrote elsewhere.
+    pub fn was_there(&mut self, time_ms: i64) {
+        self.summary.was_there(time_ms);
+    }
+
     pub fn fold(&mut self, entry: &Entry<'_>) {
         let known = self.facts.iterations.last().map_or(0, |last| last.number);
         if entry.at.iteration > known || matches!(entry.event, Event::IterationStarted { .. }) {
