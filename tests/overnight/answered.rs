@@ -110,4 +110,8 @@ fn a_list_is_judged_by_what_its_agent_said_of_it() {
     // Its mark is that of an attempt that came to its end, and needs nobody to look at it again.
     resume(&project).code(0).stderr_lacks("asked to look again");
     assert_eq!((prompts(&project).len(), checks(&project)), (1, 2));
+    // What is told of the list is what it has come to, though it had come to that before.
+    let tasks = project.events().last("tasks").clone();
+    assert_eq!((&tasks["done"], &tasks["total"]), (&json!(1), &json!(1)));
+    project.ralph(["report"]).run().code(0).stdout_lacks("Left to do").stdout_lacks("stories:");
 }
