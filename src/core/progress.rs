@@ -42,6 +42,18 @@ pub struct Progress {
     pub outcome: Option<Outcome>,
 }
 
+impl Progress {
+    /// What comes next needs no agent and no prompt: an answer is to be checked, or what was checked has only to
+    /// be acted upon. Another iteration may be needed after that.
+    pub fn needs_only_checks(&self) -> bool {
+        match self.pending {
+            Pending::Unchecked(_) | Pending::Checked { .. } => self.open.is_some(),
+            Pending::Complete => true,
+            Pending::Nothing | Pending::Ended(_) => false,
+        }
+    }
+}
+
 /// An iteration that has no end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Open {

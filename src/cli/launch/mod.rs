@@ -121,7 +121,7 @@ impl Start<'_> {
             run_id: String::new(),
             directory: project.root().to_owned(),
             ralph_dir: project.ralph_dir(),
-            agent: agent::spec(project, loaded, &args.agent_command, defaults)?,
+            agent: agent::spec(project, loaded, args, defaults)?,
             prompt,
             empty_prompt: defaults.empty_prompt,
             variables: None,
@@ -169,7 +169,8 @@ impl Start<'_> {
             scm.check(project.root())?;
         }
         // Of a run that goes on it may well be its own work.
-        let is_new = args.resume.is_none();
+        let goes_on = background.as_ref().is_some_and(|background| background.resume.is_some());
+        let is_new = args.resume.is_none() && !goes_on;
         let unsaved =
             spec.scm.as_ref().filter(|_| is_new).and_then(|scm| scm.uncommitted(project.root()));
         checks::refuse_unkeepable_budgets(&spec)?;
