@@ -4,10 +4,11 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::core::event::Event;
+use crate::core::event::{Commit, Event};
 use crate::core::progress::{Progress, Tracker};
 use crate::core::rules::Budget;
 use crate::report::runs::RunSummary;
+use crate::run::scm::moves::Moved;
 use crate::state::check_logs;
 use crate::state::journal;
 use crate::state::runs::{FirstWords, RunDir};
@@ -121,6 +122,35 @@ pub fn last_sign(dir: &RunDir, last_ms: i64) -> Option<i64> {
     written.filter(|time_ms| (last_ms..=now_ms).contains(time_ms)).max()
 }
 
+/// What is told of commits that are there when a run goes on. Nobody was at work since it was left, but for a
+/// commit of its own that was being made then: that is there, or it is not.
+pub fn found_commits(moved: Moved, committing: Option<&str>) -> Vec<Event<'static>> {
+    let Moved { head, mut commits } = moved;
+    let subject = committing.and_then(|message| message.lines().next()).map(str::trim);
+    let is_own = |commit: &Commit, own: &str| match commit.subject.strip_suffix('…') {
+        Some(beginning) => own.starts_with(beginning),
+        None => commit.subject == own,
+    };
+    let mut events = Vec::new();
+    if let Some((first, subject)) = commits.first().zip(subject)
+        && is_own(first, subject)
+    {
+        let own = commits.remove(0);
+        let id = own.id.clone();
+        if commits.is_empty() {
+            return vec![Event::Repository {
+                head: head.into(),
+                commits: vec![own],
+                by_others: false,
+            }];
+        }
+        events.push(Event::Repository { head: id.into(), commits: vec![own], by_others: false });
+    }
+    let by_others = !commits.is_empty();
+    events.push(Event::Repository { head: head.into(), commits, by_others });
+    events
+}
+
 /// When a file was last written, in milliseconds since the Unix epoch.
 fn modified(path: &Path) -> Option<i64> {
     in_ms(path.symlink_metadata().ok()?.modified().ok()?)
@@ -179,6 +209,37 @@ mod tests {
         assert_eq!((ended.summary.duration_ms(None), minutes(ended)), (600_000, 10));
         // All of it was copied.
         assert_eq!(minutes(left(ralph.path(), &[START, CHECK], at(60 * 60))), 10);
+    }
+
+    #[test]
+    fn a_commit_that_was_being_made_when_the_run_was_killed_is_its_own() {
+        let commit = |subject: &str| Commit {
+            id: format!("id of {subject}"),
+            subject: subject.to_owned(),
+            replaces: None,
+            since: None,
+        };
+        // What was being made, what is found, and of how many commits each event tells, and whose.
+        for (committing, found, told) in [
+            (None, &[][..], &[(0, false)][..]),
+            (None, &["mine"], &[(1, true)]),
+            (Some("mine\n\nmore"), &[], &[(0, false)]),
+            (Some("mine\n\nmore"), &["mine"], &[(1, false)]),
+            (Some("mine"), &["mine", "theirs"], &[(1, false), (1, true)]),
+            (Some("mine"), &["theirs"], &[(1, true)]),
+            (Some("mine and long"), &["mine an…"], &[(1, false)]),
+        ] {
+            let commits = found.iter().map(|subject| commit(subject)).collect();
+            let events = found_commits(Moved { head: "h".to_owned(), commits }, committing);
+            let whose = events.iter().map(|event| match event {
+                Event::Repository { commits, by_others, .. } => (commits.len(), *by_others),
+                other => panic!("{other:?}"),
+            });
+            assert_eq!(whose.collect::<Vec<_>>(), told, "{committing:?} {found:?}");
+            let head =
+                |event: &Event<'_>| matches!(event, Event::Repository { head, .. } if head == "h");
+            assert!(events.last().is_some_and(head));
+        }
     }
 
     #[test]

@@ -25,7 +25,8 @@ use crate::error::Error;
 use crate::policy::AllowList;
 use crate::report::Pace;
 use crate::run::driver;
-use crate::run::scm::moves::{Moved, Since};
+use crate::run::left;
+use crate::run::scm::moves::Since;
 use crate::run::session::{self, Keep, Opening, Session, Started};
 use crate::run::spec::{PromptSource, RunSpec, Variables};
 use crate::run::told;
@@ -291,10 +292,10 @@ impl Start<'_> {
         let since = spec.progress.as_ref().map_or(Since::Now, |progress| {
             progress.head.as_deref().map_or(Since::Ever, Since::Commit)
         });
-        if let Some(Moved { head, commits }) = session.world.watch_repository(since) {
-            let head = head.into();
-            let by_others = !commits.is_empty();
-            events.insert(0, Event::Repository { head, commits, by_others });
+        if let Some(moved) = session.world.watch_repository(since) {
+            let progress = spec.progress.as_ref();
+            let committing = progress.and_then(|progress| progress.committing.as_deref());
+            events.splice(0..0, left::found_commits(moved, committing));
         }
         spec.run_id.clone_from(&session.run_id);
         spec.journal_bytes = spec.journal_bytes.saturating_sub(session.world.journal_size());
