@@ -125,6 +125,8 @@ pub struct LoopMachine {
     /// Until when SCM tasks may go on at least, though the run's time is up.
     scm_until: u64,
     dirty: bool,
+    /// What the next agent is to be told of conflicts that keep the work from being committed.
+    conflicts: Option<Feedback>,
     /// An agent was asked for a commit message before the run was cut off, and gave one.
     has_message: bool,
     spending: Spending,
@@ -169,6 +171,7 @@ impl LoopMachine {
             scm_failed: false,
             scm_until: 0,
             dirty: false,
+            conflicts: None,
             has_message: false,
             spending: Spending::default(),
             worked_ms: 0,
@@ -439,6 +442,7 @@ impl LoopMachine {
         self.found = None;
         self.guardrails_passed = None;
         self.has_message = false;
+        self.conflicts = None;
         self.class = Class::NotStarted;
         out.push(Action::Emit(Event::IterationStarted {
             max_iterations: self.rules.max_iterations,

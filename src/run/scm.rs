@@ -382,13 +382,16 @@ impl ScmSpec {
         self.tasks.iter().map(kind).collect()
     }
 
-    /// The commands that stage everything and then tell by their exit code whether there is anything
-    /// to commit. It is staged here, before the agent is asked for a message, so that what is
+    /// The commands that tell of conflicts nobody has resolved, stage everything, and then tell by their exit
+    /// code whether there is anything to commit. It is staged here, before the agent is asked for a message, so that what is
     /// committed is what the guardrails saw: an agent that is asked for words may do more than that.
     /// Only git's commands are known; others are asked for a commit each time.
     pub(super) fn look(&self) -> Option<Vec<Vec<String>>> {
-        // New files are part of the work, and `commit -a` would leave them out.
-        self.is_git().then(|| vec![words(&["add", "-A"]), words(&["diff", "--cached", "--quiet"])])
+        // To stage a file is to say that its conflicts are resolved: git would commit the marks. New files are part
+        // of the work, and `commit -a` would leave them out.
+        let look: [&[&str]; 3] =
+            [&status::UNMERGED, &["add", "-A"], &["diff", "--cached", "--quiet"]];
+        self.is_git().then(|| look.into_iter().map(words).collect())
     }
 
     /// The commands of one task, in order.

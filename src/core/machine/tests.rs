@@ -721,6 +721,37 @@ fn changes_that_cannot_be_staged_spoil_the_end_too() {
     assert_eq!(run.outcome(), Some((Outcome::CompleteScmFailed, 5)));
 }
 
+#[test]
+fn conflicts_are_told_to_the_next_agent_and_nobody_is_asked_for_a_message() {
+    let look = || Input::ScmLooked(ScmLook::Conflicts(feedback("conflict in a")));
+    let scm = || Rules { scm: vec![ScmTask::Commit, ScmTask::Other], ..rules() };
+    let told = [feedback("conflict in a")];
+    let mut run = Loop::start(scm());
+    run.agent(answered()).give(look());
+    assert!(run.starts_agent() && !run.asked(&Action::StartAgent(Purpose::CommitMessage)));
+    assert_eq!(run.machine.feedback(), told);
+    // Once they are resolved, there is nothing to tell.
+    run.agent(answered()).give(Input::ScmLooked(ScmLook::Clean));
+    run.give(Input::ScmTaskEnded { ok: true });
+    assert!(run.starts_agent() && run.machine.feedback().is_empty());
+
+    // The gates have something to say, too.
+    let mut run = Loop::start(Rules { gates: true, ..scm() });
+    run.agent(answered()).give(look()).give(veto(&["open: US-2"]));
+    assert_eq!(run.machine.feedback(), [feedback("open: US-2"), feedback("conflict in a")]);
+
+    // Whoever is done is told nothing.
+    for gates in [false, true] {
+        let mut run = Loop::start(Rules { gates, ..scm() });
+        run.agent(done()).give(look());
+        if gates {
+            run.give(Input::GatesChecked(GateVerdict::Stands));
+        }
+        assert_eq!(run.outcome(), Some((Outcome::CompleteScmFailed, 5)));
+        assert!(run.machine.feedback().is_empty());
+    }
+}
+
 /// What the gates are asked after guardrails that passed.
 fn check_gates(claimed: bool) -> Action {
     Action::CheckGates { claimed, checks_passed: true }

@@ -6,12 +6,13 @@ use std::io;
 use std::path::Path;
 
 use super::{Driver, Task, plain_launch};
-use crate::core::event::{Event, Exit};
+use crate::core::event::{Event, Exit, FailAction, Feedback};
 use crate::core::machine::{Input, Now, ScmLook};
+use crate::core::rules::ScmTask;
 use crate::core::text;
 use crate::process::{ChildId, Launch};
-use crate::run::scm::ScmRun;
 use crate::run::scm::locks::{self, Abandoned};
+use crate::run::scm::{ScmRun, status};
 use crate::run::spec::ScmSpec;
 use crate::run::world::{Part, World};
 
@@ -21,6 +22,9 @@ const LOCK_PAUSE_MS: u64 = 100;
 const MOMENT_MS: u64 = 1_000;
 /// How often it is looked whether a lock is still there that nobody uses and that has to become old.
 const LEFT_PAUSE_MS: u64 = 1_000;
+
+/// How many files with conflicts are named.
+const NAMED: usize = 5;
 
 impl<W: World> Driver<'_, W> {
     pub(super) fn look_at_scm(&mut self) {
@@ -48,6 +52,28 @@ impl<W: World> Driver<'_, W> {
         );
         self.recorder.record(&Event::Warning { message: message.into() });
         self.queue.push_back(Input::ScmLooked(ScmLook::Failed));
+    }
+
+    /// Nothing is staged then, and no agent is asked for a message.
+    fn look_met_conflicts(&mut self, files: &str) {
+        let kinds = self.spec.scm.as_ref().map(ScmSpec::kinds).unwrap_or_default();
+        let commit = kinds.iter().position(|kind| *kind == ScmTask::Commit).unwrap_or(0);
+        let detail = format!(
+            "nothing was committed, because these files have conflicts that nobody has resolved: {files}; \
+             resolve them and `git add` them"
+        );
+        self.recorder.record(&Event::ScmEnded {
+            task: self.scm_task_name(commit),
+            ok: false,
+            detail: detail.into(),
+            duration_ms: 0,
+        });
+        let message = format!(
+            "Your work could not be committed, because git has conflicts in these files that nobody has resolved: \
+             {files}. Resolve them and `git add` them, or abort what led to them (a merge, a rebase, a cherry-pick)."
+        );
+        let told = Feedback { action: FailAction::Append, message };
+        self.queue.push_back(Input::ScmLooked(ScmLook::Conflicts(told)));
     }
 
     pub(super) fn run_scm_task(&mut self, index: usize) {
@@ -194,8 +220,14 @@ impl<W: World> Driver<'_, W> {
         let ok = exit.is_some_and(Exit::success);
         let text = run.text();
         let Some(index) = run.task else {
-            // The first command stages and must succeed; the last one tells by its exit code.
+            // All but the last command must succeed; the last one tells by its exit code.
             return match (run.rest.len(), exit) {
+                (1.., Some(Exit::Code(0))) if run.command == status::UNMERGED => {
+                    match status::unmerged(&text).as_slice() {
+                        [] => self.look_on(run.rest, run.started_ms),
+                        files => self.look_met_conflicts(&few(files)),
+                    }
+                }
                 (0, Some(Exit::Code(0))) => self.queue.push_back(Input::ScmLooked(ScmLook::Clean)),
                 (0, Some(Exit::Code(1))) => self.queue.push_back(Input::ScmLooked(ScmLook::Dirty)),
                 (1.., Some(Exit::Code(0))) => self.look_on(run.rest, run.started_ms),
@@ -219,4 +251,12 @@ impl<W: World> Driver<'_, W> {
         let words = self.spec.scm.as_ref().and_then(|scm| scm.tasks.get(index));
         words.map(|words| words.join(" ")).unwrap_or_default().into()
     }
+}
+
+/// The first of some files, in one line.
+fn few(files: &[&str]) -> String {
+    let names: Vec<String> =
+        files.iter().take(NAMED).map(|file| file.replace(char::is_control, "?")).collect();
+    let more = if files.len() > NAMED { " and more" } else { "" };
+    format!("{}{more}", names.join(", "))
 }
