@@ -483,16 +483,31 @@ fn the_runs_time_ends_everything_else_too() {
     assert_eq!(run.outcome(), used_up);
 
     let mut run = Loop::start(Rules { budget, scm: vec![ScmTask::Commit], ..rules() });
+    let begun = run.now.mono_ms;
     run.agent(done()).until_deadline();
     assert_eq!(run.actions, [Action::EndScmTask], "a look may hang as well");
+    assert_eq!(run.now.mono_ms, begun + 1_000 + 30_000, "and has its time for what was checked");
     run.give(Input::ScmLooked(ScmLook::Dirty));
     assert_eq!(run.outcome(), used_up);
 
     let mut run = Loop::start(Rules { budget, scm: vec![ScmTask::Other], ..rules() });
+    let begun = run.now.mono_ms;
     run.agent(done()).until_deadline();
     assert_eq!(run.actions, [Action::EndScmTask]);
+    assert_eq!(run.now.mono_ms, begun + 1_000 + 30_000);
     run.give(Input::ScmTaskEnded { ok: false });
     assert_eq!(run.outcome(), used_up);
+
+    // What comes to its end within that is kept: the look, a commit with a message that need not be paid for.
+    let mut run = Loop::start(Rules { budget, scm: vec![ScmTask::Commit], ..rules() });
+    run.agent(done()).after(20_000).give(Input::Deadline);
+    assert_eq!(run.actions, []);
+    run.give(Input::ScmLooked(ScmLook::Dirty));
+    assert!(run.asked(&Action::RunScmTask(0)) && !run.starts_agent());
+    run.after(29_000).give(Input::Deadline);
+    assert_eq!(run.actions, []);
+    run.give(Input::ScmTaskEnded { ok: true });
+    assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
 
     let mut run = Loop::start(Rules { budget, ..rules() });
     let until = run.now.wall_ms / 1000 + 600;

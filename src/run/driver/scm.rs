@@ -23,6 +23,8 @@ const MOMENT_MS: u64 = 1_000;
 /// How often it is looked whether a lock is still there that nobody uses and that has to become old.
 const LEFT_PAUSE_MS: u64 = 1_000;
 
+/// Why a task is ended that nobody wants to stop.
+const TIME_IS_UP: &str = "the run's time is up";
 /// How many files with conflicts are named.
 const NAMED: usize = 5;
 
@@ -41,14 +43,15 @@ impl<W: World> Driver<'_, W> {
             Ok(child) => {
                 self.task = Task::Scm(ScmRun::new(child, None, command, commands, started_ms));
             }
-            Err(err) => self.look_failed(&err.to_string()),
+            Err(err) => self.look_failed(&err.to_string(), false),
         }
     }
 
-    fn look_failed(&mut self, why: &str) {
+    fn look_failed(&mut self, why: &str, is_last: bool) {
+        let again =
+            if is_last { "when the run goes on" } else { "after the next passing iteration" };
         let message = format!(
-            "the changes could not be staged, so nothing was committed: {why}; \
-             this is tried again after the next passing iteration"
+            "the changes could not be staged, so nothing was committed: {why}; this is tried again {again}"
         );
         self.recorder.record(&Event::Warning { message: message.into() });
         self.queue.push_back(Input::ScmLooked(ScmLook::Failed));
@@ -145,8 +148,22 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
+    /// Ends what is running, which tells why when its end is heard of.
+    pub(super) fn end_scm(&mut self) {
+        let at_once = self.machine.stops_at_once();
+        match &mut self.task {
+            Task::Scm(run) => {
+                run.ended = Some(if at_once { "the run was to stop" } else { TIME_IS_UP });
+                self.world.end(run.child, false);
+            }
+            Task::Look(look) => self.world.end(look.child, false),
+            _ => {}
+        }
+        self.give_scm_up();
+    }
+
     /// It need not be tried again: whoever has the lock is not waited for.
-    pub(super) fn give_scm_up(&mut self) {
+    fn give_scm_up(&mut self) {
         let now = self.stamp();
         match std::mem::replace(&mut self.task, Task::None) {
             Task::ScmWaits(run, _) => self.scm_over(run, None, now),
@@ -155,7 +172,7 @@ impl<W: World> Driver<'_, W> {
     }
 
     pub(super) fn scm_ended(&mut self, mut run: ScmRun, exit: Option<Exit>, now: Now) {
-        let failed = !exit.is_some_and(Exit::success);
+        let failed = run.ended.is_none() && !exit.is_some_and(Exit::success);
         match failed.then(|| self.again_at(&mut run, now)).flatten() {
             Some(at_ms) => self.task = Task::ScmWaits(run, at_ms),
             None => self.scm_over(run, exit, now),
@@ -231,16 +248,13 @@ impl<W: World> Driver<'_, W> {
                 (0, Some(Exit::Code(0))) => self.queue.push_back(Input::ScmLooked(ScmLook::Clean)),
                 (0, Some(Exit::Code(1))) => self.queue.push_back(Input::ScmLooked(ScmLook::Dirty)),
                 (1.., Some(Exit::Code(0))) => self.look_on(run.rest, run.started_ms),
-                _ => self.look_failed(&text),
+                _ => self.look_failed(&run.why_failed(exit), run.ended.is_some()),
             };
         };
         if ok && let Some(next) = run.rest.next() {
             return self.next_scm_command(index, &next, run.rest, run.started_ms);
         }
-        let detail = match exit {
-            Some(exit) if !ok && text.is_empty() => exit.to_string(),
-            _ => text,
-        };
+        let detail = if ok { text } else { run.why_failed(exit) };
         let task = self.scm_task_name(index);
         let duration_ms = now.mono_ms.saturating_sub(run.started_ms);
         self.recorder.record(&Event::ScmEnded { task, ok, detail: detail.into(), duration_ms });
