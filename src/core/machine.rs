@@ -213,11 +213,13 @@ impl LoopMachine {
         let reopened = open.filter(|_| !matches!(pending, Pending::Nothing | Pending::Complete));
         let counts = open.is_none_or(|_| reopened.is_some()) && !progress.looked;
         let watch = Watch::resumed(rules.stall, progress.seen, &last_feedback, counts);
-        // Whoever starts a run again that had given up has done something about it.
-        let (failures, limits) = match progress.outcome {
-            None | Some(Outcome::Interrupted) => (failures, limits),
-            Some(_) => (0, Limits::default()),
-        };
+        // Whoever starts a run again that had given up has done something about it. More time, money or iterations
+        // are none of that.
+        let gave_up = matches!(
+            progress.outcome,
+            Some(Outcome::AgentFailed | Outcome::CredentialsRefused | Outcome::Stalled)
+        );
+        let (failures, limits) = if gave_up { (0, Limits::default()) } else { (failures, limits) };
         LoopMachine {
             iteration: reopened.map_or(iterations, |open| open.iteration),
             attempt: reopened.map_or(0, |open| open.attempts),
