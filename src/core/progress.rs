@@ -42,6 +42,13 @@ pub struct Progress {
     pub outcome: Option<Outcome>,
 }
 
+impl Progress {
+    /// Its first iteration was begun. Until then it was only checked whether there is anything to do.
+    pub fn has_begun(&self) -> bool {
+        self.iterations > 0 || self.open.is_some()
+    }
+}
+
 /// An iteration that has no end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Open {
