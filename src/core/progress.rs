@@ -45,6 +45,11 @@ pub struct Progress {
 }
 
 impl Progress {
+    /// Its first iteration was begun. Until then it was only checked whether there is anything to do.
+    pub fn has_begun(&self) -> bool {
+        self.iterations > 0 || self.open.is_some()
+    }
+
     /// What comes next needs no agent and no prompt: an answer is to be checked, or what was checked has only to
     /// be acted upon. Another iteration may be needed after that.
     pub fn needs_only_checks(&self) -> bool {

@@ -286,13 +286,7 @@ impl<W: World> Driver<'_, W> {
                 let detail = why.into();
                 self.recorder.record(&Event::ScmEnded { task, ok: true, detail, duration_ms: 0 });
             }
-            Action::EndScmTask => {
-                if let Task::Scm(ScmRun { child, .. }) | Task::Look(Look { child, .. }) = &self.task
-                {
-                    self.world.end(*child, false);
-                }
-                self.give_scm_up();
-            }
+            Action::EndScmTask => self.end_scm(),
             Action::LookAtRepository => self.look_at_repository(),
             Action::Brief => self.brief(),
             Action::CheckGates { claimed, checks_passed } => {
