@@ -69,7 +69,7 @@ pub struct WorkArgs {
 pub(super) fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
     let mut loaded = launch::load(project, &args.common, Vec::new(), Vec::new())?;
     let documents = args.place.of(project);
-    let prompt = prompt_source(&documents, &args.prompt)?;
+    let prompt = prompt_source(&documents, args)?;
     if args.common.print_prompt {
         let start = Start { project, args: &args.common, defaults: &DEFAULTS, loaded: &loaded };
         return start.print_prompt(&prompt, Some(&Variables::Figures));
@@ -325,16 +325,16 @@ fn guardrails(loaded: &Loaded, ledger: &Ledger) -> Vec<GuardrailSpec> {
 }
 
 /// What was said on the command line, or the prompt among the documents, or ralph's own.
-fn prompt_source(documents: &Documents, args: &PromptArgs) -> Result<PromptSource, Error> {
-    if args.prompt.is_some() || args.prompt_file.is_some() {
-        return prompt::source(args);
+fn prompt_source(documents: &Documents, args: &WorkArgs) -> Result<PromptSource, Error> {
+    if args.prompt.prompt.is_some() || args.prompt.prompt_file.is_some() {
+        return prompt::source(&args.prompt, &args.common);
     }
     let path = documents.path(PROMPT);
     if path.symlink_metadata().is_err() {
         return Ok(PromptSource::OfTasks(documents.prompt()));
     }
     // The agent can reach it, and must not be able to end the run by that.
-    Ok(match prompt::source(&PromptArgs { prompt: None, prompt_file: Some(path) })? {
+    Ok(match prompt::file(&path, &args.common)? {
         PromptSource::File(path) => PromptSource::FileOr { path, otherwise: documents.prompt() },
         other => other,
     })

@@ -159,11 +159,10 @@ impl<W: World> Driver<'_, W> {
             self.recorder.record(&Event::RunContinued {
                 after: progress.outcome,
                 iterations: progress.iterations,
-                // What only has to be brought to its end is not begun again.
-                cut_off: progress
-                    .open
-                    .map(|open| open.iteration)
-                    .filter(|_| !self.machine.is_open()),
+                // What only has to be brought to its end is not begun again, nor what the limit is below by now.
+                cut_off: progress.open.map(|open| open.iteration).filter(|iteration| {
+                    !self.machine.is_open() && *iteration <= self.machine.max_iterations()
+                }),
                 unchecked: self.machine.unchecked(),
                 usage: progress.spending.total(),
                 duration_ms: progress.active_ms,

@@ -1,9 +1,9 @@
 //! The `.ralph` directory of a project.
 
-use std::fs::File;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use super::save::save_atomically;
 use super::{active, lock, within};
 
 /// Run-time files that have no place in version control. Settings, prompts and plans are not here.
@@ -103,21 +103,42 @@ impl Project {
         }
         std::fs::create_dir_all(&dir)?;
         let ignore = dir.join(".gitignore");
-        ignore_by(std::fs::OpenOptions::new().write(true).create_new(true).open(&ignore))
+        match std::fs::OpenOptions::new().write(true).create_new(true).open(&ignore) {
+            Ok(mut file) => file.write_all(GITIGNORE.as_bytes()).inspect_err(|_| {
+                // One that says nothing would be taken for the user's. If it stays, the next start sees to it.
+                let _ = std::fs::remove_file(&ignore);
+            }),
+            Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {
+                if is_torn(&ignore) {
+                    save_atomically(&ignore, GITIGNORE.as_bytes())
+                } else {
+                    Ok(())
+                }
+            }
+            Err(err) => Err(err),
+        }
     }
 
-    /// The same while an agent is at work, who may put a link there at any moment.
+    /// The same while an agent is at work, who may put a link there at any moment. What is half written then is
+    /// whole once the agent has ended.
     pub fn prepare_beside_agent(&self) -> io::Result<()> {
-        ignore_by(within::make(&self.root, &self.ralph_dir().join(".gitignore")))
+        match within::make_whole(&self.root, &self.ralph_dir().join(".gitignore"), GITIGNORE) {
+            Err(err) if err.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            other => other,
+        }
     }
 }
 
-fn ignore_by(new: io::Result<File>) -> io::Result<()> {
-    match new {
-        Ok(mut file) => io::Write::write_all(&mut file, GITIGNORE.as_bytes()),
-        Err(err) if err.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(err) => Err(err),
-    }
+/// Whether an ignore file is the beginning of ours, and no more: whoever wrote it was killed there, or the disk was
+/// full. Nobody means to keep nothing, or the half of it, out of version control.
+fn is_torn(path: &Path) -> bool {
+    let is_file = path.symlink_metadata().is_ok_and(|meta| meta.is_file());
+    let most = GITIGNORE.len() as u64;
+    let there = || within::open_file(path).and_then(|file| within::whole(file, most));
+    is_file
+        && there().is_ok_and(|bytes| {
+            bytes.len() < GITIGNORE.len() && GITIGNORE.as_bytes().starts_with(&bytes)
+        })
 }
 
 #[cfg(test)]
@@ -162,5 +183,30 @@ mod tests {
         std::fs::write(&ignore, "mine").unwrap();
         project.prepare().unwrap();
         assert_eq!(std::fs::read_to_string(&ignore).unwrap(), "mine");
+    }
+
+    #[test]
+    fn an_ignore_file_that_was_cut_off_is_made_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let project = Project::new(dir.path().to_owned());
+        project.prepare().unwrap();
+        let ignore = project.ralph_dir().join(".gitignore");
+        for torn in [0, 1, 70, GITIGNORE.len() - 1] {
+            std::fs::write(&ignore, &GITIGNORE[..torn]).unwrap();
+            project.prepare_beside_agent().unwrap();
+            project.prepare().unwrap();
+            assert_eq!(std::fs::read_to_string(&ignore).unwrap(), GITIGNORE, "{torn}");
+        }
+        std::fs::remove_file(&ignore).unwrap();
+        project.prepare_beside_agent().unwrap();
+        assert_eq!(std::fs::read_to_string(&ignore).unwrap(), GITIGNORE);
+        // What somebody has put in its place, and what it leads to, is theirs.
+        std::fs::remove_file(&ignore).unwrap();
+        let theirs = dir.path().join("theirs");
+        std::fs::write(&theirs, "").unwrap();
+        std::os::unix::fs::symlink(&theirs, &ignore).unwrap();
+        project.prepare().unwrap();
+        assert!(ignore.is_symlink());
+        assert_eq!(std::fs::read_to_string(&theirs).unwrap(), "");
     }
 }

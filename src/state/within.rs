@@ -3,8 +3,9 @@
 //! ralph is outside of every sandbox: what it follows and waits for is what an agent could not have. That holds
 //! for every command, since a sandbox of today does not undo what the agent of a run before has left.
 
+use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read};
+use std::io::{self, Read, Write as _};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -118,27 +119,60 @@ pub fn followed(root: &Path, path: &Path) -> io::Result<PathBuf> {
 /// # Errors
 /// What the file system said: `AlreadyExists` if there is one.
 pub fn make(root: &Path, path: &Path) -> io::Result<File> {
-    use rustix::fs::{Mode, OFlags};
-    let outside = || io::Error::new(io::ErrorKind::InvalidInput, "it is not in the project");
-    let below = path.strip_prefix(root).map_err(|_| outside())?;
-    let mut parts: Vec<_> = below.components().collect();
-    if !parts.iter().all(|part| matches!(part, Component::Normal(_))) {
-        return Err(outside());
-    }
-    let name = parts.pop().ok_or_else(outside)?;
-    let never_followed = OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut directory = File::open(root)?;
-    for part in parts {
-        match rustix::fs::mkdirat(&directory, part.as_os_str(), Mode::from_raw_mode(0o777)) {
-            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-            Err(err) => return Err(err.into()),
+    Place::make(root, path)?.create()
+}
+
+/// The same for a file with this in it; there is none if not all of it fits.
+///
+/// # Errors
+/// As above.
+pub fn make_whole(root: &Path, path: &Path, text: &str) -> io::Result<()> {
+    let place = Place::make(root, path)?;
+    place.create()?.write_all(text.as_bytes()).inspect_err(|_| place.remove())
+}
+
+/// A name in a directory that is held open: whatever becomes of the way there, it is the same one.
+struct Place {
+    directory: File,
+    name: OsString,
+}
+
+impl Place {
+    /// Makes the directories on the way from `root`, by no link.
+    fn make(root: &Path, path: &Path) -> io::Result<Place> {
+        use rustix::fs::{Mode, OFlags};
+        let outside = || io::Error::new(io::ErrorKind::InvalidInput, "it is not in the project");
+        let below = path.strip_prefix(root).map_err(|_| outside())?;
+        let mut parts: Vec<_> = below.components().collect();
+        if !parts.iter().all(|part| matches!(part, Component::Normal(_))) {
+            return Err(outside());
         }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | never_followed;
-        directory = rustix::fs::openat(&directory, part.as_os_str(), flags, Mode::empty())?.into();
+        let name = parts.pop().ok_or_else(outside)?.as_os_str().to_owned();
+        let mut directory = File::open(root)?;
+        for part in parts {
+            match rustix::fs::mkdirat(&directory, part.as_os_str(), Mode::from_raw_mode(0o777)) {
+                Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+                Err(err) => return Err(err.into()),
+            }
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            directory =
+                rustix::fs::openat(&directory, part.as_os_str(), flags, Mode::empty())?.into();
+        }
+        Ok(Place { directory, name })
     }
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | never_followed;
-    let mode = Mode::from_raw_mode(0o666);
-    Ok(rustix::fs::openat(&directory, name.as_os_str(), flags, mode)?.into())
+
+    fn create(&self) -> io::Result<File> {
+        use rustix::fs::{Mode, OFlags};
+        let flags =
+            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(0o666);
+        Ok(rustix::fs::openat(&self.directory, &*self.name, flags, mode)?.into())
+    }
+
+    fn remove(&self) {
+        // What stays is what was there for a moment anyway.
+        let _ = rustix::fs::unlinkat(&self.directory, &*self.name, rustix::fs::AtFlags::empty());
+    }
 }
 
 fn only_files(file: File) -> io::Result<File> {

@@ -30,6 +30,32 @@ fn a_disk_that_is_full_from_the_start() {
     assert_eq!(project.recorded().len(), 1, "no agent without a journal");
 }
 
+/// An ignore file without a word in it would let every later commit take keys, journals and logs along.
+#[test]
+fn run_time_files_stay_out_of_git_after_a_disk_was_full() {
+    let project = Project::git();
+    let agent = project.fake_agent(&json!({"sessions": [
+        [{"shell": "echo done >work"}, {"print": DONE}],
+        [{"shell": "git clean -fdxq; head -c 1M /dev/zero >.ralph/filler; true"}, {"print": DONE}],
+        [{"shell": "echo more >work"}, {"print": DONE}],
+    ], "commit_message": [{"print": "Work"}]}));
+    let run = ralph(&project, &agent);
+    let script = format!(
+        r#"echo '{{"scm":{{"command":"git","tasks":["commit"]}},"agent":{{"env":{{"KEY":"s3cret"}}}}}}' >.ralph/settings.json
+         git add -f .ralph/settings.json; git commit -qm first
+         fill() {{ head -c 1M /dev/zero >.ralph/filler; }}
+         fill 2>/dev/null; {run} >/dev/null; echo code $?
+         rm .ralph/filler; {run} >/dev/null; echo code $?
+         {run} >/dev/null; echo code $?
+         rm .ralph/filler; {run} >/dev/null; echo code $?
+         git log --format=%s; git ls-files"#
+    );
+    let Some(output) = project.mounted(SMALL, &script) else { return };
+    output.stdout_is(
+        "code 2\ncode 0\ncode 2\ncode 0\nWork\nWork\nfirst\n.ralph/.gitignore\n.ralph/settings.json\nwork\n",
+    );
+}
+
 #[test]
 fn a_disk_that_fills_up_while_the_agent_prints() {
     let project = Project::new();
