@@ -166,9 +166,17 @@ fn a_run_whose_git_was_killed_with_it_goes_on_and_commits() {
     output.stderr_has(".git/index.lock, which a git had left");
     fs::remove_file(&hook).expect("it is ours");
     assert!(!lock.exists());
-    // Nothing that was paid for is asked for again.
+    // Nothing that was paid for is asked for again. Once more, after the commit was made.
     ask(json!([{"print": "Other"}]));
+    let hook = hook.with_file_name("post-commit");
+    project.write(".git/hooks/post-commit", script.replace("hooked", "made"));
+    fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    kill_all_at(project.ralph(["resume"]), ".ralph/made");
+    fs::remove_file(&hook).expect("it is ours");
     project.ralph(["resume"]).run().code(0);
+    // It is the run's, whoever was killed before it could say so.
+    let report = project.ralph(["report"]).run();
+    report.code(0).stdout_has("More").stdout_lacks("not by the run").stdout_lacks("not at work");
     assert_eq!(project.git_command(["status", "--porcelain"]), "");
     assert_eq!(project.git_command(["log", "-1", "--format=%s"]).trim(), "More");
     assert_eq!(agents(&project), 1);
