@@ -12,6 +12,7 @@ use crate::report::runs::RunSummary;
 use crate::state::active;
 use crate::state::home;
 use crate::state::journal;
+use crate::state::kept;
 use crate::state::lock::{self, Holder, Lock, Taken};
 use crate::state::project::Project;
 use crate::state::runs::{self, RunDir, RunFiles};
@@ -200,6 +201,7 @@ impl Session {
 /// # Errors
 /// Somebody asked to stop meanwhile; what was still running is gone all the same.
 pub fn settle(project: &Project, mut tell: impl FnMut(&str)) -> Result<(), Error> {
+    put_back(project, &mut tell);
     let note = project.lock_path();
     let sign = active::is_up(project.root());
     let cut_off = lock::noted(&note);
@@ -228,6 +230,17 @@ pub fn settle(project: &Project, mut tell: impl FnMut(&str)) -> Result<(), Error
         return Err(Error::new(Kind::Interrupted, "interrupted; nothing was started"));
     }
     Ok(())
+}
+
+/// Puts back the journals that agents have removed from a project, if their runs could not, and says so.
+pub fn put_back(project: &Project, mut tell: impl FnMut(&str)) {
+    let Some(home) = home::ralph_home(|name| std::env::var_os(name)) else { return };
+    for run in kept::put_back(project, &home) {
+        tell(&format!(
+            "the journal of run {run} had been removed from the project; it was put back, with all \
+             that it held"
+        ));
+    }
 }
 
 /// Keeps runs away from a project while a command changes what they work on, until the answer is
@@ -319,11 +332,15 @@ fn open_files(
         None => {}
     }
     // A run may have been cut off before its journal was there.
-    if resume && run.journal().exists() {
-        RunFiles::reopen(run.clone(), keep.raw_bytes)
+    let mut files = if resume && run.journal().exists() {
+        RunFiles::reopen(run.clone(), keep.raw_bytes)?
     } else {
-        RunFiles::create(run.clone(), keep.raw_bytes)
+        RunFiles::create(run.clone(), keep.raw_bytes)?
+    };
+    if let Some(home) = home {
+        files.keep_also_at(kept::second_name(&home, &run.id));
     }
+    Ok(files)
 }
 
 /// What became of a run that never came to its end. One that had told its end and was killed then has.

@@ -56,6 +56,33 @@ fn run_time_files_stay_out_of_git_after_a_disk_was_full() {
     );
 }
 
+/// There is no room to put it back, and what the run has used is only there.
+#[test]
+fn a_journal_that_an_agent_removes_from_a_full_disk_is_not_lost() {
+    let project = Project::git();
+    let clean = "{ git clean -fdxq; head -c 1M /dev/zero >.ralph/filler; } 2>/dev/null";
+    let agent = project.fake_agent(&json!({"sessions": [
+        // More than what is set aside for the last words.
+        [{"shell": "seq 800"}, {"print": "paid"}],
+        [{"shell": clean}, {"print": "full"}],
+        [{"print": DONE}],
+    ]}));
+    let (run, ralph) = (ralph(&project, &agent), env!("CARGO_BIN_EXE_ralph"));
+    let script = format!(
+        "{run} >/dev/null 2>&1; echo code $?; find .ralph/runs -name 'events*'
+         rm .ralph/filler; {ralph} resume >/dev/null; echo code $?
+         cat .ralph/runs/*/events.jsonl >journal; find .ralph/runs -name '.*'"
+    );
+    let Some(output) = project.mounted(SMALL, &script) else { return };
+    output.stdout_is("code 2\ncode 0\n").stderr_has("was put back");
+    let journal = project.read("journal");
+    let events: Vec<serde_json::Value> =
+        journal.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let texts: Vec<_> = events.iter().filter_map(|event| event["text"].as_str()).collect();
+    assert_eq!(texts.len(), 803);
+    assert_eq!(texts[800..], ["paid", "full", DONE]);
+}
+
 #[test]
 fn a_disk_that_fills_up_while_the_agent_prints() {
     let project = Project::new();
