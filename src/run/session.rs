@@ -141,10 +141,10 @@ impl Session {
             Ok((system, files))
         };
         match open() {
-            Ok((system, files)) => {
+            Ok((system, (files, unkept))) => {
                 let before = cut_off.as_ref();
                 let warning = |message: String| Event::Warning { message: message.into() };
-                let mut preface = Vec::new();
+                let mut preface: Vec<Event<'static>> = unkept.map(warning).into_iter().collect();
                 if let Some(before) = before.filter(|before| before.run != run_id) {
                     preface.extend(tell_of(project, before));
                     preface.extend(end_what_is_left(&before.run).map(warning));
@@ -315,22 +315,25 @@ fn held(what: &Path, holder: Option<Holder>) -> Error {
     }
 }
 
-/// The files of a run. What it takes to go on with one is there before the run is.
+/// The files of a run, with what there is to warn of. What it takes to go on with one is there before the run is.
 fn open_files(
     run: &RunDir,
     keep: Keep,
     resume: bool,
     started: Option<&Started>,
-) -> io::Result<RunFiles> {
+) -> io::Result<(RunFiles, Option<String>)> {
     if !resume {
         run.make()?;
     }
     let home = home::ralph_home(|name| std::env::var_os(name));
-    match started {
-        Some(Started { settings, .. }) if resume => run.save_settings(settings, home.as_deref())?,
+    let unkept = match started {
+        Some(Started { settings, .. }) if resume => {
+            run.save_settings(settings, home.as_deref())?;
+            None
+        }
         Some(Started { note, settings }) => run.save_start(note, settings, home.as_deref())?,
-        None => {}
-    }
+        None => None,
+    };
     // A run may have been cut off before its journal was there.
     let mut files = if resume && run.journal().exists() {
         RunFiles::reopen(run.clone(), keep.raw_bytes)?
@@ -340,7 +343,7 @@ fn open_files(
     if let Some(home) = home {
         files.keep_also_at(kept::second_name(&home, &run.id));
     }
-    Ok(files)
+    Ok((files, unkept))
 }
 
 /// What became of a run that never came to its end. One that had told its end and was killed then has.

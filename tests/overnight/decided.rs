@@ -134,7 +134,12 @@ fn a_run_whose_git_was_killed_with_it_goes_on_and_commits() {
         }
         let output = run.wait();
         output.ended_by(Signal::KILL);
-        wait_until(LONG, || project.processes().is_empty());
+        // One that was just being started may have been nobody's yet.
+        wait_until(LONG, || {
+            let left = project.processes();
+            left.iter().for_each(|process| process.signal(Signal::KILL));
+            left.is_empty()
+        });
         output
     };
     // While it is asked for a message.
