@@ -127,7 +127,9 @@ pub(super) fn resume(place: &Place, args: ResumeArgs) -> Result<u8, Error> {
     if several || args.runs.first().is_some_and(|name| is_worker(name)) {
         return resume_workers(&Which { names: args.runs.clone(), all: false }, &args);
     }
-    let has_runs = super::project(place)?.runs_dir().is_dir();
+    let project = super::project(place)?;
+    session::put_back(&project, super::warn);
+    let has_runs = project.runs_dir().is_dir();
     let project = super::place::own_project(place, has_runs)?;
     if !args.dry_run {
         // One that still tells of an end would have told of it, too.

@@ -9,6 +9,7 @@ use crate::report::screen::Output;
 use crate::report::style::{Capabilities, Style};
 use crate::report::{Pace, replay};
 use crate::run::left;
+use crate::run::session;
 use crate::state::journal;
 use crate::state::project::Project;
 use crate::state::runs::{self, RunDir};
@@ -33,6 +34,7 @@ pub(super) fn runs(project: &Project, args: &RunsArgs) -> Result<u8, Error> {
 }
 
 pub(super) fn all(project: &Project) -> Result<Vec<RunDir>, Error> {
+    session::put_back(project, super::warn);
     let dir = project.runs_dir();
     runs::list(&dir).map_err(|err| Error::input(format!("cannot read {}: {err}", dir.display())))
 }

@@ -12,6 +12,7 @@ use crate::report::runs::RunSummary;
 use crate::state::active;
 use crate::state::home;
 use crate::state::journal;
+use crate::state::kept;
 use crate::state::lock::{self, Holder, Lock, Taken};
 use crate::state::project::Project;
 use crate::state::runs::{self, RunDir, RunFiles};
@@ -140,10 +141,10 @@ impl Session {
             Ok((system, files))
         };
         match open() {
-            Ok((system, files)) => {
+            Ok((system, (files, unkept))) => {
                 let before = cut_off.as_ref();
                 let warning = |message: String| Event::Warning { message: message.into() };
-                let mut preface = Vec::new();
+                let mut preface: Vec<Event<'static>> = unkept.map(warning).into_iter().collect();
                 if let Some(before) = before.filter(|before| before.run != run_id) {
                     preface.extend(tell_of(project, before));
                     preface.extend(end_what_is_left(&before.run).map(warning));
@@ -200,6 +201,7 @@ impl Session {
 /// # Errors
 /// Somebody asked to stop meanwhile; what was still running is gone all the same.
 pub fn settle(project: &Project, mut tell: impl FnMut(&str)) -> Result<(), Error> {
+    put_back(project, &mut tell);
     let note = project.lock_path();
     let sign = active::is_up(project.root());
     let cut_off = lock::noted(&note);
@@ -228,6 +230,17 @@ pub fn settle(project: &Project, mut tell: impl FnMut(&str)) -> Result<(), Error
         return Err(Error::new(Kind::Interrupted, "interrupted; nothing was started"));
     }
     Ok(())
+}
+
+/// Puts back the journals that agents have removed from a project, if their runs could not, and says so.
+pub fn put_back(project: &Project, mut tell: impl FnMut(&str)) {
+    let Some(home) = home::ralph_home(|name| std::env::var_os(name)) else { return };
+    for run in kept::put_back(project, &home) {
+        tell(&format!(
+            "the journal of run {run} had been removed from the project; it was put back, with all \
+             that it held"
+        ));
+    }
 }
 
 /// Keeps runs away from a project while a command changes what they work on, until the answer is
@@ -302,28 +315,35 @@ fn held(what: &Path, holder: Option<Holder>) -> Error {
     }
 }
 
-/// The files of a run. What it takes to go on with one is there before the run is.
+/// The files of a run, with what there is to warn of. What it takes to go on with one is there before the run is.
 fn open_files(
     run: &RunDir,
     keep: Keep,
     resume: bool,
     started: Option<&Started>,
-) -> io::Result<RunFiles> {
+) -> io::Result<(RunFiles, Option<String>)> {
     if !resume {
         run.make()?;
     }
     let home = home::ralph_home(|name| std::env::var_os(name));
-    match started {
-        Some(Started { settings, .. }) if resume => run.save_settings(settings, home.as_deref())?,
+    let unkept = match started {
+        Some(Started { settings, .. }) if resume => {
+            run.save_settings(settings, home.as_deref())?;
+            None
+        }
         Some(Started { note, settings }) => run.save_start(note, settings, home.as_deref())?,
-        None => {}
-    }
+        None => None,
+    };
     // A run may have been cut off before its journal was there.
-    if resume && run.journal().exists() {
-        RunFiles::reopen(run.clone(), keep.raw_bytes)
+    let mut files = if resume && run.journal().exists() {
+        RunFiles::reopen(run.clone(), keep.raw_bytes)?
     } else {
-        RunFiles::create(run.clone(), keep.raw_bytes)
+        RunFiles::create(run.clone(), keep.raw_bytes)?
+    };
+    if let Some(home) = home {
+        files.keep_also_at(kept::second_name(&home, &run.id));
     }
+    Ok((files, unkept))
 }
 
 /// What became of a run that never came to its end. One that had told its end and was killed then has.

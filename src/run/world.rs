@@ -298,9 +298,8 @@ impl RealWorld {
         let RealWorld { system, files, lock, cell, .. } = self;
         drop(system);
         drop(cell);
-        // The last word of a run is worth waiting for the disk.
-        let _ = files.sync();
-        drop(files);
+        // A journal that nobody can keep is told of by what the run said at its end.
+        let _ = files.close();
         lock.give_back(None)
     }
 
@@ -309,10 +308,11 @@ impl RealWorld {
     fn put_back(&mut self) -> io::Result<()> {
         self.project.prepare_beside_agent()?;
         let root = self.project.root();
-        self.files.put_back_beside_agent(root)?;
-        self.was_put_back = true;
-        // It holds on to the file that is gone.
-        self.syncer = None;
+        if self.files.put_back_beside_agent(root)? {
+            self.was_put_back = true;
+            // It holds on to the file that is gone.
+            self.syncer = None;
+        }
         self.lock.restore_beside_agent(root, &self.project.lock_path(), &self.me)
     }
 

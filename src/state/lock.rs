@@ -181,6 +181,16 @@ pub fn noted(note: &Path) -> Option<Holder> {
     read_note(&mut within::open_file(note).ok()?)
 }
 
+/// Notes that a run had the lock and was cut off, where the note was removed: for whoever keeps the project idle.
+///
+/// # Errors
+/// It cannot be written.
+pub(super) fn leave_note(note: &Path, cut_off: &Holder) -> io::Result<()> {
+    let mut file = open_note(note)?;
+    file.set_len(0)?;
+    file.write_all(serde_json::to_string(cut_off)?.as_bytes())
+}
+
 /// Opens the note, or makes it. What an agent may have put in its place, a link or a pipe, is taken away.
 pub(super) fn open_note(path: &Path) -> io::Result<File> {
     if path.symlink_metadata().is_ok_and(|meta| !meta.is_file() && !meta.is_dir()) {

@@ -7,6 +7,7 @@ pub mod documents;
 pub mod given;
 pub mod home;
 pub mod journal;
+pub mod kept;
 pub mod lock;
 pub mod logs;
 pub mod project;

@@ -12,6 +12,7 @@ use crate::core::event::{Entry, Event, Outcome};
 
 use super::check_logs;
 use super::journal;
+use super::kept;
 use super::within;
 
 /// The name of a run: when it began, and something that tells apart two that began together. Names
@@ -260,6 +261,15 @@ pub struct RunFiles {
     raw: Raw,
     /// Room on the disk for the last words.
     reserve: Option<File>,
+    second: Option<SecondName>,
+}
+
+/// The name of a journal where no agent removes it.
+#[derive(Debug)]
+struct SecondName {
+    path: PathBuf,
+    /// It has that name; otherwise it would, were it on the same file system.
+    is_linked: bool,
 }
 
 impl RunFiles {
@@ -272,7 +282,7 @@ impl RunFiles {
         let journal = new_journal(&dir.journal())?;
         let raw = Raw { path: dir.raw(), file: None, size: 0, max_file: max_raw / 2 };
         let reserve = set_aside(&dir.path);
-        Ok(RunFiles { dir, journal, journal_size: 0, torn: 0, raw, reserve })
+        Ok(RunFiles { dir, journal, journal_size: 0, torn: 0, raw, reserve, second: None })
     }
 
     /// Goes on with the files of a run that was left. What was half written is cut off.
@@ -310,7 +320,45 @@ impl RunFiles {
         let size = dir.raw().metadata().map_or(0, |meta| meta.len());
         let raw = Raw { path: dir.raw(), file: None, size, max_file: max_raw / 2 };
         let reserve = set_aside(&dir.path);
-        Ok(RunFiles { dir, journal, journal_size, torn, raw, reserve })
+        Ok(RunFiles { dir, journal, journal_size, torn, raw, reserve, second: None })
+    }
+
+    /// Gives the journal this name, too, as long as the run goes on. On another file system it cannot have one there.
+    pub fn keep_also_at(&mut self, path: PathBuf) {
+        // Where nobody counts names, nobody can tell that one was lost.
+        let are_counted = || self.journal.metadata().is_ok_and(|meta| meta.nlink() > 1);
+        let is_linked = kept::link(&self.dir.journal(), &path).is_ok() && are_counted();
+        self.second = Some(SecondName { path, is_linked });
+    }
+
+    /// Ends with the files: a journal that is in its place needs no other name, and one that is not is not lost.
+    ///
+    /// # Errors
+    /// The journal cannot be kept.
+    pub fn close(mut self) -> io::Result<()> {
+        // The last word of a run is worth waiting for the disk.
+        let _ = self.sync();
+        let is_in_place = is_still_at(&self.journal, &self.dir.journal());
+        match self.second.take() {
+            Some(second) if is_in_place => std::fs::remove_file(second.path),
+            Some(SecondName { path, is_linked: false }) => kept::save(&mut self.journal, &path),
+            _ => Ok(()),
+        }
+    }
+
+    /// As it is where the second name would be on another file system.
+    #[cfg(test)]
+    pub(super) fn without_a_link(mut self) -> Self {
+        if let Some(second) = &mut self.second {
+            second.is_linked = false;
+        }
+        self
+    }
+
+    /// Where the journal has its second name, if it still has.
+    fn linked_at(&self) -> Option<PathBuf> {
+        let second = self.second.as_ref().filter(|second| second.is_linked)?;
+        is_still_at(&self.journal, &second.path).then(|| second.path.clone())
     }
 
     /// How much the journal holds.
@@ -338,35 +386,70 @@ impl RunFiles {
         if path.symlink_metadata().is_ok_and(|meta| meta.is_file()) {
             std::fs::remove_file(&path)?;
         }
-        self.go_on_in(new_journal(&path)?)?;
+        match self.linked_at() {
+            Some(second) if std::fs::hard_link(&second, &path).is_ok() => self.begin_raw_anew(),
+            _ => {
+                let root = self.dir.path.clone();
+                self.copy_to(&root)?;
+            }
+        }
         Ok(true)
     }
 
-    /// Whether the journal has no name any more. Asked after every write, so that it has to cost nothing; one that
+    /// Whether the journal has lost a name: it may be that in the project. Asked after every write, so that it has to cost nothing; one that
     /// was moved is found by [`RunFiles::restore`].
     pub fn is_removed(&self) -> bool {
-        self.journal.metadata().is_ok_and(|meta| meta.nlink() == 0)
+        let names = 1 + u64::from(self.second.as_ref().is_some_and(|second| second.is_linked));
+        self.journal.metadata().is_ok_and(|meta| meta.nlink() < names)
     }
 
-    /// Puts the journal back while an agent is at work in `root`, who may put a link there at any moment.
+    /// Puts the journal back while an agent is at work in `root`, who may put a link there at any moment, and tells
+    /// whether it had to.
     ///
     /// # Errors
     /// It cannot be put back, or something else has its name.
-    pub fn put_back_beside_agent(&mut self, root: &Path) -> io::Result<()> {
-        let journal = within::make(root, &self.dir.journal())?;
-        rustix::fs::fcntl_setfl(&journal, rustix::fs::OFlags::APPEND)?;
-        hold(&journal);
-        self.go_on_in(journal)
+    pub fn put_back_beside_agent(&mut self, root: &Path) -> io::Result<bool> {
+        let path = self.dir.journal();
+        if is_still_at(&self.journal, &path) {
+            // It is the other name that it has lost.
+            if let Some(second) = self.second.take() {
+                self.keep_also_at(second.path);
+            }
+            return Ok(false);
+        }
+        match self.linked_at() {
+            // That takes no room, and is there at once. Where it does not succeed, the other name is there still.
+            Some(second) => {
+                within::make_link(root, &path, &second)?;
+                self.begin_raw_anew();
+            }
+            None => self.copy_to(root)?,
+        }
+        Ok(true)
     }
 
-    fn go_on_in(&mut self, mut copy: File) -> io::Result<()> {
-        self.journal.rewind()?;
-        io::copy(&mut self.journal, &mut copy)?;
+    /// Goes on in a copy of the journal, which has its name, in `root`, only once it is whole.
+    fn copy_to(&mut self, root: &Path) -> io::Result<()> {
+        let journal = &mut self.journal;
+        let copy = within::make_filled(root, &self.dir.journal(), |copy| {
+            journal.rewind()?;
+            io::copy(journal, copy)?;
+            rustix::fs::fcntl_setfl(&*copy, rustix::fs::OFlags::APPEND)?;
+            hold(copy);
+            Ok(())
+        })?;
         self.journal = copy;
-        // The newest of the agent's bytes go to a new file; the older ones are gone.
+        self.begin_raw_anew();
+        if let Some(second) = self.second.take() {
+            self.keep_also_at(second.path);
+        }
+        Ok(())
+    }
+
+    /// The newest of the agent's bytes go to a new file; the older ones are gone.
+    fn begin_raw_anew(&mut self) {
         self.raw.file = None;
         self.raw.size = 0;
-        Ok(())
     }
 
     /// Adds whole lines. If they do not all fit, none of them is kept: what is written later, once

@@ -97,7 +97,8 @@ impl RunDir {
     }
 
     /// Keeps how the run was started. It is there once the settings are. What counts is in `home`; what is beside
-    /// the journal is for people, and for where there is no such place.
+    /// the journal is for people, and for where there is no such place. Tells why it is not in `home`, if that may keep
+    /// the run from being resumed.
     ///
     /// # Errors
     /// It cannot be written.
@@ -106,18 +107,28 @@ impl RunDir {
         note: &StartNote,
         settings: &Value,
         home: Option<&Path>,
-    ) -> io::Result<()> {
+    ) -> io::Result<Option<String>> {
         let save = |run: &RunDir| {
             save_json(&run.note_path(), &serde_json::to_value(note)?)?;
             save_json(&run.own_settings_path(), settings)
         };
+        let mut why_not = None;
         if let Some(home) = home {
             let there = self.out_of_reach(home);
-            forget_oldest(&home.join(STARTS));
-            // Without it the run cannot be resumed, and is a run.
-            let _ = there.make().and_then(|()| save(&there));
+            let starts = home.join(STARTS);
+            forget_oldest(&starts);
+            if let Err(err) = there.make().and_then(|()| save(&there)) {
+                // A half of it tells nothing.
+                let _ = std::fs::remove_dir_all(&there.path);
+                let _ = std::fs::remove_dir(&starts);
+                let is_full =
+                    matches!(err.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+                // Where there is no such place at all, what is in the project counts.
+                why_not = (is_full || starts.is_dir()).then(|| unkept(&there.path, &err, is_full));
+            }
         }
-        save(self)
+        save(self)?;
+        Ok(why_not)
     }
 
     /// Keeps the settings that the run works by from now on.
@@ -154,6 +165,15 @@ impl RunDir {
             Err(err) => Err(err),
         }
     }
+}
+
+fn unkept(path: &Path, err: &io::Error, is_full: bool) -> String {
+    let remedy = if is_full { "make room there" } else { "make it writable" };
+    format!(
+        "how this run was started cannot be kept in {}: {err}; should it be cut off, `ralph resume` may refuse to \
+         go on with it ({remedy}, and start the run again)",
+        path.display()
+    )
 }
 
 /// Makes room for one more.

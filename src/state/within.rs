@@ -131,6 +131,40 @@ pub fn make_whole(root: &Path, path: &Path, text: &str) -> io::Result<()> {
     place.create()?.write_all(text.as_bytes()).inspect_err(|_| place.remove())
 }
 
+/// Gives a file a name in `root` in the same way, beside the one that it has elsewhere.
+///
+/// # Errors
+/// As above, or they are not on the same file system.
+pub fn make_link(root: &Path, path: &Path, file: &Path) -> io::Result<()> {
+    let Place { directory, name } = Place::make(root, path)?;
+    let flags = rustix::fs::AtFlags::empty();
+    Ok(rustix::fs::linkat(rustix::fs::CWD, file, &directory, &*name, flags)?)
+}
+
+/// Makes a file in the same way that has its name, whoever had that before, only once it has been filled.
+///
+/// # Errors
+/// As above, or what filling it came to. Nothing is changed then.
+pub fn make_filled(
+    root: &Path,
+    path: &Path,
+    fill: impl FnOnce(&mut File) -> io::Result<()>,
+) -> io::Result<File> {
+    let place = Place::make(root, path)?;
+    let mut unnamed = OsString::from(".");
+    unnamed.push(&place.name);
+    unnamed.push(".new");
+    let unnamed = Place { directory: place.directory.try_clone()?, name: unnamed };
+    unnamed.remove();
+    let mut file = unnamed.create()?;
+    let filled = fill(&mut file).and_then(|()| {
+        let (from, to) = (&unnamed, &place);
+        Ok(rustix::fs::renameat(&from.directory, &*from.name, &to.directory, &*to.name)?)
+    });
+    filled.inspect_err(|_| unnamed.remove())?;
+    Ok(file)
+}
+
 /// A name in a directory that is held open: whatever becomes of the way there, it is the same one.
 struct Place {
     directory: File,

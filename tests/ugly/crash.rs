@@ -254,3 +254,31 @@ fn a_journal_that_an_agent_removes_is_back_before_the_agent_ends() {
     assert_eq!(said(), format!("before now cleaned shown {DONE}"));
     assert_eq!(project.processes(), []);
 }
+
+/// Nothing is recorded between the two, so that nothing could be put back.
+#[test]
+fn a_journal_that_a_silent_agent_removes_before_a_kill_is_put_back_by_whoever_comes_next() {
+    let project = Project::git();
+    let cleaned = project.beside("cleaned");
+    let clean = format!("git clean -fdxq; touch {}", cleaned.display());
+    let agent = project.fake_agent(&json!({"sessions": [
+        [{"print": "before"}],
+        [{"stray": {"pid_file": project.beside("stray.pid")}}, {"print": "now"}, {"shell": clean}, "hang"],
+        [{"print": DONE}],
+    ]}));
+    let run = project.ralph(["run", "-p", "x", "-n", "3", "--"]).args(agent).start();
+    wait_until(LONG, || cleaned.exists());
+    run.signal(Signal::KILL);
+    run.wait().ended_by(Signal::KILL);
+    assert!(!project.has(".ralph/runs"));
+    let output = project.ralph(["report"]).run();
+    output.code(0).stdout_has("cut off").stderr_has("it was put back, with all that it held");
+    project.ralph(["runs"]).run().code(0).stdout_has("cut off").stderr_lacks("put back");
+    // Whose agent is still there is known, too.
+    assert_ne!(project.processes(), []);
+    project.ralph(["resume"]).run().code(0).stderr_has("had left running");
+    assert_eq!(project.processes(), []);
+    let events = project.events();
+    let texts: Vec<_> = events.all("text").iter().map(|event| event["text"].clone()).collect();
+    assert_eq!(texts, ["before", "now", DONE]);
+}

@@ -56,6 +56,54 @@ fn run_time_files_stay_out_of_git_after_a_disk_was_full() {
     );
 }
 
+/// There is no room to put it back, and what the run has used is only there.
+#[test]
+fn a_journal_that_an_agent_removes_from_a_full_disk_is_not_lost() {
+    let project = Project::git();
+    let clean = "{ git clean -fdxq; head -c 1M /dev/zero >.ralph/filler; } 2>/dev/null";
+    let agent = project.fake_agent(&json!({"sessions": [
+        // More than what is set aside for the last words.
+        [{"shell": "seq 800"}, {"print": "paid"}],
+        [{"shell": clean}, {"print": "full"}],
+        [{"print": DONE}],
+    ]}));
+    let (run, ralph) = (ralph(&project, &agent), env!("CARGO_BIN_EXE_ralph"));
+    let script = format!(
+        "{run} >/dev/null 2>&1; echo code $?; find .ralph/runs -name 'events*'
+         rm .ralph/filler; {ralph} resume >/dev/null; echo code $?
+         cat .ralph/runs/*/events.jsonl >journal; find .ralph/runs -name '.*'"
+    );
+    let Some(output) = project.mounted(SMALL, &script) else { return };
+    output.stdout_is("code 2\ncode 0\n").stderr_has("was put back");
+    let journal = project.read("journal");
+    let events: Vec<serde_json::Value> =
+        journal.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let texts: Vec<_> = events.iter().filter_map(|event| event["text"].as_str()).collect();
+    assert_eq!(texts.len(), 803);
+    assert_eq!(texts[800..], ["paid", "full", DONE]);
+}
+
+/// A run that can never be resumed is one to be told of before it costs anything.
+#[test]
+fn ralphs_own_directory_on_a_disk_that_is_full() {
+    let project = Project::new();
+    let home = project.beside("small");
+    std::fs::create_dir(&home).unwrap();
+    let agent = project.fake_agent(&json!({"sessions": [[{"print": "paid"}], [{"print": DONE}]]}));
+    let (run, ralph) = (ralph(&project, &agent), env!("CARGO_BIN_EXE_ralph"));
+    let run = run.replace("-n 3", "-n 1");
+    let mount = format!("mount -t tmpfs -o size=64k none {}", home.display());
+    let script = format!(
+        "export RALPH_HOME={home}; head -c 1M /dev/zero >$RALPH_HOME/filler 2>/dev/null
+         {run} >/dev/null; echo code $?; find $RALPH_HOME/starts 2>/dev/null
+         rm $RALPH_HOME/filler; {ralph} resume -n 2 >/dev/null 2>&1; echo code $?",
+        home = home.display()
+    );
+    let Some(output) = project.mounted(&mount, &script) else { return };
+    output.stdout_is("code 1\ncode 0\n");
+    output.stderr_has("how this run was started cannot be kept").stderr_has("make room there");
+}
+
 #[test]
 fn a_disk_that_fills_up_while_the_agent_prints() {
     let project = Project::new();
