@@ -220,6 +220,8 @@ fn a_journal_that_is_gone_does_not_take_the_count_with_it() {
     start(&shop);
     shop.kill_loop("agent");
     std::fs::remove_dir_all(shop.path().join(".ralph/runs")).unwrap();
+    // Where it has a second name, it is put back by that.
+    std::fs::remove_dir_all(shop.home().join(".ralph/journals")).unwrap();
     shop.ralph(["resume", "agent"]).run().code(0);
     shop.wait();
     assert_eq!(shop.state().unwrap()["current_iteration"], 4);
