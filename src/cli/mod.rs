@@ -373,6 +373,10 @@ pub struct LoopArgs {
     /// The run to go on with. No flag says this: it is `ralph resume` that does.
     #[arg(skip)]
     pub resume: Option<resume::Resumption>,
+
+    /// What it was about needs neither agent nor prompt, so that neither has to be there.
+    #[arg(skip)]
+    pub only_checks: bool,
 }
 
 /// What a run may use up, all its iterations together.

@@ -12,7 +12,7 @@ use crate::core::completion::Rule;
 use crate::core::{exit, template};
 use crate::error::Error;
 use crate::run::scm;
-use crate::run::spec::{PromptSource, Required, Variables};
+use crate::run::spec::{PromptSource, Required, RunSpec, Variables};
 use crate::state::project::Project;
 
 use super::launch::{self, Defaults, Start, prompt, rules};
@@ -138,8 +138,8 @@ pub(super) fn prompt(project: &Project, args: AdHocArgs) -> Result<u8, Error> {
     let AdHocArgs { file, mode } = args;
     settle(project, &mode.common)?;
     let source = match &file {
-        Some(path) => prompt::file(path)?,
-        None => prompt::source(&mode.prompt)?,
+        Some(path) => prompt::file(path, &mode.common)?,
+        None => prompt::source(&mode.prompt, &mode.common)?,
     };
     let defaults = Defaults { command: "prompt", ..DEFAULTS };
     Mode { defaults, source, needs_plan: false, needs_signal: true }.run(project, mode)
@@ -162,10 +162,10 @@ fn own_prompt(
     built_in: PromptSource,
 ) -> Result<PromptSource, Error> {
     if args.prompt.prompt.is_some() || args.prompt.prompt_file.is_some() {
-        return prompt::source(&args.prompt);
+        return prompt::source(&args.prompt, &args.common);
     }
     let path = project.root().join(PROMPTS_DIR).join(format!("{mode}.md"));
-    if path.symlink_metadata().is_ok() { prompt::file(&path) } else { Ok(built_in) }
+    if path.symlink_metadata().is_ok() { prompt::file(&path, &args.common) } else { Ok(built_in) }
 }
 
 /// One of the three, about to start.
@@ -217,30 +217,15 @@ impl Mode {
         }
         scm::require_repository(project.root())
             .map_err(|error| scm::hint_at_init(error, "the agent keeps its work in git"))?;
-        let (template, name) = prompt::text(&source)?;
         let mut spec = start.spec(source, completion)?;
-        require_specs(project, &template, &variables)?;
         if needs_plan {
             spec.required.push(Required {
                 file: project.root().join(Project::PLAN),
                 message: NO_PLAN.to_owned(),
             });
         }
-        if let Some(missing) = spec.required.iter().find(|required| !required.file.is_file()) {
-            let error = Error::input(missing.message.clone());
-            return Err(match missing.file.symlink_metadata() {
-                Ok(_) => error.hint(format!("{} is no file", display_name(&missing.file))),
-                Err(_) => error,
-            });
-        }
-        let (filled, _) = variables.fill_in(&template, 1, spec.rules.max_iterations);
-        if needs_signal && !spec.completion.is_told_in(&filled) {
-            // One that was typed, or came by a pipe, has no name.
-            let name = match spec.prompt {
-                PromptSource::Text(_) => "the prompt".to_owned(),
-                _ => name,
-            };
-            return Err(no_signal(&name, &spec.completion));
+        if !common.only_checks {
+            refuse_unusable_prompt(project, &spec, &variables, needs_signal)?;
         }
         spec.variables = Some(variables);
         let code = start.carry_out(spec)?;
@@ -305,6 +290,34 @@ fn require_specs(project: &Project, template: &str, variables: &Variables) -> Re
     Err(Error::input(format!("the directory of the specifications is not there: {specs}"))
         .hint(format!("write what is wanted into files in {specs}/"))
         .hint("SPECS_DIR in .ralph/config names another directory"))
+}
+
+/// What would keep the first agent from being asked is found before anything is spent.
+fn refuse_unusable_prompt(
+    project: &Project,
+    spec: &RunSpec,
+    variables: &Variables,
+    needs_signal: bool,
+) -> Result<(), Error> {
+    let (template, name) = prompt::text(&spec.prompt)?;
+    require_specs(project, &template, variables)?;
+    if let Some(missing) = spec.required.iter().find(|required| !required.file.is_file()) {
+        let error = Error::input(missing.message.clone());
+        return Err(match missing.file.symlink_metadata() {
+            Ok(_) => error.hint(format!("{} is no file", display_name(&missing.file))),
+            Err(_) => error,
+        });
+    }
+    let (filled, _) = variables.fill_in(&template, 1, spec.rules.max_iterations);
+    if needs_signal && !spec.completion.is_told_in(&filled) {
+        // One that was typed, or came by a pipe, has no name.
+        let name = match spec.prompt {
+            PromptSource::Text(_) => "the prompt".to_owned(),
+            _ => name,
+        };
+        return Err(no_signal(&name, &spec.completion));
+    }
+    Ok(())
 }
 
 fn no_signal(name: &str, completion: &Rule) -> Error {

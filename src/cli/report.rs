@@ -4,6 +4,7 @@ use jiff::tz::TimeZone;
 
 use crate::error::Error;
 use crate::report::morning::{Reading, html, plain};
+use crate::run::left;
 use crate::run::scm::{self, lookup::look_up};
 use crate::state::journal;
 use crate::state::project::Project;
@@ -30,7 +31,10 @@ pub(super) fn report(
     };
     let entries = journal::read(&dir.journal())
         .map_err(|err| Error::input(format!("cannot read {}: {err}", dir.journal().display())))?;
-    let reading = Reading::of(entries);
+    let mut reading = Reading::of(entries);
+    if let Some(time_ms) = left::last_sign(&dir, reading.last_ms()) {
+        reading.was_there(time_ms);
+    }
     let going_on = dir.is_running().then(|| jiff::Timestamp::now().as_millisecond());
     let mut facts = reading.facts(going_on);
     // Somebody may be about it right now.

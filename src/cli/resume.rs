@@ -132,6 +132,8 @@ pub(super) fn resume(place: &Place, args: ResumeArgs) -> Result<u8, Error> {
     let has_runs = project.runs_dir().is_dir();
     let project = super::place::own_project(place, has_runs)?;
     if !args.dry_run {
+        // One that still tells of an end would have told of it, too.
+        session::settle(&project, super::warn)?;
         told::tell_missed(&project, None, super::warn)?;
     }
     let Some(left) = choose(&project, args.runs.first().map(String::as_str))? else {
@@ -354,6 +356,7 @@ fn go_on(project: &Project, left: Left, note: &StartNote, args: ResumeArgs) -> R
         (common.verbose, common.quiet) = (args.verbose, args.quiet);
     }
     common.output = args.output.unwrap_or(common.output);
+    common.only_checks = found.progress.needs_only_checks();
     common.resume =
         Some(Resumption { run: id, left: found, variables: note.variables.clone(), warnings });
     // Paths are relative to where it was started; if that is gone, whoever needs it says so.

@@ -12,7 +12,7 @@ use super::launch::{self, Defaults, Start, prompt, rules};
 /// # Errors
 /// Whatever keeps the run from starting. What happens after that is an event, and an exit code.
 pub(super) fn run(project: &Project, args: &RunArgs, extra: Vec<Flag>) -> Result<u8, Error> {
-    let prompt = prompt::source(&args.prompt)?;
+    let prompt = prompt::source(&args.prompt, &args.common)?;
     let loaded = launch::load(project, &args.common, Vec::new(), extra)?;
     let usual = || rules::configured_response(&loaded.settings);
     let completion = rules::completion(&args.completion, usual)?;

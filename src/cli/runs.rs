@@ -8,6 +8,7 @@ use crate::report::runs::{Row, RunSummary, json, notes, table};
 use crate::report::screen::Output;
 use crate::report::style::{Capabilities, Style};
 use crate::report::{Pace, replay};
+use crate::run::left;
 use crate::run::session;
 use crate::state::journal;
 use crate::state::project::Project;
@@ -42,6 +43,11 @@ fn row(dir: &RunDir) -> Row {
     let mut run =
         journal::read(&dir.journal()).map_or_else(|_| RunSummary::default(), RunSummary::of);
     run.id.clone_from(&dir.id);
+    if run.outcome.is_none()
+        && let Some(time_ms) = left::last_sign(dir, run.last_ms)
+    {
+        run.was_there(time_ms);
+    }
     Row { run, running: dir.is_running() }
 }
 

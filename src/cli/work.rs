@@ -69,7 +69,7 @@ pub struct WorkArgs {
 pub(super) fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
     let mut loaded = launch::load(project, &args.common, Vec::new(), Vec::new())?;
     let documents = args.place.of(project);
-    let prompt = prompt_source(&documents, &args.prompt)?;
+    let prompt = prompt_source(&documents, args)?;
     if args.common.print_prompt {
         let start = Start { project, args: &args.common, defaults: &DEFAULTS, loaded: &loaded };
         return start.print_prompt(&prompt, Some(&Variables::Figures));
@@ -81,10 +81,14 @@ pub(super) fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
     });
     let snapshots = places.first().cloned();
     let resume = args.common.resume.as_ref();
+    // One that was left before its first iteration begins as if for the first time, by what it remembers, if it has
+    // come to remember anything.
+    let begins = resume.is_none_or(|resume| !resume.left.progress.has_begun());
+    let own = resume.filter(|it| !begins || snapshots::read(&places, &it.run).is_ok());
     // What was accepted when the run began is part of what it remembers.
-    let known = if args.accept_list && resume.is_none() { &[][..] } else { &places[..] };
+    let known = if args.accept_list && own.is_none() { &[][..] } else { &places[..] };
     let has_guardrails = !loaded.settings.guardrails.is_empty();
-    let (list, memory) = match resume {
+    let (list, memory) = match own {
         Some(resume) => recall_own(&documents, known, &resume.run, has_guardrails),
         None => recall(&documents, known, has_guardrails),
     }
@@ -95,10 +99,13 @@ pub(super) fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
         )),
         None => err,
     })?;
-    // A run that goes on has an iteration to do, whatever its list says.
-    let complete = resume.is_none() && list.is_complete();
+    // A run that goes on in the middle has an iteration to do, whatever its list says.
+    let mut complete = begins && list.is_complete();
     if complete && !memory.since.losses().is_empty() {
-        return Err(less_than_it_was(&documents, &memory));
+        if resume.is_none() {
+            return Err(less_than_it_was(&documents, &memory));
+        }
+        complete = false;
     }
     let is_clean = memory.ledger.clone().review(&Ok(list.clone())).findings.is_empty();
     // What an agent marked that answered is judged by the checks of its answer, which are run now.
@@ -106,7 +113,8 @@ pub(super) fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
     loaded.warnings.extend(memory.told(&documents, is_clean, is_checked));
     let Memory { ledger, since, .. } = memory;
     let guardrails = guardrails(&loaded, &ledger);
-    if complete && is_clean && since.doubtful.is_empty() && guardrails.is_empty() {
+    let is_idle = complete && is_clean && since.doubtful.is_empty() && guardrails.is_empty();
+    if is_idle && resume.is_none() {
         let n = list.stories.len();
         return super::print(&format!(
             "nothing to do: all stories of {name} pass ({n} of {n}), and there is no command that verifies it\n"
@@ -317,16 +325,16 @@ fn guardrails(loaded: &Loaded, ledger: &Ledger) -> Vec<GuardrailSpec> {
 }
 
 /// What was said on the command line, or the prompt among the documents, or ralph's own.
-fn prompt_source(documents: &Documents, args: &PromptArgs) -> Result<PromptSource, Error> {
-    if args.prompt.is_some() || args.prompt_file.is_some() {
-        return prompt::source(args);
+fn prompt_source(documents: &Documents, args: &WorkArgs) -> Result<PromptSource, Error> {
+    if args.prompt.prompt.is_some() || args.prompt.prompt_file.is_some() {
+        return prompt::source(&args.prompt, &args.common);
     }
     let path = documents.path(PROMPT);
     if path.symlink_metadata().is_err() {
         return Ok(PromptSource::OfTasks(documents.prompt()));
     }
     // The agent can reach it, and must not be able to end the run by that.
-    Ok(match prompt::source(&PromptArgs { prompt: None, prompt_file: Some(path) })? {
+    Ok(match prompt::file(&path, &args.common)? {
         PromptSource::File(path) => PromptSource::FileOr { path, otherwise: documents.prompt() },
         other => other,
     })

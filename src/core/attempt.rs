@@ -36,6 +36,12 @@ pub fn why_it_gave_up(words: &str) -> Option<&str> {
     several.or_else(|| words.strip_prefix(FAILED_ONCE))
 }
 
+/// Whether a budget was used up when a run ended by it, from the words of that end. A wait that would outlast the
+/// run's time is not begun, and what is left of that time is left.
+pub fn is_used_up(words: &str) -> bool {
+    words.starts_with("the budget is used up")
+}
+
 /// When the limit ends that an attempt met, in milliseconds since the Unix epoch, if the agent told.
 pub fn limit_ends_ms(class: Class, failure: Option<&Failure>) -> Option<i64> {
     if !matches!(class, Class::RateLimited | Class::Overloaded) {

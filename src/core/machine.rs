@@ -125,6 +125,8 @@ pub struct LoopMachine {
     /// Until when SCM tasks may go on at least, though the run's time is up.
     scm_until: u64,
     dirty: bool,
+    /// What the next agent is to be told of conflicts that keep the work from being committed.
+    conflicts: Option<Feedback>,
     /// An agent was asked for a commit message before the run was cut off, and gave one.
     has_message: bool,
     spending: Spending,
@@ -169,6 +171,7 @@ impl LoopMachine {
             scm_failed: false,
             scm_until: 0,
             dirty: false,
+            conflicts: None,
             has_message: false,
             spending: Spending::default(),
             worked_ms: 0,
@@ -210,11 +213,13 @@ impl LoopMachine {
         let reopened = open.filter(|_| !matches!(pending, Pending::Nothing | Pending::Complete));
         let counts = open.is_none_or(|_| reopened.is_some()) && !progress.looked;
         let watch = Watch::resumed(rules.stall, progress.seen, &last_feedback, counts);
-        // Whoever starts a run again that had given up has done something about it.
-        let (failures, limits) = match progress.outcome {
-            None | Some(Outcome::Interrupted) => (failures, limits),
-            Some(_) => (0, Limits::default()),
-        };
+        // Whoever starts a run again that had given up has done something about it. More time, money or iterations
+        // are none of that.
+        let gave_up = matches!(
+            progress.outcome,
+            Some(Outcome::AgentFailed | Outcome::CredentialsRefused | Outcome::Stalled)
+        );
+        let (failures, limits) = if gave_up { (0, Limits::default()) } else { (failures, limits) };
         LoopMachine {
             iteration: reopened.map_or(iterations, |open| open.iteration),
             attempt: reopened.map_or(0, |open| open.attempts),
@@ -439,6 +444,7 @@ impl LoopMachine {
         self.found = None;
         self.guardrails_passed = None;
         self.has_message = false;
+        self.conflicts = None;
         self.class = Class::NotStarted;
         out.push(Action::Emit(Event::IterationStarted {
             max_iterations: self.rules.max_iterations,

@@ -26,6 +26,8 @@ pub struct Progress {
     pub last_feedback: Vec<Feedback>,
     /// What was to be committed with which message, if an agent has been asked for one already.
     pub commit_message: Option<String>,
+    /// The message of the commit that was being made. Whether it was made, only the repository knows.
+    pub committing: Option<String>,
     pub scm_failed: bool,
     pub tools: u32,
     pub tool_errors: u32,
@@ -40,6 +42,38 @@ pub struct Progress {
     pub active_ms: u64,
     /// How it ended; `None` if it was cut off.
     pub outcome: Option<Outcome>,
+}
+
+impl Progress {
+    /// Its first iteration was begun. Until then it was only checked whether there is anything to do.
+    pub fn has_begun(&self) -> bool {
+        self.iterations > 0 || self.open.is_some()
+    }
+
+    /// What comes next needs no agent and no prompt: an answer is to be checked, or what was checked has only to
+    /// be acted upon. Another iteration may be needed after that.
+    pub fn needs_only_checks(&self) -> bool {
+        match self.pending {
+            Pending::Unchecked(_) | Pending::Checked { .. } => self.open.is_some(),
+            Pending::Complete => true,
+            Pending::Nothing | Pending::Ended(_) => false,
+        }
+    }
+
+    fn watch_commit(&mut self, event: &Event<'_>) {
+        match event {
+            Event::ScmStarted { argv, .. } => {
+                let message = argv.iter().skip_while(|word| *word != "-m").nth(1);
+                self.committing = message.map(|message| message.as_str().to_owned());
+            }
+            Event::ScmEnded { .. }
+            | Event::AgentStarted { .. }
+            | Event::IterationStarted { .. }
+            // It has been looked for.
+            | Event::Repository { .. } => self.committing = None,
+            _ => {}
+        }
+    }
 }
 
 /// An iteration that has no end.
@@ -117,6 +151,7 @@ impl Tracker {
         }
         self.pass_time(entry);
         self.believe_stamp(entry);
+        self.progress.watch_commit(&entry.event);
         let progress = &mut self.progress;
         match &entry.event {
             Event::RunStarted { .. } => {

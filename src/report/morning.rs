@@ -175,6 +175,9 @@ pub struct Iteration {
     /// The SCM tasks that failed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub scm_failed: Vec<ScmFailure>,
+    /// Those that were done since its agent last ended.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub scm_done: Vec<String>,
     /// Why attempts failed.
     pub failures: Vec<String>,
     pub commits: Vec<Commit>,

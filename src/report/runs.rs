@@ -70,6 +70,13 @@ impl RunSummary {
         }
     }
 
+    /// The run is known to have been there at this moment, by something that it wrote elsewhere.
+    pub fn was_there(&mut self, time_ms: i64) {
+        if self.outcome.is_none() {
+            self.last_ms = self.last_ms.max(time_ms);
+        }
+    }
+
     pub fn fold(&mut self, entry: &Entry<'_>) {
         let at = entry.at;
         match &entry.event {
@@ -99,7 +106,11 @@ impl RunSummary {
                 self.spent.attempt_ends(usage);
                 self.current = Usage::default();
             }
-            Event::RunContinued { usage, .. } => self.spent.raise_to(usage),
+            Event::RunContinued { usage, duration_ms, .. } => {
+                self.spent.raise_to(usage);
+                let before = i64::try_from(*duration_ms).unwrap_or(i64::MAX);
+                self.earlier_ms = self.earlier_ms.max(before);
+            }
             Event::RunEnded { outcome, exit_code, message, usage, .. } => {
                 self.settle();
                 self.spent.raise_to(usage);

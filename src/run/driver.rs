@@ -159,11 +159,10 @@ impl<W: World> Driver<'_, W> {
             self.recorder.record(&Event::RunContinued {
                 after: progress.outcome,
                 iterations: progress.iterations,
-                // What only has to be brought to its end is not begun again.
-                cut_off: progress
-                    .open
-                    .map(|open| open.iteration)
-                    .filter(|_| !self.machine.is_open()),
+                // What only has to be brought to its end is not begun again, nor what the limit is below by now.
+                cut_off: progress.open.map(|open| open.iteration).filter(|iteration| {
+                    !self.machine.is_open() && *iteration <= self.machine.max_iterations()
+                }),
                 unchecked: self.machine.unchecked(),
                 usage: progress.spending.total(),
                 duration_ms: progress.active_ms,
@@ -287,13 +286,7 @@ impl<W: World> Driver<'_, W> {
                 let detail = why.into();
                 self.recorder.record(&Event::ScmEnded { task, ok: true, detail, duration_ms: 0 });
             }
-            Action::EndScmTask => {
-                if let Task::Scm(ScmRun { child, .. }) | Task::Look(Look { child, .. }) = &self.task
-                {
-                    self.world.end(*child, false);
-                }
-                self.give_scm_up();
-            }
+            Action::EndScmTask => self.end_scm(),
             Action::LookAtRepository => self.look_at_repository(),
             Action::Brief => self.brief(),
             Action::CheckGates { claimed, checks_passed } => {

@@ -4,11 +4,12 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::core::event::Event;
+use crate::core::event::{Commit, Event};
 use crate::core::progress::{Progress, Tracker};
-use crate::core::prompt;
 use crate::core::rules::Budget;
 use crate::report::runs::RunSummary;
+use crate::run::scm::moves::Moved;
+use crate::state::check_logs;
 use crate::state::journal;
 use crate::state::runs::{FirstWords, RunDir};
 
@@ -42,8 +43,7 @@ impl Left {
         // Before it is read: what is written meanwhile is then found to have been.
         let journal_size = dir.journal_size();
         let (mut summary, mut tracker) = (RunSummary::default(), Tracker::default());
-        let (mut guardrail, mut warned_of) = (None, HashSet::new());
-        let (mut read_any, mut began_in) = (false, None);
+        let (mut read_any, mut began_in, mut warned_of) = (false, None, HashSet::new());
         if let Ok(mut entries) = journal::read(&dir.journal()) {
             for entry in entries.by_ref() {
                 read_any = true;
@@ -54,13 +54,10 @@ impl Left {
                     began_in = Some(PathBuf::from(directory.as_ref()));
                 }
                 tracker.fold(&entry);
-                match entry.event {
-                    Event::Warning { message } if warned_of.len() < MOST_WARNINGS => {
-                        warned_of.insert(message.into_owned());
-                    }
-                    Event::GuardrailStarted { .. } => guardrail = Some(entry.at.iteration),
-                    Event::GuardrailEnded { .. } | Event::RunStarted { .. } => guardrail = None,
-                    _ => {}
+                if let Event::Warning { message } = entry.event
+                    && warned_of.len() < MOST_WARNINGS
+                {
+                    warned_of.insert(message.into_owned());
                 }
             }
             summary.unreadable = entries.unreadable();
@@ -70,12 +67,9 @@ impl Left {
             && (summary.unreadable > 0
                 || dir.first_words() == FirstWords::Other
                 || dir.has_spent());
-        // Whoever is killed cannot say when; what was written last tells until when it was there at least.
-        let times_are_its_own = modified(&dir.journal())
-            .is_some_and(|time_ms| time_ms <= summary.last_ms.saturating_add(TOUCHED_MS));
-        if times_are_its_own {
-            let log = guardrail.and_then(|iteration| newest_log(dir, iteration));
-            [modified(&dir.raw()), log].into_iter().flatten().for_each(|at| tracker.was_there(at));
+        if let Some(time_ms) = last_sign(dir, summary.last_ms) {
+            summary.was_there(time_ms);
+            tracker.was_there(time_ms);
         }
         Left {
             summary,
@@ -112,19 +106,57 @@ impl Left {
     }
 }
 
-/// When the log of a guardrail was last written: what guardrails print is in no event until they end.
-fn newest_log(dir: &RunDir, iteration: u32) -> Option<i64> {
-    let name = prompt::log_name(iteration, "");
-    let prefix = name.strip_suffix(".log")?;
-    let ralph_dir = dir.path.parent().and_then(Path::parent)?;
-    let logs = ralph_dir.read_dir().ok()?.flatten();
-    let logs = logs.filter(|it| it.file_name().to_string_lossy().starts_with(prefix));
-    logs.filter_map(|log| modified(&log.path())).max()
+/// Until when a run was there at least: whoever is killed cannot say it, but what it wrote last tells. What
+/// agents and guardrails print is in no event until later. `last_ms` is when its last event was.
+pub fn last_sign(dir: &RunDir, last_ms: i64) -> Option<i64> {
+    let times_are_its_own = modified(&dir.journal())
+        .is_some_and(|time_ms| time_ms <= last_ms.saturating_add(TOUCHED_MS));
+    if !times_are_its_own {
+        return None;
+    }
+    // Only what is kept with the run: the well-known names beside it are those of whichever run was there last.
+    let kept = dir.path.read_dir().into_iter().flatten().flatten();
+    let logs = kept.filter(|it| check_logs::iteration(&it.file_name().to_string_lossy()).is_some());
+    let written = logs.map(|log| log.path()).chain([dir.raw()]).filter_map(|path| modified(&path));
+    let now_ms = in_ms(SystemTime::now())?;
+    written.filter(|time_ms| (last_ms..=now_ms).contains(time_ms)).max()
+}
+
+/// What is told of commits that are there when a run goes on. Nobody was at work since it was left, but for a
+/// commit of its own that was being made then: that is there, or it is not.
+pub fn found_commits(moved: Moved, committing: Option<&str>) -> Vec<Event<'static>> {
+    let Moved { head, mut commits } = moved;
+    let subject = committing.and_then(|message| message.lines().next()).map(str::trim);
+    let is_own = |commit: &Commit, own: &str| match commit.subject.strip_suffix('…') {
+        Some(beginning) => own.starts_with(beginning),
+        None => commit.subject == own,
+    };
+    let mut events = Vec::new();
+    if let Some((first, subject)) = commits.first().zip(subject)
+        && is_own(first, subject)
+    {
+        let own = commits.remove(0);
+        let id = own.id.clone();
+        if commits.is_empty() {
+            return vec![Event::Repository {
+                head: head.into(),
+                commits: vec![own],
+                by_others: false,
+            }];
+        }
+        events.push(Event::Repository { head: id.into(), commits: vec![own], by_others: false });
+    }
+    let by_others = !commits.is_empty();
+    events.push(Event::Repository { head: head.into(), commits, by_others });
+    events
 }
 
 /// When a file was last written, in milliseconds since the Unix epoch.
 fn modified(path: &Path) -> Option<i64> {
-    let time = path.metadata().ok()?.modified().ok()?;
+    in_ms(path.symlink_metadata().ok()?.modified().ok()?)
+}
+
+fn in_ms(time: SystemTime) -> Option<i64> {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
     i64::try_from(since.as_millis()).ok()
 }
@@ -135,6 +167,7 @@ mod tests {
 
     const START: &str = r#"{"time":"2026-11-15T20:00:00.000Z","iteration":0,"attempt":0,"event":"run_started","run":"r","version":"1","command":"run","directory":"/p","pid":1,"agent":"claude","prompt":"","completion":"","max_iterations":5}"#;
     const CHECK: &str = r#"{"time":"2026-11-15T20:10:00.000Z","iteration":1,"attempt":1,"event":"guardrail_started","index":0,"command":"true"}"#;
+    const END: &str = r#"{"time":"2026-11-15T20:10:00.000Z","iteration":1,"attempt":1,"event":"run_ended","outcome":"interrupted","message":"","exit_code":130,"iterations":1,"duration_ms":600000,"usage":{"input_tokens":0,"output_tokens":0,"cache_read_tokens":0,"cache_write_tokens":0},"tools":0,"tool_errors":0,"cut_off":true}"#;
 
     fn at(seconds: u64) -> SystemTime {
         // 20:00 of that day.
@@ -161,12 +194,52 @@ mod tests {
         };
         write("runs/r/raw.ndjson", 15 * 60);
         assert_eq!(minutes(left(ralph.path(), &[START, CHECK], at(600))), 15);
-        write("guardrail_001_true.log", 40 * 60);
+        write("runs/r/guardrail_001_true.log", 40 * 60);
+        let cut_off = left(ralph.path(), &[START, CHECK], at(600));
+        assert_eq!(cut_off.summary.duration_ms(None), cut_off.progress.active_ms, "one rule");
+        assert_eq!(minutes(cut_off), 40);
+        // Another run has a guardrail of the same name.
+        write("guardrail_001_true.log", 50 * 60);
         assert_eq!(minutes(left(ralph.path(), &[START, CHECK], at(600))), 40);
-        // Of another run: no guardrail of this one was writing to it.
-        assert_eq!(minutes(left(ralph.path(), &[START], at(0))), 15);
+        // Nobody has written anything tomorrow.
+        write("runs/r/guardrail_001_other.log", 100 * 365 * 24 * 60 * 60);
+        assert_eq!(minutes(left(ralph.path(), &[START, CHECK], at(600))), 40);
+        // A run that said when it ended was there until then.
+        let ended = left(ralph.path(), &[START, CHECK, END], at(600));
+        assert_eq!((ended.summary.duration_ms(None), minutes(ended)), (600_000, 10));
         // All of it was copied.
         assert_eq!(minutes(left(ralph.path(), &[START, CHECK], at(60 * 60))), 10);
+    }
+
+    #[test]
+    fn a_commit_that_was_being_made_when_the_run_was_killed_is_its_own() {
+        let commit = |subject: &str| Commit {
+            id: format!("id of {subject}"),
+            subject: subject.to_owned(),
+            replaces: None,
+            since: None,
+        };
+        // What was being made, what is found, and of how many commits each event tells, and whose.
+        for (committing, found, told) in [
+            (None, &[][..], &[(0, false)][..]),
+            (None, &["mine"], &[(1, true)]),
+            (Some("mine\n\nmore"), &[], &[(0, false)]),
+            (Some("mine\n\nmore"), &["mine"], &[(1, false)]),
+            (Some("mine"), &["mine", "theirs"], &[(1, false), (1, true)]),
+            (Some("mine"), &["theirs"], &[(1, true)]),
+            (Some("mine and long"), &["mine an…"], &[(1, false)]),
+        ] {
+            let commits = found.iter().map(|subject| commit(subject)).collect();
+            let events = found_commits(Moved { head: "h".to_owned(), commits }, committing);
+            let whose = events.iter().map(|event| match event {
+                Event::Repository { commits, by_others, .. } => (commits.len(), *by_others),
+                other => panic!("{other:?}"),
+            });
+            assert_eq!(whose.collect::<Vec<_>>(), told, "{committing:?} {found:?}");
+            let head =
+                |event: &Event<'_>| matches!(event, Event::Repository { head, .. } if head == "h");
+            assert!(events.last().is_some_and(head));
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::core::event::Exit;
 use crate::core::rules::ScmTask;
 use crate::error::Error;
 use crate::process::{self, ChildId};
@@ -382,13 +383,16 @@ impl ScmSpec {
         self.tasks.iter().map(kind).collect()
     }
 
-    /// The commands that stage everything and then tell by their exit code whether there is anything
-    /// to commit. It is staged here, before the agent is asked for a message, so that what is
+    /// The commands that tell of conflicts nobody has resolved, stage everything, and then tell by their exit
+    /// code whether there is anything to commit. It is staged here, before the agent is asked for a message, so that what is
     /// committed is what the guardrails saw: an agent that is asked for words may do more than that.
     /// Only git's commands are known; others are asked for a commit each time.
     pub(super) fn look(&self) -> Option<Vec<Vec<String>>> {
-        // New files are part of the work, and `commit -a` would leave them out.
-        self.is_git().then(|| vec![words(&["add", "-A"]), words(&["diff", "--cached", "--quiet"])])
+        // To stage a file is to say that its conflicts are resolved: git would commit the marks. New files are part
+        // of the work, and `commit -a` would leave them out.
+        let look: [&[&str]; 3] =
+            [&status::UNMERGED, &["add", "-A"], &["diff", "--cached", "--quiet"]];
+        self.is_git().then(|| look.into_iter().map(words).collect())
     }
 
     /// The commands of one task, in order.
@@ -424,6 +428,8 @@ pub(super) struct ScmRun {
     /// What is still to be run after the current command.
     pub(super) rest: std::vec::IntoIter<Vec<String>>,
     pub(super) started_ms: u64,
+    /// ralph has ended it, for this reason.
+    pub(super) ended: Option<&'static str>,
     /// A lock that stops it and that nobody uses, and when it will have been there for long enough.
     pub(super) left: Option<(PathBuf, u64)>,
     output: Vec<u8>,
@@ -437,7 +443,16 @@ impl ScmRun {
         rest: std::vec::IntoIter<Vec<String>>,
         started_ms: u64,
     ) -> Self {
-        ScmRun { child, task, command, rest, started_ms, left: None, output: Vec::new() }
+        ScmRun {
+            child,
+            task,
+            command,
+            rest,
+            started_ms,
+            ended: None,
+            left: None,
+            output: Vec::new(),
+        }
     }
 
     /// Whether it failed for a reason that passes, and has not done so for too long.
@@ -455,6 +470,17 @@ impl ScmRun {
     pub(super) fn output(&mut self, bytes: &[u8]) {
         let room = MAX_OUTPUT - self.output.len();
         self.output.extend_from_slice(&bytes[..room.min(bytes.len())]);
+    }
+
+    /// Why it failed, as far as anybody can tell.
+    pub(super) fn why_failed(&self, exit: Option<Exit>) -> String {
+        match (self.ended, self.text(), exit) {
+            (Some(why), said, _) if said.is_empty() => format!("it was ended, because {why}"),
+            (Some(why), said, _) => format!("it was ended, because {why}; it had said: {said}"),
+            (None, said, Some(exit)) if said.is_empty() => format!("{exit}, without a word"),
+            (None, said, None) if said.is_empty() => "it could not be run to its end".to_owned(),
+            (None, said, _) => said,
+        }
     }
 
     /// What it printed, trimmed.
@@ -488,5 +514,26 @@ mod tests {
         let hg = spec("hg", &[&["commit"]]);
         assert_eq!(hg.look(), None);
         assert_eq!(hg.commands(0, "m"), [words(&["commit", "-am", "m"])]);
+    }
+
+    #[test]
+    fn no_failure_is_told_without_a_reason() {
+        let run = |ended, said: &str| {
+            let mut run = ScmRun::new(ChildId(1), None, words(&["add"]), Vec::new().into_iter(), 0);
+            run.ended = ended;
+            run.output(said.as_bytes());
+            run
+        };
+        let (killed, failed) = (Some(Exit::Signal(15)), Some(Exit::Code(1)));
+        let up = Some("the time is up");
+        for (ended, said, exit, expected) in [
+            (up, "\n", killed, "it was ended, because the time is up"),
+            (up, "hm", killed, "it was ended, because the time is up; it had said: hm"),
+            (None, "no\n", failed, "no"),
+            (None, "", failed, "exit code 1, without a word"),
+            (None, "", None, "it could not be run to its end"),
+        ] {
+            assert_eq!(run(ended, said).why_failed(exit), expected);
+        }
     }
 }

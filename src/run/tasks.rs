@@ -32,6 +32,8 @@ pub(super) struct TaskGate {
     problems: Vec<String>,
     /// Which stories stand for others, by the last look.
     replacements: Vec<String>,
+    /// Nobody has looked yet.
+    is_new: bool,
     snapshot: Option<Snapshot>,
     /// Where stories are given back to the agent that are too many to be told of, and the name by which
     /// it finds the file. There may be one that a run before left.
@@ -71,6 +73,7 @@ impl TaskGate {
             progress: Progress::of(&spec.list),
             problems: Vec::new(),
             replacements: spec.ledger.replacements(&spec.list),
+            is_new: true,
             snapshot,
             given_back: {
                 let path = run.ralph_dir.join(STORIES_BEFORE);
@@ -102,7 +105,9 @@ impl TaskGate {
             .chain(more)
             .collect();
         let progress = review.progress.clone().unwrap_or_else(|| self.progress.clone());
-        let is_news = progress != self.progress || problems != self.problems;
+        // Where an answer that came before this process is checked, what was told then was told before it.
+        let is_first = std::mem::take(&mut self.is_new);
+        let is_news = is_first || progress != self.progress || problems != self.problems;
         self.progress = progress;
         self.problems = problems;
         let warnings = replaced.into_iter().chain(unkept).chain(self.save(world)).collect();

@@ -1,5 +1,9 @@
 //! A run that was left after its agent had answered and before all checks of that were through.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -29,6 +33,10 @@ fn resume(project: &Project) -> Output {
     let words = "what the agent of iteration 1 did is checked now, without another agent";
     output.stdout_has(words).stdout_lacks("begun again");
     output
+}
+
+fn make_executable(path: &Path) {
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is ours");
 }
 
 /// How often the guardrail was run.
@@ -110,4 +118,55 @@ fn a_list_is_judged_by_what_its_agent_said_of_it() {
     // Its mark is that of an attempt that came to its end, and needs nobody to look at it again.
     resume(&project).code(0).stderr_lacks("asked to look again");
     assert_eq!((prompts(&project).len(), checks(&project)), (1, 2));
+    // What is told of the list is what it has come to, though it had come to that before.
+    let tasks = project.events().last("tasks").clone();
+    assert_eq!((&tasks["done"], &tasks["total"]), (&json!(1), &json!(1)));
+    project.ralph(["report"]).run().code(0).stdout_lacks("Left to do").stdout_lacks("stories:");
+}
+
+/// Checks ask nobody anything.
+#[test]
+fn prompt_and_plan_and_agent_may_be_gone_where_only_checks_are_due() {
+    const PLAN: &str = ".ralph/implementation_plan.md";
+    let settings = |check: &str| {
+        json!({
+            "agent": {"command": "./robot"},
+            "guardrails": [{"command": format!("{SLOW}; {check}")}],
+            "scm": {"command": "git", "tasks": ["commit"]},
+        })
+    };
+    let done = "#!/bin/sh\necho '<response>DONE</response><promise>COMPLETE</promise>'\n";
+    let run = ["run", "-f", "P.md"];
+    for (words, gone, check, code, said) in [
+        (&run[..], &["P.md", "robot"][..], "true", 0, "Run complete"),
+        (&["build"], &[PLAN, "specs/a.md", "robot"], "true", 0, "Run complete"),
+        (&["prompt", "P.md"], &["P.md", "robot"], "true", 0, "Run complete"),
+        (&run, &["P.md"], "false", 2, "prompt file not found"),
+    ] {
+        let project = Project::git();
+        project.settings(&settings(check));
+        project.write("P.md", "<promise>COMPLETE</promise>").write("specs/a.md", "x");
+        project.write(PLAN, "x").write("robot", done);
+        make_executable(&project.path().join("robot"));
+        leave(&project, project.ralph(words), Signal::KILL);
+        for file in gone {
+            fs::remove_file(project.path().join(file)).unwrap();
+        }
+        let resumed = resume(&project);
+        resumed.code(code);
+        let said_at_all = format!("{}{}", resumed.stdout, resumed.stderr);
+        assert!(said_at_all.contains(said), "{words:?}: {said_at_all}");
+        assert_eq!(checks(&project), 2, "{words:?}");
+        let commits = project.git_command(["log", "--all", "--format=%s"]);
+        let committed = if code == 0 { "ralph: iteration 1" } else { "" };
+        assert_eq!(commits.trim(), committed, "{words:?}");
+    }
+    // Where an agent is needed, all of it has to be there.
+    let project = Project::git();
+    project.settings(&settings("true"));
+    project.write("robot", "#!/bin/sh\ntouch .ralph/checked\nsleep 600\n").write("P.md", "x");
+    make_executable(&project.path().join("robot"));
+    leave(&project, project.ralph(run), Signal::KILL);
+    fs::remove_file(project.path().join("robot")).unwrap();
+    project.ralph(["resume"]).run().code(2).stderr_has("the agent was not found: ./robot");
 }

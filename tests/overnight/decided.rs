@@ -134,7 +134,7 @@ fn a_run_whose_git_was_killed_with_it_goes_on_and_commits() {
         }
         let output = run.wait();
         output.ended_by(Signal::KILL);
-        // One that was just being started may have been nobody's yet.
+        // One may have been starting another just then.
         wait_until(LONG, || {
             let left = project.processes();
             left.iter().for_each(|process| process.signal(Signal::KILL));
@@ -148,7 +148,8 @@ fn a_run_whose_git_was_killed_with_it_goes_on_and_commits() {
     // While git adds what there is.
     ask(json!([{"print": "More"}]));
     project.git_command(["config", "filter.slow.clean", "sleep 600"]);
-    project.write(".gitattributes", "work filter=slow\n");
+    // What has not changed since it was staged would not be filtered.
+    project.write(".gitattributes", "work filter=slow\n").write("work", "x, and more\n");
     kill_all_at(project.ralph(["resume"]), ".git/index.lock");
     project.git_command(["config", "--unset", "filter.slow.clean"]);
     let lock = project.path().join(".git/index.lock");
@@ -165,9 +166,17 @@ fn a_run_whose_git_was_killed_with_it_goes_on_and_commits() {
     output.stderr_has(".git/index.lock, which a git had left");
     fs::remove_file(&hook).expect("it is ours");
     assert!(!lock.exists());
-    // Nothing that was paid for is asked for again.
+    // Nothing that was paid for is asked for again. Once more, after the commit was made.
     ask(json!([{"print": "Other"}]));
+    let hook = hook.with_file_name("post-commit");
+    project.write(".git/hooks/post-commit", script.replace("hooked", "made"));
+    fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    kill_all_at(project.ralph(["resume"]), ".ralph/made");
+    fs::remove_file(&hook).expect("it is ours");
     project.ralph(["resume"]).run().code(0);
+    // It is the run's, whoever was killed before it could say so.
+    let report = project.ralph(["report"]).run();
+    report.code(0).stdout_has("More").stdout_lacks("not by the run").stdout_lacks("not at work");
     assert_eq!(project.git_command(["status", "--porcelain"]), "");
     assert_eq!(project.git_command(["log", "-1", "--format=%s"]).trim(), "More");
     assert_eq!(agents(&project), 1);

@@ -80,6 +80,18 @@ fn a_killed_run_goes_on_with_the_iteration_that_was_cut_off() {
 }
 
 #[test]
+fn an_iteration_that_a_lower_limit_leaves_out_is_not_begun_again_and_is_told() {
+    let project = Project::new();
+    let sessions = [json!([{"print": "one"}]), json!([{"print": "two"}, reach("at"), "hang"])];
+    kill_at(&project, run(&project, &["-n", "5"], &sessions), "at");
+    resume(&project, &["-n", "1"]).code(1).stdout_lacks("begun again");
+    assert_eq!(iterations(&project), [1, 2]);
+    let report = project.ralph(["report"]).run();
+    report.code(0).stdout_has("2 iterations, now at most 1").stdout_lacks("begun again");
+    report.stdout_has("what iteration 2 did lies in the work tree, unchecked");
+}
+
+#[test]
 fn a_report_credits_the_run_with_its_own_commits_only() {
     let project = Project::git();
     project.settings(&json!({"scm": {"command": "git", "tasks": ["commit"]}}));

@@ -399,6 +399,7 @@ fn whoever_was_not_told_of_an_end_is_told_by_the_next_ralph_once() {
     let resumed = project.ralph(["resume", &id]).run();
     resumed.code(0).stdout_has(&format!("run {id} is done: complete"));
     resumed.stderr_has("notify.command was told now").stderr_lacks("cut off");
+    assert_eq!(project.processes(), [], "whoever was still telling would have told a second time");
     let late = told();
     assert_eq!(late.len(), 1);
     assert_eq!((&late[0]["event"], &late[0]["late"]), (&json!("run_ended"), &json!(true)));

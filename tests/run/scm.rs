@@ -366,6 +366,42 @@ fn what_a_message_costs_is_counted_and_what_leads_to_it_is_no_message() {
 }
 
 #[test]
+fn conflicts_that_nobody_has_resolved_are_not_committed() {
+    let project = project(&["commit"]);
+    let other = "git checkout -q -b other; echo theirs >old.txt; git commit -qam Theirs
+        git checkout -q main; echo ours >old.txt; git commit -qam Ours";
+    project.program("sh", ["-c", other]).run().success();
+    let before = ["Ours", "First"];
+    // Not even if the agent is done, and whichever part of the repository the project is.
+    project.write("part/.ralph/settings.json", project.read(".ralph/settings.json"));
+    project.git_command(["config", "core.excludesFile", ".git/info/exclude"]);
+    project.write(".git/info/exclude", "part\n");
+    let merge = json!({"shell": "git merge other; touch $(git rev-parse --show-toplevel)/new"});
+    let script = json!({
+        "sessions": [[merge, {"print": DONE}]],
+        "commit_message": [project.record(), {"print": "Asked for nothing"}],
+    });
+    let output = run(&project, &["-p", "do it", "-C", "part"], &script).run();
+    output.code(5).stdout_has("conflicts that nobody has resolved: old.txt; resolve them");
+    assert_eq!(subjects(&project), before);
+    assert_eq!(project.git_command(["status", "--porcelain"]), "UU old.txt\n?? new\n");
+    project.git_command(["merge", "--abort"]);
+
+    let mut asked = vec![project.record()];
+    asked.push(json!({"shell": "echo both >old.txt; git add old.txt"}));
+    asked.push(json!({"print": DONE}));
+    let script = json!({
+        "sessions": [[merge, {"print": "not yet"}], asked],
+        "commit_message": [{"print": "Merge theirs"}],
+    });
+    run(&project, &["-p", "do it"], &script).run().code(0);
+    let prompt = project.recorded()[0]["prompt"].to_string();
+    assert!(prompt.contains("nobody has resolved: old.txt. Resolve them"), "{prompt}");
+    assert_eq!(subjects(&project)[0], "Merge theirs");
+    assert_eq!(project.git_command(["show", "HEAD:old.txt"]), "both\n");
+}
+
+#[test]
 fn what_is_committed_is_what_the_guardrails_saw() {
     let project = project(&["commit"]);
     project.settings(&json!({

@@ -30,6 +30,30 @@ fn a_list_that_is_done_is_verified_and_no_agent_is_asked() {
 }
 
 #[test]
+fn a_list_that_is_done_is_verified_again_if_the_run_was_cut_off_in_that() {
+    for signals in [&[Signal::KILL][..], &[Signal::INT, Signal::TERM]] {
+        let project = project_with(&[]);
+        let check = "touch checked-$$; while [ ! -e go ]; do sleep 0.02; done";
+        write_list(&project, &verified_by(&json!([check]), &[passing("a")]));
+        let running = work(&project, &[], &[json!([say("me?")])]).start();
+        let is_checked = || {
+            let names = std::fs::read_dir(project.path()).unwrap();
+            names.flatten().any(|it| it.file_name().to_string_lossy().starts_with("checked-"))
+        };
+        wait_until(super::support::LONG, is_checked);
+        for signal in signals {
+            running.signal(*signal);
+        }
+        let _ = running.wait();
+        project.write("go", "");
+        let output = project.ralph(["resume"]).run();
+        output.success().stdout_has("nothing to do").stderr_lacks("is gone");
+        assert_eq!(prompts(&project), [""; 0], "{signals:?}");
+        assert!(!project.has(".ralph-active"));
+    }
+}
+
+#[test]
 fn without_commands_that_verify_nothing_to_do_is_said_at_once() {
     let project = project_with(&[passing("a")]);
     project.ralph(["work"]).run().success().stdout_has("nothing to do");

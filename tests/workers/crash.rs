@@ -53,6 +53,36 @@ fn a_killed_loop_is_started_again_at_the_next_iteration() {
     wait_until(LONG, || shop.processes().is_empty());
 }
 
+/// Neither its prompt nor another agent is needed for that, and what lies there is its own.
+#[test]
+fn what_a_killed_worker_had_answered_is_checked_and_committed() {
+    let shop = Workshop::new();
+    shop.git_init();
+    let check = "touch .ralph/checked; until test -e .ralph/go; do sleep 0.01; done";
+    shop.settings(&json!({
+        "guardrails": [{"command": check}],
+        "scm": {"command": "git", "tasks": ["commit"]},
+    }));
+    let agent = shop.fake_agent(&json!({
+        "sessions": [[{"shell": "echo x >work"}, {"print": "XYZ"}]],
+        "commit_message": [{"print": "Work"}],
+    }));
+    shop.git_command(["add", "."]);
+    shop.git_command(["commit", "-qm", "first"]);
+    shop.spawn(3, &["--done-pattern", "XYZ"]).args(&agent).run().code(0);
+    shop.wait_for_file(".ralph/checked");
+    shop.kill_loop("agent");
+    shop.write(".ralph/go", "");
+    std::fs::remove_file(shop.path().join("PROMPT.md")).unwrap();
+    shop.ralph(["resume", "agent"]).run().code(0);
+    shop.wait();
+    let events = shop.events();
+    assert_eq!(events.last("run_ended")["outcome"], "complete");
+    assert_eq!(shop.git_command(["log", "-1", "--format=%s"]).trim(), "Work");
+    let warned = events.all("warning");
+    assert!(!warned.iter().any(|it| it.to_string().contains("uncommitted")), "{warned:?}");
+}
+
 #[test]
 fn a_killed_tmux_server_leaves_a_worker_that_can_be_resumed() {
     let shop = Workshop::new();

@@ -13,15 +13,16 @@ use crate::run::spec::{AgentSpec, Errand};
 use crate::state::project::Project;
 
 use super::Defaults;
+use crate::cli::LoopArgs;
 
-/// The agent of a run. `agent_command` is what was given after `--`.
+/// The agent of a run.
 ///
 /// # Errors
 /// There is none, or it is not installed, or the settings do not fit it.
 pub(super) fn spec(
     project: &Project,
     loaded: &Loaded,
-    agent_command: &[String],
+    args: &LoopArgs,
     defaults: &Defaults,
 ) -> Result<AgentSpec, Error> {
     let settings = &loaded.settings;
@@ -45,11 +46,13 @@ pub(super) fn spec(
         None if agent.env_exclude.iter().any(|name| name == "PATH") => None,
         None => std::env::var_os("PATH"),
     };
-    if process::find_program(program.as_ref(), path.as_deref(), project.root()).is_none() {
+    if !args.only_checks
+        && process::find_program(program.as_ref(), path.as_deref(), project.root()).is_none()
+    {
         return Err(not_installed(&program, adapter, project.root()));
     }
     // Words after `--` are arguments already; those of the settings may need splitting.
-    let flags = match agent_command.split_first() {
+    let flags = match args.agent_command.split_first() {
         Some((_, rest)) => rest.to_vec(),
         None => config::agent_args(&agent.flags)
             .map_err(|err| Error::config(format!("agent.flags: {err}")))?,

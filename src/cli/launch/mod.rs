@@ -25,7 +25,8 @@ use crate::error::Error;
 use crate::policy::AllowList;
 use crate::report::Pace;
 use crate::run::driver;
-use crate::run::scm::moves::{Moved, Since};
+use crate::run::left;
+use crate::run::scm::moves::Since;
 use crate::run::session::{self, Keep, Opening, Session, Started};
 use crate::run::spec::{PromptSource, RunSpec, Variables};
 use crate::run::told;
@@ -121,7 +122,7 @@ impl Start<'_> {
             run_id: String::new(),
             directory: project.root().to_owned(),
             ralph_dir: project.ralph_dir(),
-            agent: agent::spec(project, loaded, &args.agent_command, defaults)?,
+            agent: agent::spec(project, loaded, args, defaults)?,
             prompt,
             empty_prompt: defaults.empty_prompt,
             variables: None,
@@ -169,7 +170,8 @@ impl Start<'_> {
             scm.check(project.root())?;
         }
         // Of a run that goes on it may well be its own work.
-        let is_new = args.resume.is_none();
+        let goes_on = background.as_ref().is_some_and(|background| background.resume.is_some());
+        let is_new = args.resume.is_none() && !goes_on;
         let unsaved =
             spec.scm.as_ref().filter(|_| is_new).and_then(|scm| scm.uncommitted(project.root()));
         checks::refuse_unkeepable_budgets(&spec)?;
@@ -290,10 +292,10 @@ impl Start<'_> {
         let since = spec.progress.as_ref().map_or(Since::Now, |progress| {
             progress.head.as_deref().map_or(Since::Ever, Since::Commit)
         });
-        if let Some(Moved { head, commits }) = session.world.watch_repository(since) {
-            let head = head.into();
-            let by_others = !commits.is_empty();
-            events.insert(0, Event::Repository { head, commits, by_others });
+        if let Some(moved) = session.world.watch_repository(since) {
+            let progress = spec.progress.as_ref();
+            let committing = progress.and_then(|progress| progress.committing.as_deref());
+            events.splice(0..0, left::found_commits(moved, committing));
         }
         spec.run_id.clone_from(&session.run_id);
         spec.journal_bytes = spec.journal_bytes.saturating_sub(session.world.journal_size());

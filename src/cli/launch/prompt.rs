@@ -1,9 +1,9 @@
 //! Where the prompt of a loop comes from.
 
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use crate::cli::PromptArgs;
+use crate::cli::{LoopArgs, PromptArgs};
 use crate::config;
 use crate::core::prompt::compose;
 use crate::error::Error;
@@ -17,8 +17,8 @@ const LARGEST_PIPED_PROMPT: u64 = 64 << 20;
 ///
 /// # Errors
 /// There is not exactly one, or it is empty or cannot be read.
-pub(in crate::cli) fn source(args: &PromptArgs) -> Result<PromptSource, Error> {
-    source_or_empty(args, false)
+pub(in crate::cli) fn source(args: &PromptArgs, run: &LoopArgs) -> Result<PromptSource, Error> {
+    source_or_empty(args, run, false)
 }
 
 /// The same, where a file may be empty if that is said.
@@ -27,13 +27,14 @@ pub(in crate::cli) fn source(args: &PromptArgs) -> Result<PromptSource, Error> {
 /// As above.
 pub(in crate::cli) fn source_or_empty(
     args: &PromptArgs,
+    run: &LoopArgs,
     may_be_empty: bool,
 ) -> Result<PromptSource, Error> {
     match (args.prompt.as_deref(), args.prompt_file.as_deref()) {
         (Some(text), None) if text.trim().is_empty() => Err(Error::usage("the prompt is empty")
             .hint("say what the agent is to do: -p \"Make the tests pass\"")),
         (Some(text), None) => Ok(PromptSource::Text(text.to_owned())),
-        (None, Some(path)) => read_file(path, may_be_empty),
+        (None, Some(path)) => file_or_empty(path, run, may_be_empty),
         _ => Err(Error::usage("exactly one of --prompt and --prompt-file must be given")
             .hint("-p \"Make the tests pass\", or -f PROMPT.md")),
     }
@@ -43,8 +44,20 @@ pub(in crate::cli) fn source_or_empty(
 ///
 /// # Errors
 /// It is empty or cannot be read.
-pub(in crate::cli) fn file(path: &Path) -> Result<PromptSource, Error> {
-    read_file(path, false)
+pub(in crate::cli) fn file(path: &Path, run: &LoopArgs) -> Result<PromptSource, Error> {
+    file_or_empty(path, run, false)
+}
+
+fn file_or_empty(path: &Path, run: &LoopArgs, may_be_empty: bool) -> Result<PromptSource, Error> {
+    match read_file(path, may_be_empty) {
+        // Whoever asks an agent after all looks again, and says what is wrong then.
+        Err(_) if run.only_checks => Ok(PromptSource::File(whole(path))),
+        read => read,
+    }
+}
+
+fn whole(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 fn read_file(path: &Path, may_be_empty: bool) -> Result<PromptSource, Error> {
@@ -80,8 +93,7 @@ fn read_file(path: &Path, may_be_empty: bool) -> Result<PromptSource, Error> {
         // What comes by a pipe (`-f <(…)`, `-f /dev/stdin`) cannot be read again.
         return Ok(PromptSource::Text(String::from_utf8_lossy(&bytes).into_owned()));
     }
-    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    Ok(PromptSource::File(path))
+    Ok(PromptSource::File(whole(path)))
 }
 
 /// What the source says now, and what it is called.

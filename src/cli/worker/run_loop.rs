@@ -56,7 +56,7 @@ fn become_whoever_spawned(worker: &Worker) -> Result<(), Error> {
 /// What was said to `ralph spawn`, as a run.
 pub(super) fn spec(start: &Start<'_>, args: &SpawnArgs) -> Result<RunSpec, Error> {
     // Here a prompt that is not there is a command that could not be carried out.
-    let prompt = prompt::source_or_empty(&args.prompt, true)
+    let prompt = prompt::source_or_empty(&args.prompt, &args.common, true)
         .map_err(|err| Error { kind: crate::error::Kind::Failed, ..err })?;
     let completion = rules::completion(&args.completion, || Ok(Rule::Never))?;
     let mut spec = start.spec(prompt, completion)?;
@@ -87,7 +87,7 @@ fn start(worker: &Worker) -> Result<u8, Error> {
     let launch = worker.launch()?;
     let parsed = Cli::try_parse_from(&launch.args)
         .map_err(|err| Error::failed(format!("{}: {err}", worker.name)))?;
-    let Command::Spawn(args) = parsed.command else {
+    let Command::Spawn(mut args) = parsed.command else {
         return Err(Error::failed(format!("worker '{}' was not spawned", worker.name)));
     };
     // Where it was spawned, whose settings hold.
@@ -109,21 +109,25 @@ fn start(worker: &Worker) -> Result<u8, Error> {
     let door = worker.open_door().map_err(|err| unusable(worker, &err))?;
     let mut loaded: Loaded =
         launch::load_from(&home, &project, &args.common, Vec::new(), Vec::new())?;
+    let before = match worker.known() {
+        Known::State(before) => Some(before),
+        Known::Nothing | Known::Broken(_) => None,
+    };
+    // A journal may have been removed with the rest of a work tree, or there never was one.
+    let journal = |run: &String| project.runs_dir().join(run).join("events.jsonl").exists();
+    let resume = before.as_ref().and_then(|before| before.run_id.clone()).filter(journal);
+    let left = resume.as_ref().map(|run| left(&project, run));
+    args.common.only_checks = left.as_ref().is_some_and(|it| it.progress.needs_only_checks());
     let start =
         Start { project: &project, args: &args.common, defaults: defaults(&args), loaded: &loaded };
     let mut spec = spec(&start, &args)?;
     let mut state = new_state(worker, &spec);
-    let (mut resume, mut damage) = (None, None);
-    if let Known::State(before) = worker.known() {
+    let damage = left.as_ref().and_then(|left| left.warning(&spec.rules.budget));
+    if let Some(before) = before {
         // Somebody may have changed the limit in the file.
         if before.max_iterations > 0 {
             spec.rules.max_iterations = before.max_iterations;
         }
-        // A journal may have been removed with the rest of a work tree, or there never was one.
-        let journal = |run: &String| project.runs_dir().join(run).join("events.jsonl").exists();
-        resume = before.run_id.clone().filter(journal);
-        let left = resume.as_ref().map(|run| left(&project, run));
-        damage = left.as_ref().and_then(|left| left.warning(&spec.rules.budget));
         spec.progress = Some(match left.filter(|left| !left.is_lost) {
             Some(left) => left.progress,
             None => Progress {

@@ -84,11 +84,14 @@ impl LoopMachine {
             self.stop_here(now, out);
         } else if ending && let Some(used_up) = self.run_budget_exceeded(now) {
             self.finish_by_budget(now, &used_up, out);
-        } else if look == ScmLook::Failed {
+        } else {
+            match look {
+                ScmLook::Clean | ScmLook::Dirty => return self.commit_message(now, out),
+                ScmLook::Failed => {}
+                ScmLook::Conflicts(told) => self.conflicts = Some(told),
+            }
             self.scm_failed = true;
             self.check_completion(now, out);
-        } else {
-            self.commit_message(now, out);
         }
     }
 
@@ -205,6 +208,9 @@ impl LoopMachine {
                 told.extend(feedback);
             }
         }
+        if !self.complete {
+            told.extend(self.conflicts.take());
+        }
         self.set_feedback(told, out);
         self.iteration_done(now, out);
     }
@@ -228,6 +234,9 @@ impl LoopMachine {
         }
         let opening = std::mem::take(&mut self.opening);
         if !self.complete {
+            if let Some(told) = self.conflicts.take() {
+                self.set_feedback(vec![told], out);
+            }
             self.end_iteration(now, false, out);
             out.push(Action::Save);
             return self.next_iteration(now, out);

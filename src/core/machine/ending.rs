@@ -58,6 +58,11 @@ impl LoopMachine {
         self.stop_if_idle(now, out);
     }
 
+    /// Somebody, or something, wants the run to end and lets nothing finish.
+    pub fn stops_at_once(&self) -> bool {
+        matches!(self.stop, Some(Stop::Now | Stop::Broken(_)))
+    }
+
     /// Ends what is running, if it may not finish. The end of it is still to be heard of.
     pub(super) fn heed_stop(&mut self, out: &mut Vec<Action>) {
         let cause = match self.stop {

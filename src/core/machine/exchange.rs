@@ -76,12 +76,14 @@ pub enum Input {
 }
 
 /// What there is to commit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScmLook {
     Clean,
     Dirty,
     /// Nobody can tell; why was said.
     Failed,
+    /// There are conflicts that nobody has resolved, which was said, and which the next agent is to be told.
+    Conflicts(Feedback),
 }
 
 /// What the gates say to what the agent claims.

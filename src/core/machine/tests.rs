@@ -483,16 +483,31 @@ fn the_runs_time_ends_everything_else_too() {
     assert_eq!(run.outcome(), used_up);
 
     let mut run = Loop::start(Rules { budget, scm: vec![ScmTask::Commit], ..rules() });
+    let begun = run.now.mono_ms;
     run.agent(done()).until_deadline();
     assert_eq!(run.actions, [Action::EndScmTask], "a look may hang as well");
+    assert_eq!(run.now.mono_ms, begun + 1_000 + 30_000, "and has its time for what was checked");
     run.give(Input::ScmLooked(ScmLook::Dirty));
     assert_eq!(run.outcome(), used_up);
 
     let mut run = Loop::start(Rules { budget, scm: vec![ScmTask::Other], ..rules() });
+    let begun = run.now.mono_ms;
     run.agent(done()).until_deadline();
     assert_eq!(run.actions, [Action::EndScmTask]);
+    assert_eq!(run.now.mono_ms, begun + 1_000 + 30_000);
     run.give(Input::ScmTaskEnded { ok: false });
     assert_eq!(run.outcome(), used_up);
+
+    // What comes to its end within that is kept: the look, a commit with a message that need not be paid for.
+    let mut run = Loop::start(Rules { budget, scm: vec![ScmTask::Commit], ..rules() });
+    run.agent(done()).after(20_000).give(Input::Deadline);
+    assert_eq!(run.actions, []);
+    run.give(Input::ScmLooked(ScmLook::Dirty));
+    assert!(run.asked(&Action::RunScmTask(0)) && !run.starts_agent());
+    run.after(29_000).give(Input::Deadline);
+    assert_eq!(run.actions, []);
+    run.give(Input::ScmTaskEnded { ok: true });
+    assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
 
     let mut run = Loop::start(Rules { budget, ..rules() });
     let until = run.now.wall_ms / 1000 + 600;
@@ -719,6 +734,37 @@ fn changes_that_cannot_be_staged_spoil_the_end_too() {
     let mut run = Loop::start(Rules { scm: vec![ScmTask::Commit], ..rules() });
     run.agent(done()).give(Input::ScmLooked(ScmLook::Failed));
     assert_eq!(run.outcome(), Some((Outcome::CompleteScmFailed, 5)));
+}
+
+#[test]
+fn conflicts_are_told_to_the_next_agent_and_nobody_is_asked_for_a_message() {
+    let look = || Input::ScmLooked(ScmLook::Conflicts(feedback("conflict in a")));
+    let scm = || Rules { scm: vec![ScmTask::Commit, ScmTask::Other], ..rules() };
+    let told = [feedback("conflict in a")];
+    let mut run = Loop::start(scm());
+    run.agent(answered()).give(look());
+    assert!(run.starts_agent() && !run.asked(&Action::StartAgent(Purpose::CommitMessage)));
+    assert_eq!(run.machine.feedback(), told);
+    // Once they are resolved, there is nothing to tell.
+    run.agent(answered()).give(Input::ScmLooked(ScmLook::Clean));
+    run.give(Input::ScmTaskEnded { ok: true });
+    assert!(run.starts_agent() && run.machine.feedback().is_empty());
+
+    // The gates have something to say, too.
+    let mut run = Loop::start(Rules { gates: true, ..scm() });
+    run.agent(answered()).give(look()).give(veto(&["open: US-2"]));
+    assert_eq!(run.machine.feedback(), [feedback("open: US-2"), feedback("conflict in a")]);
+
+    // Whoever is done is told nothing.
+    for gates in [false, true] {
+        let mut run = Loop::start(Rules { gates, ..scm() });
+        run.agent(done()).give(look());
+        if gates {
+            run.give(Input::GatesChecked(GateVerdict::Stands));
+        }
+        assert_eq!(run.outcome(), Some((Outcome::CompleteScmFailed, 5)));
+        assert!(run.machine.feedback().is_empty());
+    }
 }
 
 /// What the gates are asked after guardrails that passed.

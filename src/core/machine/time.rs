@@ -15,7 +15,7 @@ const LOOK_MS: u64 = 30_000;
 /// How long an agent may take for a commit message, whatever else it may take: the work is done, and ralph can
 /// commit it with a message of its own.
 const MESSAGE_MS: u64 = 5 * 60_000;
-/// How long SCM tasks may take when the run's time is up: what was checked is to be kept.
+/// How long SCM tasks, and the look before them, may take when the run's time is up: what was checked is to be kept.
 pub(super) const LAST_COMMIT_MS: u64 = 30_000;
 
 impl LoopMachine {
@@ -44,8 +44,9 @@ impl LoopMachine {
             Phase::Looking { ending: false, started } => {
                 [after(started, Some(LOOK_MS)), self.run_deadline()].into_iter().flatten().min()
             }
-            Phase::LookingAtScm { ending: false } => self.run_deadline(),
-            Phase::Scm { ending: false, .. } => self.scm_deadline(),
+            Phase::LookingAtScm { ending: false } | Phase::Scm { ending: false, .. } => {
+                self.scm_deadline()
+            }
             _ => None,
         }
     }
@@ -56,9 +57,10 @@ impl LoopMachine {
         Some(self.run_started.saturating_add(limit.saturating_sub(self.active_before_ms)))
     }
 
-    /// The same for SCM tasks, which may finish with what was checked.
+    /// The same for SCM tasks, which may finish with what was checked, whether they were under way when the time
+    /// was up or begin then.
     fn scm_deadline(&self) -> Option<u64> {
-        self.run_deadline().map(|at| at.max(self.scm_until))
+        self.run_deadline().map(|at| at.saturating_add(LAST_COMMIT_MS).max(self.scm_until))
     }
 
     /// When agents have worked at this iteration for as long as they may. Waiting is no work.
@@ -149,8 +151,9 @@ impl LoopMachine {
             {
                 self.end_scm(out);
             }
-            Phase::LookingAtScm { .. } if self.time_is_up(now) => self.end_scm(out),
-            Phase::Scm { .. } if self.scm_deadline().is_some_and(|at| now.mono_ms >= at) => {
+            Phase::LookingAtScm { .. } | Phase::Scm { .. }
+                if self.scm_deadline().is_some_and(|at| now.mono_ms >= at) =>
+            {
                 self.end_scm(out);
             }
             _ => {}

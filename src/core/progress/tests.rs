@@ -333,3 +333,25 @@ fn time_passes_only_while_the_run_is_at_work() {
     ]);
     assert_eq!(progress.active_ms, 4_000);
 }
+
+#[test]
+fn a_commit_that_was_begun_may_have_been_made() {
+    let scm = |words: &[&str]| Event::ScmStarted {
+        task: "t".into(),
+        argv: words.iter().map(|word| (*word).to_owned()).collect(),
+    };
+    let ended =
+        || Event::ScmEnded { task: "t".into(), ok: true, detail: "".into(), duration_ms: 1 };
+    let begun = || (1, 1, 1, scm(&["git", "commit", "-m", "mine"]));
+    let repository =
+        || Event::Repository { head: "h".into(), commits: Vec::new(), by_others: false };
+    for (events, message) in [
+        (vec![begun()], Some("mine")),
+        (vec![begun(), (2, 1, 1, run_started())], Some("mine")),
+        (vec![begun(), (2, 1, 1, ended())], None),
+        (vec![begun(), (2, 1, 1, repository())], None),
+        (vec![begun(), (2, 1, 1, scm(&["git", "push"]))], None),
+    ] {
+        assert_eq!(fold(events).committing.as_deref(), message);
+    }
+}

@@ -470,6 +470,7 @@ impl Human {
         let ending = Ending {
             run: &self.run,
             outcome: *outcome,
+            message,
             iterations: *iterations,
             max_iterations: self.max_iterations,
             cut_off: *cut_off,

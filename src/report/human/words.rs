@@ -1,5 +1,6 @@
 //! The words that the terminal face uses.
 
+use crate::core::attempt::is_used_up;
 use crate::core::event::{Class, EndCause, Exit, Outcome, Usage};
 use crate::core::text;
 
@@ -106,6 +107,7 @@ pub(super) fn outcome_words(outcome: Outcome) -> &'static str {
 pub(in crate::report) struct Ending<'a> {
     pub(in crate::report) run: &'a str,
     pub(in crate::report) outcome: Outcome,
+    pub(in crate::report) message: &'a str,
     pub(in crate::report) iterations: u32,
     pub(in crate::report) max_iterations: u32,
     /// The last of them was not checked to its end.
@@ -126,7 +128,8 @@ impl Ending<'_> {
         let mut next = next_step(stuck, self.run)?;
         if let Some(time) = self.limit_ends {
             // There is nothing else to be looked into.
-            if stuck == Outcome::AgentFailed {
+            let time_is_left = stuck == Outcome::Budget && !is_used_up(self.message);
+            if stuck == Outcome::AgentFailed || time_is_left {
                 next = format!("then `ralph resume {}` goes on", self.run);
             }
             next = format!("the limit ends at {time}; {next}");

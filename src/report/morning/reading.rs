@@ -73,6 +73,16 @@ impl Reading {
         reading
     }
 
+    /// When the last event was that can be read.
+    pub fn last_ms(&self) -> i64 {
+        self.summary.last_ms
+    }
+
+    /// The run is known to have been there at this moment, by something that it wrote elsewhere.
+    pub fn was_there(&mut self, time_ms: i64) {
+        self.summary.was_there(time_ms);
+    }
+
     pub fn fold(&mut self, entry: &Entry<'_>) {
         let known = self.facts.iterations.last().map_or(0, |last| last.number);
         if entry.at.iteration > known || matches!(entry.event, Event::IterationStarted { .. }) {
@@ -329,6 +339,7 @@ impl Reading {
                 again.is_checked_again();
                 again.class = None;
                 (again.ended_by, again.failure) = (None, None);
+                again.scm_done.clear();
             }
             None => {
                 self.facts.iterations.push(Iteration {
@@ -446,6 +457,11 @@ impl Facts {
     fn scm_ended(&mut self, iteration: u32, task: &str, ok: bool, detail: &str) {
         let known = self.scm.iter().position(|known| known.task == task);
         if ok {
+            if let Some(last) = self.iterations.last_mut()
+                && !last.scm_done.iter().any(|done| done == task)
+            {
+                last.scm_done.push(task.to_owned());
+            }
             if let Some(known) = known.and_then(|at| self.scm.get_mut(at)) {
                 known.made_good = true;
             }
@@ -500,7 +516,10 @@ fn forget(id: &str, iterations: &mut [Iteration]) {
 /// What is told of the iteration that is open.
 fn into_iteration(event: &Event<'_>, iteration: &mut Iteration, last_words: &str) {
     match event {
-        Event::AgentStarted { purpose: Purpose::Work, .. } => iteration.attempts += 1,
+        Event::AgentStarted { purpose: Purpose::Work, .. } => {
+            iteration.attempts += 1;
+            iteration.scm_done.clear();
+        }
         Event::AgentEnded {
             purpose,
             class,

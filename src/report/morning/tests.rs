@@ -385,6 +385,57 @@ fn what_was_not_committed_or_pushed_is_told_in_every_form() {
 }
 
 #[test]
+fn what_was_cut_off_says_how_far_it_had_come() {
+    let begun = || {
+        vec![
+            (1, 0, run_started()),
+            (1, 1, iteration_started()),
+            (2, 1, agent_started()),
+            (3, 1, agent_ended(Class::Answered, Usage::default())),
+        ]
+    };
+    let commit = |detail: &'static str| Event::ScmEnded {
+        task: "commit".into(),
+        ok: true,
+        detail: detail.into(),
+        duration_ms: 1,
+    };
+    let lies_there = "what iteration 1 did lies in the work tree, unchecked";
+    let committed =
+        "iteration 1 passed its checks, and was cut off after these SCM tasks: commit\n";
+    let goes_on = |outcome, unchecked| {
+        let (after, cut_off, usage) = (outcome, None, Usage::default());
+        Event::RunContinued { after, iterations: 0, cut_off, unchecked, usage, duration_ms: 1 }
+    };
+    let over = || run_ended(Outcome::LimitReached, 1);
+    let again = || vec![(5, 0, run_started()), (5, 0, goes_on(None, Some(1)))];
+    for (more, said) in [
+        (vec![], Some(lies_there)),
+        (vec![(4, 1, commit(""))], Some(committed)),
+        // Killed once more while it was checked again.
+        ([vec![(4, 1, commit(""))], again()].concat(), Some(committed)),
+        // Not begun again, by a limit or because a worker counts it.
+        (
+            vec![(5, 0, run_started()), (5, 0, goes_on(None, None)), (6, 0, over())],
+            Some(lies_there),
+        ),
+        (vec![(4, 1, iteration_ended(Class::Answered, false)), (6, 1, over())], None),
+        (vec![(6, 1, run_ended(Outcome::Complete, 1))], None),
+    ] {
+        let told = terminal(&read([begun(), more].concat(), None));
+        match said {
+            Some(said) => assert_eq!(told.matches(said).count(), 1, "{said:?} in {told}"),
+            None => assert!(!told.contains("Left to do"), "{told}"),
+        }
+        assert!(!(told.contains(committed) && told.contains(lies_there)), "{told}");
+    }
+    let mut lowered = read(begun(), None);
+    lowered.iterations.extend(lowered.iterations.clone());
+    lowered.max_iterations = 1;
+    assert!(terminal(&lowered).contains("2 iterations, now at most 1\n"), "{lowered:?}");
+}
+
+#[test]
 fn an_iteration_that_was_begun_again_is_one_line_with_all_of_its_time_and_cost() {
     let half = Usage { cost_usd: Some(0.5), ..Usage::default() };
     let facts = read(
@@ -597,6 +648,27 @@ fn a_run_that_failed_says_of_what_and_what_to_do() {
     );
     assert!(!told.contains("Left to do"), "it was turned away: {told}");
     assert!(told.contains("Ended:     1970-01-01 00:00:04\n"), "{told}");
+    // A wait that would have outlasted the run's time was not begun, which is no use of that time.
+    for (message, next) in [
+        ("the limit ends at 01:00, in 1h, and the time of this run is used up in 40s", "then `"),
+        (
+            "the budget is used up: $1.00 of $1.00",
+            "`ralph resume 20261115-2027-ab12` with a larger",
+        ),
+    ] {
+        let told = terminal(&read(
+            vec![
+                (1, 0, run_started()),
+                (1, 1, iteration_started()),
+                (2, 1, failed(Class::RateLimited, Some(3_600))),
+                (4, 1, iteration_ended(Class::RateLimited, true)),
+                (4, 1, ended(Outcome::Budget, message)),
+            ],
+            None,
+        ));
+        let next = format!("Next:      the limit ends at 1970-01-01 01:00:00; {next}");
+        assert!(told.contains(&next), "{next} in {told}");
+    }
     // Stopped while it waited, after the limit had ended, and cut off in its wait.
     for (resets_at, end, is_told) in [(3_600, true, true), (3, true, false), (3_600, false, true)] {
         let mut events = vec![

@@ -79,12 +79,16 @@ fn next(facts: &Facts, zone: &TimeZone) -> Option<String> {
         );
     }
     let last = facts.iterations.last();
+    let outcome = facts.outcome?;
+    // What the ending says of one that was cut off by a budget is said better elsewhere if it was committed.
+    let is_told = |last: &Iteration| outcome == Outcome::Budget && !last.scm_done.is_empty();
     let ending = Ending {
         run: &facts.run,
-        outcome: facts.outcome?,
+        outcome,
+        message: &facts.message,
         iterations: last.map_or(0, |last| last.number),
         max_iterations: facts.max_iterations,
-        cut_off: last.is_some_and(|last| last.cut_off || !last.ended),
+        cut_off: last.is_some_and(|last| (last.cut_off || !last.ended) && !is_told(last)),
         limit_ends: limit_ends.as_deref(),
     };
     ending.next_step()
@@ -161,6 +165,10 @@ fn did_anything(iteration: &Iteration) -> bool {
     iteration.tools > 0 || !turned_away
 }
 
+fn is_complete(facts: &Facts) -> bool {
+    matches!(facts.outcome, Some(Outcome::Complete | Outcome::CompleteScmFailed))
+}
+
 /// Anything of it can be read.
 fn is_known(facts: &Facts) -> bool {
     facts.started_ms.is_some() || !facts.iterations.is_empty()
@@ -175,6 +183,8 @@ fn iterations(facts: &Facts) -> String {
     match (facts.max_iterations, done) {
         (0, 1) => "1 iteration".to_owned(),
         (0, _) => format!("{done} iterations"),
+        // The limit may have been lowered since.
+        (max, _) if done > max as usize => format!("{done} iterations, now at most {max}"),
         (max, _) => format!("{done} of {max} iterations"),
     }
 }
@@ -364,12 +374,21 @@ fn limits_waited_for(facts: &Facts, zone: &TimeZone) -> Vec<String> {
 /// What is left, a line each.
 fn left_to_do(facts: &Facts) -> Vec<String> {
     let mut lines = Vec::new();
-    let not_ended = facts.outcome.is_none() && facts.doing.is_none();
-    let cut_off = facts.iterations.last().filter(|last| last.cut_off || not_ended && !last.ended);
+    let is_over = facts.doing.is_none() && !is_complete(facts);
+    // Whoever is killed ends nothing, and what it was at may never have been begun again.
+    let cut_off = facts.iterations.last().filter(|last| last.cut_off || is_over && !last.ended);
     // After a budget, that is said with what to do about it.
-    let cut_off =
-        cut_off.filter(|last| facts.outcome != Some(Outcome::Budget) && did_anything(last));
-    lines.extend(cut_off.map(|last| unchecked(last.number)));
+    let is_told =
+        |last: &Iteration| facts.outcome == Some(Outcome::Budget) && last.scm_done.is_empty();
+    let cut_off = cut_off.filter(|last| did_anything(last) && !is_told(last));
+    lines.extend(cut_off.map(|last| match last.scm_done.as_slice() {
+        [] => unchecked(last.number),
+        done => format!(
+            "iteration {} passed its checks, and was cut off after these SCM tasks: {}",
+            last.number,
+            done.join(", ")
+        ),
+    }));
     let undone = facts.scm.iter().filter(|task| !task.made_good);
     lines.extend(undone.map(|task| format!("SCM task not done: {}: {}", task.task, task.why)));
     let left = &facts.left;

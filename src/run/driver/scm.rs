@@ -6,12 +6,13 @@ use std::io;
 use std::path::Path;
 
 use super::{Driver, Task, plain_launch};
-use crate::core::event::{Event, Exit};
+use crate::core::event::{Event, Exit, FailAction, Feedback};
 use crate::core::machine::{Input, Now, ScmLook};
+use crate::core::rules::ScmTask;
 use crate::core::text;
 use crate::process::{ChildId, Launch};
-use crate::run::scm::ScmRun;
 use crate::run::scm::locks::{self, Abandoned};
+use crate::run::scm::{ScmRun, status};
 use crate::run::spec::ScmSpec;
 use crate::run::world::{Part, World};
 
@@ -21,6 +22,11 @@ const LOCK_PAUSE_MS: u64 = 100;
 const MOMENT_MS: u64 = 1_000;
 /// How often it is looked whether a lock is still there that nobody uses and that has to become old.
 const LEFT_PAUSE_MS: u64 = 1_000;
+
+/// Why a task is ended that nobody wants to stop.
+const TIME_IS_UP: &str = "the run's time is up";
+/// How many files with conflicts are named.
+const NAMED: usize = 5;
 
 impl<W: World> Driver<'_, W> {
     pub(super) fn look_at_scm(&mut self) {
@@ -37,17 +43,40 @@ impl<W: World> Driver<'_, W> {
             Ok(child) => {
                 self.task = Task::Scm(ScmRun::new(child, None, command, commands, started_ms));
             }
-            Err(err) => self.look_failed(&err.to_string()),
+            Err(err) => self.look_failed(&err.to_string(), false),
         }
     }
 
-    fn look_failed(&mut self, why: &str) {
+    fn look_failed(&mut self, why: &str, is_last: bool) {
+        let again =
+            if is_last { "when the run goes on" } else { "after the next passing iteration" };
         let message = format!(
-            "the changes could not be staged, so nothing was committed: {why}; \
-             this is tried again after the next passing iteration"
+            "the changes could not be staged, so nothing was committed: {why}; this is tried again {again}"
         );
         self.recorder.record(&Event::Warning { message: message.into() });
         self.queue.push_back(Input::ScmLooked(ScmLook::Failed));
+    }
+
+    /// Nothing is staged then, and no agent is asked for a message.
+    fn look_met_conflicts(&mut self, files: &str) {
+        let kinds = self.spec.scm.as_ref().map(ScmSpec::kinds).unwrap_or_default();
+        let commit = kinds.iter().position(|kind| *kind == ScmTask::Commit).unwrap_or(0);
+        let detail = format!(
+            "nothing was committed, because these files have conflicts that nobody has resolved: {files}; \
+             resolve them and `git add` them"
+        );
+        self.recorder.record(&Event::ScmEnded {
+            task: self.scm_task_name(commit),
+            ok: false,
+            detail: detail.into(),
+            duration_ms: 0,
+        });
+        let message = format!(
+            "Your work could not be committed, because git has conflicts in these files that nobody has resolved: \
+             {files}. Resolve them and `git add` them, or abort what led to them (a merge, a rebase, a cherry-pick)."
+        );
+        let told = Feedback { action: FailAction::Append, message };
+        self.queue.push_back(Input::ScmLooked(ScmLook::Conflicts(told)));
     }
 
     pub(super) fn run_scm_task(&mut self, index: usize) {
@@ -119,8 +148,22 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
+    /// Ends what is running, which tells why when its end is heard of.
+    pub(super) fn end_scm(&mut self) {
+        let at_once = self.machine.stops_at_once();
+        match &mut self.task {
+            Task::Scm(run) => {
+                run.ended = Some(if at_once { "the run was to stop" } else { TIME_IS_UP });
+                self.world.end(run.child, false);
+            }
+            Task::Look(look) => self.world.end(look.child, false),
+            _ => {}
+        }
+        self.give_scm_up();
+    }
+
     /// It need not be tried again: whoever has the lock is not waited for.
-    pub(super) fn give_scm_up(&mut self) {
+    fn give_scm_up(&mut self) {
         let now = self.stamp();
         match std::mem::replace(&mut self.task, Task::None) {
             Task::ScmWaits(run, _) => self.scm_over(run, None, now),
@@ -129,7 +172,7 @@ impl<W: World> Driver<'_, W> {
     }
 
     pub(super) fn scm_ended(&mut self, mut run: ScmRun, exit: Option<Exit>, now: Now) {
-        let failed = !exit.is_some_and(Exit::success);
+        let failed = run.ended.is_none() && !exit.is_some_and(Exit::success);
         match failed.then(|| self.again_at(&mut run, now)).flatten() {
             Some(at_ms) => self.task = Task::ScmWaits(run, at_ms),
             None => self.scm_over(run, exit, now),
@@ -194,21 +237,24 @@ impl<W: World> Driver<'_, W> {
         let ok = exit.is_some_and(Exit::success);
         let text = run.text();
         let Some(index) = run.task else {
-            // The first command stages and must succeed; the last one tells by its exit code.
+            // All but the last command must succeed; the last one tells by its exit code.
             return match (run.rest.len(), exit) {
+                (1.., Some(Exit::Code(0))) if run.command == status::UNMERGED => {
+                    match status::unmerged(&text).as_slice() {
+                        [] => self.look_on(run.rest, run.started_ms),
+                        files => self.look_met_conflicts(&few(files)),
+                    }
+                }
                 (0, Some(Exit::Code(0))) => self.queue.push_back(Input::ScmLooked(ScmLook::Clean)),
                 (0, Some(Exit::Code(1))) => self.queue.push_back(Input::ScmLooked(ScmLook::Dirty)),
                 (1.., Some(Exit::Code(0))) => self.look_on(run.rest, run.started_ms),
-                _ => self.look_failed(&text),
+                _ => self.look_failed(&run.why_failed(exit), run.ended.is_some()),
             };
         };
         if ok && let Some(next) = run.rest.next() {
             return self.next_scm_command(index, &next, run.rest, run.started_ms);
         }
-        let detail = match exit {
-            Some(exit) if !ok && text.is_empty() => exit.to_string(),
-            _ => text,
-        };
+        let detail = if ok { text } else { run.why_failed(exit) };
         let task = self.scm_task_name(index);
         let duration_ms = now.mono_ms.saturating_sub(run.started_ms);
         self.recorder.record(&Event::ScmEnded { task, ok, detail: detail.into(), duration_ms });
@@ -219,4 +265,12 @@ impl<W: World> Driver<'_, W> {
         let words = self.spec.scm.as_ref().and_then(|scm| scm.tasks.get(index));
         words.map(|words| words.join(" ")).unwrap_or_default().into()
     }
+}
+
+/// The first of some files, in one line.
+fn few(files: &[&str]) -> String {
+    let names: Vec<String> =
+        files.iter().take(NAMED).map(|file| file.replace(char::is_control, "?")).collect();
+    let more = if files.len() > NAMED { " and more" } else { "" };
+    format!("{}{more}", names.join(", "))
 }

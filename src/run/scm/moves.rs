@@ -82,8 +82,9 @@ impl Watch {
     /// What is new. It costs next to nothing if nothing is, unless it is to be `thorough`: then a repository
     /// is found that was not there before, and one that keeps no such log is asked where it stands.
     pub fn look(&mut self, thorough: bool) -> Option<Moved> {
-        if thorough {
-            self.find();
+        if thorough && !self.find() {
+            self.head = None;
+            return None;
         }
         let size = |log: &PathBuf| std::fs::metadata(log).ok().map(|meta| meta.len());
         let size = self.log.as_ref().and_then(size);
@@ -100,11 +101,14 @@ impl Watch {
         Some(Moved { head, commits })
     }
 
-    fn find(&mut self) {
-        if self.log.is_none() {
-            let log = directory_of(&self.root).map(|git| git.join("logs/HEAD"));
-            self.log = log.filter(|log| log.is_file());
+    /// Looks for the log until there is one, and tells whether there is a repository at all.
+    fn find(&mut self) -> bool {
+        if self.log.is_some() {
+            return true;
         }
+        let Some(git) = directory_of(&self.root) else { return false };
+        self.log = Some(git.join("logs/HEAD")).filter(|log| log.is_file());
+        true
     }
 
     fn read_on(&mut self) -> io::Result<Vec<Commit>> {

@@ -15,6 +15,25 @@ pub(in crate::run) const WORDS: [&str; 6] = [
     "--ignore-submodules=dirty",
 ];
 
+/// What tells the files of a merge, a rebase or the like that has come to conflicts nobody has resolved. In the whole
+/// repository, whichever part of it the project is.
+pub(in crate::run) const UNMERGED: [&str; 5] =
+    ["ls-files", "--unmerged", "-z", "--full-name", ":/"];
+
+/// The files that it tells of, each once. Nothing else that git may print is one.
+pub(in crate::run) fn unmerged(told: &str) -> Vec<&str> {
+    let mut files: Vec<&str> = told
+        .split('\0')
+        .filter_map(|entry| {
+            let (state, file) = entry.split_once('\t')?;
+            // A mode, an object, and which of the sides it is.
+            matches!(state.rsplit(' ').next(), Some("1" | "2" | "3")).then_some(file)
+        })
+        .collect();
+    files.dedup();
+    files
+}
+
 /// One thing that git says, and the file that it is about, if its content is not told by that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::run) struct Said<'a> {
@@ -72,5 +91,16 @@ mod tests {
         assert_eq!(files, expected);
         assert_eq!(said("").count(), 0);
         assert_eq!(said("1 short\0\0?\0").count(), 0);
+    }
+
+    #[test]
+    fn a_file_with_conflicts_is_told_once_however_many_sides_it_has() {
+        let told = "warning: something else\n100644 aa 1\ta b|100644 bb 2\ta b|100644 cc 3\ta b|\
+            100644 aa 2\tours|100644 aa 3\tdir/theirs|";
+        let told = told.replace('|', "\0");
+        assert_eq!(unmerged(&told), ["a b", "ours", "dir/theirs"]);
+        for nothing in ["", "warning: a\tb\n", "100644 aa 0\tmerged\0"] {
+            assert_eq!(unmerged(nothing), [""; 0], "{nothing}");
+        }
     }
 }

@@ -123,6 +123,28 @@ fn a_failure_is_counted_and_a_limit_waited_for_as_if_nothing_had_happened() {
 }
 
 #[test]
+fn failures_count_on_unless_the_run_had_given_up() {
+    use Outcome::{
+        AgentFailed, Broken, Budget, CredentialsRefused, Interrupted, LimitReached, Stalled,
+    };
+    let left = |outcome| Progress { failures: 1, outcome, ..cut_off(Pending::Nothing) };
+    for (outcome, failures) in [
+        (None, 2),
+        (Some(Interrupted), 2),
+        (Some(Budget), 2),
+        (Some(LimitReached), 2),
+        (Some(Broken), 2),
+        (Some(AgentFailed), 1),
+        (Some(CredentialsRefused), 1),
+        (Some(Stalled), 1),
+    ] {
+        let mut run = resumed(rules(), left(outcome));
+        run.agent(failed(Class::Failed));
+        assert!(run.asked_to_retry(failures), "{outcome:?}: {:?}", run.actions);
+    }
+}
+
+#[test]
 fn a_wait_that_was_cut_off_counts_as_long_as_it_lasted() {
     let limits = |until_ms| Limits {
         count: 1,
