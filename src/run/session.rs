@@ -12,7 +12,7 @@ use crate::report::runs::RunSummary;
 use crate::state::active;
 use crate::state::home;
 use crate::state::journal;
-use crate::state::kept;
+use crate::state::kept::{self, Removed};
 use crate::state::lock::{self, Holder, Lock, Taken};
 use crate::state::project::Project;
 use crate::state::runs::{self, RunDir, RunFiles};
@@ -235,11 +235,17 @@ pub fn settle(project: &Project, mut tell: impl FnMut(&str)) -> Result<(), Error
 /// Puts back the journals that agents have removed from a project, if their runs could not, and says so.
 pub fn put_back(project: &Project, mut tell: impl FnMut(&str)) {
     let Some(home) = home::ralph_home(|name| std::env::var_os(name)) else { return };
-    for run in kept::put_back(project, &home) {
-        tell(&format!(
-            "the journal of run {run} had been removed from the project; it was put back, with all \
-             that it held"
-        ));
+    for removed in kept::put_back(project, &home) {
+        tell(&match removed {
+            Removed::PutBack(run) => format!(
+                "the journal of run {run} had been removed from the project; it was put back, with all \
+                 that it held"
+            ),
+            Removed::Lost(run) => format!(
+                "the journal of run {run} was removed from the project before the run was cut off: what \
+                 the run did and used is not known, and it cannot go on"
+            ),
+        });
     }
 }
 

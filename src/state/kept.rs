@@ -2,7 +2,7 @@
 //! comes by. Should a run be killed after its journal was removed from the project, that is put back from there.
 
 use std::fs::{DirBuilder, File, TryLockError};
-use std::io::{self, Seek as _};
+use std::io::{self, Seek as _, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
@@ -48,6 +48,25 @@ pub(super) fn save(journal: &mut File, second: &Path) -> io::Result<()> {
     copy(journal, second)
 }
 
+/// What is beside the second name that a journal could not have.
+pub(super) fn begun(second: &Path) -> PathBuf {
+    second.with_extension("begun")
+}
+
+/// Notes that a run has begun, with its first words, and holds the note as long as the run goes on.
+///
+/// # Errors
+/// What the file system said.
+pub(super) fn note_begun(second: &Path, first_words: &[u8]) -> io::Result<File> {
+    make_directory_of(second)?;
+    let path = begun(second);
+    let mut note = File::create(&path)?;
+    // A file system without locks is no reason not to run.
+    let _ = note.lock();
+    note.write_all(first_words).inspect_err(|_| remove(&path))?;
+    Ok(note)
+}
+
 fn make_directory_of(second: &Path) -> io::Result<()> {
     // What agents print is nobody else's business.
     let directory = second.parent().unwrap_or(second);
@@ -64,11 +83,19 @@ fn copy(journal: &mut File, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// A run whose journal had been removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Removed {
+    PutBack(String),
+    /// There is none to put back.
+    Lost(String),
+}
+
 /// Puts back what was removed from a project of the journals of runs that were cut off then, with the note that tells
 /// of such a run, and tells whose. What is where it belongs needs no second name any more.
-pub fn put_back(project: &Project, home: &Path) -> Vec<String> {
+pub fn put_back(project: &Project, home: &Path) -> Vec<Removed> {
     let mut put_back = Vec::new();
-    let names = second_names(home);
+    let names = second_names(home, ".jsonl");
     let (many, mut left) = (names.len() > MOST, Vec::new());
     for (run, second) in names {
         let Ok(mut kept) = within::open_file(&second) else { continue };
@@ -99,16 +126,21 @@ pub fn put_back(project: &Project, home: &Path) -> Vec<String> {
         let Ok(_idle) = lock::keep_idle(project.root(), &project.lock_path()) else { continue };
         // What does not succeed on a disk that is full or may not be written is for the next one.
         if put_back_one(project, &mut kept, &second, &dir).is_ok() {
-            let note = project.lock_path();
-            if lock::noted(&note).is_none()
-                && let Some((_, last)) = starts(&second, &dir.id).flatten().last()
-            {
-                let _ = lock::leave_note(&note, &last);
+            if let Some((_, last)) = starts(&second, &dir.id).flatten().last() {
+                leave_note(project, &last);
             }
             remove(&second);
-            put_back.push(dir.id);
+            put_back.push(Removed::PutBack(dir.id));
         }
     }
+    // Those that have been put back just now are not lost.
+    let lost = second_names(home, ".begun")
+        .into_iter()
+        .filter_map(|(run, begun)| is_lost(project, &run, &begun).then_some(Removed::Lost(run)));
+    put_back.extend(lost);
+    let mut begun = second_names(home, ".begun");
+    begun.truncate(begun.len().saturating_sub(MOST));
+    begun.iter().for_each(|(_, begun)| remove(begun));
     if many {
         let surplus = left.len().saturating_sub(MOST);
         left.iter().take(surplus).for_each(|second| remove(second));
@@ -117,11 +149,11 @@ pub fn put_back(project: &Project, home: &Path) -> Vec<String> {
 }
 
 /// The oldest first.
-fn second_names(home: &Path) -> Vec<(String, PathBuf)> {
+fn second_names(home: &Path, ending: &str) -> Vec<(String, PathBuf)> {
     let entries = std::fs::read_dir(home.join(JOURNALS)).into_iter().flatten().flatten();
     let mut names: Vec<(String, PathBuf)> = entries
         .filter_map(|entry| {
-            let run = entry.file_name().to_str()?.strip_suffix(".jsonl")?.to_owned();
+            let run = entry.file_name().to_str()?.strip_suffix(ending)?.to_owned();
             is_id(&run).then(|| (run, entry.path()))
         })
         .collect();
@@ -129,7 +161,44 @@ fn second_names(home: &Path) -> Vec<(String, PathBuf)> {
     names
 }
 
-fn remove(second: &Path) {
+/// Whether a run of this project had begun, was cut off, and has no journal. That is noted where whoever would go on
+/// with it finds it: what it has used is not known, and is not nothing.
+fn is_lost(project: &Project, run: &str, begun: &Path) -> bool {
+    let Ok(note) = within::open_file(begun) else { return false };
+    if matches!(note.try_lock_shared(), Err(TryLockError::WouldBlock)) {
+        return false;
+    }
+    let Some((began_in, holder)) = starts(begun, run).flatten().last() else { return false };
+    let dir = RunDir { id: run.to_owned(), path: project.runs_dir().join(run) };
+    if !is_same(&began_in, project.root()) || begun.with_extension("jsonl").exists() {
+        return false;
+    }
+    if dir.journal_size() > 0 {
+        remove(begun);
+        return false;
+    }
+    let Ok(_idle) = lock::keep_idle(project.root(), &project.lock_path()) else { return false };
+    let noted = project.prepare().and_then(|()| {
+        within::stays(project.root(), &dir.journal())?;
+        dir.make()?;
+        dir.note_spent()
+    });
+    if noted.is_ok() {
+        leave_note(project, &holder);
+        remove(begun);
+    }
+    noted.is_ok()
+}
+
+/// Whoever comes next ends what the run has left running.
+fn leave_note(project: &Project, holder: &Holder) {
+    let note = project.lock_path();
+    if lock::noted(&note).is_none() {
+        let _ = lock::leave_note(&note, holder);
+    }
+}
+
+pub(super) fn remove(second: &Path) {
     // What stays takes up room and does no other harm.
     let _ = std::fs::remove_file(second);
 }
@@ -194,7 +263,7 @@ mod tests {
     }
 
     fn kept(home: &Path) -> usize {
-        second_names(home).len()
+        second_names(home, ".jsonl").len()
     }
 
     #[test]
@@ -208,7 +277,7 @@ mod tests {
         drop(files);
         let elsewhere = Project::new(dir.path().to_owned());
         assert!(put_back(&elsewhere, &home).is_empty());
-        assert_eq!(put_back(&project, &home), [RUN]);
+        assert_eq!(put_back(&project, &home), [Removed::PutBack(RUN.to_owned())]);
         assert_eq!(std::fs::read(&journal).unwrap(), text);
         let holder = Holder { pid: 7, run: RUN.to_owned(), command: "run".to_owned() };
         assert_eq!(lock::noted(&project.lock_path()), Some(holder));
@@ -225,7 +294,7 @@ mod tests {
         drop(files);
         std::fs::remove_file(&journal).unwrap();
         std::fs::write(&journal, "").unwrap();
-        assert_eq!(put_back(&project, &home), [RUN]);
+        assert_eq!(put_back(&project, &home), [Removed::PutBack(RUN.to_owned())]);
         assert_eq!(std::fs::read(&journal).unwrap(), text);
     }
 
@@ -253,7 +322,7 @@ mod tests {
         let files = files.without_a_link();
         std::fs::remove_dir_all(project.ralph_dir()).unwrap();
         files.close().unwrap();
-        assert_eq!(put_back(&project, &home), [RUN]);
+        assert_eq!(put_back(&project, &home), [Removed::PutBack(RUN.to_owned())]);
         assert_eq!(std::fs::read(&journal).unwrap(), text);
     }
 
@@ -272,5 +341,45 @@ mod tests {
         assert!(std::fs::read(files.dir.journal()).unwrap().ends_with(b"more\n"));
         std::fs::remove_dir_all(project.ralph_dir()).unwrap();
         assert!(files.restore().unwrap() && !files.restore().unwrap() && !files.is_removed());
+    }
+
+    #[test]
+    fn a_run_that_had_begun_and_has_no_journal_is_lost_and_does_not_begin_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (project, home, files) = begun(dir.path());
+        let run = files.dir.clone();
+        let line = std::fs::read(run.journal()).unwrap();
+        // As on another file system.
+        std::fs::remove_file(second_name(&home, RUN)).unwrap();
+        let mut files = files.without_a_link();
+        files.append_journal(&line).unwrap();
+        std::fs::remove_dir_all(project.ralph_dir()).unwrap();
+        assert_eq!(put_back(&project, &home), [], "it goes on");
+        drop(files);
+        assert_eq!(put_back(&project, &home), [Removed::Lost(RUN.to_owned())]);
+        assert!(run.has_spent() && run.has_begun());
+        assert_eq!(lock::noted(&project.lock_path()).unwrap().run, RUN);
+        assert_eq!(put_back(&project, &home), [], "it is said once");
+        // One whose journal is in its place is not.
+        let dir = tempfile::tempdir().unwrap();
+        let (project, home, files) = begun(dir.path());
+        std::fs::remove_file(second_name(&home, RUN)).unwrap();
+        let mut files = files.without_a_link();
+        files.append_journal(&line).unwrap();
+        drop(files);
+        assert_eq!(put_back(&project, &home), []);
+        let count = || std::fs::read_dir(home.join(JOURNALS)).unwrap().count();
+        // The line was written in another project.
+        assert_eq!(count(), 1);
+        let mut files = RunFiles::reopen(run_of(&project), 100).unwrap();
+        files.keep_also_at(second_name(&home, RUN));
+        let mut files = files.without_a_link();
+        files.append_journal(&line).unwrap();
+        files.close().unwrap();
+        assert_eq!(count(), 0);
+    }
+
+    fn run_of(project: &Project) -> RunDir {
+        RunDir { id: RUN.to_owned(), path: project.runs_dir().join(RUN) }
     }
 }

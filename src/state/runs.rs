@@ -90,6 +90,14 @@ impl RunDir {
         entries.into_iter().any(|entry| entry.file_name().to_str().is_some_and(tells))
     }
 
+    /// Notes that there was something, where nothing else tells it any more.
+    ///
+    /// # Errors
+    /// It cannot be noted.
+    pub(super) fn note_spent(&self) -> io::Result<()> {
+        own(OpenOptions::new().append(true).create(true), &self.raw()).map(drop)
+    }
+
     /// Nothing has become of it, and nobody is about to begin it.
     fn never_began(&self) -> bool {
         let is_old = |path: &Path| {
@@ -270,6 +278,8 @@ struct SecondName {
     path: PathBuf,
     /// It has that name; otherwise it would, were it on the same file system.
     is_linked: bool,
+    /// There it is noted that it has begun, at least.
+    begun: Option<File>,
 }
 
 impl RunFiles {
@@ -328,7 +338,8 @@ impl RunFiles {
         // Where nobody counts names, nobody can tell that one was lost.
         let are_counted = || self.journal.metadata().is_ok_and(|meta| meta.nlink() > 1);
         let is_linked = kept::link(&self.dir.journal(), &path).is_ok() && are_counted();
-        self.second = Some(SecondName { path, is_linked });
+        let begun = self.second.take().and_then(|second| second.begun);
+        self.second = Some(SecondName { path, is_linked, begun });
     }
 
     /// Ends with the files: a journal that is in its place needs no other name, and one that is not is not lost.
@@ -339,11 +350,16 @@ impl RunFiles {
         // The last word of a run is worth waiting for the disk.
         let _ = self.sync();
         let is_in_place = is_still_at(&self.journal, &self.dir.journal());
-        match self.second.take() {
-            Some(second) if is_in_place => std::fs::remove_file(second.path),
-            Some(SecondName { path, is_linked: false }) => kept::save(&mut self.journal, &path),
-            _ => Ok(()),
+        let Some(SecondName { path, is_linked, begun }) = self.second.take() else { return Ok(()) };
+        if is_in_place {
+            kept::remove(&path);
+        } else if !is_linked {
+            kept::save(&mut self.journal, &path)?;
         }
+        if begun.is_some() {
+            kept::remove(&kept::begun(&path));
+        }
+        Ok(())
     }
 
     /// As it is where the second name would be on another file system.
@@ -412,9 +428,7 @@ impl RunFiles {
         let path = self.dir.journal();
         if is_still_at(&self.journal, &path) {
             // It is the other name that it has lost.
-            if let Some(second) = self.second.take() {
-                self.keep_also_at(second.path);
-            }
+            self.name_again();
             return Ok(false);
         }
         match self.linked_at() {
@@ -440,10 +454,14 @@ impl RunFiles {
         })?;
         self.journal = copy;
         self.begin_raw_anew();
-        if let Some(second) = self.second.take() {
-            self.keep_also_at(second.path);
-        }
+        self.name_again();
         Ok(())
+    }
+
+    fn name_again(&mut self) {
+        if let Some(path) = self.second.as_ref().map(|second| second.path.clone()) {
+            self.keep_also_at(path);
+        }
     }
 
     /// The newest of the agent's bytes go to a new file; the older ones are gone.
@@ -457,7 +475,15 @@ impl RunFiles {
     pub fn append_journal(&mut self, lines: &[u8]) -> io::Result<()> {
         let written = self.journal.write_all(lines);
         match &written {
-            Ok(()) => self.journal_size += lines.len() as u64,
+            Ok(()) => {
+                self.journal_size += lines.len() as u64;
+                if let Some(second) = &mut self.second
+                    && !second.is_linked
+                    && second.begun.is_none()
+                {
+                    second.begun = kept::note_begun(&second.path, lines).ok();
+                }
+            }
             Err(_) => self.journal.set_len(self.journal_size)?,
         }
         written

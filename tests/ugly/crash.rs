@@ -260,7 +260,8 @@ fn a_journal_that_an_agent_removes_is_back_before_the_agent_ends() {
 fn a_journal_that_a_silent_agent_removes_before_a_kill_is_put_back_by_whoever_comes_next() {
     let project = Project::git();
     let cleaned = project.beside("cleaned");
-    let clean = format!("git clean -fdxq; touch {}", cleaned.display());
+    let recorded = r#"until grep -q '"now"' .ralph/runs/*/events.jsonl; do sleep 0.01; done"#;
+    let clean = format!("{recorded}; git clean -fdxq; touch {}", cleaned.display());
     let agent = project.fake_agent(&json!({"sessions": [
         [{"print": "before"}],
         [{"stray": {"pid_file": project.beside("stray.pid")}}, {"print": "now"}, {"shell": clean}, "hang"],

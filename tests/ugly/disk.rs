@@ -9,6 +9,9 @@ const DONE: &str = "<response>DONE</response>";
 
 const SMALL: &str = "mount -t tmpfs -o size=256k none .ralph";
 
+/// Waits until all that an agent has said, `now` at the end, is in the journal.
+const RECORDED: &str = r#"until grep -q '"now"' .ralph/runs/*/events.jsonl; do sleep 0.01; done"#;
+
 fn ralph(project: &Project, agent: &[String]) -> String {
     assert!(!project.path().to_string_lossy().contains(' '));
     format!("{} run -p x -n 3 -- {}", env!("CARGO_BIN_EXE_ralph"), agent.join(" "))
@@ -34,9 +37,10 @@ fn a_disk_that_is_full_from_the_start() {
 #[test]
 fn run_time_files_stay_out_of_git_after_a_disk_was_full() {
     let project = Project::git();
+    let fill = "git clean -fdxq; head -c 1M /dev/zero >.ralph/filler; true";
     let agent = project.fake_agent(&json!({"sessions": [
         [{"shell": "echo done >work"}, {"print": DONE}],
-        [{"shell": "git clean -fdxq; head -c 1M /dev/zero >.ralph/filler; true"}, {"print": DONE}],
+        [{"print": "now"}, {"shell": format!("{RECORDED}; {fill}")}, {"print": DONE}],
         [{"shell": "echo more >work"}, {"print": DONE}],
     ], "commit_message": [{"print": "Work"}]}));
     let run = ralph(&project, &agent);
@@ -60,11 +64,11 @@ fn run_time_files_stay_out_of_git_after_a_disk_was_full() {
 #[test]
 fn a_journal_that_an_agent_removes_from_a_full_disk_is_not_lost() {
     let project = Project::git();
-    let clean = "{ git clean -fdxq; head -c 1M /dev/zero >.ralph/filler; } 2>/dev/null";
+    let fill = "{ git clean -fdxq; head -c 1M /dev/zero >.ralph/filler; } 2>/dev/null";
     let agent = project.fake_agent(&json!({"sessions": [
         // More than what is set aside for the last words.
         [{"shell": "seq 800"}, {"print": "paid"}],
-        [{"shell": clean}, {"print": "full"}],
+        [{"print": "now"}, {"shell": format!("{RECORDED}; {fill}")}, {"print": "full"}],
         [{"print": DONE}],
     ]}));
     let (run, ralph) = (ralph(&project, &agent), env!("CARGO_BIN_EXE_ralph"));
@@ -79,8 +83,34 @@ fn a_journal_that_an_agent_removes_from_a_full_disk_is_not_lost() {
     let events: Vec<serde_json::Value> =
         journal.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let texts: Vec<_> = events.iter().filter_map(|event| event["text"].as_str()).collect();
-    assert_eq!(texts.len(), 803);
-    assert_eq!(texts[800..], ["paid", "full", DONE]);
+    assert_eq!(texts.len(), 804);
+    assert_eq!(texts[800..], ["paid", "now", "full", DONE]);
+}
+
+/// On another file system than ralph's own a journal has no second name. What it told is not nothing.
+#[test]
+fn a_run_without_its_journal_does_not_begin_again() {
+    let project = Project::git();
+    let cleaned = project.beside("cleaned");
+    let clean = format!("{RECORDED}; git clean -fdxq 2>/dev/null; touch {}", cleaned.display());
+    let agent = project.fake_agent(&json!([
+        project.record(), {"stray": {"pid_file": project.beside("stray.pid")}}, {"print": "now"},
+        {"shell": clean}, "hang",
+    ]));
+    let (run, ralph) = (ralph(&project, &agent), env!("CARGO_BIN_EXE_ralph"));
+    let script = format!(
+        "{run} >/dev/null 2>&1 & while ! test -e {}; do sleep 0.01; done
+         kill -9 $!; wait $!
+         {ralph} resume; echo code $?; {ralph} runs; {ralph} resume; echo code $?
+         {ralph} run -p y -q -- true >/dev/null; echo code $?",
+        cleaned.display()
+    );
+    let Some(output) = project.mounted(SMALL, &script) else { return };
+    output.stdout_has("code 2\n").stdout_lacks("code 0\n");
+    output.stderr_has("what the run did and used is not known").stderr_has("had left running");
+    output.stderr_has("nothing can be read of what it did").stderr_lacks("begins now");
+    assert_eq!(project.recorded().len(), 1);
+    assert_eq!(project.processes(), []);
 }
 
 /// A run that can never be resumed is one to be told of before it costs anything.
