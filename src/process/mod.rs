@@ -54,6 +54,27 @@ pub struct Launch<'a> {
     pub spare: bool,
 }
 
+impl<'a> Launch<'a> {
+    /// A command with nothing to read and one stream to print to, of which nothing is left.
+    pub fn plain(
+        directory: &'a Path,
+        program: &'a OsStr,
+        args: &'a [OsString],
+        env: &'a [(OsString, Option<OsString>)],
+    ) -> Launch<'a> {
+        Launch {
+            program,
+            args,
+            directory,
+            env,
+            stdin: b"",
+            merge_stderr: true,
+            keep_background: false,
+            spare: false,
+        }
+    }
+}
+
 /// What a program needs that stands around another one, as a sandbox does. Only on Linux is any of it
 /// heeded.
 #[derive(Debug, Clone, Copy, Default)]

@@ -47,16 +47,8 @@ fn quick<'a>(
     directory: &'a Path,
     env: &'a [(OsString, Option<OsString>)],
 ) -> Launch<'a> {
-    Launch {
-        program,
-        args,
-        directory,
-        env,
-        stdin: b"",
-        merge_stderr: false,
-        keep_background: true,
-        spare: true,
-    }
+    let plain = Launch::plain(directory, program, args, env);
+    Launch { merge_stderr: false, keep_background: true, spare: true, ..plain }
 }
 
 impl System {

@@ -18,15 +18,14 @@ mod screen;
 mod tasks;
 
 use std::collections::{HashSet, VecDeque};
-use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::ffi::OsString;
 
 use crate::core::event::{EndCause, Event, Outcome};
 use crate::core::exit;
 use crate::core::machine::{Action, Input, LoopMachine, Now};
 use crate::core::prompt as prompts;
 use crate::core::text;
-use crate::process::{Launch, Occurrence};
+use crate::process::Occurrence;
 use crate::report::Reporter;
 use crate::sandbox::proxy::Refusal;
 
@@ -333,24 +332,5 @@ fn until_tick(at_ms: i64, now: Now) -> u64 {
     match at_ms.saturating_sub(now.wall_ms) {
         left @ 0..=1_000 => left.unsigned_abs(),
         _ => 0,
-    }
-}
-
-/// How guardrails and SCM tasks are started: nothing to read, one stream to print to.
-fn plain_launch<'a>(
-    directory: &'a Path,
-    program: &'a OsStr,
-    args: &'a [OsString],
-    env: &'a [(OsString, Option<OsString>)],
-) -> Launch<'a> {
-    Launch {
-        program,
-        args,
-        directory,
-        env,
-        stdin: b"",
-        merge_stderr: true,
-        keep_background: false,
-        spare: false,
     }
 }

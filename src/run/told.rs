@@ -144,16 +144,6 @@ fn run_command(
         ("RALPH_MAX_ITERATIONS", facts.max_iterations.to_string()),
     ]
     .map(|(name, value)| (name.into(), Some(value.into())));
-    let program = OsStr::new("sh");
-    let launch = Launch {
-        program,
-        args: &args,
-        directory,
-        env: &env,
-        stdin,
-        merge_stderr: true,
-        keep_background: false,
-        spare: false,
-    };
+    let launch = Launch { stdin, ..Launch::plain(directory, OsStr::new("sh"), &args, &env) };
     process::run_alone(&launch, PATIENCE)
 }

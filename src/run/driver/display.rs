@@ -7,10 +7,10 @@
 
 use std::ffi::{OsStr, OsString};
 
-use super::{Driver, plain_launch};
+use super::Driver;
 use crate::core::event::{Exit, Stream};
 use crate::core::merge::Merger;
-use crate::process::{ChildId, Ended, Occurrence, Signal};
+use crate::process::{ChildId, Ended, Launch, Occurrence, Signal};
 use crate::run::world::World;
 
 /// How long a filter may take to print the rest, once the agent has ended.
@@ -41,7 +41,7 @@ impl<W: World> Driver<'_, W> {
         }
         let env = self.run_variables();
         let args = [OsString::from("-c"), OsString::from(command)];
-        let launch = plain_launch(&self.spec.directory, OsStr::new("sh"), &args, &env);
+        let launch = Launch::plain(&self.spec.directory, OsStr::new("sh"), &args, &env);
         match self.world.start_fed(&launch) {
             Ok((child, _)) => {
                 let merger = Merger::default();

@@ -2,10 +2,11 @@
 
 use std::ffi::{OsStr, OsString};
 
-use super::{Driver, Task, plain_launch};
+use super::{Driver, Task};
 use crate::core::event::Event;
 use crate::core::machine::Input;
 use crate::core::prompt::{self as prompts, GuardrailFailure};
+use crate::process::Launch;
 use crate::run::guardrail::{self, GuardrailTask};
 use crate::run::world::{Part, World};
 
@@ -22,7 +23,7 @@ impl<W: World> Driver<'_, W> {
         }
         let env = self.run_variables();
         let args = [OsString::from("-c"), OsString::from(&spec.command)];
-        let launch = plain_launch(&self.spec.directory, OsStr::new("sh"), &args, &env);
+        let launch = Launch::plain(&self.spec.directory, OsStr::new("sh"), &args, &env);
         let max_chars = self.spec.output_truncate_chars;
         match self.world.start_inside(Part::Check, &launch) {
             Ok((child, _)) => {

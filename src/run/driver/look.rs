@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
-use super::{Driver, Task, plain_launch};
+use super::{Driver, Task};
 use crate::core::event::Exit;
 use crate::core::machine::Input;
 use crate::process::{ChildId, Launch};
@@ -43,7 +43,7 @@ impl<W: World> Driver<'_, W> {
         let mut env = self.run_variables();
         env.extend(safely::env(Purpose::Look));
         let directory = &self.spec.directory;
-        let launch = plain_launch(directory, OsStr::new(status::PROGRAM), &args, &env);
+        let launch = Launch::plain(directory, OsStr::new(status::PROGRAM), &args, &env);
         // What git warns of is not what it knows.
         let launch = Launch { merge_stderr: false, spare: true, ..launch };
         match self.world.start_inside(Part::Check, &launch) {

@@ -4,7 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 
-use super::{Driver, plain_launch};
+use super::Driver;
 use crate::core::event::{Event, Exit, WaitReason};
 use crate::process::{ChildId, Launch, Occurrence, Signal};
 use crate::run::told;
@@ -49,7 +49,7 @@ impl<W: World> Driver<'_, W> {
         let message = self.message(event);
         let env = self.run_variables();
         let args = [OsString::from("-c"), OsString::from(command)];
-        let launch = plain_launch(&self.spec.directory, OsStr::new("sh"), &args, &env);
+        let launch = Launch::plain(&self.spec.directory, OsStr::new("sh"), &args, &env);
         let of_end = matches!(event, Event::RunEnded { .. });
         match self.world.start(&Launch { stdin: &message, ..launch }) {
             Ok((child, _)) => self.notifiers.push(Notifier { child, said: Vec::new(), of_end }),

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::Path;
 
-use super::{Driver, Task, plain_launch};
+use super::{Driver, Task};
 use crate::core::event::{Event, Exit, FailAction, Feedback};
 use crate::core::machine::{Input, Now, ScmLook};
 use crate::core::rules::ScmTask;
@@ -122,7 +122,7 @@ impl<W: World> Driver<'_, W> {
         // Nobody is there to answer a question.
         env.push(("GIT_TERMINAL_PROMPT".into(), Some("0".into())));
         let args: Vec<OsString> = command.iter().map(OsString::from).collect();
-        let launch = plain_launch(&self.spec.directory, OsStr::new(&scm.program), &args, &env);
+        let launch = Launch::plain(&self.spec.directory, OsStr::new(&scm.program), &args, &env);
         let launch = Launch { spare: true, ..launch };
         self.world.start_inside(Part::Check, &launch).map(|(child, _)| child)
     }
