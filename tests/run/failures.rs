@@ -153,7 +153,7 @@ fn a_limit_that_may_not_be_waited_for_ends_the_run() {
     let flags = ["-p", "do it", "--max-time", "10m"];
     let output = run_with("claude", &project, &flags, &script).run();
     output.code(3).stdout_has("the limit ends at 20").stdout_has("time of this run is used up in");
-    output.stdout_has("--max-time goes on");
+    output.stdout_has("then `ralph resume ").stdout_has("goes on");
     assert!(!project.events().has("waiting"));
 }
 
