@@ -36,10 +36,17 @@ pub fn why_it_gave_up(words: &str) -> Option<&str> {
     several.or_else(|| words.strip_prefix(FAILED_ONCE))
 }
 
+const USED_UP: &str = "the budget is used up: ";
+
+/// How a run ended that has used up so much.
+pub fn used_up(how_much: &str) -> String {
+    format!("{USED_UP}{how_much}")
+}
+
 /// Whether a budget was used up when a run ended by it, from the words of that end. A wait that would outlast the
 /// run's time is not begun, and what is left of that time is left.
 pub fn is_used_up(words: &str) -> bool {
-    words.starts_with("the budget is used up")
+    words.starts_with(USED_UP)
 }
 
 /// When the limit ends that an attempt met, in milliseconds since the Unix epoch, if the agent told.

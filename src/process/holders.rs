@@ -69,8 +69,10 @@ mod linux {
     pub(super) fn sees_all_users_of(file: &Path) -> Option<bool> {
         let kind = |path: &Path| {
             let kind = rustix::fs::statfs(path).ok()?.f_type;
-            // It is of another type on some machines.
-            #[allow(clippy::unnecessary_cast, reason = "not everywhere")]
+            #[allow(
+                clippy::unnecessary_cast,
+                reason = "it is an i64 here and narrower on other processors"
+            )]
             Some(kind as i64 & 0xffff_ffff)
         };
         if !LOCAL.contains(&kind(file)?) {

@@ -304,14 +304,19 @@ mod tests {
         assert_eq!(read(&root, &dir.path().join("secret"), 100).unwrap(), b"secret");
     }
 
-    #[test]
-    fn a_file_is_made_in_the_project_and_by_no_link() {
+    fn project_with_links() -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("project");
         std::fs::create_dir_all(root.join("sub")).unwrap();
         symlink("..", root.join("out")).unwrap();
         symlink("sub", root.join("in")).unwrap();
         symlink("../secret", root.join("link")).unwrap();
+        (dir, root)
+    }
+
+    #[test]
+    fn a_file_is_made_in_the_project_and_by_no_link() {
+        let (dir, root) = project_with_links();
         for name in ["file", "sub/file", "new/deep/file"] {
             make(&root, &root.join(name)).unwrap();
             assert!(root.join(name).is_file(), "{name}");
@@ -325,12 +330,7 @@ mod tests {
 
     #[test]
     fn nothing_is_written_in_a_directory_that_is_elsewhere() {
-        let dir = tempfile::tempdir().unwrap();
-        let root = dir.path().join("project");
-        std::fs::create_dir_all(root.join("sub")).unwrap();
-        symlink("..", root.join("out")).unwrap();
-        symlink("sub", root.join("in")).unwrap();
-        symlink("../secret", root.join("link")).unwrap();
+        let (_dir, root) = project_with_links();
         for name in ["file", "sub/file", "in/file", "new/deep/file", "link"] {
             assert!(stays(&root, &root.join(name)).is_ok(), "{name}");
         }

@@ -1,5 +1,6 @@
 //! Pausing, stopping, and the end of a run.
 
+use super::super::attempt;
 use super::super::event::{Class, EndCause, Event, Outcome, WaitReason};
 use super::super::exit;
 use super::super::rules::RetryScope;
@@ -108,13 +109,7 @@ impl LoopMachine {
     }
 
     pub(super) fn finish_by_budget(&mut self, now: Now, used_up: &str, out: &mut Vec<Action>) {
-        self.finish(
-            now,
-            Outcome::Budget,
-            exit::BUDGET,
-            format!("the budget is used up: {used_up}"),
-            out,
-        );
+        self.finish(now, Outcome::Budget, exit::BUDGET, attempt::used_up(used_up), out);
     }
 
     pub(super) fn finish(

@@ -706,7 +706,7 @@ fn a_run_that_failed_says_of_what_and_what_to_do() {
             (1, 0, run_started()),
             (1, 2, iteration_started()),
             (4, 2, iteration_ended(Class::Limited, true)),
-            (4, 2, ended(Outcome::Budget, "the budget is used up")),
+            (4, 2, ended(Outcome::Budget, "the budget is used up: $1.00 of $1.00")),
         ],
         None,
     ));
