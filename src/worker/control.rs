@@ -114,16 +114,18 @@ impl Control for Obedience {
             return Vec::new();
         }
         if let Some(kept) = self.kept.borrow().as_ref() {
-            // Somebody spoilt or removed it, or wrote there what only the loop can know. What cannot be
-            // written is tried again with every event.
+            // Somebody removed it, or wrote there what only the loop can know. What cannot be written is
+            // tried again with every event.
             match self.worker.known() {
                 Known::State(there) if (there.status, there.pid) == (kept.status, kept.pid) => {}
                 Known::State(there) => {
                     let max_iterations = there.max_iterations;
                     let _ = self.worker.save(&WorkerState { max_iterations, ..kept.clone() });
                 }
-                Known::Nothing | Known::Broken(_) => {
-                    self.worker.set_aside();
+                // Somebody may be about to write it: an editor that saves in place leaves half of it
+                // there for a moment. Whoever needs it can wait, sets it aside and knocks.
+                Known::Broken(_) => {}
+                Known::Nothing => {
                     let _ = self.worker.save(kept);
                 }
             }
@@ -202,6 +204,10 @@ mod tests {
         let mut control = Obedience { worker: worker.clone(), kept, place };
         for spoilt in ["", "{\"status\": \"run"] {
             std::fs::write(worker.state_path(), spoilt).unwrap();
+            assert_eq!(control.take(), []);
+            let there = std::fs::read_to_string(worker.state_path()).unwrap();
+            assert_eq!(there, spoilt, "somebody may be writing it");
+            worker.set_aside();
             assert_eq!(control.take(), []);
             assert!(matches!(worker.known(), Known::State(there) if *there == state));
         }

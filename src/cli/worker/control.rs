@@ -152,10 +152,15 @@ fn resume_one(workers: &Workers, worker: &Worker, limit: Option<u32>) -> Result<
     crate::cli::print(&format!("resumed ralph loop for {name}\n")).map(drop)
 }
 
-/// The state of a worker. One that cannot be understood is said and set aside; then its loop writes it
-/// again, or, if that is gone, the journal of its run tells it.
+/// The state of a worker. One that cannot be understood, and stays so for a moment, in which an editor
+/// would have written the rest of it, is said and set aside; then its loop writes it again, or, if that
+/// is gone, the journal of its run tells it.
 fn mended(worker: &Worker) -> Result<WorkerState, Error> {
-    let why = match worker.known() {
+    let whole = Watch::new(worker).look_within(MOMENT, || match worker.known() {
+        Known::Broken(_) => None,
+        known => Some(known),
+    });
+    let why = match whole.unwrap_or_else(|| worker.known()) {
         Known::State(state) => return Ok(*state),
         Known::Nothing => None,
         Known::Broken(why) => Some(why),
