@@ -22,7 +22,9 @@ use crate::state::project::Project;
 use crate::state::save::save_atomically;
 use crate::state::within;
 
-use super::modes;
+use super::{modes, swept};
+
+pub(super) const EXAMPLES: &str = "Examples:\n  ralph init\n  ralph init -C ../other-project";
 
 /// The schema's file, beside the settings that refer to it.
 const SCHEMA_FILE: &str = "settings.schema.json";
@@ -33,12 +35,6 @@ pub struct InitOptions {
     pub project_dir: PathBuf,
     /// Tells the sandbox that this agent would get in the project, if one works.
     pub sandbox: fn(&Project, &str) -> Option<Backend>,
-}
-
-impl InitOptions {
-    pub fn new(project_dir: PathBuf) -> InitOptions {
-        InitOptions { project_dir, sandbox: super::sandbox::usable }
-    }
 }
 
 /// Somebody who answers questions.
@@ -82,7 +78,8 @@ impl From<Errno> for Abort {
 ///
 /// # Errors
 /// No terminal, a write that failed, or an interruption; nothing is written then.
-pub fn init(options: &InitOptions) -> Result<u8, Error> {
+pub(super) fn init(project: &Project) -> Result<u8, Error> {
+    swept::sweep_aloud(project.root())?;
     let stdin = io::stdin();
     if !stdin.is_terminal() {
         return Err(Error::usage("init asks questions, and standard input is not a terminal")
@@ -93,7 +90,9 @@ pub fn init(options: &InitOptions) -> Result<u8, Error> {
     }
     let mut terminal = Terminal::new(stdin.as_fd(), io::stdout())
         .map_err(|error| Error::config(format!("the terminal cannot be used: {error}")))?;
-    init_by(options, &mut terminal)
+    let sandbox = super::sandbox::usable;
+    let options = InitOptions { project_dir: project.root().to_owned(), sandbox };
+    init_by(&options, &mut terminal)
 }
 
 /// Carries out `ralph init` with the answers of `ask`.
