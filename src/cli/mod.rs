@@ -10,7 +10,7 @@ mod demo;
 mod doctor;
 mod generated;
 mod hook;
-pub mod init;
+mod init;
 mod launch;
 mod modes;
 mod new;
