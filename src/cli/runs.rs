@@ -6,8 +6,8 @@ use clap::Args;
 
 use crate::core::event::Event;
 use crate::error::Error;
+use crate::report::output::Output;
 use crate::report::runs::{Row, RunSummary, json, notes, table};
-use crate::report::screen::Output;
 use crate::report::style::{Capabilities, Style};
 use crate::report::{Pace, replay};
 use crate::run::left;
