@@ -91,8 +91,12 @@ struct Loop {
 
 impl Loop {
     fn start(rules: Rules) -> Self {
+        Loop::of(LoopMachine::new(rules))
+    }
+
+    fn of(machine: LoopMachine) -> Self {
         let now = Now { mono_ms: 5_000, wall_ms: 1_000_000_000 };
-        let mut this = Loop { machine: LoopMachine::new(rules), now, actions: Vec::new() };
+        let mut this = Loop { machine, now, actions: Vec::new() };
         this.give(Input::Start);
         this
     }

@@ -74,8 +74,8 @@ fn every_attempt_is_briefed_anew() {
 fn a_briefing_is_given_beside_what_a_resumed_run_had_to_tell() {
     let progress = Progress { feedback: vec![feedback("lint")], ..Progress::default() };
     let machine = LoopMachine::resumed(Rules { gates: true, ..rules() }, progress);
-    let mut run = Loop { machine, now: Now::default(), actions: Vec::new() };
-    run.give(Input::Start).give(Input::Briefed { feedback: vec![feedback("gone")] });
+    let mut run = Loop::of(machine);
+    run.give(Input::Briefed { feedback: vec![feedback("gone")] });
     assert_eq!(run.machine.feedback(), [feedback("lint"), feedback("gone")]);
 }
 
@@ -87,11 +87,7 @@ fn opened(guardrails: usize) -> Loop {
         scm: vec![ScmTask::Commit],
         ..rules()
     };
-    let now = Now { mono_ms: 5_000, wall_ms: 1_000_000_000 };
-    let machine = LoopMachine::new(rules).checking_first();
-    let mut run = Loop { machine, now, actions: Vec::new() };
-    run.give(Input::Start);
-    run
+    Loop::of(LoopMachine::new(rules).checking_first())
 }
 
 #[test]

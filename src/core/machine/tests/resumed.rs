@@ -5,11 +5,7 @@ use crate::core::progress::{Open, Pending};
 use crate::core::stall::Seen;
 
 fn resumed(rules: Rules, progress: Progress) -> Loop {
-    let now = Now { mono_ms: 5_000, wall_ms: 1_000_000_000 };
-    let mut this =
-        Loop { machine: LoopMachine::resumed(rules, progress), now, actions: Vec::new() };
-    this.give(Input::Start);
-    this
+    Loop::of(LoopMachine::resumed(rules, progress))
 }
 
 /// In its second iteration, at whose first attempt an agent has worked for a second.
@@ -304,12 +300,7 @@ fn a_resumed_run_goes_on_with_all_its_counts() {
     };
     let budget = Budget { cost_usd: Some(1.0), ..Budget::default() };
     let rules = || Rules { max_iterations: 4, budget, ..rules() };
-    let begin = |progress| {
-        let machine = LoopMachine::resumed(rules(), progress);
-        let mut run = Loop { machine, now: Now::default(), actions: Vec::new() };
-        run.give(Input::Start);
-        run
-    };
+    let begin = |progress| resumed(rules(), progress);
     let mut run = begin(progress());
     assert!(run.starts_agent());
     assert_eq!((run.machine.iteration(), run.machine.feedback().len()), (3, 1));
@@ -325,13 +316,10 @@ fn a_resumed_run_goes_on_with_all_its_counts() {
     )));
 
     // Time is up when it would have been without the cut.
-    let machine = LoopMachine::resumed(
-        Rules { budget: Budget { duration_ms: Some(10_000), ..Budget::default() }, ..rules() },
-        progress(),
-    );
-    let mut run = Loop { machine, now: Now::default(), actions: Vec::new() };
-    run.give(Input::Start).give(Input::AgentStarted);
-    assert_eq!(run.machine.deadline(), Some(1_000));
+    let budget = Budget { duration_ms: Some(10_000), ..Budget::default() };
+    let mut run = resumed(Rules { budget, ..rules() }, progress());
+    run.give(Input::AgentStarted);
+    assert_eq!(run.machine.deadline(), Some(run.now.mono_ms + 1_000));
 
     // One that somebody stopped has not been helped by that; one that had given up has.
     let mut run = begin(Progress { outcome: Some(Outcome::Interrupted), ..progress() });
