@@ -2,39 +2,45 @@
 
 use super::*;
 
+/// An agent that failed; one that was turned away by a limit has done nothing before.
+fn failed(class: Class, resets_at: Option<i64>) -> Event<'static> {
+    let mut event = agent_ended(class, Usage::default());
+    if let Event::AgentEnded { failure, tools, .. } = &mut event {
+        *tools = u32::from(class != Class::RateLimited);
+        let (kind, message) = (FailureKind::Other, String::new());
+        *failure = resets_at.map(|at| Failure { kind, message, resets_at: Some(at) });
+    }
+    event
+}
+
+fn ended(outcome: Outcome, words: &'static str) -> Event<'static> {
+    let mut event = run_ended(outcome, 1);
+    if let Event::RunEnded { exit_code, message, .. } = &mut event {
+        (*exit_code, *message) = (4, words.into());
+    }
+    event
+}
+
+/// What is told of a run whose first iteration was turned away by a limit that ends an hour after its beginning.
+fn turned_away(outcome: Outcome, words: &'static str) -> String {
+    terminal(&read(
+        vec![
+            (1, 0, run_started()),
+            (1, 1, iteration_started()),
+            (2, 1, failed(Class::RateLimited, Some(3_600))),
+            (4, 1, iteration_ended(Class::RateLimited, true)),
+            (4, 1, ended(outcome, words)),
+        ],
+        None,
+    ))
+}
+
 #[test]
 fn a_run_that_failed_says_of_what_and_what_to_do() {
-    let failed = |class, resets_at: Option<i64>| {
-        let mut event = agent_ended(class, Usage::default());
-        if let Event::AgentEnded { failure, tools, .. } = &mut event {
-            *tools = u32::from(class != Class::RateLimited);
-            let (kind, message) = (FailureKind::Other, String::new());
-            *failure = resets_at.map(|at| Failure { kind, message, resets_at: Some(at) });
-        }
-        event
-    };
     let output = |text: &'static str, joined| Event::Output {
         stream: event::Stream::Stderr,
         text: text.into(),
         joined,
-    };
-    let ended = |outcome, message: &'static str| match run_ended(outcome, 1) {
-        Event::RunEnded { iterations, cut_off, duration_ms, usage, tools, tool_errors, .. } => {
-            let (exit_code, message) = (4, message.into());
-            Event::RunEnded {
-                outcome,
-                exit_code,
-                message,
-                iterations,
-                cut_off,
-                duration_ms,
-                usage,
-                tools,
-                tool_errors,
-                notify: false,
-            }
-        }
-        other => other,
     };
     let retrying = Event::Retrying {
         class: Class::Failed,
@@ -76,16 +82,11 @@ fn a_run_that_failed_says_of_what_and_what_to_do() {
     ] {
         assert!(told.contains(line), "{line:?} in {told}");
     }
-    let told = terminal(&read(
-        vec![
-            (1, 0, run_started()),
-            (1, 1, iteration_started()),
-            (2, 1, failed(Class::RateLimited, Some(3_600))),
-            (4, 1, iteration_ended(Class::RateLimited, true)),
-            (4, 1, ended(Outcome::AgentFailed, "limit (waiting is not allowed)")),
-        ],
-        None,
-    ));
+}
+
+#[test]
+fn a_run_that_was_stopped_by_a_limit_says_when_it_ends() {
+    let told = turned_away(Outcome::AgentFailed, "limit (waiting is not allowed)");
     assert!(
         told.contains("Next:      the limit ends at 1970-01-01 01:00:00; then `ralph"),
         "{told}"
@@ -105,19 +106,14 @@ fn a_run_that_failed_says_of_what_and_what_to_do() {
             "`ralph resume 20261115-2027-ab12` with a larger",
         ),
     ] {
-        let told = terminal(&read(
-            vec![
-                (1, 0, run_started()),
-                (1, 1, iteration_started()),
-                (2, 1, failed(Class::RateLimited, Some(3_600))),
-                (4, 1, iteration_ended(Class::RateLimited, true)),
-                (4, 1, ended(Outcome::Budget, message)),
-            ],
-            None,
-        ));
+        let told = turned_away(Outcome::Budget, message);
         let next = format!("Next:      the limit ends at 1970-01-01 01:00:00; {next}");
         assert!(told.contains(&next), "{next} in {told}");
     }
+}
+
+#[test]
+fn a_run_that_was_stopped_in_its_wait_says_when_the_limit_ends_if_it_has_not() {
     // Stopped while it waited, after the limit had ended, and cut off in its wait.
     for (resets_at, end, is_told) in [(3_600, true, true), (3, true, false), (3_600, false, true)] {
         let mut events = vec![
@@ -139,7 +135,10 @@ fn a_run_that_failed_says_of_what_and_what_to_do() {
         let by = "Outcome:   interrupted by SIGTERM (exit code 4)";
         assert_eq!(told.contains(by), end, "{told}");
     }
-    // What the agent or the system said is no outcome by itself.
+}
+
+#[test]
+fn what_the_agent_or_the_system_said_is_no_outcome_by_itself() {
     for (outcome, expected) in [
         (Outcome::CredentialsRefused, "the agent's credentials were refused: why"),
         (Outcome::PromptLost, "failed before the agent was asked: why"),
@@ -150,6 +149,10 @@ fn a_run_that_failed_says_of_what_and_what_to_do() {
         let told = terminal(&read(events, None));
         assert!(told.contains(&format!("Outcome:   {expected} (exit")), "{told}");
     }
+}
+
+#[test]
+fn a_run_whose_budget_is_used_up_says_how_it_goes_on() {
     let told = terminal(&read(
         vec![
             (1, 0, run_started()),
