@@ -8,7 +8,8 @@ use crate::error::Error;
 use crate::run::scm::git;
 use crate::state::project::Project;
 
-use super::{DemoArgs, PromptArgs, RunArgs};
+use super::args::PromptArgs;
+use super::{DemoArgs, RunArgs};
 
 /// # Errors
 /// The scratch repository could not be made.

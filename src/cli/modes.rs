@@ -15,8 +15,9 @@ use crate::run::scm;
 use crate::run::spec::{PromptSource, Required, RunSpec, Variables};
 use crate::state::project::Project;
 
+use super::args::{CompletionArgs, LoopArgs, PromptArgs};
 use super::launch::{self, Defaults, Start, prompt, rules};
-use super::{CompletionArgs, LoopArgs, PromptArgs, swept};
+use super::swept;
 
 pub(super) const PLAN_EXAMPLES: &str = "\
 Examples:
@@ -63,7 +64,7 @@ pub struct ModeArgs {
         value_name = "MAX_ITERATIONS",
         conflicts_with = "max_iterations",
         allow_negative_numbers = true,
-        value_parser = super::iterations
+        value_parser = super::args::iterations
     )]
     pub limit: Option<u32>,
 

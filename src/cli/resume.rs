@@ -20,10 +20,10 @@ use crate::state::runs::RunDir;
 use crate::state::start::StartNote;
 use crate::worker::store::{Known, Workers};
 
+use super::args::{BudgetArgs, LoopArgs, OutputForm, Place, PromptArgs};
 use super::runs::{all, named, none_yet};
 use super::worker::{self, Which};
-use super::{BudgetArgs, Cli, Command, LoopArgs, OutputForm, Place, PromptArgs};
-use super::{modes, print, run, work};
+use super::{Cli, Command, modes, print, run, work};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -70,7 +70,7 @@ pub struct ResumeArgs {
         short_alias = 'm',
         visible_alias = "maximum-iterations",
         allow_negative_numbers = true,
-        value_parser = super::iterations
+        value_parser = super::args::iterations
     )]
     pub max_iterations: Option<u32>,
 
@@ -127,7 +127,7 @@ pub(super) fn resume(place: &Place, args: ResumeArgs) -> Result<u8, Error> {
     if several || args.runs.first().is_some_and(|name| is_worker(name)) {
         return resume_workers(&Which { names: args.runs.clone(), all: false }, &args);
     }
-    let project = super::project(place)?;
+    let project = super::place::project(place)?;
     session::put_back(&project, super::warn);
     let has_runs = project.runs_dir().is_dir();
     let project = super::place::own_project(place, has_runs)?;

@@ -14,7 +14,8 @@ use crate::state::journal;
 use crate::state::project::Project;
 use crate::state::runs::{self, RunDir};
 
-use super::{OutputForm, ReplayArgs, RunsArgs};
+use super::args::OutputForm;
+use super::{ReplayArgs, RunsArgs};
 
 /// # Errors
 /// The directory of runs cannot be read.

@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write as _};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
 use super::save;
@@ -30,6 +30,20 @@ pub fn open_file(path: &Path) -> io::Result<File> {
 pub fn open(root: &Path, path: &Path) -> io::Result<File> {
     let Ok(below) = path.strip_prefix(root) else { return open_file(path) };
     only_files(beneath(root, below)?)
+}
+
+/// Opens a file of ralph's own, which is no link, pipe or device that an agent has put in its place.
+pub(super) fn own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    only_files(options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?)
+}
+
+/// Whether a file that is open still has this name.
+pub(super) fn is_still_at(file: &File, path: &Path) -> bool {
+    let identity = |meta: &std::fs::Metadata| (meta.dev(), meta.ino());
+    match (file.metadata(), path.symlink_metadata()) {
+        (Ok(ours), Ok(there)) => identity(&ours) == identity(&there),
+        _ => false,
+    }
 }
 
 /// Reads a file in `root`, but no more than `most` bytes of it.

@@ -38,7 +38,7 @@ use crate::state::start::StartNote;
 
 pub(super) use self::background::Background;
 pub(super) use self::faces::{reporter, style};
-use super::LoopArgs;
+use super::args::LoopArgs;
 
 /// What holds for a command where neither settings nor flags say otherwise.
 #[derive(Debug, Clone, Copy)]
