@@ -344,7 +344,7 @@ fn choose(name: Option<&str>, request: &Request<'_>) -> Result<Box<dyn Sandbox>,
             .hint(format!("known are {}", names.join(", "))));
     }
     match choice::choose(&Asked::FirstOf { backends, required: true }, request)? {
-        Choice::Found(sandbox) => Ok(sandbox),
+        Choice::Found { sandbox, .. } => Ok(sandbox),
         Choice::None | Choice::Without(_) => Err(Error::input("there is no sandbox")),
     }
 }

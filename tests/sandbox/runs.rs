@@ -333,6 +333,8 @@ fn without_a_sandbox_it_depends_on_what_was_asked_for() {
     let path = without_bwrap(&project);
     let go = |args: &[&str]| run(&project, args, DONE).env("PATH", &path).run();
     go(&["--sandbox=bwrap"]).code(2).stderr_has("bwrap is not installed").stderr_has("apt install");
+    // Whatever is used instead is weaker.
+    go(&["--sandbox"]).code(0).stderr_has("bwrap is not installed").stderr_has("apt install");
     go(&["--sandbox=nonsense"]).code(2).stderr_has("sandbox.backend");
     go(&["--no-sandbox"]).code(0).stderr_lacks("sandbox");
     project.settings(&json!({"sandbox": {"backend": "bwrap", "required": true}}));

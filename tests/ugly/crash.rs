@@ -181,8 +181,19 @@ fn killed_at_any_moment_and_in_the_end_complete() {
         "sessions": [[{"shell": "for i in 1 2 3; do echo x >>work; done"}, {"print": "more"}]],
         "commit_message": [{"print": "Work"}],
     }));
+    let begun = || {
+        let runs = std::fs::read_dir(project.path().join(".ralph/runs")).into_iter().flatten();
+        let journals = runs.map(|run| run.unwrap().path().join("events.jsonl"));
+        journals.filter(|journal| journal.metadata().is_ok_and(|of| of.len() > 0)).count()
+    };
     for moment in 0..30_u64 {
+        let before = begun();
         let run = project.ralph(["run", "-p", "x", "--"]).args(agent.clone()).start();
+        // How long a start takes is the machine's affair: every other moment is one after it, so that
+        // there are runs that were cut off.
+        if moment % 2 == 1 {
+            wait_until(LONG, || begun() > before);
+        }
         // Not for synchronisation: any moment is as good as any other, and they differ.
         std::thread::sleep(Duration::from_millis((moment * 37) % 150));
         run.signal(Signal::KILL);

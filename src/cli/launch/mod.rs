@@ -258,10 +258,10 @@ impl Start<'_> {
         let opening = Opening { command: spec.command, keep, shared, resume, known, started };
         let mut session = Session::open(project, opening)?;
         let mode = match &choice {
-            Choice::Found(sandbox) => sandbox.backend().name(),
+            Choice::Found { sandbox, .. } => sandbox.backend().name(),
             Choice::None | Choice::Without(_) => sign::DIRECT,
         };
-        if let Choice::Found(sandbox) = choice {
+        if let Choice::Found { sandbox, .. } = choice {
             session.world.confine(sandbox, settings.sandbox.guardrails);
         }
         let style = style(args, settings);

@@ -474,6 +474,7 @@ impl Human {
             iterations: *iterations,
             max_iterations: self.max_iterations,
             cut_off: *cut_off,
+            scm_done: &self.scm_done,
             limit_ends: limit_ends.as_deref(),
         };
         if !self.style.quiet
