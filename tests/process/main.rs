@@ -43,9 +43,11 @@ fn isolated(path: &str, body: fn()) {
         return body();
     }
     let output = this_program(name).output().unwrap();
-    println!("{}", String::from_utf8_lossy(&output.stdout));
+    let said = String::from_utf8_lossy(&output.stdout);
+    println!("{said}");
     println!("{}", String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{}", output.status);
+    assert!(said.contains(" 1 passed"), "no test has the name {name}");
 }
 
 fn this_program(case: &str) -> Command {
