@@ -385,3 +385,24 @@ fn the_sign_of_a_task_list_names_the_sandbox() {
     let sign: serde_json::Value = serde_json::from_str(&project.read("seen")).unwrap();
     assert_eq!(sign["mode"], "bwrap");
 }
+
+#[test]
+fn an_agent_may_use_the_commands_of_the_task_list_in_every_sandbox() {
+    for sandbox in ["bwrap", "landlock"] {
+        let project = Project::git();
+        let works = if sandbox == "bwrap" { is_here() } else { landlock::is_here(&project) };
+        if !works {
+            continue;
+        }
+        project.ralph(["new", "Feature"]).run().code(0);
+        project.ralph(["tasks", "add", "One", "--criterion", "c"]).run().code(0);
+        let ralph = shell_words::quote(env!("CARGO_BIN_EXE_ralph"));
+        let steps = ["next", "add Two --criterion d", "set US-001 --passes --notes done"];
+        let script: Vec<_> =
+            steps.iter().map(|step| format!("{ralph} tasks {step} || exit 1\n")).collect();
+        project.write("agent.sh", script.concat());
+        let sandbox = format!("--sandbox={sandbox}");
+        let output = project.ralph(["work", &sandbox, "-n", "1", "--", "sh", "agent.sh"]).run();
+        output.code(1).stdout_has("US-001").stdout_has("1 of 2 pass");
+    }
+}
