@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitOptions, WaitStatus};
+use rustix::time::Timespec;
 
 use self::ending::Stage;
 use self::pipe::{Pipe, read_pipe};
@@ -365,10 +366,7 @@ impl System {
     /// Waits until something can be done or the time has come. Reads from one pipe if any has
     /// something and no signal has arrived.
     fn read(&mut self, until_ms: Option<u64>, buf: &mut Vec<u8>) -> Option<(ChildId, Stream)> {
-        let deadline = [until_ms, self.next_step_ms()].into_iter().flatten().min();
-        let mut timeout = deadline.map(|ms| {
-            clock::timespec(ms.saturating_mul(1_000_000).saturating_sub(clock::now_ns()))
-        });
+        let mut timeout = self.patience(until_ms);
         let mut sources = Vec::with_capacity(2 * self.children.len());
         let mut polled = Vec::with_capacity(1 + 2 * self.children.len());
         let signals = self.signals.fd();
@@ -429,6 +427,22 @@ impl System {
         for index in fed {
             Input::write(&mut self.children[index].input);
         }
+        self.read_in_turn(&sources, buf)
+    }
+
+    /// How long to wait at most: until then, or until something is to be done for a child.
+    fn patience(&self, until_ms: Option<u64>) -> Option<Timespec> {
+        let deadline = [until_ms, self.next_step_ms()].into_iter().flatten().min();
+        deadline
+            .map(|ms| clock::timespec(ms.saturating_mul(1_000_000).saturating_sub(clock::now_ns())))
+    }
+
+    /// Reads from the first pipe that is ready, beginning with another one each time.
+    fn read_in_turn(
+        &mut self,
+        sources: &[(usize, Stream, bool)],
+        buf: &mut Vec<u8>,
+    ) -> Option<(ChildId, Stream)> {
         self.turn = self.turn.wrapping_add(1);
         for offset in 0..sources.len() {
             let (index, stream, ready) = sources[(self.turn + offset) % sources.len()];
