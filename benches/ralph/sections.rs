@@ -11,7 +11,7 @@ use ralph::core::event::Event;
 use ralph::core::lines::LineSplitter;
 use ralph::core::rules::{Budget, RateLimit, Retry, RetryScope, Rules};
 use ralph::core::stall::StallRule;
-use ralph::report::{Reporter, json::Json, screen::Output};
+use ralph::report::{Reporter, json::Json, output::Output};
 use ralph::run::driver;
 use ralph::run::spec::{AgentSpec, PromptSource, RunSpec};
 use ralph::state::journal;

@@ -5,8 +5,8 @@ use crate::core::event::Entry;
 use crate::core::event::{
     Class, Exit, Failure, FailureKind, Leftover, Outcome, TodoItem, TodoStatus, Usage, WaitReason,
 };
+use crate::report::output::tests::Sink;
 use crate::report::replay::replay;
-use crate::report::screen::tests::Sink;
 
 const START: i64 = 1_794_774_472_000;
 
