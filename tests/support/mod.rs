@@ -651,6 +651,14 @@ impl Events {
     }
 }
 
+/// When an event happened. What is between two of them is how long ralph took, whatever became of the
+/// test meanwhile.
+#[track_caller]
+pub(crate) fn time_ms(event: &Value) -> i64 {
+    let time: jiff::Timestamp = event["time"].as_str().expect("a time").parse().expect("a time");
+    time.as_millisecond()
+}
+
 /// Waits until a condition holds, and fails the test if it does not in time.
 #[track_caller]
 pub(crate) fn wait_until(deadline: Duration, mut condition: impl FnMut() -> bool) {
