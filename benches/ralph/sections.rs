@@ -228,6 +228,8 @@ fn driven(claude: &Path, bytes: u64, reporters: Vec<Box<dyn Reporter>>) -> io::R
         variables: None,
         empty_prompt: false,
         required: Vec::new(),
+        promised: Vec::new(),
+        settings_files: Vec::new(),
         iteration_line: true,
         completion: Rule::Response("DONE".to_owned()),
         guardrails: Vec::new(),

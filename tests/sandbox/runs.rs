@@ -146,9 +146,13 @@ fn an_agent_that_is_asked_to_leave_may_say_goodbye() {
         return;
     }
     let project = Project::new();
-    project.settings(&json!({"iterationTimeoutSeconds": 1, "retry": {"max": 0}}));
-    let script = "trap 'echo bye > bye; exit 0' TERM\nwhile :; do sleep 0.05; done\n";
-    run(&project, &["--sandbox"], script).run().code(4);
+    let script = "trap 'echo bye > bye; exit 0' TERM\ntouch ready\nwhile :; do sleep 0.05; done\n";
+    let running = run(&project, &["--sandbox"], script).start();
+    project.wait_for_file("ready");
+    running.signal(Signal::INT);
+    wait_until(LONG, || running.stderr().contains("Received signal"));
+    running.signal(Signal::INT);
+    running.wait().code(130);
     assert_eq!(project.read("bye"), "bye\n");
     assert_nothing_is_left(&project);
 }
