@@ -1,5 +1,6 @@
 //! `ralph demo`: the real loop, on a scratch repository, with a scripted agent.
 
+use clap::Args;
 use serde_json::json;
 
 use crate::config::Flag;
@@ -8,7 +9,21 @@ use crate::error::Error;
 use crate::run::scm::git;
 use crate::state::project::Project;
 
-use super::{DemoArgs, PromptArgs, RunArgs};
+use super::args::PromptArgs;
+use super::run::RunArgs;
+
+pub(super) const EXAMPLES: &str = "Examples:\n  ralph demo\n  ralph demo --fast --keep";
+
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// Do not pause for the one who watches.
+    #[arg(long)]
+    pub fast: bool,
+
+    /// Keep the scratch repository.
+    #[arg(long)]
+    pub keep: bool,
+}
 
 /// # Errors
 /// The scratch repository could not be made.

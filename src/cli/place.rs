@@ -8,8 +8,9 @@ use crate::error::Error;
 use crate::state::home;
 use crate::state::project::Project;
 
+use super::Command;
+use super::args::Place;
 use super::modes::PROMPTS_DIR;
-use super::{Command, Place};
 
 /// The project that a command is about, by its whole path.
 pub(super) fn project(place: &Place) -> Result<Project, Error> {

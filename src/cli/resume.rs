@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use clap::{Args, Parser};
 
-use crate::config::{self, loop_file};
+use crate::config;
 use crate::core::event::Outcome;
 use crate::core::exit;
 use crate::error::Error;
@@ -20,10 +20,10 @@ use crate::state::runs::RunDir;
 use crate::state::start::StartNote;
 use crate::worker::store::{Known, Workers};
 
+use super::args::{BudgetArgs, LoopArgs, OutputForm, Place, PromptArgs};
 use super::runs::{all, named, none_yet};
 use super::worker::{self, Which};
-use super::{BudgetArgs, Cli, Command, LoopArgs, OutputForm, Place, PromptArgs};
-use super::{modes, print, run, work};
+use super::{Cli, Command, modes, print, run, work};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -70,7 +70,7 @@ pub struct ResumeArgs {
         short_alias = 'm',
         visible_alias = "maximum-iterations",
         allow_negative_numbers = true,
-        value_parser = super::iterations
+        value_parser = super::args::iterations
     )]
     pub max_iterations: Option<u32>,
 
@@ -127,7 +127,7 @@ pub(super) fn resume(place: &Place, args: ResumeArgs) -> Result<u8, Error> {
     if several || args.runs.first().is_some_and(|name| is_worker(name)) {
         return resume_workers(&Which { names: args.runs.clone(), all: false }, &args);
     }
-    let project = super::project(place)?;
+    let project = super::place::project(place)?;
     session::put_back(&project, super::warn);
     let has_runs = project.runs_dir().is_dir();
     let project = super::place::own_project(place, has_runs)?;
@@ -446,16 +446,13 @@ fn changed_since(
 ) -> Vec<String> {
     let time = |path: &PathBuf| -> Option<SystemTime> { path.metadata().ok()?.modified().ok() };
     let Some(kept) = time(&dir.settings_path(home().as_deref())) else { return Vec::new() };
-    let ours = project.ralph_dir();
-    let settings = common.settings.clone().unwrap_or_else(|| ours.join(config::FILE));
-    let local = settings.with_file_name(config::LOCAL_FILE);
     // What was named and is gone is a change, too.
     let gone = config.filter(|path| time(path).is_none()).cloned();
-    let config = config.cloned().unwrap_or_else(|| ours.join(loop_file::FILE));
     let changed = |path: &PathBuf| {
         time(path).is_some_and(|changed| changed > kept) || gone.as_ref() == Some(path)
     };
-    let changed = [settings, local, config].into_iter().filter(changed);
+    let changed =
+        super::launch::settings_files(project, common, config).into_iter().filter(changed);
     let names: Vec<String> = changed.map(|path| config::display_name(&path)).collect();
     if names.is_empty() {
         return Vec::new();

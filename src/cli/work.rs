@@ -18,9 +18,10 @@ use crate::state::documents::{Documents, PROMPT, TASKS};
 use crate::state::project::Project;
 use crate::state::{home, snapshots};
 
+use super::args::{CompletionArgs, LoopArgs, PromptArgs};
 use super::launch::{self, Defaults, Start, prompt, rules};
 use super::new::DocumentsArgs;
-use super::{CompletionArgs, LoopArgs, PromptArgs, tasks};
+use super::tasks;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

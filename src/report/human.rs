@@ -16,7 +16,8 @@ use std::time::Duration;
 use jiff::tz::TimeZone;
 
 use self::filtered::Held;
-use super::screen::{Output, Screen, Target};
+use super::output::{Output, Target};
+use super::screen::Screen;
 use super::status::Status;
 use super::style::{Marks, Paint, Style};
 use super::visible;
@@ -29,7 +30,7 @@ use crate::core::lines::LineSplitter;
 use crate::core::text;
 use crate::core::worker::Follower;
 use words::plural;
-pub(super) use words::{Ending, unchecked};
+pub(super) use words::{Ending, cut_short};
 
 /// Characters of one text of the agent's that are shown.
 const MAX_TEXT: usize = 100_000;
@@ -117,6 +118,8 @@ pub struct Human {
     /// The agent met a limit last, and when that ends, if it told.
     limited: bool,
     limit_ends_ms: Option<i64>,
+    /// The SCM tasks that the last iteration has come to.
+    scm_done: Vec<String>,
     /// What is wrong with the task list, as it was last told.
     task_problems: Vec<String>,
     purpose: Purpose,
@@ -211,6 +214,7 @@ impl Human {
             max_iterations: 0,
             limited: false,
             limit_ends_ms: None,
+            scm_done: Vec::new(),
             task_problems: Vec::new(),
             purpose: Purpose::Work,
             idle: false,
@@ -472,12 +476,16 @@ impl Reporter for Human {
             Event::IterationStarted { max_iterations } => self.max_iterations = *max_iterations,
             Event::AgentStarted { purpose, .. } => {
                 self.purpose = *purpose;
+                if *purpose == Purpose::Work {
+                    self.scm_done.clear();
+                }
                 (self.limited, self.limit_ends_ms) = (false, None);
             }
             Event::AgentEnded { class, failure, .. } => {
                 self.limited = matches!(class, Class::RateLimited | Class::Overloaded);
                 self.limit_ends_ms = attempt::limit_ends_ms(*class, failure.as_ref());
             }
+            Event::ScmEnded { task, ok: true, .. } => self.scm_done.push(task.as_ref().to_owned()),
             _ => {}
         }
         match event {

@@ -15,7 +15,8 @@ use crate::state::journal;
 use crate::state::kept::{self, Removed};
 use crate::state::lock::{self, Holder, Lock, Taken};
 use crate::state::project::Project;
-use crate::state::runs::{self, RunDir, RunFiles};
+use crate::state::run_files::RunFiles;
+use crate::state::runs::{self, RunDir};
 use crate::state::snapshots;
 use crate::state::start::StartNote;
 

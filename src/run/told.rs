@@ -17,7 +17,8 @@ use crate::report::morning::{Facts, Reading};
 use crate::state::home;
 use crate::state::journal::{self, Lines};
 use crate::state::project::Project;
-use crate::state::runs::{self, RunDir, RunFiles};
+use crate::state::run_files::RunFiles;
+use crate::state::runs::{self, RunDir};
 
 /// How long whoever tells of an end waits for the command.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);

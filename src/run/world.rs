@@ -18,7 +18,8 @@ use crate::state::check_logs::CheckLogs;
 use crate::state::lock::{Holder, Lock};
 use crate::state::logs::Bounded;
 use crate::state::project::Project;
-use crate::state::runs::{RunDir, RunFiles};
+use crate::state::run_files::RunFiles;
+use crate::state::runs::RunDir;
 use crate::state::save::{in_its_directory, save_atomically};
 use crate::state::{documents, given, journal, within};
 

@@ -35,7 +35,11 @@ pub fn asked(settings: &settings::Sandbox, usual: SandboxBackend) -> Asked {
 pub enum Choice {
     /// Nobody asked for one.
     None,
-    Found(Box<dyn Sandbox>),
+    Found {
+        sandbox: Box<dyn Sandbox>,
+        /// Those that come before it, and why they do not work.
+        passed_over: Vec<(Backend, Unusable)>,
+    },
     /// None works, and the run may go on without.
     Without(Vec<(Backend, Unusable)>),
 }
@@ -49,7 +53,7 @@ pub fn choose(asked: &Asked, request: &Request<'_>) -> Result<Choice, Error> {
     let mut failed = Vec::new();
     for backend in backends {
         match prepare(*backend, request) {
-            Ok(sandbox) => return Ok(Choice::Found(sandbox)),
+            Ok(sandbox) => return Ok(Choice::Found { sandbox, passed_over: failed }),
             Err(unusable) if unusable.is_mistake => {
                 let error = Error::input(unusable.why);
                 return Err(unusable.hint.into_iter().fold(error, Error::hint));

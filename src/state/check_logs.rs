@@ -5,7 +5,6 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::runs::is_still_at;
 use super::save::in_its_directory;
 use super::within;
 
@@ -89,7 +88,7 @@ impl CheckLogs {
 pub fn remove(kept: &Path, links: &Path) {
     let link = links.join(kept.file_name().unwrap_or_default());
     // What cannot be removed takes up room and does no other harm.
-    if within::open_file(kept).is_ok_and(|file| is_still_at(&file, &link)) {
+    if within::open_file(kept).is_ok_and(|file| within::is_still_at(&file, &link)) {
         let _ = std::fs::remove_file(link);
     }
     let _ = std::fs::remove_file(kept);

@@ -5,7 +5,7 @@ mod skim;
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Seek};
 use std::path::Path;
 
 use crate::core::event::{Entry, Event, Stamp};
@@ -228,6 +228,23 @@ pub fn unreadable_words(lines: u64) -> Option<String> {
         1 => Some("a line of the journal cannot be read".to_owned()),
         n => Some(format!("{n} lines of the journal cannot be read")),
     }
+}
+
+/// How much of a file is whole lines.
+pub(super) fn whole_lines(file: &mut File) -> io::Result<u64> {
+    let mut end = file.metadata()?.len();
+    let mut block = [0; 8192];
+    while end > 0 {
+        let start = end.saturating_sub(block.len() as u64);
+        let length = usize::try_from(end - start).unwrap_or(block.len());
+        file.seek(io::SeekFrom::Start(start))?;
+        file.read_exact(&mut block[..length])?;
+        if let Some(newline) = memchr::memrchr(b'\n', &block[..length]) {
+            return Ok(start + newline as u64 + 1);
+        }
+        end = start;
+    }
+    Ok(0)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::core::event::Event;
 
 use super::lock::{self, Holder};
 use super::project::Project;
-use super::runs::{RunDir, is_id, is_still_at};
+use super::runs::{RunDir, is_id};
 use super::{journal, within};
 
 /// In ralph's own directory.
@@ -223,7 +223,8 @@ fn is_same(one: &Path, other: &Path) -> bool {
 fn is_in_place(kept: &File, dir: &RunDir) -> bool {
     let size = kept.metadata().map_or(0, |meta| meta.len());
     let is_whole = |meta: std::fs::Metadata| meta.is_file() && meta.len() >= size;
-    is_still_at(kept, &dir.journal()) || dir.journal().symlink_metadata().is_ok_and(is_whole)
+    within::is_still_at(kept, &dir.journal())
+        || dir.journal().symlink_metadata().is_ok_and(is_whole)
 }
 
 fn put_back_one(project: &Project, kept: &mut File, second: &Path, dir: &RunDir) -> io::Result<()> {
@@ -240,7 +241,7 @@ fn put_back_one(project: &Project, kept: &mut File, second: &Path, dir: &RunDir)
 
 #[cfg(test)]
 mod tests {
-    use super::super::runs::RunFiles;
+    use super::super::run_files::RunFiles;
     use super::*;
 
     const RUN: &str = "20261115-202752-0a1b";

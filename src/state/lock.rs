@@ -95,7 +95,7 @@ impl Lock {
     /// The file cannot be made.
     pub fn restore(&mut self, note: &Path, me: &Holder) -> io::Result<bool> {
         match &self.note {
-            Some(ours) if !super::runs::is_still_at(ours, note) => {}
+            Some(ours) if !within::is_still_at(ours, note) => {}
             _ => return Ok(false),
         }
         self.note = Some(open_note(note)?);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::civil::DateTime;
 
-use super::runs::is_still_at;
+use super::within::is_still_at;
 
 /// A log that is being written.
 #[derive(Debug)]

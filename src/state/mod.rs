@@ -11,6 +11,7 @@ pub mod kept;
 pub mod lock;
 pub mod logs;
 pub mod project;
+pub mod run_files;
 pub mod runs;
 pub mod save;
 pub mod snapshots;

@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write as _};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
 use super::save;
@@ -30,6 +30,20 @@ pub fn open_file(path: &Path) -> io::Result<File> {
 pub fn open(root: &Path, path: &Path) -> io::Result<File> {
     let Ok(below) = path.strip_prefix(root) else { return open_file(path) };
     only_files(beneath(root, below)?)
+}
+
+/// Opens a file of ralph's own, which is no link, pipe or device that an agent has put in its place.
+pub(super) fn own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    only_files(options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?)
+}
+
+/// Whether a file that is open still has this name.
+pub(super) fn is_still_at(file: &File, path: &Path) -> bool {
+    let identity = |meta: &std::fs::Metadata| (meta.dev(), meta.ino());
+    match (file.metadata(), path.symlink_metadata()) {
+        (Ok(ours), Ok(there)) => identity(&ours) == identity(&there),
+        _ => false,
+    }
 }
 
 /// Reads a file in `root`, but no more than `most` bytes of it.
@@ -239,6 +253,8 @@ fn beneath(root: &Path, below: &Path) -> io::Result<File> {
     };
     match open(below) {
         Ok(file) => Ok(file.into()),
+        // A kernel before 5.6, or a sandbox, ralph's own among them: an agent in there may use ralph, too.
+        Err(rustix::io::Errno::NOSYS) => step_by_step(root, below),
         // By way of a link that begins at the top of everything one can come back.
         Err(rustix::io::Errno::XDEV) => match open(&resolved(root, below)?) {
             Ok(file) => Ok(file.into()),
@@ -253,9 +269,19 @@ fn beneath(root: &Path, below: &Path) -> io::Result<File> {
 
 #[cfg(not(target_os = "linux"))]
 fn beneath(root: &Path, below: &Path) -> io::Result<File> {
-    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    step_by_step(root, below)
+}
+
+/// Finds out where a path leads, and opens that, where the system cannot do both at once.
+fn step_by_step(root: &Path, below: &Path) -> io::Result<File> {
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_NOFOLLOW;
     let path = root.canonicalize()?.join(resolved(root, below)?);
-    OpenOptions::new().read(true).custom_flags(flags).open(path)
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(&path)?;
+    // Somebody may have put a link there in between.
+    if path.canonicalize()? == path && is_still_at(&file, &path) {
+        return Ok(file);
+    }
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, LEADS_OUT))
 }
 
 #[cfg(test)]
@@ -283,8 +309,13 @@ mod tests {
         symlink("/dev/zero", root.join("endless")).unwrap();
         pipe(&root.join("pipe"));
         let kind = |name: &str| read(&root, &root.join(name), 100).map_err(|err| err.kind());
+        let step_by_step = |name: &str| {
+            let file = step_by_step(&root, Path::new(name)).and_then(only_files);
+            file.and_then(|file| whole(file, 100)).map_err(|err| err.kind())
+        };
         for name in ["file", "within", "absolute"] {
             assert_eq!(kind(name).unwrap(), b"mine", "{name}");
+            assert_eq!(step_by_step(name).unwrap(), b"mine", "{name}");
         }
         for (name, expected) in [
             ("out", io::ErrorKind::PermissionDenied),
@@ -295,6 +326,7 @@ mod tests {
             ("none", io::ErrorKind::NotFound),
         ] {
             assert_eq!(kind(name), Err(expected), "{name}");
+            assert_eq!(step_by_step(name), Err(expected), "{name}, step by step");
         }
         assert!(open_file(&root.join("pipe")).is_err() && open_file(&root.join("file")).is_ok());
         let large = File::create(root.join("large")).unwrap();

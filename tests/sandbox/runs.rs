@@ -337,6 +337,8 @@ fn without_a_sandbox_it_depends_on_what_was_asked_for() {
     let path = without_bwrap(&project);
     let go = |args: &[&str]| run(&project, args, DONE).env("PATH", &path).run();
     go(&["--sandbox=bwrap"]).code(2).stderr_has("bwrap is not installed").stderr_has("apt install");
+    // Whatever is used instead is weaker.
+    go(&["--sandbox"]).code(0).stderr_has("bwrap is not installed").stderr_has("apt install");
     go(&["--sandbox=nonsense"]).code(2).stderr_has("sandbox.backend");
     go(&["--no-sandbox"]).code(0).stderr_lacks("sandbox");
     project.settings(&json!({"sandbox": {"backend": "bwrap", "required": true}}));
@@ -386,4 +388,25 @@ fn the_sign_of_a_task_list_names_the_sandbox() {
     project.ralph(["work", "--sandbox=bwrap", "--", "sh", "agent.sh"]).run().code(0);
     let sign: serde_json::Value = serde_json::from_str(&project.read("seen")).unwrap();
     assert_eq!(sign["mode"], "bwrap");
+}
+
+#[test]
+fn an_agent_may_use_the_commands_of_the_task_list_in_every_sandbox() {
+    for sandbox in ["bwrap", "landlock"] {
+        let project = Project::git();
+        let works = if sandbox == "bwrap" { is_here() } else { landlock::is_here(&project) };
+        if !works {
+            continue;
+        }
+        project.ralph(["new", "Feature"]).run().code(0);
+        project.ralph(["tasks", "add", "One", "--criterion", "c"]).run().code(0);
+        let ralph = shell_words::quote(env!("CARGO_BIN_EXE_ralph"));
+        let steps = ["next", "add Two --criterion d", "set US-001 --passes --notes done"];
+        let script: Vec<_> =
+            steps.iter().map(|step| format!("{ralph} tasks {step} || exit 1\n")).collect();
+        project.write("agent.sh", script.concat());
+        let sandbox = format!("--sandbox={sandbox}");
+        let output = project.ralph(["work", &sandbox, "-n", "1", "--", "sh", "agent.sh"]).run();
+        output.code(1).stdout_has("US-001").stdout_has("1 of 2 pass");
+    }
 }

@@ -13,7 +13,7 @@ use crate::run::spec::{AgentSpec, Errand};
 use crate::state::project::Project;
 
 use super::Defaults;
-use crate::cli::LoopArgs;
+use crate::cli::args::LoopArgs;
 
 /// The agent of a run.
 ///

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use crate::cli::OutputForm;
+use crate::cli::args::OutputForm;
 use crate::core::worker::Follower;
 use crate::error::Error;
 use crate::report::human::Human;

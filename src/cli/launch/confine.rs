@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::process;
 use crate::run::spec::RunSpec;
 use crate::sandbox::choice::{self, Asked, Choice};
-use crate::sandbox::{Backend, Request};
+use crate::sandbox::{Backend, Request, Unusable};
 use crate::state::project::Project;
 
 use super::Start;
@@ -44,14 +44,14 @@ pub(super) fn choose(
         env: &agent.env,
     };
     let choice = choice::choose(&asked, &request)?;
-    if let Choice::Found(sandbox) = &choice
+    if let Choice::Found { sandbox, .. } = &choice
         && spec.agent.interactive
         && sandbox.backend() == Backend::Docker
     {
         return Err(Error::usage("an agent in Docker's sandbox has no screen of its own")
             .hint("--sandbox=bwrap, --sandbox=landlock, or leave --interactive out"));
     }
-    spec.agent.sandboxed = matches!(choice, Choice::Found(_));
+    spec.agent.sandboxed = matches!(choice, Choice::Found { .. });
     super::agent::guard(&mut spec.agent, &settings.hooks.allow, project.root());
     Ok(choice)
 }
@@ -60,7 +60,7 @@ pub(super) fn choose(
 pub(super) fn tell(choice: &Choice, spec: &RunSpec, settings: &Settings) -> Vec<Event<'static>> {
     match choice {
         Choice::None => Vec::new(),
-        Choice::Found(sandbox) => {
+        Choice::Found { sandbox, passed_over } => {
             let network = match settings.sandbox.network {
                 SandboxNetwork::Allowlist => "allowlist",
                 SandboxNetwork::Full => "full",
@@ -72,7 +72,8 @@ pub(super) fn tell(choice: &Choice, spec: &RunSpec, settings: &Settings) -> Vec<
                 guardrails: settings.sandbox.guardrails,
                 limits: sandbox.limits(),
             };
-            let notes = sandbox.notes().into_iter();
+            let weaker = weaker_than_could_be(sandbox.backend(), passed_over);
+            let notes = sandbox.notes().into_iter().chain(weaker);
             let notes = notes.map(|message| Event::Warning { message: message.into() });
             notes.chain([ready]).collect()
         }
@@ -89,4 +90,11 @@ pub(super) fn tell(choice: &Choice, spec: &RunSpec, settings: &Settings) -> Vec<
             vec![Event::Warning { message: message.into() }]
         }
     }
+}
+
+/// What keeps the tightest sandbox from being the one that is used, if a looser one is.
+fn weaker_than_could_be(used: Backend, passed_over: &[(Backend, Unusable)]) -> Option<String> {
+    let (_, why) = passed_over.iter().find(|(backend, _)| *backend == Backend::Bwrap)?;
+    (used == Backend::Landlock)
+        .then(|| format!("bwrap, which confines more than landlock, cannot be used: {why}"))
 }

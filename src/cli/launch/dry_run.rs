@@ -57,7 +57,9 @@ pub(super) fn dry_run(spec: &RunSpec, choice: &Choice, loaded: &Loaded) -> Resul
     ];
     let sandbox = match choice {
         Choice::None => "none".to_owned(),
-        Choice::Found(sandbox) => format!("{}, tried out just now", sandbox.backend().name()),
+        Choice::Found { sandbox, .. } => {
+            format!("{}, tried out just now", sandbox.backend().name())
+        }
         Choice::Without(_) => "none, because none works here".to_owned(),
     };
     rows.push(("Sandbox", sandbox));

@@ -2,7 +2,7 @@
 
 use jiff::tz::TimeZone;
 
-use crate::cli::{LoopArgs, OutputForm};
+use crate::cli::args::{LoopArgs, OutputForm};
 use crate::config::{self, Settings};
 use crate::core::event::Event;
 use crate::error::Error;

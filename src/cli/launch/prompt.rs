@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use crate::cli::{LoopArgs, PromptArgs};
+use crate::cli::args::{LoopArgs, PromptArgs};
 use crate::config;
 use crate::core::prompt::compose;
 use crate::error::Error;

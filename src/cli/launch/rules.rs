@@ -1,6 +1,6 @@
 //! Settings and flags as the rules of a run: limits, completion, guardrails, version control.
 
-use crate::cli::CompletionArgs;
+use crate::cli::args::CompletionArgs;
 use crate::config::{Duration, Settings};
 use crate::core::completion::Rule;
 use crate::core::rules::{Budget, RateLimit, Retry, RetryScope, Rules};

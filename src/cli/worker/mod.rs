@@ -19,7 +19,8 @@ pub(super) use spawn::spawn;
 pub(super) use template::template;
 pub(super) use which::Which;
 
-use super::{CompletionArgs, LoopArgs, PromptArgs, warn};
+use super::args::{CompletionArgs, LoopArgs, PromptArgs};
+use super::warn;
 use crate::core::exit;
 use crate::error::Error;
 

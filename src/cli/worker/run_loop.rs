@@ -91,7 +91,7 @@ fn start(worker: &Worker) -> Result<u8, Error> {
         return Err(Error::failed(format!("worker '{}' was not spawned", worker.name)));
     };
     // Where it was spawned, whose settings hold.
-    let home = crate::cli::project(&parsed.place)?;
+    let home = crate::cli::place::project(&parsed.place)?;
     let project = match launch.worktree {
         Some(worktree) if worktree.directory.is_dir() => Project::new(worktree.directory),
         Some(worktree) => {

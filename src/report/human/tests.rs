@@ -5,8 +5,8 @@ use crate::core::event::Entry;
 use crate::core::event::{
     Class, Exit, Failure, FailureKind, Leftover, Outcome, TodoItem, TodoStatus, Usage, WaitReason,
 };
+use crate::report::output::tests::Sink;
 use crate::report::replay::replay;
-use crate::report::screen::tests::Sink;
 
 const START: i64 = 1_794_774_472_000;
 
@@ -320,6 +320,44 @@ fn a_limit_that_ends_on_another_day_says_which() {
     );
 }
 
+fn run_ended(outcome: Outcome, message: &'static str, cut_off: bool) -> Event<'static> {
+    Event::RunEnded {
+        outcome,
+        exit_code: 4,
+        message: message.into(),
+        iterations: 1,
+        cut_off,
+        duration_ms: 1000,
+        usage: Usage::default(),
+        tools: 0,
+        tool_errors: 0,
+        notify: false,
+    }
+}
+
+#[test]
+fn what_a_budget_cut_off_is_called_checked_if_it_was() {
+    let scm = |task: &'static str, ok| Event::ScmEnded {
+        task: task.into(),
+        ok,
+        detail: "".into(),
+        duration_ms: 1,
+    };
+    let unchecked = "; what iteration 1 did lies in the work tree, unchecked and not committed";
+    let checked =
+        "; iteration 1 passed its checks, and was cut off after these SCM tasks: commit\n";
+    for (scm, said) in [
+        (vec![], unchecked),
+        (vec![scm("commit", false)], unchecked),
+        (vec![scm("commit", true)], checked),
+        (vec![scm("commit", true), scm("push", false)], checked),
+    ] {
+        let end = run_ended(Outcome::Budget, "it used $1.00 of $1.00", true);
+        let told = out(Style::default(), &[scm, vec![end]].concat());
+        assert!(told.contains(said), "{told}");
+    }
+}
+
 #[test]
 fn a_run_that_a_limit_ended_says_when_that_ends() {
     let events = |class, resets_at| {
@@ -329,18 +367,7 @@ fn a_run_that_a_limit_ended_says_when_that_ends() {
             let (kind, message) = (FailureKind::RateLimit, "limit".to_owned());
             *failure = Some(Failure { kind, message, resets_at });
         }
-        let end = Event::RunEnded {
-            outcome: Outcome::AgentFailed,
-            exit_code: 4,
-            message: "limit (not allowed)".into(),
-            iterations: 1,
-            cut_off: true,
-            duration_ms: 1000,
-            usage: Usage::default(),
-            tools: 0,
-            tool_errors: 0,
-            notify: false,
-        };
+        let end = run_ended(Outcome::AgentFailed, "limit (not allowed)", true);
         out(Style::default(), &[ended, end])
     };
     let seconds = START / 1000 + 754;
@@ -366,19 +393,7 @@ fn every_end_says_what_to_do_next() {
         Outcome::PromptLost,
         Outcome::Broken,
     ] {
-        let event = Event::RunEnded {
-            outcome,
-            exit_code: 1,
-            message: "why".into(),
-            iterations: 1,
-            cut_off: false,
-            duration_ms: 1000,
-            usage: Usage::default(),
-            tools: 0,
-            tool_errors: 0,
-            notify: false,
-        };
-        let shown = out(Style::default(), &[event]);
+        let shown = out(Style::default(), &[run_ended(outcome, "why", false)]);
         let (first, next) = shown.split_once('\n').unwrap();
         assert!(first.ends_with("(iterations: 1, time: 1.0s)"), "{shown}");
         let obvious = matches!(
@@ -488,12 +503,13 @@ fn the_task_list_names_its_next_story_when_an_iteration_begins_and_its_problems_
     assert_eq!(err, format!("{gone}[WARN] t: is not valid JSON\n"));
     let lines: Vec<&str> = out.lines().filter(|line| line.contains("[TODO]")).collect();
     let next = "[TODO] Stories: 0 of 2 pass, next US-1: A title";
+    let still = format!("{next}; not complete: t: US-2 is gone");
     assert_eq!(
         lines,
         [
             next,
             "[TODO] Stories: 0 of 2 pass",
-            next,
+            &still,
             "[TODO] Stories: 1 of 2 pass",
             "[TODO] Stories: 1 of 2 pass",
             "[TODO] Stories: not known while the list cannot be read"

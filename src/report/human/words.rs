@@ -112,6 +112,8 @@ pub(in crate::report) struct Ending<'a> {
     pub(in crate::report) max_iterations: u32,
     /// The last of them was not checked to its end.
     pub(in crate::report) cut_off: bool,
+    /// The SCM tasks that it had come to.
+    pub(in crate::report) scm_done: &'a [String],
     /// When the limit ends that its agent met last.
     pub(in crate::report) limit_ends: Option<&'a str>,
 }
@@ -136,16 +138,22 @@ impl Ending<'_> {
         }
         // An agent that was turned away has done nothing.
         if self.cut_off && stuck == Outcome::Budget && self.limit_ends.is_none() {
-            next.push_str(&format!("; {}", unchecked(self.iterations)));
+            next.push_str(&format!("; {}", cut_short(self.iterations, self.scm_done)));
         }
         Some(next)
     }
 }
 
-/// What is said of an iteration that did not come to its end.
-pub(in crate::report) fn unchecked(iteration: u32) -> String {
+/// What is said of an iteration that did not come to its end, only to these SCM tasks.
+pub(in crate::report) fn cut_short(iteration: u32, scm_done: &[String]) -> String {
+    if scm_done.is_empty() {
+        return format!(
+            "what iteration {iteration} did lies in the work tree, unchecked and not committed by ralph"
+        );
+    }
+    let done = scm_done.join(", ");
     format!(
-        "what iteration {iteration} did lies in the work tree, unchecked and not committed by ralph"
+        "iteration {iteration} passed its checks, and was cut off after these SCM tasks: {done}"
     )
 }
 

@@ -5,7 +5,7 @@ use jiff::tz::TimeZone;
 use super::{Check, Commit, Continued, Doing, Facts, Iteration, Listed, ScmTask, Shown, Wait};
 use crate::core::event::{Class, EndCause, FailureKind, Outcome, WaitReason};
 use crate::core::text;
-use crate::report::human::{Ending, unchecked};
+use crate::report::human::{Ending, cut_short};
 use crate::report::runs::{after_words, outcome_word};
 use crate::report::visible;
 use crate::state::journal;
@@ -80,15 +80,14 @@ fn next(facts: &Facts, zone: &TimeZone) -> Option<String> {
     }
     let last = facts.iterations.last();
     let outcome = facts.outcome?;
-    // What the ending says of one that was cut off by a budget is said better elsewhere if it was committed.
-    let is_told = |last: &Iteration| outcome == Outcome::Budget && !last.scm_done.is_empty();
     let ending = Ending {
         run: &facts.run,
         outcome,
         message: &facts.message,
         iterations: last.map_or(0, |last| last.number),
         max_iterations: facts.max_iterations,
-        cut_off: last.is_some_and(|last| (last.cut_off || !last.ended) && !is_told(last)),
+        cut_off: last.is_some_and(|last| last.cut_off || !last.ended),
+        scm_done: last.map_or(&[], |last| &last.scm_done),
         limit_ends: limit_ends.as_deref(),
     };
     ending.next_step()
@@ -378,17 +377,9 @@ fn left_to_do(facts: &Facts) -> Vec<String> {
     // Whoever is killed ends nothing, and what it was at may never have been begun again.
     let cut_off = facts.iterations.last().filter(|last| last.cut_off || is_over && !last.ended);
     // After a budget, that is said with what to do about it.
-    let is_told =
-        |last: &Iteration| facts.outcome == Some(Outcome::Budget) && last.scm_done.is_empty();
-    let cut_off = cut_off.filter(|last| did_anything(last) && !is_told(last));
-    lines.extend(cut_off.map(|last| match last.scm_done.as_slice() {
-        [] => unchecked(last.number),
-        done => format!(
-            "iteration {} passed its checks, and was cut off after these SCM tasks: {}",
-            last.number,
-            done.join(", ")
-        ),
-    }));
+    let is_told = facts.outcome == Some(Outcome::Budget);
+    let cut_off = cut_off.filter(|last| did_anything(last) && !is_told);
+    lines.extend(cut_off.map(|last| cut_short(last.number, &last.scm_done)));
     let undone = facts.scm.iter().filter(|task| !task.made_good);
     lines.extend(undone.map(|task| format!("SCM task not done: {}: {}", task.task, task.why)));
     let left = &facts.left;
@@ -396,6 +387,7 @@ fn left_to_do(facts: &Facts) -> Vec<String> {
         let next = left.story.as_ref().map_or(String::new(), |story| format!(", next {story}"));
         lines.push(format!("stories: {done} of {total} pass{next}"));
     }
+    lines.extend(left.problems.iter().map(|problem| format!("not complete: {problem}")));
     let told = match facts.doing {
         Some(_) => "the agent is told",
         None => "the agent was to be told",

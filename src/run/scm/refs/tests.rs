@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::state::lock::{Holder, Lock, Taken};
-use crate::state::runs::RunFiles;
+use crate::state::run_files::RunFiles;
 
 /// Repositories as far as it matters here: no git is needed to read what git wrote.
 struct Place {
