@@ -27,9 +27,12 @@ cases! {
 
     fn nor_one_that_ended_by_itself_and_is_reported() {
         let mut system = System::new().unwrap();
+        // It leaves as soon as the tool is all set.
         let (heard, ended) = run(
             &mut system,
-            &sh(&format!("{STUBBORN} read line < /proc/$!/stat; sleep 0.1; exit 7")),
+            &sh(r#"trap 'exit 7' USR1
+                setsid sh -c 'trap "" TERM; echo tool=$$; kill -USR1 $1; while :; do sleep 1; done' sh $$ &
+                while :; do sleep 0.01; done"#),
         );
         let tool = heard.pid("tool");
         assert_eq!(ended.exit, Some(Exit::Code(7)));
@@ -41,10 +44,11 @@ cases! {
 
     fn a_daemon_without_a_parent_is_found() {
         let mut system = System::new().unwrap();
-        // Forked twice, in a session of its own, with none of the child's descriptors.
+        // Forked twice, in a session of its own, with none of the child's descriptors, and what it is to be.
         let (heard, ended) = run(
             &mut system,
-            &sh("(setsid sh -c '(sleep 1000 >/dev/null 2>&1 </dev/null & echo daemon=$!)')"),
+            &sh(r#"(setsid sh -c '(sleep 1000 >/dev/null 2>&1 </dev/null &
+                until read name </proc/$!/comm && [ "$name" = sleep ]; do :; done; echo daemon=$!)')"#),
         );
         let daemon = heard.pid("daemon");
         assert_eq!(ended.exit, Some(Exit::Code(0)));
