@@ -340,7 +340,7 @@ pub enum ReportForm {
 
 #[derive(Debug, Args)]
 pub struct ReplayArgs {
-    /// The run, or the beginning of its name; the last run if none is given.
+    /// The run, or the beginning of its name, or a worker; the last run if none is given.
     pub run: Option<String>,
 
     /// Tell what ralph itself did, too.
@@ -535,7 +535,7 @@ fn dispatch(mut cli: Cli) -> Result<u8, Error> {
             settings::settings(&options, &mut io::stdout().lock(), &mut io::stderr().lock())
         }
         Command::Runs(args) => runs::runs(&own()?, &args),
-        Command::Replay(args) => runs::replay(&own()?, &args),
+        Command::Replay(args) => runs::replay(own, &args),
         Command::Report(args) => report::report(own, &args),
         Command::Demo(args) => demo::demo(&args),
         Command::Doctor => {
