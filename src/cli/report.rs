@@ -6,10 +6,9 @@ use crate::error::Error;
 use crate::report::morning::{Reading, html, plain};
 use crate::run::left;
 use crate::run::scm::{self, lookup::look_up};
-use crate::state::journal;
 use crate::state::project::Project;
 
-use super::runs::locate;
+use super::runs::{locate, read_journal};
 use super::{ReportArgs, ReportForm};
 
 /// # Errors
@@ -19,9 +18,7 @@ pub(super) fn report(
     args: &ReportArgs,
 ) -> Result<u8, Error> {
     let (project, dir) = locate(own, args.run.as_deref())?;
-    let entries = journal::read(&dir.journal())
-        .map_err(|err| Error::input(format!("cannot read {}: {err}", dir.journal().display())))?;
-    let mut reading = Reading::of(entries);
+    let mut reading = Reading::of(read_journal(&dir)?);
     if let Some(time_ms) = left::last_sign(&dir, reading.last_ms()) {
         reading.was_there(time_ms);
     }
@@ -32,7 +29,7 @@ pub(super) fn report(
     if facts.run.is_empty() {
         facts.run.clone_from(&dir.id);
     }
-    look_up(&mut facts, &mut |words| scm::git(words, project.root()).ok());
+    look_up(&mut facts, project.root(), &mut |words| scm::git(words, project.root()).ok());
     let zone = TimeZone::system();
     super::print(&match args.format {
         ReportForm::Text => plain::draw(&facts, &zone, plain::Form::Terminal),

@@ -1,5 +1,6 @@
 //! `ralph runs` and `ralph replay`: what has happened, read from the journals.
 
+use std::fs::File;
 use std::io::{self, Write};
 
 use crate::core::event::Event;
@@ -10,7 +11,9 @@ use crate::report::style::{Capabilities, Style};
 use crate::report::{Pace, replay};
 use crate::run::left;
 use crate::run::session;
-use crate::state::journal;
+use crate::state::home;
+use crate::state::journal::{self, Entries};
+use crate::state::kept;
 use crate::state::project::Project;
 use crate::state::runs::{self, RunDir};
 use crate::worker::store::Workers;
@@ -60,8 +63,7 @@ pub(super) fn replay(
     args: &ReplayArgs,
 ) -> Result<u8, Error> {
     let (_, dir) = locate(own, args.run.as_deref())?;
-    let mut entries = journal::read(&dir.journal())
-        .map_err(|err| Error::input(format!("cannot read {}: {err}", dir.journal().display())))?;
+    let mut entries = read_journal(&dir)?;
     let capable = Capabilities::of_this_process();
     let style = match args.output {
         OutputForm::Human => Style {
@@ -115,6 +117,20 @@ pub(super) fn locate(
     found.or_else(|err| {
         let of_worker = |run| Workers::of_user().ok()?.of_run(run)?.0.run();
         run.and_then(of_worker).ok_or(err)
+    })
+}
+
+/// The journal of a run. That of one whose project is gone is kept elsewhere.
+///
+/// # Errors
+/// It cannot be read.
+pub(super) fn read_journal(dir: &RunDir) -> Result<Entries<File>, Error> {
+    let path = dir.journal();
+    journal::read(&path).or_else(|err| {
+        let home = home::ralph_home(|name| std::env::var_os(name));
+        let kept = home.map(|home| kept::second_name(&home, &dir.id));
+        let kept = kept.and_then(|kept| journal::read(&kept).ok());
+        kept.ok_or_else(|| Error::input(format!("cannot read {}: {err}", path.display())))
     })
 }
 

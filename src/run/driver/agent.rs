@@ -20,7 +20,7 @@ impl<W: World> Driver<'_, W> {
     pub(super) fn start_agent(&mut self, purpose: Purpose) {
         self.commit_message = None;
         if let Some(message) = self.world.lost() {
-            // A loop that nobody can end must not go on.
+            // A loop that nobody can end, or that has nothing to work on, must not go on.
             let why = Input::AgentNotStarted { message: message.clone() };
             self.queue.extend([Input::Broken { message }, why]);
             return;
@@ -92,6 +92,7 @@ impl<W: World> Driver<'_, W> {
             spare: false,
         };
         self.tell_commits(true);
+        self.mind_stuck();
         // Whatever it does from its first moment on, the journal knows that it was about to be started.
         self.commit();
         if self.broken {
