@@ -183,6 +183,17 @@ impl<W: World> Driver<'_, W> {
                            given up: make it simpler (no repetition of a repetition)";
             self.warn_once(message.to_owned());
         }
+        let rules = &self.spec.rules;
+        let adapter = self.spec.agent.adapter;
+        let has_price = rules.budget.cost_usd.or(rules.iteration_budget.cost_usd).is_some();
+        if finished.unpriced && has_price && adapter.tells_cost() {
+            let message = format!(
+                "{} tells no price for the tokens that it uses, so that a budget in dollars counts an \
+                 estimate, at what a large model costs; a limit of tokens (--max-tokens, budget.tokens) is exact",
+                adapter.name()
+            );
+            self.warn_once(message);
+        }
         self.commit_message = finished.commit_message;
         self.queue.push_back(Input::AgentEnded(Box::new(finished.report)));
     }
