@@ -216,6 +216,48 @@ fn a_cost_below_what_was_told_before_is_none() {
     }
 }
 
+/// Behind a proxy, or with a model that a program has no price for, it adds up nothing. Where models are free, or the
+/// user's own, nothing is what they cost.
+#[test]
+fn a_cost_of_nothing_is_a_price_only_where_there_may_be_one() {
+    let claude = |cost: &str, tokens: u64| {
+        format!(
+            r#"{{"type":"result","subtype":"success","is_error":false,"result":"x","total_cost_usd":{cost},"usage":{{"input_tokens":{tokens}}}}}"#
+        )
+    };
+    let opencode = |cost: &str, tokens: u64| {
+        format!(
+            r#"{{"type":"step_finish","sessionID":"s","part":{{"reason":"stop","cost":{cost},"tokens":{{"input":{tokens}}}}}}}"#
+        )
+    };
+    let cline = |cost: &str, tokens: u64| {
+        format!(
+            r#"{{"type":"run_result","finishReason":"completed","iterations":1,"text":"x","usage":{{"inputTokens":{tokens},"totalCost":{cost}}}}}"#
+        )
+    };
+    type Line<'a> = &'a dyn Fn(&str, u64) -> String;
+    let (claude, opencode, cline): (Line<'_>, Line<'_>, Line<'_>) = (&claude, &opencode, &cline);
+    for (agent, line, cost, tokens, counted) in [
+        ("claude", claude, "0", 900_000, None),
+        ("claude", claude, "0.0", 1, None),
+        ("claude", claude, "0", 0, Some(0.0)),
+        ("claude", claude, "0.25", 900_000, Some(0.25)),
+        ("opencode", opencode, "0", 900_000, Some(0.0)),
+        ("opencode", opencode, "0.25", 900_000, Some(0.25)),
+        ("cline", cline, "0", 900_000, None),
+        ("cline", cline, "0.25", 900_000, Some(0.25)),
+    ] {
+        let events = read(agent, true, &[&line(cost, tokens)], &[], 0);
+        let usage = events.iter().rev().find_map(|event| match event {
+            Event::Result { usage: Some(usage), .. } | Event::Usage(usage) => Some(*usage),
+            _ => None,
+        });
+        let usage = usage.unwrap_or_default();
+        assert_eq!(usage.total_tokens(), tokens, "{agent} {cost}");
+        assert_eq!(usage.cost_usd, counted, "{agent} {cost} for {tokens} tokens");
+    }
+}
+
 /// All events of an agent that printed these lines and ended so.
 fn read(
     agent: &str,

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::civil::DateTime;
 
+use super::place::Place;
 use super::within::is_still_at;
 
 /// A log that is being written.
@@ -13,6 +14,8 @@ use super::within::is_still_at;
 pub struct LogFile {
     path: PathBuf,
     file: File,
+    /// The project that it is in, which is not made again for its sake.
+    project: Option<Place>,
 }
 
 impl LogFile {
@@ -28,10 +31,16 @@ impl LogFile {
             let path = dir.join(format!("session-{}.log", time.strftime("%Y%m%d-%H%M%S")));
             match new_file(&path) {
                 Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {}
-                file => return Ok(LogFile { file: file?, path }),
+                file => return Ok(LogFile { file: file?, path, project: None }),
             }
         }
         Err(io::ErrorKind::AlreadyExists.into())
+    }
+
+    /// The same log, which is put back only as long as this project is there.
+    #[must_use]
+    pub fn of_project(self, project: Place) -> Self {
+        LogFile { project: Some(project), ..self }
     }
 
     pub fn path(&self) -> &Path {
@@ -44,6 +53,10 @@ impl LogFile {
     /// It cannot be put back.
     pub fn restore(&mut self) -> io::Result<()> {
         if is_still_at(&self.file, &self.path) {
+            return Ok(());
+        }
+        if self.project.as_ref().is_some_and(|project| !project.is_there()) {
+            // What the run says of that is all that there is to say.
             return Ok(());
         }
         if let Some(dir) = self.path.parent() {

@@ -111,7 +111,7 @@ impl RunFiles {
     pub fn close(mut self) -> io::Result<()> {
         // The last word of a run is worth waiting for the disk.
         let _ = self.sync();
-        let is_in_place = is_still_at(&self.journal, &self.dir.journal());
+        let is_in_place = self.is_in_place();
         let Some(SecondName { path, is_linked, begun }) = self.second.take() else { return Ok(()) };
         if is_in_place {
             kept::remove(&path);
@@ -157,7 +157,7 @@ impl RunFiles {
     /// It cannot be put back, or what has its name is no file.
     pub fn restore(&mut self) -> io::Result<bool> {
         let path = self.dir.journal();
-        if is_still_at(&self.journal, &path) {
+        if self.is_in_place() {
             return Ok(false);
         }
         std::fs::create_dir_all(&self.dir.path)?;
@@ -172,6 +172,27 @@ impl RunFiles {
             }
         }
         Ok(true)
+    }
+
+    /// Whether the journal is where it belongs.
+    pub fn is_in_place(&self) -> bool {
+        is_still_at(&self.journal, &self.dir.journal())
+    }
+
+    /// Where the journal is kept if it cannot be put back.
+    pub fn kept_at(&self) -> Option<&Path> {
+        self.second.as_ref().map(|second| second.path.as_path())
+    }
+
+    /// The journal to read from its beginning, wherever it is by now.
+    ///
+    /// # Errors
+    /// What the file system said.
+    pub fn read_journal(&self) -> io::Result<File> {
+        within::open_file(&self.dir.journal()).or_else(|err| match self.linked_at() {
+            Some(second) => within::open_file(&second),
+            None => Err(err),
+        })
     }
 
     /// Whether the journal has lost a name: it may be that in the project. Asked after every write, so that it has to cost nothing; one that

@@ -40,6 +40,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn isolated(path: &str, body: fn()) {
     let name = path.split_once("::").map_or(path, |(_program, name)| name);
     if std::env::var_os(CASE).is_some_and(|case| case == name) {
+        // Whoever runs tests in the background of a script has them ignore Ctrl+C.
+        #[expect(unsafe_code, reason = "there is no safe way to say so")]
+        // SAFETY: it changes what becomes of a signal, and no memory.
+        unsafe {
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+        }
         return body();
     }
     let output = this_program(name).output().unwrap();

@@ -189,6 +189,9 @@ fn committed(facts: &Facts) -> Option<String> {
     if count == 0 {
         return None;
     }
+    if facts.repository_gone {
+        return Some(format!("{count}, in a repository that is gone"));
+    }
     let Some((from, to)) = facts.range() else { return Some(count.to_string()) };
     let log = format!("git log {}..{}", short(from), short(to));
     let Some(Shown { commits, own }) = facts.shown else { return Some(format!("{count}: {log}")) };
