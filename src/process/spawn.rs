@@ -1,8 +1,9 @@
 //! Starting one process: its pipes, its standard input, its environment, its session.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{self, PipeReader, PipeWriter, Write};
+use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use rustix::process::Pid;
@@ -78,10 +79,9 @@ fn spawn_on_terminal(
     Ok(Spawned { pid, stdout, stderr: None, stdin: Some(stdin) })
 }
 
+/// For our end of a pipe or a terminal, where there is no other flag to keep.
 pub(super) fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
-    let flags = rustix::fs::fcntl_getfl(fd)?;
-    rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK)?;
-    Ok(())
+    Ok(rustix::fs::fcntl_setfl(fd, rustix::fs::OFlags::NONBLOCK)?)
 }
 
 /// A file with `bytes` in it, at its beginning. A pipe would have to be fed while the child runs,
@@ -94,22 +94,17 @@ fn standard_input(bytes: &[u8]) -> io::Result<OwnedFd> {
     if let Ok(file) = memory_file(bytes) {
         return Ok(file.into());
     }
-    let mut file = tempfile::tempfile()?;
-    fill(&mut file, bytes)?;
+    let file = tempfile::tempfile()?;
+    file.write_all_at(bytes, 0)?;
     Ok(file.into())
-}
-
-fn fill(file: &mut std::fs::File, bytes: &[u8]) -> io::Result<()> {
-    file.write_all(bytes)?;
-    io::Seek::rewind(file)
 }
 
 #[cfg(target_os = "linux")]
 fn memory_file(bytes: &[u8]) -> io::Result<std::fs::File> {
     use rustix::fs::{MemfdFlags, SealFlags};
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let mut file = std::fs::File::from(rustix::fs::memfd_create("stdin", flags)?);
-    fill(&mut file, bytes)?;
+    let file = std::fs::File::from(rustix::fs::memfd_create("stdin", flags)?);
+    file.write_all_at(bytes, 0)?;
     // What the agent was asked cannot be changed by what it starts.
     let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
     let _ = rustix::fs::fcntl_add_seals(&file, seals);
@@ -156,7 +151,7 @@ mod linux {
     use std::io;
     use std::mem::MaybeUninit;
     use std::os::fd::{AsRawFd, OwnedFd};
-    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    use std::os::unix::ffi::OsStrExt;
     use std::ptr;
     use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -166,8 +161,9 @@ mod linux {
     use super::super::{Extras, Launch};
     use super::{directory_error, environment, program_error};
 
-    /// The child's own stack until it becomes another program. It calls a dozen system calls.
-    const STACK_BYTES: usize = 64 * 1024;
+    /// The child's own stack until it becomes another program. It calls some system calls. (Giving 64 KiB back
+    /// would have the allocator tidy up all that it has, at each start.)
+    const STACK_BYTES: usize = 32 * 1024;
 
     pub(super) fn start(
         launch: &Launch<'_>,
@@ -192,12 +188,8 @@ mod linux {
             args.push(c_string(arg)?);
         }
         let env: Vec<CString> = env
-            .into_iter()
-            .map(|(mut line, value)| {
-                line.push("=");
-                line.push(value);
-                CString::new(line.into_vec())
-            })
+            .iter()
+            .map(|(name, value)| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()))
             .collect::<Result<_, _>>()?;
         let directory = c_string(launch.directory.as_os_str())?;
         let stdio = [above_stdio(stdin)?, above_stdio(stdout)?, above_stdio(stderr)?];
@@ -358,38 +350,16 @@ mod linux {
     unsafe fn prepare(plan: &Plan) -> (Step, c_int) {
         // SAFETY: as in `child`.
         unsafe {
-            // Our handlers must not run here once signals are let through. Rust ignores SIGPIPE,
-            // and other programs expect not to. What our own parent ignores (`nohup`) stays so.
-            for signal in 1..32 {
-                let mut action: MaybeUninit<libc::sigaction> = MaybeUninit::zeroed();
-                if libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) != 0 {
-                    continue;
-                }
-                let handler = action.assume_init().sa_sigaction;
-                let ignored = handler == libc::SIG_IGN && signal != libc::SIGPIPE;
-                if handler != libc::SIG_DFL && !ignored {
-                    let default: MaybeUninit<libc::sigaction> = MaybeUninit::zeroed();
-                    libc::sigaction(signal, default.as_ptr(), ptr::null_mut());
-                }
+            if libc::setsid() < 0 {
+                return (Step::Setup, -1);
             }
+            reset_signals();
             if plan.ignore_term {
                 libc::signal(libc::SIGTERM, libc::SIG_IGN);
             }
             for nth in 0..plan.inherit_count {
                 if libc::fcntl(*plan.inherit.add(nth), libc::F_SETFD, 0) < 0 {
                     return (Step::Setup, -1);
-                }
-            }
-            if libc::setsid() < 0 {
-                return (Step::Setup, -1);
-            }
-            // What the terminal sent to its foreground group before that is for us and not for the
-            // program that this becomes: it waits here only because every signal is blocked, and to
-            // ignore a signal that waits is to throw it away.
-            for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP, libc::SIGHUP] {
-                let before = libc::signal(signal, libc::SIG_IGN);
-                if before != libc::SIG_IGN {
-                    libc::signal(signal, libc::SIG_DFL);
                 }
             }
             // If we are killed, the agent goes too. If we were killed before this call, there is
@@ -413,6 +383,37 @@ mod linux {
             libc::sigemptyset(none.as_mut_ptr());
             libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), ptr::null_mut());
             (Step::Exec, 0)
+        }
+    }
+
+    /// What the terminal sends to its foreground group.
+    const FROM_TERMINAL: [c_int; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP, libc::SIGHUP];
+
+    /// Our handlers must not run in the child once signals are let through. Rust ignores SIGPIPE, and other
+    /// programs expect not to. What our own parent ignores (`nohup`) stays so.
+    ///
+    /// What the terminal sent before the child had a session of its own is for us and not for the program that it
+    /// becomes: it waits there only because every signal is blocked, and to ignore a signal that waits is to throw it
+    /// away.
+    #[expect(unsafe_code, reason = "the child's side of `vfork_exec`")]
+    unsafe fn reset_signals() {
+        // SAFETY: as in `child`; all zeroes are a valid action, the default one.
+        unsafe {
+            let default: libc::sigaction = MaybeUninit::zeroed().assume_init();
+            let ignore = libc::sigaction { sa_sigaction: libc::SIG_IGN, ..default };
+            for signal in 1..32 {
+                let mut before = default;
+                let first = if FROM_TERMINAL.contains(&signal) { &ignore } else { &default };
+                // One call for most of them: nobody has to be asked first what is set right anyway.
+                if libc::sigaction(signal, first, &raw mut before) != 0 {
+                    continue;
+                }
+                let stays = before.sa_sigaction == libc::SIG_IGN && signal != libc::SIGPIPE;
+                let last = if stays { &ignore } else { &default };
+                if last.sa_sigaction != first.sa_sigaction {
+                    libc::sigaction(signal, last, ptr::null_mut());
+                }
+            }
         }
     }
 }
