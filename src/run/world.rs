@@ -206,6 +206,8 @@ pub struct RealWorld {
     control: Option<Box<dyn Control>>,
     cell: Option<Cell>,
     repository: Option<moves::Watch>,
+    /// The repository was looked at thoroughly since something last happened.
+    is_looked_at: bool,
 }
 
 /// The sandbox of a run.
@@ -245,6 +247,7 @@ impl RealWorld {
             cell: None,
             control: None,
             repository: None,
+            is_looked_at: false,
         }
     }
 
@@ -411,6 +414,7 @@ impl World for RealWorld {
     }
 
     fn wait(&mut self, until_mono_ms: Option<u64>, buf: &mut Vec<u8>) -> Occurrence {
+        self.is_looked_at = false;
         let happened = self.system.wait(until_mono_ms, buf);
         if let (Occurrence::Ended(child, _), Some(cell)) = (&happened, &mut self.cell)
             && cell.child == Some(*child)
@@ -566,7 +570,8 @@ impl World for RealWorld {
     }
 
     fn moved(&mut self, thorough: bool) -> Option<Moved> {
-        if self.stuck().is_some() {
+        // Between the end of an agent and the start of the next one nothing has happened that there is to look for.
+        if self.is_looked_at || self.stuck().is_some() {
             return None;
         }
         self.repository.as_mut().and_then(|watch| watch.look(thorough))
@@ -576,6 +581,7 @@ impl World for RealWorld {
         self.control.as_mut().and_then(|control| control.lost())
     }
 
+        self.is_looked_at = thorough;
     fn requests(&mut self) -> Vec<Request> {
         self.control.as_mut().map(|control| control.take()).unwrap_or_default()
     }
