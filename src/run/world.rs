@@ -510,9 +510,13 @@ impl World for RealWorld {
 
     fn restore(&mut self) -> io::Result<Vec<String>> {
         let mut restored = Vec::new();
-        within::stays(self.project.root(), &self.files.dir.journal())?;
-        let restored_now = self.files.restore()?;
-        if std::mem::take(&mut self.was_put_back) || restored_now {
+        // Asked whenever a child has ended, and mostly everything is there: then nothing is written, and it does not
+        // matter where the way to it leads.
+        if !self.files.is_in_place() {
+            within::stays(self.project.root(), &self.files.dir.journal())?;
+            self.was_put_back |= self.files.restore()?;
+        }
+        if std::mem::take(&mut self.was_put_back) {
             let path = self.files.dir.journal();
             restored.push(format!(
                 "{} had been removed or moved; it was put back, with all that it held",
@@ -528,8 +532,11 @@ impl World for RealWorld {
             return Ok(restored);
         }
         // The next commit must not find run-time files that are not ignored any more.
-        self.project.prepare()?;
-        self.lock.restore(&self.project.lock_path(), &self.me)?;
+        let note = self.project.lock_path();
+        if !self.project.is_prepared() || !self.lock.is_noted_at(&note) {
+            self.project.prepare()?;
+            self.lock.restore(&note, &self.me)?;
+        }
         Ok(restored)
     }
 
@@ -574,6 +581,7 @@ impl World for RealWorld {
         if self.is_looked_at || self.stuck().is_some() {
             return None;
         }
+        self.is_looked_at = thorough;
         self.repository.as_mut().and_then(|watch| watch.look(thorough))
     }
 
@@ -581,7 +589,6 @@ impl World for RealWorld {
         self.control.as_mut().and_then(|control| control.lost())
     }
 
-        self.is_looked_at = thorough;
     fn requests(&mut self) -> Vec<Request> {
         self.control.as_mut().map(|control| control.take()).unwrap_or_default()
     }
