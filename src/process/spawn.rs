@@ -20,10 +20,19 @@ const PIPE_BYTES: usize = 256 * 1024;
 #[derive(Debug)]
 pub(super) struct Spawned {
     pub(super) pid: Pid,
-    pub(super) stdout: PipeReader,
-    pub(super) stderr: Option<PipeReader>,
+    pub(super) stdout: Outlet,
+    pub(super) stderr: Option<Outlet>,
     /// Its standard input, if it is to be fed.
     pub(super) stdin: Option<PipeWriter>,
+}
+
+/// What a process prints to.
+#[derive(Debug)]
+pub(super) struct Outlet {
+    pub(super) reader: PipeReader,
+    /// The other end is held here as well: who leaves wakes us once then, by the signal, and not by every pipe that is
+    /// closed on the way out. A terminal has none.
+    pub(super) writer: Option<PipeWriter>,
 }
 
 /// Starts `launch` in a session of its own, so that neither the terminal's Ctrl+C reaches it nor
@@ -36,24 +45,19 @@ pub(super) fn spawn(launch: &Launch<'_>, extras: &Extras<'_>) -> io::Result<Spaw
     let (stdin, stdin_writer) = if extras.fed {
         let (reader, writer) = io::pipe()?;
         set_nonblocking(writer.as_fd())?;
-        (reader.into(), Some(writer))
+        (OwnedFd::from(reader), Some(writer))
     } else {
         (standard_input(launch.stdin)?, None)
     };
-    let (stdout, stdout_writer) = io::pipe()?;
-    set_nonblocking(stdout.as_fd())?;
+    let stdout = outlet()?;
     #[cfg(target_os = "linux")]
     // A smaller pipe works as well, only slower.
-    let _ = rustix::pipe::fcntl_setpipe_size(&stdout, PIPE_BYTES);
-    let (stderr, stderr_writer) = if launch.merge_stderr {
-        (None, stdout_writer.try_clone()?)
-    } else {
-        let (stderr, writer) = io::pipe()?;
-        set_nonblocking(stderr.as_fd())?;
-        (Some(stderr), writer)
-    };
-    let pid = start(launch, extras, stdin, stdout_writer.into(), stderr_writer.into())?;
-    Ok(Spawned { pid, stdout, stderr, stdin: stdin_writer })
+    let _ = rustix::pipe::fcntl_setpipe_size(&stdout.0, PIPE_BYTES);
+    let stderr = if launch.merge_stderr { None } else { Some(outlet()?) };
+    let its_stderr = stderr.as_ref().unwrap_or(&stdout).1.as_fd();
+    let pid = start(launch, extras, [stdin.as_fd(), stdout.1.as_fd(), its_stderr])?;
+    let held = |(reader, writer)| Outlet { reader, writer: Some(writer) };
+    Ok(Spawned { pid, stdout: held(stdout), stderr: stderr.map(held), stdin: stdin_writer })
 }
 
 /// The same on a terminal that is nobody else's.
@@ -73,10 +77,16 @@ fn spawn_on_terminal(
     let its = rustix::fs::open(ptsname(&ours, Vec::new())?, flags, Mode::empty())?;
     let writer = ours.try_clone()?;
     set_nonblocking(ours.as_fd())?;
-    let (stdout, stderr) = (its.try_clone()?, its.try_clone()?);
-    let pid = start(launch, extras, its, stdout, stderr)?;
-    let (stdout, stdin) = (PipeReader::from(ours), PipeWriter::from(writer));
-    Ok(Spawned { pid, stdout, stderr: None, stdin: Some(stdin) })
+    let pid = start(launch, extras, [its.as_fd(); 3])?;
+    let stdout = Outlet { reader: PipeReader::from(ours), writer: None };
+    Ok(Spawned { pid, stdout, stderr: None, stdin: Some(PipeWriter::from(writer)) })
+}
+
+/// A pipe to print to.
+fn outlet() -> io::Result<(PipeReader, PipeWriter)> {
+    let (reader, writer) = io::pipe()?;
+    set_nonblocking(reader.as_fd())?;
+    Ok((reader, writer))
 }
 
 /// For our end of a pipe or a terminal, where there is no other flag to keep.
@@ -150,7 +160,7 @@ mod linux {
     use std::ffi::{CString, OsStr, c_char, c_int, c_void};
     use std::io;
     use std::mem::MaybeUninit;
-    use std::os::fd::{AsRawFd, OwnedFd};
+    use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
     use std::os::unix::ffi::OsStrExt;
     use std::ptr;
     use std::sync::atomic::{AtomicI32, Ordering};
@@ -168,9 +178,7 @@ mod linux {
     pub(super) fn start(
         launch: &Launch<'_>,
         extras: &Extras<'_>,
-        stdin: OwnedFd,
-        stdout: OwnedFd,
-        stderr: OwnedFd,
+        stdio: [BorrowedFd<'_>; 3],
     ) -> io::Result<Pid> {
         let env = environment(launch);
         let path_env =
@@ -192,11 +200,11 @@ mod linux {
             .map(|(name, value)| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()))
             .collect::<Result<_, _>>()?;
         let directory = c_string(launch.directory.as_os_str())?;
-        let stdio = [above_stdio(stdin)?, above_stdio(stdout)?, above_stdio(stderr)?];
+        let (stdio, _copies) = above_stdio(stdio)?;
 
         let death_signal = if launch.spare { libc::SIGTERM } else { libc::SIGKILL };
         let exec = |program: &CString, args: &[CString]| {
-            vfork_exec(program, args, &env, &directory, &stdio, death_signal, extras)
+            vfork_exec(program, args, &env, &directory, stdio, death_signal, extras)
         };
         let result = match exec(&program, &args) {
             // A script without `#!`: the shell runs it, as it does for everyone's `execvp`.
@@ -218,13 +226,18 @@ mod linux {
         Ok(CString::new(text.as_bytes())?)
     }
 
-    /// The descriptor, or a copy of it, that putting the child's standard streams into place does
+    /// The descriptors, or copies of them, that putting the child's standard streams into place does
     /// not overwrite. (Rust's start-up fills 0 to 2, so that a copy is hardly ever needed.)
-    fn above_stdio(fd: OwnedFd) -> io::Result<OwnedFd> {
-        if fd.as_raw_fd() > 2 {
-            return Ok(fd);
+    fn above_stdio(stdio: [BorrowedFd<'_>; 3]) -> io::Result<([c_int; 3], Vec<OwnedFd>)> {
+        let (mut numbers, mut copies) = (stdio.map(|fd| fd.as_raw_fd()), Vec::new());
+        for (number, fd) in numbers.iter_mut().zip(stdio) {
+            if *number <= 2 {
+                let copy = rustix::io::fcntl_dupfd_cloexec(fd, 3)?;
+                *number = copy.as_raw_fd();
+                copies.push(copy);
+            }
         }
-        Ok(rustix::io::fcntl_dupfd_cloexec(&fd, 3)?)
+        Ok((numbers, copies))
     }
 
     /// Where starting went wrong.
@@ -270,7 +283,7 @@ mod linux {
         args: &[CString],
         env: &[CString],
         directory: &CString,
-        stdio: &[OwnedFd; 3],
+        stdio: [c_int; 3],
         death_signal: c_int,
         extras: &Extras<'_>,
     ) -> Result<Pid, (Step, io::Error)> {
@@ -282,7 +295,7 @@ mod linux {
             args: args.as_ptr(),
             env: env.as_ptr(),
             directory: directory.as_ptr(),
-            stdio: [stdio[0].as_raw_fd(), stdio[1].as_raw_fd(), stdio[2].as_raw_fd()],
+            stdio,
             parent: rustix::process::getpid().as_raw_pid(),
             death_signal,
             inherit: inherit.as_ptr(),
@@ -424,9 +437,7 @@ mod linux {
 fn start(
     launch: &Launch<'_>,
     extras: &Extras<'_>,
-    stdin: OwnedFd,
-    stdout: OwnedFd,
-    stderr: OwnedFd,
+    [stdin, stdout, stderr]: [BorrowedFd<'_>; 3],
 ) -> io::Result<Pid> {
     use std::os::unix::process::CommandExt;
 
@@ -436,9 +447,9 @@ fn start(
         .current_dir(launch.directory)
         .env_clear()
         .envs(environment(launch))
-        .stdin(stdin)
-        .stdout(stdout)
-        .stderr(stderr);
+        .stdin(stdin.try_clone_to_owned()?)
+        .stdout(stdout.try_clone_to_owned()?)
+        .stderr(stderr.try_clone_to_owned()?);
     #[expect(
         unsafe_code,
         reason = "setsid(2) and ioctl(2) alone run in the child, and they are async-signal-safe"

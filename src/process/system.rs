@@ -3,7 +3,7 @@
 mod ask;
 
 use std::collections::{HashSet, VecDeque};
-use std::io::{self, PipeReader};
+use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,6 +14,7 @@ use rustix::process::{Pid, WaitOptions, WaitStatus};
 use super::input::Input;
 use super::pump::Pump;
 use super::signals::{self, Signals};
+use super::spawn::Outlet;
 use super::tree::{self, Family, Forest, Identity, Look, Member};
 use super::{ChildId, Ended, Extras, Launch, Occurrence, Signal, Size, clock, spawn};
 use crate::core::event::{Exit, Leftover, Stream};
@@ -99,6 +100,7 @@ struct Child {
 #[derive(Debug)]
 struct Pipe {
     reader: PipeReader,
+    _writer: Option<PipeWriter>,
     /// How much is to be read until it is closed, once nothing of the child is left to write.
     /// Whatever else holds the other end must not keep us.
     remaining: Option<u64>,
@@ -257,8 +259,8 @@ impl System {
             id,
             family: Family::new(spawned.pid),
             exit: None,
-            stdout: Some(Pipe::new(spawned.stdout, extras.terminal.is_some())),
-            stderr: spawned.stderr.map(|pipe| Pipe::new(pipe, false)),
+            stdout: Some(Pipe::new(spawned.stdout)),
+            stderr: spawned.stderr.map(Pipe::new),
             input: spawned.stdin.map(Input::new),
             keep_background: launch.keep_background,
             stage: Stage::Running,
@@ -640,8 +642,9 @@ impl System {
         }
         let result = rustix::event::poll(&mut polled, timeout.as_ref());
         self.wakeups += 1;
-        self.signalled = !polled[0].revents().is_empty();
-        if result.is_err() || self.signalled {
+        // A wait that was interrupted was so by a signal, whose handler has run by now.
+        self.signalled = result.is_err() || !polled[0].revents().is_empty();
+        if self.signalled {
             return None;
         }
         if self.keys.is_some() {
@@ -708,9 +711,17 @@ impl Child {
 }
 
 impl Pipe {
-    fn new(reader: PipeReader, is_terminal: bool) -> Self {
-        let pumped = VecDeque::new();
-        Pipe { reader, remaining: None, floods: 0, pump: None, pumped, is_terminal }
+    fn new(Outlet { reader, writer }: Outlet) -> Self {
+        let (is_terminal, pumped) = (writer.is_none(), VecDeque::new());
+        Pipe {
+            reader,
+            _writer: writer,
+            remaining: None,
+            floods: 0,
+            pump: None,
+            pumped,
+            is_terminal,
+        }
     }
 
     /// What tells that there is something to read.
