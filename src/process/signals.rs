@@ -113,6 +113,9 @@ impl Signals {
                     _ => {}
                 }
             }
+            if count < bytes.len() {
+                break;
+            }
         }
         children
     }

@@ -203,8 +203,8 @@ impl System {
             id,
             family: Family::new(spawned.pid),
             exit: None,
-            stdout: Some(Pipe::new(spawned.stdout, extras.terminal.is_some())),
-            stderr: spawned.stderr.map(|pipe| Pipe::new(pipe, false)),
+            stdout: Some(Pipe::new(spawned.stdout)),
+            stderr: spawned.stderr.map(Pipe::new),
             input: spawned.stdin.map(Input::new),
             keep_background: launch.keep_background,
             stage: Stage::Running,
@@ -403,8 +403,9 @@ impl System {
         }
         let result = rustix::event::poll(&mut polled, timeout.as_ref());
         self.wakeups += 1;
-        self.signalled = !polled[0].revents().is_empty();
-        if result.is_err() || self.signalled {
+        // A wait that was interrupted was so by a signal, whose handler has run by now.
+        self.signalled = result.is_err() || !polled[0].revents().is_empty();
+        if self.signalled {
             return None;
         }
         if self.keys.is_some() {

@@ -213,6 +213,8 @@ pub struct RealWorld {
     control: Option<Box<dyn Control>>,
     cell: Option<Cell>,
     repository: Option<moves::Watch>,
+    /// The repository was looked at thoroughly since something last happened.
+    is_looked_at: bool,
 }
 
 /// The sandbox of a run.
@@ -254,6 +256,7 @@ impl RealWorld {
             cell: None,
             control: None,
             repository: None,
+            is_looked_at: false,
         }
     }
 
@@ -469,6 +472,7 @@ impl World for RealWorld {
     }
 
     fn wait(&mut self, until_mono_ms: Option<u64>, buf: &mut Vec<u8>) -> Occurrence {
+        self.is_looked_at = false;
         let happened = self.system.wait(until_mono_ms, buf);
         if let (Occurrence::Ended(child, _), Some(cell)) = (&happened, &mut self.cell)
             && cell.child == Some(*child)
@@ -569,14 +573,16 @@ impl World for RealWorld {
 
     fn restore(&mut self) -> io::Result<Vec<String>> {
         let mut restored = Vec::new();
-        within::stays(self.project.root(), &self.files.dir.journal())?;
-        // A journal that is in its place is in the project that was there.
-        let in_place = self.files.is_in_place();
-        if !in_place && self.stays().is_err() {
-            return Ok(restored);
+        // Asked whenever a child has ended, and mostly everything is there: then nothing is written, and it does not
+        // matter where the way to it leads. A journal that is in its place is in the project that was there.
+        if !self.files.is_in_place() {
+            within::stays(self.project.root(), &self.files.dir.journal())?;
+            if self.stays().is_err() {
+                return Ok(restored);
+            }
+            self.was_put_back |= self.files.restore()?;
         }
-        let restored_now = !in_place && self.files.restore()?;
-        if std::mem::take(&mut self.was_put_back) || restored_now {
+        if std::mem::take(&mut self.was_put_back) {
             let path = self.files.dir.journal();
             restored.push(format!(
                 "{} had been removed or moved; it was put back, with all that it held",
@@ -592,8 +598,11 @@ impl World for RealWorld {
             return Ok(restored);
         }
         // The next commit must not find run-time files that are not ignored any more.
-        self.project.prepare()?;
-        self.lock.restore(&self.project.lock_path(), &self.me)?;
+        let note = self.project.lock_path();
+        if !self.project.is_prepared() || !self.lock.is_noted_at(&note) {
+            self.project.prepare()?;
+            self.lock.restore(&note, &self.me)?;
+        }
         Ok(restored)
     }
 
@@ -636,9 +645,11 @@ impl World for RealWorld {
     }
 
     fn moved(&mut self, thorough: bool) -> Option<Moved> {
-        if self.stuck_traces().next().is_some() {
+        // Between the end of an agent and the start of the next one nothing has happened that there is to look for.
+        if self.is_looked_at || self.stuck_traces().next().is_some() {
             return None;
         }
+        self.is_looked_at = thorough;
         self.repository.as_mut().and_then(|watch| watch.look(thorough))
     }
 

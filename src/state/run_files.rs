@@ -149,6 +149,11 @@ impl RunFiles {
         self.torn
     }
 
+    /// Whether the journal is where it belongs.
+    pub fn is_in_place(&self) -> bool {
+        is_still_at(&self.journal, &self.dir.journal())
+    }
+
     /// Puts the journal back where it was if an agent or a guardrail has removed it (`git clean -fdx`
     /// does), and tells whether it had to. A file that has its name by now is a copy of what it held before
     /// (`git stash pop`), or nothing to go by.
@@ -172,11 +177,6 @@ impl RunFiles {
             }
         }
         Ok(true)
-    }
-
-    /// Whether the journal is where it belongs.
-    pub fn is_in_place(&self) -> bool {
-        is_still_at(&self.journal, &self.dir.journal())
     }
 
     /// Where the journal is kept if it cannot be put back.
@@ -209,7 +209,7 @@ impl RunFiles {
     /// It cannot be put back, or something else has its name.
     pub fn put_back_beside_agent(&mut self, root: &Path) -> io::Result<bool> {
         let path = self.dir.journal();
-        if is_still_at(&self.journal, &path) {
+        if self.is_in_place() {
             // It is the other name that it has lost.
             self.name_again();
             return Ok(false);

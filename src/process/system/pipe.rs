@@ -1,12 +1,13 @@
 //! What a child prints, read as it comes: by whoever waits, or by a thread where that is not fast enough.
 
 use std::collections::VecDeque;
-use std::io::PipeReader;
+use std::io::{PipeReader, PipeWriter};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::Errno;
 
 use super::super::pump::Pump;
+use super::super::spawn::Outlet;
 use super::READ_BYTES;
 
 /// After so many reads in a row that found at least half of that, a child prints faster than it is
@@ -16,6 +17,8 @@ const FLOOD_READS: u32 = 8;
 #[derive(Debug)]
 pub(super) struct Pipe {
     pub(super) reader: PipeReader,
+    /// Held so that nobody is woken when the child closes its end: its own end is told by a signal.
+    _writer: Option<PipeWriter>,
     /// How much is to be read until it is closed, once nothing of the child is left to write.
     /// Whatever else holds the other end must not keep us.
     remaining: Option<u64>,
@@ -30,9 +33,17 @@ pub(super) struct Pipe {
 }
 
 impl Pipe {
-    pub(super) fn new(reader: PipeReader, is_terminal: bool) -> Self {
-        let pumped = VecDeque::new();
-        Pipe { reader, remaining: None, floods: 0, pump: None, pumped, is_terminal }
+    pub(super) fn new(Outlet { reader, writer }: Outlet) -> Self {
+        let (is_terminal, pumped) = (writer.is_none(), VecDeque::new());
+        Pipe {
+            reader,
+            _writer: writer,
+            remaining: None,
+            floods: 0,
+            pump: None,
+            pumped,
+            is_terminal,
+        }
     }
 
     /// What tells that there is something to read.
