@@ -4,8 +4,11 @@
 //! the terminal and as Markdown, [`html`] as a page that needs nothing else.
 
 pub mod html;
+mod iteration;
 pub mod plain;
 mod reading;
+mod sections;
+mod summary;
 mod words;
 
 use std::collections::HashSet;

@@ -24,6 +24,16 @@ pub struct RunFiles {
     second: Option<SecondName>,
 }
 
+/// Free at once, as a [`super::lock::Lock`] is.
+impl Drop for RunFiles {
+    fn drop(&mut self) {
+        let begun = self.second.as_ref().and_then(|second| second.begun.as_ref());
+        for file in std::iter::once(&self.journal).chain(begun) {
+            let _ = file.unlock();
+        }
+    }
+}
+
 /// The name of a journal where no agent removes it.
 #[derive(Debug)]
 struct SecondName {

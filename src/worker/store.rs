@@ -18,6 +18,7 @@ use crate::state::lock;
 use crate::state::project::Project;
 use crate::state::runs::RunDir;
 use crate::state::save::{save_atomically, save_for_now, save_privately};
+use crate::state::within::is_still_at;
 
 /// How long a command waits for another one that is busy with the same worker.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -158,7 +159,7 @@ impl Workers {
             opened.map_err(|err| unusable(&path, &err))?;
             match lock::hold(&path, patience) {
                 // Whoever held it before may have removed it.
-                Ok(file) if is_file_at(&file, &path) => {
+                Ok(file) if is_still_at(&file, &path) => {
                     let directory = worker.path.clone();
                     return Ok(Some(Held { path, directory, _file: file }));
                 }
@@ -203,11 +204,6 @@ impl Drop for Held {
             let _ = std::fs::remove_file(&self.path);
         }
     }
-}
-
-fn is_file_at(file: &File, path: &Path) -> bool {
-    let number = |about: io::Result<std::fs::Metadata>| about.ok().map(|it| (it.dev(), it.ino()));
-    number(file.metadata()) == number(std::fs::metadata(path))
 }
 
 impl Worker {

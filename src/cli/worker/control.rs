@@ -110,16 +110,21 @@ fn resume_one(workers: &Workers, worker: &Worker, more: More) -> Result<(), Erro
             .hint(format!("ralph resume {name} -n 20 puts one there")));
     }
     let mut state = mended(worker)?;
-    let alive = worker.is_alive();
+    let mut alive = worker.is_alive();
     if alive && state.status == Status::Running {
-        // Its loop knows better than what somebody may have written there.
+        // Its loop knows better than what somebody may have written there. One that was just killed may wait
+        // for the disk before it is gone.
         let mut watch = Watch::new(worker);
         worker.knock();
-        let paused = watch.look_within(MOMENT, || match worker.known() {
-            Known::State(state) if state.status == Status::Paused => Some(*state),
-            _ => None,
+        let told = watch.look_within(MOMENT, || match worker.known() {
+            Known::State(state) if state.status == Status::Paused => Some(Some(*state)),
+            _ => (!worker.is_alive()).then_some(None),
         });
-        state = paused.unwrap_or(state);
+        match told {
+            Some(Some(paused)) => state = paused,
+            Some(None) => (alive, state) = (false, mended(worker)?),
+            None => {}
+        }
     }
     // One that has just come to its end is about to leave.
     let alive = alive && !(state.status.is_over() && see_it_gone(worker));
