@@ -34,6 +34,7 @@ fn a_project_that_is_moved_away_ends_the_run_and_is_not_made_again() {
         let kept = project.home().join(".ralph/journals");
         output.code(2).stdout_lacks("complete").stdout_lacks("put back");
         output.stdout_has("was moved or removed").stdout_has(kept.to_str().unwrap());
+        output.stderr_lacks("changed while");
         assert_eq!(output.stdout.contains("another directory is there now"), is_replaced);
         assert_eq!(project.recorded().len(), 2);
         let told = fs::read_to_string(project.home().join("told")).expect("somebody was told");
