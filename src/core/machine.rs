@@ -11,7 +11,7 @@ mod ending;
 mod exchange;
 mod time;
 
-pub use exchange::{Action, GateVerdict, Input, Now, Report, ScmLook};
+pub use exchange::{Action, GateVerdict, Input, Now, Report, ScmLook, StagedLook, Unseen};
 
 use super::event::{Class, Event, Feedback, Outcome, Purpose, WaitReason};
 use super::progress::{Limits, Open, Pending, Progress};
@@ -45,6 +45,11 @@ enum Phase {
         ending: Option<GuardrailEnd>,
     },
     LookingAtScm {
+        ending: bool,
+    },
+    /// An agent was asked for a commit message, and gave one or not.
+    LookingAtStaged {
+        given: bool,
         ending: bool,
     },
     Scm {
@@ -125,8 +130,10 @@ pub struct LoopMachine {
     /// Until when SCM tasks may go on at least, though the run's time is up.
     scm_until: u64,
     dirty: bool,
-    /// What the next agent is to be told of conflicts that keep the work from being committed.
-    conflicts: Option<Feedback>,
+    /// What the next agent is to be told of what keeps the work from being committed.
+    scm_feedback: Vec<Feedback>,
+    /// Why what the guardrails saw is not what is there now.
+    unseen: Option<String>,
     /// An agent was asked for a commit message before the run was cut off, and gave one.
     has_message: bool,
     spending: Spending,
@@ -171,7 +178,8 @@ impl LoopMachine {
             scm_failed: false,
             scm_until: 0,
             dirty: false,
-            conflicts: None,
+            scm_feedback: Vec::new(),
+            unseen: None,
             has_message: false,
             spending: Spending::default(),
             worked_ms: 0,
@@ -356,6 +364,7 @@ impl LoopMachine {
             Input::AgentEnded(report) => self.agent_ended(now, *report, &mut out),
             Input::GuardrailEnded { failed } => self.guardrail_ended(now, failed, &mut out),
             Input::ScmLooked(look) => self.scm_looked(now, look, &mut out),
+            Input::StagedLooked(look) => self.staged_looked(now, look, &mut out),
             Input::ScmTaskEnded { ok } => self.scm_task_ended(now, ok, &mut out),
             Input::GatesChecked(verdict) => self.gates_checked(now, verdict, &mut out),
             Input::RepositoryLooked { fingerprint } => {
@@ -444,7 +453,8 @@ impl LoopMachine {
         self.found = None;
         self.guardrails_passed = None;
         self.has_message = false;
-        self.conflicts = None;
+        self.scm_feedback.clear();
+        self.unseen = None;
         self.class = Class::NotStarted;
         out.push(Action::Emit(Event::IterationStarted {
             max_iterations: self.rules.max_iterations,

@@ -15,6 +15,7 @@ mod record;
 mod response;
 mod scm;
 mod screen;
+mod staged;
 mod tasks;
 
 use std::collections::{HashSet, VecDeque};
@@ -33,12 +34,14 @@ use super::agent::AgentTask;
 use super::guardrail::GuardrailTask;
 use super::record::Recorder;
 use super::scm::ScmRun;
+use super::scm::staged::Staged;
 use super::spec::{PromptSource, RunSpec};
 use super::tasks::TaskGate;
 use super::world::World;
 use display::Filter;
 use look::Look;
 use response::Evaluator;
+use staged::StagedRun;
 
 /// How a run came out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +75,7 @@ pub fn run<W: World>(
         log_slugs: prompts::log_slugs(commands),
         queue: VecDeque::new(),
         commit_message: spec.progress.as_ref().and_then(|left| left.commit_message.clone()),
+        staged: None,
         signals: 0,
         broken: false,
         raw_broken: false,
@@ -96,6 +100,8 @@ enum Task {
     Scm(ScmRun),
     /// Another git is busy with the same repository; tried again at this moment.
     ScmWaits(ScmRun, u64),
+    /// What is staged is looked at, before and after an agent is asked for a commit message.
+    Staged(StagedRun),
     Look(Look),
 }
 
@@ -109,6 +115,8 @@ struct Driver<'s, W> {
     log_slugs: Vec<String>,
     queue: VecDeque<Input>,
     commit_message: Option<String>,
+    /// What was staged when that was asked for.
+    staged: Option<Staged>,
     signals: u32,
     /// The journal cannot be written any more, and the machine knows.
     broken: bool,
@@ -279,6 +287,7 @@ impl<W: World> Driver<'_, W> {
                 }
             }
             Action::LookAtScm => self.look_at_scm(),
+            Action::LookAtStaged => self.look_at_staged_again(),
             Action::RunScmTask(index) => self.run_scm_task(index),
             Action::SkipScmTask(index, why) => {
                 let task = self.scm_task_name(index);

@@ -6,6 +6,7 @@ pub mod lookup;
 pub mod moves;
 pub(super) mod refs;
 pub(super) mod safely;
+pub(super) mod staged;
 pub(super) mod status;
 
 use std::ffi::{OsStr, OsString};
@@ -369,7 +370,7 @@ impl ScmSpec {
         ))
     }
 
-    fn is_git(&self) -> bool {
+    pub(super) fn is_git(&self) -> bool {
         let name = std::path::Path::new(&self.program).file_name();
         name.is_some_and(|name| name == "git")
     }
@@ -393,6 +394,26 @@ impl ScmSpec {
         let look: [&[&str]; 3] =
             [&status::UNMERGED, &["add", "-A"], &["diff", "--cached", "--quiet"]];
         self.is_git().then(|| look.into_iter().map(words).collect())
+    }
+
+    /// Whether the commits that are made take what is staged and nothing else, whatever is in the work tree. Of flags
+    /// that are not known here nobody can tell.
+    pub(super) fn commits_what_is_staged(&self) -> bool {
+        let takes_no_file = |word: &String| match word.strip_prefix("--") {
+            Some(name) => {
+                let more = ["all", "include", "interactive", "only", "patch", "pathspec-from-file"];
+                let name = name.split('=').next().unwrap_or_default();
+                // git knows a flag by its beginning.
+                !name.is_empty() && !more.iter().any(|flag| flag.starts_with(name))
+            }
+            None => {
+                let harmless = |letter: char| "nqsSv".contains(letter);
+                word.strip_prefix('-').is_some_and(|letters| letters.chars().all(harmless))
+            }
+        };
+        let commits =
+            self.tasks.iter().filter(|task| task.first().is_some_and(|it| it == "commit"));
+        commits.flat_map(|task| task.iter().skip(1)).all(takes_no_file)
     }
 
     /// The commands of one task, in order.
@@ -507,6 +528,24 @@ mod tests {
             [words(&["commit", "--signoff", "-m", "Fix `x` $(y)"])]
         );
         assert_eq!(git.commands(1, "m"), [words(&["push", "origin"])]);
+    }
+
+    #[test]
+    fn only_a_commit_of_what_is_staged_is_known_to_be_one() {
+        for (flags, expected) in [
+            (&[][..], true),
+            (&["--signoff", "-S", "-nv", "--author=A <a@b>"], true),
+            (&["-a"], false),
+            (&["-qa"], false),
+            (&["--al"], false),
+            (&["--only"], false),
+            (&["--", "file"], false),
+            (&["file"], false),
+        ] {
+            let task = [&["commit"], flags].concat();
+            let git = spec("git", &[&task, &["push", "-a"]]);
+            assert_eq!(git.commits_what_is_staged(), expected, "{flags:?}");
+        }
     }
 
     #[test]

@@ -403,18 +403,53 @@ fn conflicts_that_nobody_has_resolved_are_not_committed() {
 
 #[test]
 fn what_is_committed_is_what_the_guardrails_saw() {
-    let project = project(&["commit"]);
-    project.settings(&json!({
-        "scm": {"command": "git", "tasks": ["commit"]},
-        "guardrails": [{"command": "grep -q fixed new.txt"}],
-    }));
-    let script = json!({
-        "sessions": [[{"shell": "echo fixed > new.txt"}, {"print": DONE}]],
-        "commit_message": [{"shell": "echo broken > new.txt; touch sneaked"}, {"print": "Fix it"}],
-    });
-    run(&project, &["-p", "do it"], &script).run().code(0);
-    assert_eq!(project.git_command(["show", "HEAD:new.txt"]), "fixed\n");
-    assert!(!project.git_command(["ls-files"]).contains("sneaked"));
+    // One that is asked for words, and edits, commits, hides what was staged, or changes what is committed.
+    let broken = "echo broken > new.txt; touch sneaked";
+    let commits = format!("{broken}; git add -A; git commit -qm Mine");
+    for (meddling, warning, committed, last) in [
+        (broken, "new.txt, sneaked were changed", "Fix it", 1),
+        (&commits, "HEAD moved to", "Mine", 1),
+        ("git commit -qm Mine", "HEAD moved to", "Mine", 0),
+        ("git stash -qu", "what is staged was changed", "First", 1),
+    ] {
+        let project = project(&["commit"]);
+        project.settings(&json!({
+            "scm": {"command": "git", "tasks": ["commit"]},
+            "guardrails": [{"command": "grep -q fixed new.txt"}],
+        }));
+        let work = json!([project.record(), {"shell": "[ -e new.txt ] || echo fixed > new.txt"}, {"print": DONE}]);
+        let looks = json!([project.record(), {"print": DONE}]);
+        let script = json!({
+            "sessions": [work, looks], "commit_message": [{"shell": meddling}, {"print": "Fix it"}],
+        });
+        let output = run(&project, &["-p", "do it", "-n", "2"], &script).run();
+        let warning = format!("while the agent was asked for a commit message, {warning}");
+        output
+            .code(last)
+            .stderr_has(&warning)
+            .stdout_has("Not complete: while the agent was asked");
+        let events = project.events();
+        assert!(events.all("scm_ended").iter().all(|task| task["ok"] == true), "{meddling}");
+        assert_eq!(events.all("iteration_ended")[0]["complete"], false, "{meddling}");
+        assert_eq!(subjects(&project)[0], committed, "{meddling}");
+        if committed == "Fix it" {
+            assert_eq!(project.git_command(["show", "HEAD:new.txt"]), "fixed\n");
+            assert!(!project.git_command(["ls-files"]).contains("sneaked"));
+        }
+        // The next agent is told, and the next guardrails judge it.
+        let prompt = project.recorded()[1]["prompt"].to_string();
+        assert!(prompt.contains("Nothing has checked that yet"), "{meddling}: {prompt}");
+        let report = project.ralph(["report"]).run();
+        report.code(0).stdout_has(&warning).stdout_has("not complete: while the agent was asked");
+    }
+
+    // A commit of more than what is staged would take along what nobody has seen.
+    let project = project(&["commit -a"]);
+    let steps = json!([{"shell": "echo more >> old.txt"}, {"print": DONE}]);
+    let message = json!([{"shell": "echo unseen >> old.txt"}, {"print": "Fix it"}]);
+    let script = json!({"sessions": [steps], "commit_message": message});
+    run(&project, &["-p", "do it", "-n", "1"], &script).run().code(1);
+    assert_eq!(subjects(&project), ["First"]);
 }
 
 #[test]

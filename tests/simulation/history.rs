@@ -35,6 +35,8 @@ pub(crate) struct Told {
     /// How often it was looked whether anything changed, and how often a lock that git had left was removed.
     pub(crate) looks: u64,
     pub(crate) unlocked: u64,
+    /// How often an agent that was asked for a commit message changed something.
+    pub(crate) meddled: u64,
     pub(crate) outcome: Option<Outcome>,
 }
 
@@ -77,6 +79,8 @@ fn lives(seed: u64, fault: Option<Fault>, truth: &Rc<RefCell<Truth>>) -> Result<
         {
             let mut truth = truth.borrow_mut();
             (truth.refused, truth.goes_on) = (false, true);
+            // With no guardrails there is nobody to see it.
+            truth.unseen &= !spec.guardrails.is_empty();
         }
         let (finish, world) = one_life(&spec, &mut rng, faults, wall_ms, truth, fault);
         wall_ms = world.wall_ms() + rng.below(86_400_000) as i64;
@@ -86,6 +90,7 @@ fn lives(seed: u64, fault: Option<Fault>, truth: &Rc<RefCell<Truth>>) -> Result<
         told.left_out = left_out(&truth.borrow());
         told.looks = truth.borrow().looks.len() as u64;
         told.unlocked = truth.borrow().unlocked;
+        told.meddled = truth.borrow().meddled;
         told.outcome = finish.map(|finish| finish.outcome);
         match told.outcome {
             // Cut off: what was half written is cut off as well, and it goes on.
@@ -338,6 +343,9 @@ fn check(
 
 /// Nothing is complete unless all that has a say in it agrees.
 fn completion(spec: &RunSpec, truth: &Truth) -> Result<(), String> {
+    if truth.unseen {
+        return Err("complete with what no guardrail has seen".to_owned());
+    }
     let all_pass = |index| truth.checks.contains(&(index, true));
     if !(0..spec.guardrails.len()).all(all_pass) || truth.checks.iter().any(|(_, passed)| !passed) {
         return Err(format!("complete with guardrails {:?}", truth.checks));

@@ -46,7 +46,8 @@ pub enum Input {
         failed: Option<Feedback>,
     },
     ScmLooked(ScmLook),
-    /// The agent's commit message is the driver's to keep; whether there is one is told here.
+    /// What an agent has done besides that was asked for a commit message.
+    StagedLooked(StagedLook),
     ScmTaskEnded {
         ok: bool,
     },
@@ -86,6 +87,26 @@ pub enum ScmLook {
     Conflicts(Feedback),
 }
 
+/// What became of the work while an agent was asked for a commit message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StagedLook {
+    /// It is what the guardrails saw.
+    Same,
+    /// Something was changed besides, which was said. What was staged is as it was.
+    Beside(Unseen),
+    /// What would be committed is not what was staged, or nobody can tell; which was said.
+    Moved(Unseen),
+}
+
+/// What no guardrail has seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unseen {
+    /// Why the work is not complete.
+    pub reason: String,
+    /// What the next agent is to be told.
+    pub feedback: Feedback,
+}
+
 /// What the gates say to what the agent claims.
 #[derive(Debug, Clone, PartialEq)]
 pub enum GateVerdict {
@@ -111,7 +132,7 @@ pub struct Report {
     /// The completion rule matched, and on what.
     pub complete: bool,
     pub found: Option<String>,
-    /// For a commit message: there is one.
+    /// There is a commit message, which is the driver's to keep.
     pub has_message: bool,
     /// All that it said was what it had been asked.
     pub repeats_prompt: bool,
@@ -153,6 +174,8 @@ pub enum Action {
     },
     /// Answered by `ScmLooked`.
     LookAtScm,
+    /// An agent was asked for a commit message: is everything as it was? Answered by `StagedLooked`.
+    LookAtStaged,
     /// Answered by `ScmTaskEnded`.
     RunScmTask(usize),
     /// There is nothing to commit: say so.

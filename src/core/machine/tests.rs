@@ -98,6 +98,14 @@ impl Loop {
         self.give(Input::AgentStarted).give(Input::AgentEnded(Box::new(report)))
     }
 
+    /// The same of one that is asked for a commit message, and what it did besides.
+    fn asked_for_message(&mut self, report: Report, look: StagedLook) -> &mut Self {
+        assert!(self.asked(&Action::StartAgent(Purpose::CommitMessage)), "{:?}", self.actions);
+        self.agent(report);
+        assert_eq!(self.actions, [Action::LookAtStaged]);
+        self.give(Input::StagedLooked(look))
+    }
+
     fn after(&mut self, ms: u64) -> &mut Self {
         self.now.mono_ms += ms;
         self.now.wall_ms += i64::try_from(ms).unwrap();
@@ -703,8 +711,7 @@ fn scm_asks_for_a_message_only_when_there_is_something_to_commit() {
     run.agent(answered());
     assert!(run.asked(&Action::LookAtScm));
     run.give(Input::ScmLooked(ScmLook::Dirty));
-    assert!(run.asked(&Action::StartAgent(Purpose::CommitMessage)));
-    run.agent(message);
+    run.asked_for_message(message, StagedLook::Same);
     assert!(run.asked(&Action::RunScmTask(0)));
     run.give(Input::ScmTaskEnded { ok: true });
     assert!(run.asked(&Action::RunScmTask(1)));
@@ -715,6 +722,73 @@ fn scm_asks_for_a_message_only_when_there_is_something_to_commit() {
     assert!(run.asked(&Action::RunScmTask(1)));
     run.give(Input::ScmTaskEnded { ok: true });
     assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
+}
+
+#[test]
+fn what_an_agent_does_that_is_asked_for_a_message_is_not_taken_for_checked() {
+    let message = || Report { has_message: true, ..answered() };
+    let unseen = || Unseen { reason: "a was changed".into(), feedback: feedback("look at a") };
+    let vetoed = Action::Emit(Event::Vetoed { reason: "a was changed".into() });
+    let rules = |gates| Rules {
+        scm: vec![ScmTask::Commit, ScmTask::Other],
+        guardrails: vec![None],
+        gates,
+        ..rules()
+    };
+    let dirty = |run: &mut Loop, report: Report| {
+        run.agent(report).give(Input::GuardrailEnded { failed: None });
+        run.give(Input::ScmLooked(ScmLook::Dirty));
+    };
+    for gates in [false, true] {
+        // What was staged is committed, and pushed, and that is all that the claim is worth.
+        let mut run = Loop::start(rules(gates));
+        dirty(&mut run, done());
+        run.asked_for_message(message(), StagedLook::Beside(unseen()));
+        assert_eq!(run.actions, [Action::RunScmTask(0)]);
+        run.give(Input::ScmTaskEnded { ok: true }).give(Input::ScmTaskEnded { ok: true });
+        assert!(run.asked(&vetoed), "{:?}", run.actions);
+        let is_noted =
+            |action: &Action| matches!(action, Action::Emit(Event::CompletionChecked { .. }));
+        assert!(!run.actions.iter().any(is_noted), "whoever goes on has to check it");
+        if gates {
+            // Not even if every story passes.
+            assert!(run.asked(&Action::CheckGates { claimed: false, checks_passed: false }));
+            run.give(Input::GatesChecked(GateVerdict::Complete));
+        }
+        assert_eq!(
+            (run.machine.iteration(), run.machine.feedback()),
+            (2, &[feedback("look at a")][..])
+        );
+
+        // What is not what was staged is not committed, nor is anything pushed.
+        dirty(&mut run, done());
+        run.asked_for_message(answered(), StagedLook::Moved(unseen()));
+        let is_task = |action: &Action| matches!(action, Action::RunScmTask(_));
+        assert!(!run.actions.iter().any(is_task) && run.asked(&vetoed), "{:?}", run.actions);
+        if gates {
+            run.give(Input::GatesChecked(GateVerdict::Complete));
+        }
+        assert_eq!(run.machine.feedback(), [feedback("look at a")]);
+        // The guardrails of the next iteration have seen it.
+        run.agent(done()).give(Input::GuardrailEnded { failed: None });
+        run.give(Input::ScmLooked(ScmLook::Clean)).give(Input::ScmTaskEnded { ok: true });
+        if gates {
+            run.give(Input::GatesChecked(GateVerdict::Complete));
+        }
+        assert_eq!(run.outcome(), Some((Outcome::Complete, 0)), "nothing to commit is no failure");
+    }
+    // One that gave none may have done something all the same.
+    let mut run = Loop::start(rules(false));
+    dirty(&mut run, done());
+    run.asked_for_message(failed(Class::Failed), StagedLook::Same);
+    assert!(run.asked(&Action::RunScmTask(0)));
+    // The look may hang.
+    let mut run = Loop::start(rules(false));
+    dirty(&mut run, done());
+    run.agent(message()).give(Input::Stop { signal: "SIGINT", now: true });
+    assert!(run.asked(&Action::EndScmTask));
+    run.give(Input::StagedLooked(StagedLook::Moved(unseen())));
+    assert_eq!(run.outcome(), Some((Outcome::Interrupted, 130)));
 }
 
 #[test]
@@ -1075,6 +1149,7 @@ fn a_commit_message_is_bound_by_every_budget_and_its_lack_loses_no_work() {
             usage: used.unwrap_or_default(),
             ..failed(Class::Limited)
         })));
+        run.give(Input::StagedLooked(StagedLook::Same));
         assert!(run.asked(&Action::RunScmTask(0)), "{rules:?}: {:?}", run.actions);
         // There is time for the commit itself, though the run has none left.
         assert!(run.machine.deadline().is_none_or(|at| at >= run.now.mono_ms + 10_000));
@@ -1156,6 +1231,9 @@ struct World {
     guardrail: bool,
     guardrail_failed: bool,
     looking: bool,
+    looking_again: bool,
+    /// Something is there that no guardrail has seen.
+    unseen: bool,
     looking_around: bool,
     scm: bool,
     briefing: bool,
@@ -1189,6 +1267,7 @@ impl World {
                     if purpose == Purpose::Work {
                         self.agents_started += 1;
                         self.guardrail_failed = false;
+                        self.unseen = false;
                     }
                 }
                 Action::EndAgent(_) => {
@@ -1204,11 +1283,18 @@ impl World {
                     assert!(self.idle() && !self.stop_asked && !self.guardrail_failed);
                     self.looking = true;
                 }
+                Action::LookAtStaged => {
+                    assert!(self.idle() && !self.stop_asked);
+                    self.looking_again = true;
+                }
                 Action::RunScmTask(_) => {
                     assert!(self.idle() && !self.stop_asked && !self.guardrail_failed);
                     self.scm = true;
                 }
-                Action::EndScmTask => assert!(self.scm || self.looking || self.looking_around),
+                Action::EndScmTask => {
+                    let looks = self.looking || self.looking_again || self.looking_around;
+                    assert!(self.scm || looks);
+                }
                 Action::LookAtRepository => {
                     assert!(self.idle() && !self.stop_asked && self.open_iterations == 0);
                     self.looking_around = true;
@@ -1231,7 +1317,7 @@ impl World {
                 }
                 Action::Emit(Event::IterationEnded { complete, .. }) => {
                     self.open_iterations -= 1;
-                    assert!(!complete || !self.guardrail_failed);
+                    assert!(!complete || !(self.guardrail_failed || self.unseen));
                 }
                 Action::Emit(_) => {}
                 Action::Finish { outcome, .. } => {
@@ -1241,6 +1327,7 @@ impl World {
                         matches!(outcome, Outcome::Complete | Outcome::CompleteScmFailed);
                     if complete {
                         assert!(!self.guardrail_failed, "never complete with a failed guardrail");
+                        assert!(!self.unseen, "never complete with what no guardrail has seen");
                         assert!(self.complete_claimed, "never complete unsaid");
                         assert!(!self.stop_at_once, "a stop is always honoured");
                     }
@@ -1253,7 +1340,7 @@ impl World {
     fn idle(&self) -> bool {
         self.agent.is_none()
             && !(self.guardrail || self.looking || self.scm || self.briefing || self.gates)
-            && !self.looking_around
+            && !(self.looking_again || self.looking_around)
     }
 }
 
@@ -1389,6 +1476,14 @@ proptest! {
                         } else {
                             ScmLook::Clean
                         })
+                    } else if std::mem::take(&mut world.looking_again) {
+                        let unseen = Unseen { reason: "x".into(), feedback: feedback("look") };
+                        world.unseen = !flag;
+                        Input::StagedLooked(match (flag, choice % 2) {
+                            (true, _) => StagedLook::Same,
+                            (false, 0) => StagedLook::Beside(unseen),
+                            (false, _) => StagedLook::Moved(unseen),
+                        })
                     } else if std::mem::take(&mut world.scm) {
                         Input::ScmTaskEnded { ok: flag }
                     } else if std::mem::take(&mut world.briefing) {
@@ -1425,6 +1520,8 @@ proptest! {
                 Some(Input::RepositoryLooked { fingerprint: None })
             } else if std::mem::take(&mut world.looking) {
                 Some(Input::ScmLooked(ScmLook::Dirty))
+            } else if std::mem::take(&mut world.looking_again) {
+                Some(Input::StagedLooked(StagedLook::Same))
             } else if std::mem::take(&mut world.scm) {
                 Some(Input::ScmTaskEnded { ok: true })
             } else if std::mem::take(&mut world.briefing) {

@@ -44,9 +44,9 @@ impl LoopMachine {
             Phase::Looking { ending: false, started } => {
                 [after(started, Some(LOOK_MS)), self.run_deadline()].into_iter().flatten().min()
             }
-            Phase::LookingAtScm { ending: false } | Phase::Scm { ending: false, .. } => {
-                self.scm_deadline()
-            }
+            Phase::LookingAtScm { ending: false }
+            | Phase::LookingAtStaged { ending: false, .. }
+            | Phase::Scm { ending: false, .. } => self.scm_deadline(),
             _ => None,
         }
     }
@@ -151,7 +151,7 @@ impl LoopMachine {
             {
                 self.end_scm(out);
             }
-            Phase::LookingAtScm { .. } | Phase::Scm { .. }
+            Phase::LookingAtScm { .. } | Phase::LookingAtStaged { .. } | Phase::Scm { .. }
                 if self.scm_deadline().is_some_and(|at| now.mono_ms >= at) =>
             {
                 self.end_scm(out);

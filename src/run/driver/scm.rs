@@ -47,7 +47,7 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
-    fn look_failed(&mut self, why: &str, is_last: bool) {
+    pub(super) fn look_failed(&mut self, why: &str, is_last: bool) {
         let again =
             if is_last { "when the run goes on" } else { "after the next passing iteration" };
         let message = format!(
@@ -156,6 +156,10 @@ impl<W: World> Driver<'_, W> {
                 run.ended = Some(if at_once { "the run was to stop" } else { TIME_IS_UP });
                 self.world.end(run.child, false);
             }
+            Task::Staged(run) => {
+                run.ended = true;
+                self.world.end(run.child, false);
+            }
             Task::Look(look) => self.world.end(look.child, false),
             _ => {}
         }
@@ -246,7 +250,7 @@ impl<W: World> Driver<'_, W> {
                     }
                 }
                 (0, Some(Exit::Code(0))) => self.queue.push_back(Input::ScmLooked(ScmLook::Clean)),
-                (0, Some(Exit::Code(1))) => self.queue.push_back(Input::ScmLooked(ScmLook::Dirty)),
+                (0, Some(Exit::Code(1))) => self.look_at_staged(),
                 (1.., Some(Exit::Code(0))) => self.look_on(run.rest, run.started_ms),
                 _ => self.look_failed(&run.why_failed(exit), run.ended.is_some()),
             };
