@@ -89,14 +89,14 @@ impl<W: World> Driver<'_, W> {
             || "git did not tell what was changed".to_owned(),
             |Change { what, .. }| what,
         );
-        let committed = if moved {
-            "so ralph commits nothing"
+        let follows = if moved {
+            "ralph commits nothing now, and the next iteration is checked with it"
         } else {
-            "so that what was checked is committed without it"
+            "that is not committed, and the next iteration is checked with it \
+             (a file that the agent keeps for itself belongs into .gitignore)"
         };
         let message = format!(
-            "while the agent was asked for a commit message, {what}, which no guardrail has seen, {committed}; the \
-             next iteration is checked with it (a file that the agent keeps for itself belongs into .gitignore)"
+            "while the agent was asked for a commit message, {what}, which no guardrail has seen: {follows}"
         );
         // Whoever wants the run to stop has ended the look, which then says nothing of the agent.
         if !self.machine.stops_at_once() {
@@ -105,9 +105,11 @@ impl<W: World> Driver<'_, W> {
         let reason = format!(
             "while the agent was asked for a commit message, {what}, and no guardrail has seen that"
         );
+        // No word of a commit message: nobody is to take this for the request.
         let message = format!(
-            "While an agent was asked for a commit message, after your work had been checked, {what}. Nothing has \
-             checked that yet. Look at it (`git status`, `git diff`, `git log`), and keep it or undo it."
+            "After your work had been checked, and before it was committed, somebody changed what was not to be \
+             changed any more: {what}. Nothing has checked that yet. Look at it (`git status`, `git diff`, `git log`), and \
+             keep it or undo it."
         );
         let feedback = Feedback { action: FailAction::Append, message };
         let unseen = Unseen { reason, feedback };
