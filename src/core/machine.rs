@@ -134,7 +134,7 @@ pub struct LoopMachine {
     scm_feedback: Vec<Feedback>,
     /// Why what the guardrails saw is not what is there now.
     unseen: Option<String>,
-    /// An agent was asked for a commit message before the run was cut off, and gave one.
+    /// An agent was asked for a commit message before, and gave one that was not used.
     has_message: bool,
     spending: Spending,
     /// How long agents have worked at this iteration before the one that is running.
@@ -365,7 +365,10 @@ impl LoopMachine {
             Input::GuardrailEnded { failed } => self.guardrail_ended(now, failed, &mut out),
             Input::ScmLooked(look) => self.scm_looked(now, look, &mut out),
             Input::StagedLooked(look) => self.staged_looked(now, look, &mut out),
-            Input::ScmTaskEnded { ok } => self.scm_task_ended(now, ok, &mut out),
+            Input::ScmTaskEnded { ok, feedback } => {
+                self.scm_feedback.extend(feedback);
+                self.scm_task_ended(now, ok, &mut out);
+            }
             Input::GatesChecked(verdict) => self.gates_checked(now, verdict, &mut out),
             Input::RepositoryLooked { fingerprint } => {
                 self.repository_looked(now, fingerprint, &mut out);

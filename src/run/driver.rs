@@ -76,6 +76,7 @@ pub fn run<W: World>(
         queue: VecDeque::new(),
         commit_message: spec.progress.as_ref().and_then(|left| left.commit_message.clone()),
         staged: None,
+        unused_message: None,
         signals: 0,
         broken: false,
         raw_broken: false,
@@ -117,6 +118,8 @@ struct Driver<'s, W> {
     commit_message: Option<String>,
     /// What was staged when that was asked for.
     staged: Option<Staged>,
+    /// A message for that of which nothing came: the commit failed.
+    unused_message: Option<(String, Staged)>,
     signals: u32,
     /// The journal cannot be written any more, and the machine knows.
     broken: bool,

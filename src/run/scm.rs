@@ -453,7 +453,9 @@ pub(super) struct ScmRun {
     pub(super) ended: Option<&'static str>,
     /// A lock that stops it and that nobody uses, and when it will have been there for long enough.
     pub(super) left: Option<(PathBuf, u64)>,
+    /// How it began, and how it went on if there is more than that.
     output: Vec<u8>,
+    rest_of_output: Vec<u8>,
 }
 
 impl ScmRun {
@@ -473,13 +475,14 @@ impl ScmRun {
             ended: None,
             left: None,
             output: Vec::new(),
+            rest_of_output: Vec::new(),
         }
     }
 
     /// Whether it failed for a reason that passes, and has not done so for too long.
     pub(super) fn may_try_again(&self, now_ms: u64) -> bool {
         let patience = u64::try_from(LOCK_PATIENCE.as_millis()).unwrap_or(0);
-        is_lock_trouble(&self.text()) && now_ms < self.started_ms.saturating_add(patience)
+        is_lock_trouble(&self.last_words()) && now_ms < self.started_ms.saturating_add(patience)
     }
 
     /// The same for a lock that nobody uses: it may have to become old first.
@@ -490,12 +493,18 @@ impl ScmRun {
 
     pub(super) fn output(&mut self, bytes: &[u8]) {
         let room = MAX_OUTPUT - self.output.len();
-        self.output.extend_from_slice(&bytes[..room.min(bytes.len())]);
+        let (first, rest) = bytes.split_at(room.min(bytes.len()));
+        self.output.extend_from_slice(first);
+        self.rest_of_output.extend_from_slice(rest);
+        let old = self.rest_of_output.len().saturating_sub(MAX_OUTPUT);
+        if old > MAX_OUTPUT {
+            self.rest_of_output.drain(..old);
+        }
     }
 
     /// Why it failed, as far as anybody can tell.
     pub(super) fn why_failed(&self, exit: Option<Exit>) -> String {
-        match (self.ended, self.text(), exit) {
+        match (self.ended, self.last_words(), exit) {
             (Some(why), said, _) if said.is_empty() => format!("it was ended, because {why}"),
             (Some(why), said, _) => format!("it was ended, because {why}; it had said: {said}"),
             (None, said, Some(exit)) if said.is_empty() => format!("{exit}, without a word"),
@@ -504,9 +513,20 @@ impl ScmRun {
         }
     }
 
-    /// What it printed, trimmed.
+    /// What it printed first, trimmed.
     pub(super) fn text(&self) -> String {
         String::from_utf8_lossy(&self.output).trim().to_owned()
+    }
+
+    /// What it printed last, from the beginning of a line: whoever fails says why at the end.
+    pub(super) fn last_words(&self) -> String {
+        if self.rest_of_output.is_empty() {
+            return self.text();
+        }
+        let all = [&self.output[..], &self.rest_of_output].concat();
+        let last = &all[all.len().saturating_sub(MAX_OUTPUT)..];
+        let line = memchr::memchr(b'\n', last).map_or(0, |end| end + 1);
+        format!("…\n{}", String::from_utf8_lossy(&last[line..]).trim_end())
     }
 }
 
@@ -574,5 +594,12 @@ mod tests {
         ] {
             assert_eq!(run(ended, said).why_failed(exit), expected);
         }
+        // A hook may have much to say, and a commit much to tell.
+        let long: String = (0..10_000).map(|n| format!("line {n}\n")).collect();
+        let run = run(None, &long);
+        assert!(run.text().starts_with("line 0\n"));
+        let last = run.why_failed(failed);
+        assert!(last.starts_with("…\nline 9") && last.ends_with("line 9999"), "{last}");
+        assert!(last.len() <= MAX_OUTPUT + "…\n".len());
     }
 }

@@ -230,18 +230,76 @@ fn a_completion_with_a_failed_task_has_its_own_exit_code() {
     assert_eq!(subjects(&project)[0], "Add it", "what could be done is done");
 }
 
+/// A program that git runs before each commit.
+fn pre_commit_hook(project: &Project, script: &str) {
+    let hook = project.path().join(".git/hooks/pre-commit");
+    std::fs::create_dir_all(hook.parent().unwrap()).unwrap();
+    std::fs::write(&hook, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+}
+
 #[test]
 fn a_hook_that_refuses_a_commit_is_heard() {
     let project = project(&["commit", "push"]);
-    let hook = project.path().join(".git/hooks/pre-commit");
-    std::fs::create_dir_all(hook.parent().unwrap()).unwrap();
-    std::fs::write(&hook, "#!/bin/sh\necho 'no secrets, please' >&2\nexit 1\n").unwrap();
-    std::fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    pre_commit_hook(&project, "echo 'no secrets, please' >&2; exit 1");
     let steps = json!([{"shell": "touch new"}, {"print": DONE}]);
     let output = run(&project, &["-p", "do it"], &works(&steps, "Add it")).run();
     output.code(5).stdout_has("no secrets, please");
     assert_eq!(subjects(&project), ["First"]);
     assert_eq!(project.events().all("scm_ended").len(), 1, "nothing is pushed after that");
+
+    // The next agent is told, until it has done what the hook wants. A message is paid for once for the same work.
+    let project = self::project(&["commit"]);
+    pre_commit_hook(&project, "seq 9999; echo 'new is ugly' >&2; test -e pretty");
+    let asked = project.beside("asked");
+    let count = json!({"shell": format!("echo x >> '{}'", asked.display())});
+    let told = |steps: &[Value]| {
+        let steps: Vec<Value> = [project.record()].iter().chain(steps).cloned().collect();
+        json!(steps)
+    };
+    let script = json!({
+        "sessions": [
+            told(&[json!({"shell": "touch new"})]), told(&[json!({"print": "hm"})]),
+            told(&[json!({"shell": "touch pretty"}), json!({"print": DONE})]),
+        ],
+        "commit_message": [count, {"print": "Add it"}],
+    });
+    run(&project, &["-p", "do it"], &script).run().code(0);
+    let prompts = project.recorded();
+    assert_eq!(prompts[0]["prompt"], "do it");
+    for told in &prompts[1..] {
+        let prompt = told["prompt"].as_str().unwrap();
+        assert!(prompt.contains("`git commit` failed") && prompt.len() < 3_000, "{prompt}");
+        assert!(prompt.contains("9999\nnew is ugly\n") && !prompt.contains("\n1000\n"), "{prompt}");
+    }
+    assert_eq!(
+        std::fs::read_to_string(&asked).unwrap(),
+        "x\nx\n",
+        "the second had the same to commit"
+    );
+    assert_eq!(subjects(&project), ["Add it", "First"]);
+}
+
+#[test]
+fn what_cannot_be_staged_is_a_failed_task() {
+    let project = project(&["commit"]);
+    let nested = json!({"shell": "mkdir part && cd part && git init -q && touch code"});
+    let script = json!({
+        "sessions": [[nested, {"print": "hm"}], [project.record(), {"print": DONE}]],
+        "commit_message": [{"print": "Asked for nothing"}],
+    });
+    let output = run(&project, &["-p", "do it"], &script).run();
+    output
+        .code(5)
+        .stdout_has("SCM task failed: commit")
+        .stdout_has("does not have a commit checked out");
+    let prompt = project.recorded()[0]["prompt"].to_string();
+    assert!(prompt.contains("`git add -A` failed") && prompt.contains("part"), "{prompt}");
+    let report = project.ralph(["report"]).run();
+    report
+        .code(0)
+        .stdout_has("commit failed in 2 iterations")
+        .stdout_has("SCM task not done: commit: the");
 }
 
 #[test]

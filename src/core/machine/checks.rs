@@ -82,16 +82,19 @@ impl LoopMachine {
 
     pub(super) fn scm_looked(&mut self, now: Now, look: ScmLook, out: &mut Vec<Action>) {
         let Phase::LookingAtScm { ending } = self.phase else { return };
-        self.dirty = look == ScmLook::Dirty;
+        self.dirty = matches!(look, ScmLook::Dirty { .. });
         if self.stop.is_some() {
             self.stop_here(now, out);
         } else if ending && let Some(used_up) = self.run_budget_exceeded(now) {
             self.finish_by_budget(now, &used_up, out);
         } else {
             match look {
-                ScmLook::Clean | ScmLook::Dirty => return self.commit_message(now, out),
-                ScmLook::Failed => {}
-                ScmLook::Conflicts(told) => self.scm_feedback.push(told),
+                ScmLook::Clean => return self.commit_message(now, out),
+                ScmLook::Dirty { has_message } => {
+                    self.has_message |= has_message;
+                    return self.commit_message(now, out);
+                }
+                ScmLook::Failed(told) => self.scm_feedback.extend(told),
             }
             self.scm_failed = true;
             self.check_completion(now, out);
@@ -104,7 +107,7 @@ impl LoopMachine {
             return self.scm_task(now, 0, out);
         }
         if std::mem::take(&mut self.has_message) {
-            // It was given before the run was cut off, and is paid for.
+            // It was given before the run was cut off, or for a commit that failed, and is paid for.
             self.scm_until = now.mono_ms.saturating_add(LAST_COMMIT_MS);
             return self.scm_task(now, 0, out);
         }

@@ -48,8 +48,10 @@ pub enum Input {
     ScmLooked(ScmLook),
     /// What an agent has done besides that was asked for a commit message.
     StagedLooked(StagedLook),
+    /// One that failed may be something for the next agent to know.
     ScmTaskEnded {
         ok: bool,
+        feedback: Option<Feedback>,
     },
     GatesChecked(GateVerdict),
     /// What the repository looks like, as a number that is another one when it looks different; nothing
@@ -80,11 +82,12 @@ pub enum Input {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScmLook {
     Clean,
-    Dirty,
-    /// Nobody can tell; why was said.
-    Failed,
-    /// There are conflicts that nobody has resolved, which was said, and which the next agent is to be told.
-    Conflicts(Feedback),
+    /// Something; for the very same an agent may have given a message already that was not used.
+    Dirty {
+        has_message: bool,
+    },
+    /// It cannot be committed, or nobody can tell; why was said, and what the next agent is to be told.
+    Failed(Option<Feedback>),
 }
 
 /// What became of the work while an agent was asked for a commit message.

@@ -495,7 +495,7 @@ fn the_runs_time_ends_everything_else_too() {
     run.agent(done()).until_deadline();
     assert_eq!(run.actions, [Action::EndScmTask], "a look may hang as well");
     assert_eq!(run.now.mono_ms, begun + 1_000 + 30_000, "and has its time for what was checked");
-    run.give(Input::ScmLooked(ScmLook::Dirty));
+    run.give(Input::ScmLooked(ScmLook::Dirty { has_message: false }));
     assert_eq!(run.outcome(), used_up);
 
     let mut run = Loop::start(Rules { budget, scm: vec![ScmTask::Other], ..rules() });
@@ -503,18 +503,18 @@ fn the_runs_time_ends_everything_else_too() {
     run.agent(done()).until_deadline();
     assert_eq!(run.actions, [Action::EndScmTask]);
     assert_eq!(run.now.mono_ms, begun + 1_000 + 30_000);
-    run.give(Input::ScmTaskEnded { ok: false });
+    run.give(Input::ScmTaskEnded { ok: false, feedback: None });
     assert_eq!(run.outcome(), used_up);
 
     // What comes to its end within that is kept: the look, a commit with a message that need not be paid for.
     let mut run = Loop::start(Rules { budget, scm: vec![ScmTask::Commit], ..rules() });
     run.agent(done()).after(20_000).give(Input::Deadline);
     assert_eq!(run.actions, []);
-    run.give(Input::ScmLooked(ScmLook::Dirty));
+    run.give(Input::ScmLooked(ScmLook::Dirty { has_message: false }));
     assert!(run.asked(&Action::RunScmTask(0)) && !run.starts_agent());
     run.after(29_000).give(Input::Deadline);
     assert_eq!(run.actions, []);
-    run.give(Input::ScmTaskEnded { ok: true });
+    run.give(Input::ScmTaskEnded { ok: true, feedback: None });
     assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
 
     let mut run = Loop::start(Rules { budget, ..rules() });
@@ -528,7 +528,7 @@ fn a_second_stop_ends_a_look_at_the_repository() {
     let mut run = Loop::start(Rules { scm: vec![ScmTask::Commit], ..rules() });
     run.agent(done()).give(Input::Stop { signal: "SIGINT", now: true });
     assert!(run.asked(&Action::EndScmTask));
-    run.give(Input::ScmLooked(ScmLook::Dirty));
+    run.give(Input::ScmLooked(ScmLook::Dirty { has_message: false }));
     assert_eq!(run.outcome(), Some((Outcome::Interrupted, 130)));
 }
 
@@ -710,17 +710,17 @@ fn scm_asks_for_a_message_only_when_there_is_something_to_commit() {
     let mut run = Loop::start(Rules { scm, ..rules() });
     run.agent(answered());
     assert!(run.asked(&Action::LookAtScm));
-    run.give(Input::ScmLooked(ScmLook::Dirty));
+    run.give(Input::ScmLooked(ScmLook::Dirty { has_message: false }));
     run.asked_for_message(message, StagedLook::Same);
     assert!(run.asked(&Action::RunScmTask(0)));
-    run.give(Input::ScmTaskEnded { ok: true });
+    run.give(Input::ScmTaskEnded { ok: true, feedback: None });
     assert!(run.asked(&Action::RunScmTask(1)));
-    run.give(Input::ScmTaskEnded { ok: true });
+    run.give(Input::ScmTaskEnded { ok: true, feedback: None });
     assert!(run.starts_agent());
     run.agent(done()).give(Input::ScmLooked(ScmLook::Clean));
     assert!(run.asked(&Action::SkipScmTask(0, "nothing to commit")));
     assert!(run.asked(&Action::RunScmTask(1)));
-    run.give(Input::ScmTaskEnded { ok: true });
+    run.give(Input::ScmTaskEnded { ok: true, feedback: None });
     assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
 }
 
@@ -737,7 +737,7 @@ fn what_an_agent_does_that_is_asked_for_a_message_is_not_taken_for_checked() {
     };
     let dirty = |run: &mut Loop, report: Report| {
         run.agent(report).give(Input::GuardrailEnded { failed: None });
-        run.give(Input::ScmLooked(ScmLook::Dirty));
+        run.give(Input::ScmLooked(ScmLook::Dirty { has_message: false }));
     };
     for gates in [false, true] {
         // What was staged is committed, and pushed, and that is all that the claim is worth.
@@ -745,7 +745,8 @@ fn what_an_agent_does_that_is_asked_for_a_message_is_not_taken_for_checked() {
         dirty(&mut run, done());
         run.asked_for_message(message(), StagedLook::Beside(unseen()));
         assert_eq!(run.actions, [Action::RunScmTask(0)]);
-        run.give(Input::ScmTaskEnded { ok: true }).give(Input::ScmTaskEnded { ok: true });
+        run.give(Input::ScmTaskEnded { ok: true, feedback: None })
+            .give(Input::ScmTaskEnded { ok: true, feedback: None });
         assert!(run.asked(&vetoed), "{:?}", run.actions);
         let is_noted =
             |action: &Action| matches!(action, Action::Emit(Event::CompletionChecked { .. }));
@@ -771,7 +772,8 @@ fn what_an_agent_does_that_is_asked_for_a_message_is_not_taken_for_checked() {
         assert_eq!(run.machine.feedback(), [feedback("look at a")]);
         // The guardrails of the next iteration have seen it.
         run.agent(done()).give(Input::GuardrailEnded { failed: None });
-        run.give(Input::ScmLooked(ScmLook::Clean)).give(Input::ScmTaskEnded { ok: true });
+        run.give(Input::ScmLooked(ScmLook::Clean))
+            .give(Input::ScmTaskEnded { ok: true, feedback: None });
         if gates {
             run.give(Input::GatesChecked(GateVerdict::Complete));
         }
@@ -796,23 +798,44 @@ fn a_failed_scm_task_spoils_only_the_end() {
     let scm = vec![ScmTask::Other, ScmTask::Other];
     let mut run = Loop::start(Rules { scm, ..rules() });
     run.agent(answered());
-    run.give(Input::ScmTaskEnded { ok: false });
+    run.give(Input::ScmTaskEnded { ok: false, feedback: None });
     assert!(run.starts_agent(), "the loop goes on");
     run.agent(done());
-    run.give(Input::ScmTaskEnded { ok: false });
+    run.give(Input::ScmTaskEnded { ok: false, feedback: None });
     assert_eq!(run.outcome(), Some((Outcome::CompleteScmFailed, 5)));
+}
+
+#[test]
+fn a_commit_that_failed_is_told_to_the_next_agent_and_its_message_is_used_again() {
+    let refused =
+        || Input::ScmTaskEnded { ok: false, feedback: Some(feedback("the hook says no")) };
+    let look = |has_message| Input::ScmLooked(ScmLook::Dirty { has_message });
+    let message = Report { has_message: true, ..answered() };
+    let mut run = Loop::start(Rules { scm: vec![ScmTask::Commit], ..rules() });
+    run.agent(answered()).give(look(false)).asked_for_message(message.clone(), StagedLook::Same);
+    run.give(refused());
+    assert_eq!(run.machine.feedback(), [feedback("the hook says no")]);
+    // The same is to be committed.
+    run.agent(answered()).give(look(true));
+    assert_eq!(run.actions, [Action::RunScmTask(0)]);
+    run.give(refused());
+    assert_eq!(run.machine.feedback(), [feedback("the hook says no")]);
+    // Something else is.
+    run.agent(done()).give(look(false)).asked_for_message(message, StagedLook::Same);
+    run.give(Input::ScmTaskEnded { ok: true, feedback: None });
+    assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
 }
 
 #[test]
 fn changes_that_cannot_be_staged_spoil_the_end_too() {
     let mut run = Loop::start(Rules { scm: vec![ScmTask::Commit], ..rules() });
-    run.agent(done()).give(Input::ScmLooked(ScmLook::Failed));
+    run.agent(done()).give(Input::ScmLooked(ScmLook::Failed(None)));
     assert_eq!(run.outcome(), Some((Outcome::CompleteScmFailed, 5)));
 }
 
 #[test]
 fn conflicts_are_told_to_the_next_agent_and_nobody_is_asked_for_a_message() {
-    let look = || Input::ScmLooked(ScmLook::Conflicts(feedback("conflict in a")));
+    let look = || Input::ScmLooked(ScmLook::Failed(Some(feedback("conflict in a"))));
     let scm = || Rules { scm: vec![ScmTask::Commit, ScmTask::Other], ..rules() };
     let told = [feedback("conflict in a")];
     let mut run = Loop::start(scm());
@@ -821,7 +844,7 @@ fn conflicts_are_told_to_the_next_agent_and_nobody_is_asked_for_a_message() {
     assert_eq!(run.machine.feedback(), told);
     // Once they are resolved, there is nothing to tell.
     run.agent(answered()).give(Input::ScmLooked(ScmLook::Clean));
-    run.give(Input::ScmTaskEnded { ok: true });
+    run.give(Input::ScmTaskEnded { ok: true, feedback: None });
     assert!(run.starts_agent() && run.machine.feedback().is_empty());
 
     // The gates have something to say, too.
@@ -1038,7 +1061,7 @@ fn what_was_let_finish_is_judged_if_nothing_has_to_be_started_for_it() {
             "the last task",
             committing(),
             vec![agent_ends(done())],
-            vec![Input::ScmTaskEnded { ok: true }],
+            vec![Input::ScmTaskEnded { ok: true, feedback: None }],
             complete,
         ),
         (
@@ -1103,7 +1126,8 @@ fn work_within_its_budget_is_committed_though_the_budget_is_used_up() {
     for rules in [iteration_money, Rules { scm, budget: money, ..rules() }] {
         // Nothing may be asked any more, and the work is kept all the same.
         let mut run = Loop::start(rules);
-        run.agent(Report { usage: spent(1.5), ..done() }).give(Input::ScmLooked(ScmLook::Dirty));
+        run.agent(Report { usage: spent(1.5), ..done() })
+            .give(Input::ScmLooked(ScmLook::Dirty { has_message: false }));
         assert!(run.asked(&Action::RunScmTask(0)), "{:?}", run.actions);
     }
 }
@@ -1137,7 +1161,8 @@ fn a_commit_message_is_bound_by_every_budget_and_its_lack_loses_no_work() {
         (limits(none, none), None, IterationTimeout),
     ] {
         let mut run = Loop::start(rules.clone());
-        run.agent(Report { usage: spent(0.5), ..done() }).give(Input::ScmLooked(ScmLook::Dirty));
+        run.agent(Report { usage: spent(0.5), ..done() })
+            .give(Input::ScmLooked(ScmLook::Dirty { has_message: false }));
         assert!(run.asked(&Action::StartAgent(Purpose::CommitMessage)), "{rules:?}");
         run.give(Input::AgentStarted);
         match used {
@@ -1153,7 +1178,7 @@ fn a_commit_message_is_bound_by_every_budget_and_its_lack_loses_no_work() {
         assert!(run.asked(&Action::RunScmTask(0)), "{rules:?}: {:?}", run.actions);
         // There is time for the commit itself, though the run has none left.
         assert!(run.machine.deadline().is_none_or(|at| at >= run.now.mono_ms + 10_000));
-        run.after(5_000).give(Input::ScmTaskEnded { ok: true });
+        run.after(5_000).give(Input::ScmTaskEnded { ok: true, feedback: None });
         assert_eq!(run.outcome(), Some((Outcome::Complete, 0)), "{rules:?}");
     }
 }
@@ -1470,9 +1495,9 @@ proptest! {
                         Input::RepositoryLooked { fingerprint }
                     } else if std::mem::take(&mut world.looking) {
                         Input::ScmLooked(if flag {
-                            ScmLook::Dirty
+                            ScmLook::Dirty { has_message: false }
                         } else if choice.is_multiple_of(3) {
-                            ScmLook::Failed
+                            ScmLook::Failed(None)
                         } else {
                             ScmLook::Clean
                         })
@@ -1485,7 +1510,7 @@ proptest! {
                             (false, _) => StagedLook::Moved(unseen),
                         })
                     } else if std::mem::take(&mut world.scm) {
-                        Input::ScmTaskEnded { ok: flag }
+                        Input::ScmTaskEnded { ok: flag, feedback: None }
                     } else if std::mem::take(&mut world.briefing) {
                         Input::Briefed { feedback: vec![] }
                     } else if std::mem::take(&mut world.gates) {
@@ -1519,11 +1544,11 @@ proptest! {
             } else if std::mem::take(&mut world.looking_around) {
                 Some(Input::RepositoryLooked { fingerprint: None })
             } else if std::mem::take(&mut world.looking) {
-                Some(Input::ScmLooked(ScmLook::Dirty))
+                Some(Input::ScmLooked(ScmLook::Dirty { has_message: false }))
             } else if std::mem::take(&mut world.looking_again) {
                 Some(Input::StagedLooked(StagedLook::Same))
             } else if std::mem::take(&mut world.scm) {
-                Some(Input::ScmTaskEnded { ok: true })
+                Some(Input::ScmTaskEnded { ok: true, feedback: None })
             } else if std::mem::take(&mut world.briefing) {
                 Some(Input::Briefed { feedback: vec![] })
             } else if std::mem::take(&mut world.gates) {

@@ -63,16 +63,22 @@ impl<W: World> Driver<'_, W> {
         let now = run.reader.end().filter(|_| ok);
         match (run.after, now) {
             (false, Some(now)) => {
+                let unused = self.unused_message.take();
+                let unused = unused.filter(|(_, staged)| staged.is_same_commit(&now));
+                let has_message = unused.is_some();
+                if let Some((message, _)) = unused {
+                    self.commit_message = Some(message);
+                }
                 self.staged = Some(now);
-                self.queue.push_back(Input::ScmLooked(ScmLook::Dirty));
+                self.queue.push_back(Input::ScmLooked(ScmLook::Dirty { has_message }));
             }
             (false, None) => {
                 let exit = exit.map_or_else(|| "no end".to_owned(), |exit| exit.to_string());
                 self.look_failed(&format!("git status: {exit}"), run.ended);
             }
             (true, now) => {
-                let before = self.staged.take();
-                match now.zip(before).map(|(now, before)| now.since(&before)) {
+                let before = self.staged.as_ref();
+                match now.zip(before).map(|(now, before)| now.since(before)) {
                     Some(None) => self.queue.push_back(Input::StagedLooked(StagedLook::Same)),
                     Some(Some(change)) => self.changed_meanwhile(Some(change)),
                     None => self.changed_meanwhile(None),

@@ -45,6 +45,11 @@ pub(in crate::run) struct Change {
 }
 
 impl Staged {
+    /// Whether the same would be committed in the same place.
+    pub(in crate::run) fn is_same_commit(&self, other: &Staged) -> bool {
+        (&self.head, &self.branch, self.index) == (&other.head, &other.branch, other.index)
+    }
+
     /// What is another than it was before.
     pub(in crate::run) fn since(&self, before: &Staged) -> Option<Change> {
         let mut what = Vec::new();
