@@ -1,6 +1,7 @@
 //! Version control after a passing iteration, as a list of programs to run. No shell is involved: a
 //! commit message with `$(…)` is committed as those characters.
 
+pub mod branch;
 pub mod locks;
 pub mod lookup;
 pub mod moves;

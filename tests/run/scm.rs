@@ -511,6 +511,35 @@ fn what_is_committed_is_what_the_guardrails_saw() {
 }
 
 #[test]
+fn commits_on_no_branch_are_told_of() {
+    let project = project(&["commit"]);
+    let twice = json!({
+        "sessions": [[{"shell": "touch one"}], [{"shell": "touch two"}, {"print": DONE}]],
+        "commit_message": [{"print": "Add it"}],
+    });
+    let reported = |project: &Project| {
+        let report = project.ralph(["report"]).run();
+        report.code(0).stdout.lines().find(|line| line.starts_with("Commits:")).unwrap().to_owned()
+    };
+    project.git_command(["checkout", "--quiet", "--detach"]);
+    run(&project, &["-p", "do it"], &twice).run().code(0).stderr_has("HEAD is detached, so");
+    let warnings = project.events().all("warning").len();
+    assert_eq!(warnings, 1, "once is enough");
+    let line = reported(&project);
+    assert!(line.contains("on no branch (`git branch NAME "), "{line}");
+    project.git_command(["switch", "--quiet", "-c", "kept"]);
+    assert!(!reported(&project).contains("no branch"), "{}", reported(&project));
+
+    // An agent that begins a rebase and leaves it there.
+    let rebase = "touch one; git add one; git commit -qm One; \
+                  GIT_SEQUENCE_EDITOR='sed -i 1s/^pick/edit/' git rebase -q -i HEAD~1; touch three";
+    let steps = json!([{"shell": rebase}, {"print": DONE}]);
+    project.git_command(["reset", "--quiet", "--hard", "main"]);
+    let output = run(&project, &["-p", "do it"], &works(&steps, "Add it")).run();
+    output.code(0).stderr_has("a rebase of kept is under way, so").stderr_has("git rebase --abort");
+}
+
+#[test]
 fn changes_that_were_there_before_are_told_of() {
     let project = project(&["commit"]);
     project.write("mine.txt", "not the agent's\n");

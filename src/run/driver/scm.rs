@@ -274,6 +274,13 @@ impl<W: World> Driver<'_, W> {
             feedback = not_committed(&format!("{program} {task}"), &detail).filter(|_| is_theirs);
         }
         self.recorder.record(&Event::ScmEnded { task, ok, detail: detail.into(), duration_ms });
+        if ok
+            && self.is_commit(index)
+            && self.spec.scm.as_ref().is_some_and(ScmSpec::is_git)
+            && let Some(no_branch) = self.world.no_branch()
+        {
+            self.warn_once(no_branch.advice());
+        }
         self.queue.push_back(Input::ScmTaskEnded { ok, feedback });
     }
 
