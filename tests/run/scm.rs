@@ -83,6 +83,15 @@ fn what_only_a_submodule_could_commit_is_nothing_to_commit() {
     let steps = json!([{"shell": "git -C part commit -qam New"}, {"print": DONE}]);
     run(&project, &["-p", "do it"], &works(&steps, "Take the new part")).run().code(0);
     assert_eq!(subjects(&project)[0], "Take the new part");
+    // What is no submodule, and is committed like one, is told of, once.
+    let own = "git init -q app && cd app && echo a >a && git add a && git commit -qm App";
+    let script = json!({
+        "sessions": [[{"shell": own}], [{"shell": "touch new"}, {"print": DONE}]],
+        "commit_message": [{"print": "Add it"}],
+    });
+    let output = run(&project, &["-p", "do it"], &script).run();
+    output.code(0).stderr_has("app is a git repository of its own, so its files are not part of");
+    assert_eq!(project.events().all("warning").len(), 1);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::core::event::{Event, Exit, FailAction, Feedback};
 use crate::core::machine::{Input, ScmLook, StagedLook, Unseen};
 use crate::process::{ChildId, Launch};
 use crate::run::scm::safely::{self, Purpose};
-use crate::run::scm::staged::{self, Change, Reader};
+use crate::run::scm::staged::{self, Change, Reader, Staged};
 use crate::run::spec::ScmSpec;
 use crate::run::world::{Part, World};
 
@@ -69,6 +69,7 @@ impl<W: World> Driver<'_, W> {
                 if let Some((message, _)) = unused {
                     self.commit_message = Some(message);
                 }
+                self.tell_of_repositories(&now);
                 self.staged = Some(now);
                 self.queue.push_back(Input::ScmLooked(ScmLook::Dirty { has_message }));
             }
@@ -84,6 +85,21 @@ impl<W: World> Driver<'_, W> {
                     None => self.changed_meanwhile(None),
                 }
             }
+        }
+    }
+
+    /// A repository that an agent has made or cloned inside of this one is committed as no more than a name.
+    fn tell_of_repositories(&mut self, staged: &Staged) {
+        let modules = self.top_of_repository().join(".gitmodules");
+        let modules = self.world.read(&modules).unwrap_or_default();
+        let modules = String::from_utf8_lossy(&modules);
+        for name in staged.new_repositories(&modules) {
+            let name = name.replace(char::is_control, "?");
+            self.warn_once(format!(
+                "{name} is a git repository of its own, so its files are not part of the commit, and a clone gets an \
+                 empty directory; to commit them, remove {name}/.git and `git rm --cached {name}`, to keep it apart, use \
+                 `git submodule add` or .gitignore"
+            ));
         }
     }
 

@@ -18,6 +18,9 @@ pub(in crate::run) const WORDS: [&str; 7] = [
     "--no-renames",
 ];
 
+/// The mode of what is a repository of its own.
+const REPOSITORY: &str = "160000";
+
 /// How many files are named.
 const NAMED: usize = 5;
 
@@ -33,6 +36,8 @@ pub(in crate::run) struct Staged {
     beside: u64,
     differ: Vec<String>,
     more: bool,
+    /// Repositories that are part of what is staged and were not before, the first of them.
+    repositories: Vec<String>,
 }
 
 /// How something differs from what was there before.
@@ -45,6 +50,20 @@ pub(in crate::run) struct Change {
 }
 
 impl Staged {
+    /// The repositories inside of this one that are to be committed for the first time, but for those that are declared
+    /// in these `.gitmodules`: only which commit they are at is committed, and nobody could find it.
+    pub(in crate::run) fn new_repositories<'a>(
+        &'a self,
+        gitmodules: &'a str,
+    ) -> impl Iterator<Item = &'a str> {
+        let path = |line: &'a str| Some(line.trim().strip_prefix("path")?.trim_start());
+        let is_declared = move |name: &str| {
+            let mut paths = gitmodules.lines().filter_map(path);
+            paths.any(|line| line.strip_prefix('=').is_some_and(|path| path.trim() == name))
+        };
+        self.repositories.iter().map(String::as_str).filter(move |name| !is_declared(name))
+    }
+
     /// Whether the same would be committed in the same place.
     pub(in crate::run) fn is_same_commit(&self, other: &Staged) -> bool {
         (&self.head, &self.branch, self.index) == (&other.head, &other.branch, other.index)
@@ -121,12 +140,18 @@ impl Reader {
             // index and in the work tree, the objects of the first two.
             "1" => {
                 let words: Vec<&str> = told.splitn(8, ' ').collect();
-                let &[state, _, _, mode, _, _, object, file] = words.as_slice() else { return };
+                let &[state, _, before, mode, _, _, object, file] = words.as_slice() else {
+                    return;
+                };
                 if is_run_time_file(file) {
                     return;
                 }
                 if !state.starts_with('.') {
                     (state.get(..1), mode, object, file).hash(&mut self.index);
+                }
+                let named = &mut self.staged.repositories;
+                if mode == REPOSITORY && before != REPOSITORY && named.len() < NAMED {
+                    named.push(file.to_owned());
                 }
                 if !state.ends_with('.') {
                     field.hash(&mut self.beside);
@@ -197,6 +222,17 @@ mod tests {
             let told = change.as_ref().map(|change| (change.what.as_str(), change.moved));
             assert_eq!(told, expected, "{after}");
         }
+    }
+
+    #[test]
+    fn a_repository_inside_of_this_one_is_known_when_it_comes() {
+        let told = "# branch.oid 12|# branch.head main|\
+            1 A. S... 000000 160000 160000 00 cc an app|1 M. SC.. 160000 160000 160000 aa bb known|\
+            1 T. S... 100644 160000 160000 aa bb was a file|1 A. S... 000000 160000 160000 00 cc sub|";
+        let staged = read(told).unwrap();
+        let modules = "[submodule \"x\"]\n\tpath = sub\n\turl = ../an app\n";
+        let found: Vec<&str> = staged.new_repositories(modules).collect();
+        assert_eq!(found, ["an app", "was a file"]);
     }
 
     #[test]
