@@ -45,15 +45,18 @@ enum Phase {
         ending: Option<GuardrailEnd>,
     },
     LookingAtScm {
+        started: u64,
         ending: bool,
     },
     /// An agent was asked for a commit message, and gave one or not.
     LookingAtStaged {
         given: bool,
+        started: u64,
         ending: bool,
     },
     Scm {
         index: usize,
+        started: u64,
         ending: bool,
     },
     Gates,

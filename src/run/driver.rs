@@ -297,7 +297,7 @@ impl<W: World> Driver<'_, W> {
                 let detail = why.into();
                 self.recorder.record(&Event::ScmEnded { task, ok: true, detail, duration_ms: 0 });
             }
-            Action::EndScmTask => self.end_scm(),
+            Action::EndScmTask { timed_out } => self.end_scm(timed_out),
             Action::LookAtRepository => self.look_at_repository(),
             Action::Brief => self.brief(),
             Action::CheckGates { claimed, checks_passed } => {

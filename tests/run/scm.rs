@@ -290,6 +290,25 @@ fn a_hook_that_refuses_a_commit_is_heard() {
 }
 
 #[test]
+fn a_hook_that_never_ends_is_ended_with_all_that_it_started() {
+    let project = project(&["commit"]);
+    project.settings(&json!({
+        "scm": {"command": "git", "tasks": ["commit"], "timeoutSeconds": 1},
+    }));
+    pre_commit_hook(&project, "echo linting; sleep 1000");
+    let script = json!({
+        "sessions": [[{"shell": "touch new"}], [project.record(), {"print": DONE}]],
+        "commit_message": [{"print": "Add it"}],
+    });
+    let output = run(&project, &["-p", "do it"], &script).run();
+    let why =
+        "it was ended, because it took longer than scm.timeoutSeconds allows; it had said: linting";
+    output.code(5).stdout_has("SCM task failed: commit").stdout_has(why);
+    let prompt = project.recorded()[0]["prompt"].to_string();
+    assert!(prompt.contains(why), "{prompt}");
+}
+
+#[test]
 fn what_cannot_be_staged_is_a_failed_task() {
     let project = project(&["commit"]);
     let nested = json!({"shell": "mkdir part && cd part && git init -q && touch code"});

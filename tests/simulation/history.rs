@@ -279,6 +279,7 @@ fn spec(rng: &mut Rng) -> RunSpec {
             iteration_budget: budget(rng),
             guardrails: Vec::new(),
             scm: Vec::new(),
+            scm_timeout_ms: rng.maybe(50, |_| 100_000),
             gates,
             stall: rng
                 .maybe(40, |rng| StallRule::stopping_after(rng.below(4) as u32))

@@ -106,7 +106,8 @@ impl LoopMachine {
                 self.stop_here(now, out);
             } else {
                 let given = report.has_message && report.class == Class::Answered;
-                self.phase = Phase::LookingAtStaged { given, ending: false };
+                let started = now.mono_ms;
+                self.phase = Phase::LookingAtStaged { given, started, ending: false };
                 out.push(Action::LookAtStaged);
             }
             return;

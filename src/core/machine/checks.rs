@@ -43,7 +43,7 @@ impl LoopMachine {
         } else if !self.rules.scm.contains(&ScmTask::Commit) {
             self.scm_task(now, 0, out);
         } else {
-            self.phase = Phase::LookingAtScm { ending: false };
+            self.phase = Phase::LookingAtScm { started: now.mono_ms, ending: false };
             out.push(Action::LookAtScm);
         }
     }
@@ -81,7 +81,7 @@ impl LoopMachine {
     }
 
     pub(super) fn scm_looked(&mut self, now: Now, look: ScmLook, out: &mut Vec<Action>) {
-        let Phase::LookingAtScm { ending } = self.phase else { return };
+        let Phase::LookingAtScm { ending, .. } = self.phase else { return };
         self.dirty = matches!(look, ScmLook::Dirty { .. });
         if self.stop.is_some() {
             self.stop_here(now, out);
@@ -137,14 +137,14 @@ impl LoopMachine {
                 self.scm_task(now, index + 1, out);
             }
             Some(_) => {
-                self.phase = Phase::Scm { index, ending: false };
+                self.phase = Phase::Scm { index, started: now.mono_ms, ending: false };
                 out.push(Action::RunScmTask(index));
             }
         }
     }
 
     pub(super) fn scm_task_ended(&mut self, now: Now, ok: bool, out: &mut Vec<Action>) {
-        let Phase::Scm { index, ending } = self.phase else { return };
+        let Phase::Scm { index, ending, .. } = self.phase else { return };
         self.scm_failed = !ok;
         let last = !ending && (!ok || index + 1 >= self.rules.scm.len());
         if self.stop.is_some() && !(last && self.stop == Some(Stop::Graceful)) {
@@ -161,7 +161,7 @@ impl LoopMachine {
     /// An agent was asked for words and may have done more than that. What was checked and staged is committed; what
     /// no guardrail has seen is not, and completes nothing: the next iteration's guardrails judge it.
     pub(super) fn staged_looked(&mut self, now: Now, look: StagedLook, out: &mut Vec<Action>) {
-        let Phase::LookingAtStaged { given, ending } = self.phase else { return };
+        let Phase::LookingAtStaged { given, ending, .. } = self.phase else { return };
         if self.stop.is_some() {
             return self.stop_here(now, out);
         }
@@ -192,14 +192,14 @@ impl LoopMachine {
         self.own_message(now, "the agent gave no commit message", out);
     }
 
-    pub(super) fn end_scm(&mut self, out: &mut Vec<Action>) {
-        if let Phase::LookingAtScm { ending }
+    pub(super) fn end_scm(&mut self, timed_out: bool, out: &mut Vec<Action>) {
+        if let Phase::LookingAtScm { ending, .. }
         | Phase::LookingAtStaged { ending, .. }
         | Phase::Scm { ending, .. }
         | Phase::Looking { ending, .. } = &mut self.phase
             && !std::mem::replace(ending, true)
         {
-            out.push(Action::EndScmTask);
+            out.push(Action::EndScmTask { timed_out });
         }
     }
 

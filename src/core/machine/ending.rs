@@ -80,7 +80,7 @@ impl LoopMachine {
             Phase::LookingAtScm { .. }
             | Phase::LookingAtStaged { .. }
             | Phase::Scm { .. }
-            | Phase::Looking { .. } => self.end_scm(out),
+            | Phase::Looking { .. } => self.end_scm(false, out),
             _ => {}
         }
     }

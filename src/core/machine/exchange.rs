@@ -183,8 +183,10 @@ pub enum Action {
     RunScmTask(usize),
     /// There is nothing to commit: say so.
     SkipScmTask(usize, &'static str),
-    /// End the task, or the look at the repository. Its end is still to be heard of.
-    EndScmTask,
+    /// End the task, or the look at the repository: its time is up, or it has to go. Its end is still to be heard of.
+    EndScmTask {
+        timed_out: bool,
+    },
     /// Answered by `RepositoryLooked`.
     LookAtRepository,
     /// Answered by `GatesChecked`.

@@ -28,6 +28,7 @@ fn rules() -> Rules {
         iteration_budget: Budget::default(),
         guardrails: Vec::new(),
         scm: Vec::new(),
+        scm_timeout_ms: None,
         gates: false,
         stall: StallRule::default(),
     }
@@ -493,7 +494,7 @@ fn the_runs_time_ends_everything_else_too() {
     let mut run = Loop::start(Rules { budget, scm: vec![ScmTask::Commit], ..rules() });
     let begun = run.now.mono_ms;
     run.agent(done()).until_deadline();
-    assert_eq!(run.actions, [Action::EndScmTask], "a look may hang as well");
+    assert_eq!(run.actions, [Action::EndScmTask { timed_out: false }], "a look may hang as well");
     assert_eq!(run.now.mono_ms, begun + 1_000 + 30_000, "and has its time for what was checked");
     run.give(Input::ScmLooked(ScmLook::Dirty { has_message: false }));
     assert_eq!(run.outcome(), used_up);
@@ -501,7 +502,7 @@ fn the_runs_time_ends_everything_else_too() {
     let mut run = Loop::start(Rules { budget, scm: vec![ScmTask::Other], ..rules() });
     let begun = run.now.mono_ms;
     run.agent(done()).until_deadline();
-    assert_eq!(run.actions, [Action::EndScmTask]);
+    assert_eq!(run.actions, [Action::EndScmTask { timed_out: false }]);
     assert_eq!(run.now.mono_ms, begun + 1_000 + 30_000);
     run.give(Input::ScmTaskEnded { ok: false, feedback: None });
     assert_eq!(run.outcome(), used_up);
@@ -524,10 +525,30 @@ fn the_runs_time_ends_everything_else_too() {
 }
 
 #[test]
+fn scm_tasks_have_a_time_of_their_own() {
+    let scm = vec![ScmTask::Commit, ScmTask::Other];
+    let mut run = Loop::start(Rules { scm, scm_timeout_ms: Some(60_000), ..rules() });
+    let ended = [Action::EndScmTask { timed_out: true }];
+    let begun = run.now.mono_ms;
+    run.agent(answered()).until_deadline();
+    assert_eq!((&run.actions[..], run.now.mono_ms), (&ended[..], begun + 60_000), "staging");
+    run.give(Input::ScmLooked(ScmLook::Failed(Some(feedback("it hangs")))));
+    assert_eq!(run.machine.feedback(), [feedback("it hangs")]);
+    run.agent(answered()).give(Input::ScmLooked(ScmLook::Clean)).until_deadline();
+    assert_eq!(run.actions, ended, "a task");
+    run.give(Input::ScmTaskEnded { ok: false, feedback: None });
+    assert!(run.starts_agent(), "the loop goes on");
+    // One that has ended meanwhile has not failed.
+    run.agent(done()).give(Input::ScmLooked(ScmLook::Clean)).until_deadline();
+    run.give(Input::ScmTaskEnded { ok: true, feedback: None });
+    assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
+}
+
+#[test]
 fn a_second_stop_ends_a_look_at_the_repository() {
     let mut run = Loop::start(Rules { scm: vec![ScmTask::Commit], ..rules() });
     run.agent(done()).give(Input::Stop { signal: "SIGINT", now: true });
-    assert!(run.asked(&Action::EndScmTask));
+    assert!(run.asked(&Action::EndScmTask { timed_out: false }));
     run.give(Input::ScmLooked(ScmLook::Dirty { has_message: false }));
     assert_eq!(run.outcome(), Some((Outcome::Interrupted, 130)));
 }
@@ -788,7 +809,7 @@ fn what_an_agent_does_that_is_asked_for_a_message_is_not_taken_for_checked() {
     let mut run = Loop::start(rules(false));
     dirty(&mut run, done());
     run.agent(message()).give(Input::Stop { signal: "SIGINT", now: true });
-    assert!(run.asked(&Action::EndScmTask));
+    assert!(run.asked(&Action::EndScmTask { timed_out: false }));
     run.give(Input::StagedLooked(StagedLook::Moved(unseen())));
     assert_eq!(run.outcome(), Some((Outcome::Interrupted, 130)));
 }
@@ -1316,7 +1337,7 @@ impl World {
                     assert!(self.idle() && !self.stop_asked && !self.guardrail_failed);
                     self.scm = true;
                 }
-                Action::EndScmTask => {
+                Action::EndScmTask { .. } => {
                     let looks = self.looking || self.looking_again || self.looking_around;
                     assert!(self.scm || looks);
                 }
@@ -1598,11 +1619,11 @@ fn a_look_that_takes_too_long_is_ended_and_a_stop_ends_it() {
     let stall = StallRule::stopping_after(1);
     let mut run = Loop::start(Rules { stall, ..rules() });
     run.until_deadline();
-    assert!(run.asked(&Action::EndScmTask));
+    assert!(run.asked(&Action::EndScmTask { timed_out: false }));
     run.give(Input::RepositoryLooked { fingerprint: None });
     assert!(run.starts_agent(), "nobody can tell");
     run.agent(answered()).give(Input::Stop { signal: "SIGHUP", now: true });
-    assert!(run.asked(&Action::EndScmTask));
+    assert!(run.asked(&Action::EndScmTask { timed_out: false }));
     run.give(Input::RepositoryLooked { fingerprint: None });
     assert_eq!(run.outcome(), Some((Outcome::Interrupted, 130)));
 }

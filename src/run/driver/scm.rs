@@ -25,6 +25,7 @@ const LEFT_PAUSE_MS: u64 = 1_000;
 
 /// Why a task is ended that nobody wants to stop.
 const TIME_IS_UP: &str = "the run's time is up";
+const TOO_LONG: &str = "it took longer than scm.timeoutSeconds allows";
 /// How much the next agent is told of what a failed commit printed, in characters.
 const TOLD: usize = 2_000;
 /// How many files with conflicts are named.
@@ -153,15 +154,20 @@ impl<W: World> Driver<'_, W> {
     }
 
     /// Ends what is running, which tells why when its end is heard of.
-    pub(super) fn end_scm(&mut self) {
+    pub(super) fn end_scm(&mut self, timed_out: bool) {
         let at_once = self.machine.stops_at_once();
+        let why = match timed_out {
+            true => TOO_LONG,
+            false if at_once => "the run was to stop",
+            false => TIME_IS_UP,
+        };
         match &mut self.task {
             Task::Scm(run) => {
-                run.ended = Some(if at_once { "the run was to stop" } else { TIME_IS_UP });
+                run.ended = Some(why);
                 self.world.end(run.child, false);
             }
             Task::Staged(run) => {
-                run.ended = true;
+                run.ended = Some(why);
                 self.world.end(run.child, false);
             }
             Task::Look(look) => self.world.end(look.child, false),
@@ -256,7 +262,7 @@ impl<W: World> Driver<'_, W> {
                 (0, Some(Exit::Code(0))) => self.queue.push_back(Input::ScmLooked(ScmLook::Clean)),
                 (0, Some(Exit::Code(1))) => self.look_at_staged(),
                 (1.., Some(Exit::Code(0))) => self.look_on(run.rest, run.started_ms),
-                _ => self.look_failed(&run.why_failed(exit), run.ended.is_some()),
+                _ => self.look_failed(&run.why_failed(exit), is_last(run.ended)),
             };
         };
         if ok && let Some(next) = run.rest.next() {
@@ -270,8 +276,8 @@ impl<W: World> Driver<'_, W> {
             self.unused_message = self.commit_message.take().zip(self.staged.take());
             let program = self.spec.scm.as_ref().map_or("git", |scm| scm.program.as_str());
             // Nobody is told of what the run's own end did.
-            let is_theirs = run.ended.is_none();
-            feedback = not_committed(&format!("{program} {task}"), &detail).filter(|_| is_theirs);
+            let is_last = is_last(run.ended);
+            feedback = not_committed(&format!("{program} {task}"), &detail).filter(|_| !is_last);
         }
         self.recorder.record(&Event::ScmEnded { task, ok, detail: detail.into(), duration_ms });
         if ok
@@ -293,6 +299,11 @@ impl<W: World> Driver<'_, W> {
         let words = self.spec.scm.as_ref().and_then(|scm| scm.tasks.get(index));
         words.map(|words| words.join(" ")).unwrap_or_default().into()
     }
+}
+
+/// Whether what was ended for this reason, if for any, is the last that is done.
+pub(super) fn is_last(ended: Option<&'static str>) -> bool {
+    ended.is_some_and(|why| why != TOO_LONG)
 }
 
 /// What the next agent is told of a commit that failed, if there is anything that it could do about it.

@@ -4,6 +4,7 @@
 use std::ffi::OsStr;
 use std::io;
 
+use super::scm::is_last;
 use super::{Driver, Task};
 use crate::core::event::{Event, Exit, FailAction, Feedback};
 use crate::core::machine::{Input, ScmLook, StagedLook, Unseen};
@@ -18,8 +19,8 @@ use crate::run::world::{Part, World};
 pub(super) struct StagedRun {
     pub(super) child: ChildId,
     pub(super) reader: Reader,
-    /// ralph has ended it.
-    pub(super) ended: bool,
+    /// ralph has ended it, for this reason.
+    pub(super) ended: Option<&'static str>,
     /// The agent has been asked.
     after: bool,
 }
@@ -54,7 +55,7 @@ impl<W: World> Driver<'_, W> {
         let launch = Launch { merge_stderr: false, spare: true, ..launch };
         let (child, _) = self.world.start_inside(Part::Check, &launch)?;
         let reader = Reader::default();
-        self.task = Task::Staged(StagedRun { child, reader, ended: false, after });
+        self.task = Task::Staged(StagedRun { child, reader, ended: None, after });
         Ok(())
     }
 
@@ -75,7 +76,8 @@ impl<W: World> Driver<'_, W> {
             }
             (false, None) => {
                 let exit = exit.map_or_else(|| "no end".to_owned(), |exit| exit.to_string());
-                self.look_failed(&format!("git status: {exit}"), run.ended);
+                let why = run.ended.map_or(exit, |why| format!("it was ended, because {why}"));
+                self.look_failed(&format!("git status: {why}"), is_last(run.ended));
             }
             (true, now) => {
                 let before = self.staged.as_ref();
