@@ -11,7 +11,7 @@ use ralph::core::event::Event;
 use ralph::core::lines::LineSplitter;
 use ralph::core::rules::{Budget, RateLimit, Retry, RetryScope, Rules};
 use ralph::core::stall::StallRule;
-use ralph::report::{Reporter, json::Json, screen::Output};
+use ralph::report::{Reporter, json::Json, output::Output};
 use ralph::run::driver;
 use ralph::run::spec::{AgentSpec, PromptSource, RunSpec};
 use ralph::state::journal;
@@ -228,6 +228,8 @@ fn driven(claude: &Path, bytes: u64, reporters: Vec<Box<dyn Reporter>>) -> io::R
         variables: None,
         empty_prompt: false,
         required: Vec::new(),
+        promised: Vec::new(),
+        settings_files: Vec::new(),
         iteration_line: true,
         completion: Rule::Response("DONE".to_owned()),
         guardrails: Vec::new(),

@@ -4,14 +4,28 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::time::Duration;
 
+use clap::Args;
 use serde::Serialize;
 
-use super::AgentsArgs;
 use crate::agent;
 use crate::core::text;
 use crate::error::Error;
 use crate::process::{self, find_program};
 use crate::state::project::Project;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  ralph agents
+
+  Those that are installed in a version that was not tested:
+    ralph agents --json | jq -r 'select(.program and (.is_recorded | not)) | .agent'";
+
+#[derive(Debug, Args)]
+pub struct AgentsArgs {
+    /// Print one JSON object a line.
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// How long a program may take to tell its version.
 const PATIENCE: Duration = Duration::from_secs(10);

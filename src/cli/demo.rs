@@ -1,5 +1,6 @@
 //! `ralph demo`: the real loop, on a scratch repository, with a scripted agent.
 
+use clap::Args;
 use serde_json::json;
 
 use crate::config::Flag;
@@ -9,7 +10,20 @@ use crate::run::scm::git;
 use crate::state::project::Project;
 
 use super::args::PromptArgs;
-use super::{DemoArgs, RunArgs};
+use super::run::RunArgs;
+
+pub(super) const EXAMPLES: &str = "Examples:\n  ralph demo\n  ralph demo --fast --keep";
+
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// Do not pause for the one who watches.
+    #[arg(long)]
+    pub fast: bool,
+
+    /// Keep the scratch repository.
+    #[arg(long)]
+    pub keep: bool,
+}
 
 /// # Errors
 /// The scratch repository could not be made.

@@ -3,17 +3,20 @@
 use std::path::Path;
 
 use super::settings::LoopFileLook;
-use super::{agents, sandbox};
+use super::{agents, sandbox, swept};
 use crate::agent;
 use crate::config::{self, Sources};
 use crate::error::Error;
 use crate::report::visible::one_line;
 use crate::state::project::Project;
 
+pub(super) const EXAMPLES: &str = "Examples:\n  ralph doctor";
+
 /// # Errors
-/// The project's directory is none.
+/// Standard output cannot be written.
 pub(super) fn doctor(project: &Project) -> Result<u8, Error> {
     let dir = project.root();
+    swept::sweep_and_go_on(dir);
     let mut out = String::from("Agents\n");
     let mut found = 0;
     for adapter in agent::all().iter().filter(|adapter| adapter.name() != "text") {

@@ -1,14 +1,16 @@
-//! The command line: what can be said, and the help for saying it.
+//! The command line: which commands there are, and the way from what was said to an exit code.
 //!
-//! Everything here is a definition. Help, man pages, shell completions and the command reference are
-//! made from it; a file per command turns what was said into a call.
+//! Each command has a file with its flags, its examples and what it does. Help, man pages, shell
+//! completions and the command reference are made from these definitions.
 
 mod agents;
 mod archive;
 mod args;
 mod demo;
 mod doctor;
-pub mod init;
+mod generated;
+mod hook;
+mod init;
 mod launch;
 mod modes;
 mod new;
@@ -19,7 +21,7 @@ mod resume;
 mod run;
 mod runs;
 mod sandbox;
-pub mod settings;
+mod settings;
 mod swept;
 mod tasks;
 mod work;
@@ -27,18 +29,16 @@ mod worker;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::path::PathBuf;
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::config::Sources;
 use crate::core::exit;
 use crate::error::Error;
 use crate::report::style::Capabilities;
 
-use self::args::{CompletionArgs, LoopArgs, OutputForm, Place, PromptArgs};
+use self::args::{LoopArgs, Place};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -74,8 +74,8 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the agent until it answers with the completion response and all guardrails pass.
-    #[command(after_help = RUN_EXAMPLES)]
-    Run(Box<RunArgs>),
+    #[command(after_help = run::EXAMPLES)]
+    Run(Box<run::RunArgs>),
 
     /// Have the agent compare specifications and code, and write the plan.
     #[command(after_help = modes::PLAN_EXAMPLES)]
@@ -88,6 +88,7 @@ pub enum Command {
     /// Run a prompt of your own in the same way as plan and build.
     #[command(after_help = modes::PROMPT_EXAMPLES)]
     Prompt(Box<modes::AdHocArgs>),
+
     /// Work off a task list, one story an iteration, until every story passes.
     #[command(after_help = work::EXAMPLES)]
     Work(Box<work::WorkArgs>),
@@ -157,293 +158,56 @@ pub enum Command {
     WorkerLoop(worker::NameArgs),
 
     /// Ask a few questions and write `.ralph/settings.json`.
-    #[command(after_help = INIT_EXAMPLES)]
+    #[command(after_help = init::EXAMPLES)]
     Init,
 
     /// Show the effective settings and where each value came from.
-    #[command(after_help = SETTINGS_EXAMPLES)]
-    Settings(SettingsArgs),
+    #[command(after_help = settings::EXAMPLES)]
+    Settings(settings::SettingsArgs),
 
     /// List the runs of this project.
-    #[command(after_help = RUNS_EXAMPLES)]
-    Runs(RunsArgs),
+    #[command(after_help = runs::RUNS_EXAMPLES)]
+    Runs(runs::RunsArgs),
 
     /// Show a past run again.
-    #[command(after_help = REPLAY_EXAMPLES)]
-    Replay(ReplayArgs),
+    #[command(after_help = runs::REPLAY_EXAMPLES)]
+    Replay(runs::ReplayArgs),
 
     /// Tell what a run came to: outcome, iterations, cost, commits, guardrails, what is left.
-    #[command(after_help = REPORT_EXAMPLES)]
-    Report(ReportArgs),
+    #[command(after_help = report::EXAMPLES)]
+    Report(report::ReportArgs),
 
     /// Watch a loop at work in a scratch repository: no account, no network, twenty seconds.
-    #[command(after_help = DEMO_EXAMPLES)]
-    Demo(DemoArgs),
+    #[command(after_help = demo::EXAMPLES)]
+    Demo(demo::DemoArgs),
 
     /// Check what is installed, and say what to do about what is not.
-    #[command(after_help = DOCTOR_EXAMPLES)]
+    #[command(after_help = doctor::EXAMPLES)]
     Doctor,
 
     /// List the agents that ralph knows: which are installed, and which versions it was tested with.
-    #[command(after_help = AGENTS_EXAMPLES)]
-    Agents(AgentsArgs),
+    #[command(after_help = agents::EXAMPLES)]
+    Agents(agents::AgentsArgs),
 
     /// Try out, look into and tidy up the sandboxes that agents are locked in.
-    #[command(after_help = SANDBOX_EXAMPLES, subcommand)]
-    Sandbox(SandboxCommand),
+    #[command(after_help = sandbox::EXAMPLES, subcommand)]
+    Sandbox(sandbox::SandboxCommand),
 
     /// Answer one of Claude Code's hooks, whose question is on standard input.
-    #[command(after_help = HOOK_EXAMPLES)]
-    Hook(HookArgs),
+    #[command(after_help = hook::EXAMPLES)]
+    Hook(hook::HookArgs),
 
     /// Write the plugin for Claude Code: hooks, a skill for planning, scripts.
-    #[command(after_help = PLUGIN_EXAMPLES)]
-    Plugin(PluginArgs),
+    #[command(after_help = plugin::EXAMPLES)]
+    Plugin(plugin::PluginArgs),
 
     /// Print a script that completes ralph's commands in your shell.
-    #[command(after_help = COMPLETIONS_EXAMPLES)]
-    Completions(CompletionsArgs),
+    #[command(after_help = generated::COMPLETIONS_EXAMPLES)]
+    Completions(generated::CompletionsArgs),
 
     /// Write the man pages.
-    #[command(after_help = MAN_EXAMPLES)]
-    Man(ManArgs),
-}
-
-const RUN_EXAMPLES: &str = "\
-Examples:
-  Fix the tests with claude, at most five times, with no settings at all:
-    ralph run -n 5 -p \"Make the tests pass. Answer <response>DONE</response> when they do.\" -- claude
-
-  With the settings of this project and a prompt that may be edited while it runs:
-    ralph run -f PROMPT.md
-
-  See what would be run:
-    ralph run -f PROMPT.md --dry-run
-
-Exit codes:
-  0 complete   1 limit reached   2 bad usage, settings or input   3 budget used up, stalled
-  4 the agent kept failing   5 complete, but an SCM task failed   130 interrupted";
-const INIT_EXAMPLES: &str = "Examples:\n  ralph init\n  ralph init -C ../other-project";
-const SETTINGS_EXAMPLES: &str = "\
-Examples:
-  ralph settings
-  RALPH_AGENT__MODEL=opus ralph settings
-  ralph settings --schema > settings.schema.json";
-const RUNS_EXAMPLES: &str = "Examples:\n  ralph runs\n  ralph runs --json | jq .cost_usd";
-const REPLAY_EXAMPLES: &str = "\
-Examples:
-  The last run:
-    ralph replay
-
-  Another one, by as much of its name as tells it apart:
-    ralph replay 20261115-2027 --output json";
-const REPORT_EXAMPLES: &str = "\
-Examples:
-  The last run, in the terminal:
-    ralph report
-
-  A worker, wherever it works:
-    ralph report agent
-
-  A page to look at or to send:
-    ralph report --format html > report.html";
-const DEMO_EXAMPLES: &str = "Examples:\n  ralph demo\n  ralph demo --fast --keep";
-const DOCTOR_EXAMPLES: &str = "Examples:\n  ralph doctor";
-const AGENTS_EXAMPLES: &str = "\
-Examples:
-  ralph agents
-
-  Those that are installed in a version that was not tested:
-    ralph agents --json | jq -r 'select(.program and (.is_recorded | not)) | .agent'";
-const SANDBOX_EXAMPLES: &str = "\
-Examples:
-  Which sandboxes work here, and what they do not confine:
-    ralph sandbox check
-
-  What an agent would see:
-    ralph sandbox shell
-    ralph sandbox shell -- curl https://example.com";
-const HOOK_EXAMPLES: &str = "\
-Claude Code calls these by itself: with the plugin (`ralph plugin export`) all of them, and in a run
-without a sandbox the first.
-
-Examples:
-  What would it say to this command, if a loop's agent used it?
-    echo '{\"cwd\": \"'$PWD'\", \"tool_name\": \"Bash\", \"tool_input\": {\"command\": \"rm -rf ~\"}}' |
-      RALPH_RUN_ID=try ralph hook pre-tool-use";
-const PLUGIN_EXAMPLES: &str = "\
-Examples:
-  ralph plugin export ~/ralph-plugin
-  claude --plugin-dir ~/ralph-plugin";
-const COMPLETIONS_EXAMPLES: &str = "\
-Examples:
-  ralph completions bash > ~/.local/share/bash-completion/completions/ralph
-  ralph completions zsh > \"${fpath[1]}/_ralph\"
-  ralph completions fish > ~/.config/fish/completions/ralph.fish";
-const MAN_EXAMPLES: &str = "Examples:\n  ralph man ~/.local/share/man/man1";
-
-#[derive(Debug, Default, Args)]
-pub struct RunArgs {
-    #[command(flatten)]
-    pub prompt: PromptArgs,
-
-    #[command(flatten)]
-    pub completion: CompletionArgs,
-
-    #[command(flatten)]
-    pub common: LoopArgs,
-}
-
-#[derive(Debug, Args)]
-pub struct SettingsArgs {
-    /// Read settings from this file instead of `.ralph/settings.json`.
-    #[arg(long, value_name = "PATH")]
-    pub settings: Option<PathBuf>,
-
-    /// Print as JSON.
-    #[arg(long, conflicts_with = "schema")]
-    pub json: bool,
-
-    /// Print the JSON Schema of the settings file.
-    #[arg(long)]
-    pub schema: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct RunsArgs {
-    /// Print one JSON object a line.
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct ReportArgs {
-    /// The run, or the beginning of its name, or a worker, wherever that works; the last run of this project if none
-    /// is given.
-    pub run: Option<String>,
-
-    /// How to tell it.
-    #[arg(long, value_enum, value_name = "FORM", default_value = "text")]
-    pub format: ReportForm,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ReportForm {
-    /// For the terminal.
-    Text,
-    Markdown,
-    /// A page that needs nothing else, with a chart of time and cost.
-    Html,
-    /// The facts, for programs.
-    Json,
-}
-
-#[derive(Debug, Args)]
-pub struct ReplayArgs {
-    /// The run, or the beginning of its name; the last run if none is given.
-    pub run: Option<String>,
-
-    /// Tell what ralph itself did, too.
-    #[arg(short = 'V', long)]
-    pub verbose: bool,
-
-    /// How to show it.
-    #[arg(long, value_name = "FORM", value_enum, default_value_t = OutputForm::Human)]
-    pub output: OutputForm,
-}
-
-#[derive(Debug, Args)]
-pub struct DemoArgs {
-    /// Do not pause for the one who watches.
-    #[arg(long)]
-    pub fast: bool,
-
-    /// Keep the scratch repository.
-    #[arg(long)]
-    pub keep: bool,
-}
-
-#[derive(Debug, Subcommand)]
-pub enum SandboxCommand {
-    /// Try out which sandboxes work here, and say what they do not confine.
-    #[command(after_help = "Examples:\n  ralph sandbox check")]
-    Check,
-
-    /// Open a shell inside, as an agent would see it, or run a command there.
-    #[command(after_help = "Examples:\n  ralph sandbox shell\n  ralph sandbox shell -- npm test")]
-    Shell {
-        /// The sandbox to use; the first that works if none is named.
-        #[arg(long, value_name = "BACKEND")]
-        sandbox: Option<String>,
-
-        /// The command to run instead of a shell.
-        #[arg(last = true, value_name = "COMMAND")]
-        command: Vec<OsString>,
-    },
-
-    /// List the sandboxes that are there.
-    #[command(after_help = "Examples:\n  ralph sandbox ls")]
-    Ls,
-
-    /// Stop a sandbox of Docker; the next run starts it again.
-    #[command(after_help = "Examples:\n  ralph sandbox stop ralph-shop-1a2b3c4d")]
-    Stop {
-        /// Its name, as `ralph sandbox ls` tells it.
-        name: String,
-    },
-
-    /// Remove a sandbox that nobody uses.
-    #[command(after_help = "Examples:\n  ralph sandbox rm run-Ab3xYz")]
-    Rm {
-        /// Its name, as `ralph sandbox ls` tells it.
-        name: String,
-    },
-}
-
-#[derive(Debug, Args)]
-pub struct AgentsArgs {
-    /// Print one JSON object a line.
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct HookArgs {
-    /// Which one: pre-tool-use, post-tool-use, stop or session-start.
-    pub name: String,
-}
-
-#[derive(Debug, Args)]
-pub struct PluginArgs {
-    #[command(subcommand)]
-    pub command: PluginCommand,
-}
-
-#[derive(Debug, Subcommand)]
-pub enum PluginCommand {
-    /// Write the plugin to a directory.
-    #[command(after_help = PLUGIN_EXAMPLES)]
-    Export {
-        /// Where to; it is made if it is not there.
-        directory: PathBuf,
-
-        /// Overwrite the plugin's files if they are there already.
-        #[arg(long)]
-        force: bool,
-    },
-}
-
-#[derive(Debug, Args)]
-pub struct CompletionsArgs {
-    /// The shell.
-    #[arg(value_enum)]
-    pub shell: clap_complete::Shell,
-}
-
-#[derive(Debug, Args)]
-pub struct ManArgs {
-    /// Where to write them.
-    pub directory: PathBuf,
+    #[command(after_help = generated::MAN_EXAMPLES)]
+    Man(generated::ManArgs),
 }
 
 /// The definition of the whole command line.
@@ -516,54 +280,19 @@ fn dispatch(mut cli: Cli) -> Result<u8, Error> {
         Command::Rm(args) => worker::rm(&args),
         Command::Template(args) => worker::template(project()?.root(), &args),
         Command::WorkerLoop(args) => worker::run_loop(&args.name),
-        Command::Init => {
-            let project_dir = project()?.root().to_owned();
-            swept::sweep_aloud(&project_dir)?;
-            init::init(&init::InitOptions::new(project_dir))
-        }
-        Command::Settings(args) => {
-            let alone = args.settings.is_some() || args.schema;
-            let sources = Sources {
-                project_dir: place::own_project(&cli.place, alone)?.root().to_owned(),
-                settings_path: args.settings,
-                env: std::env::vars_os().collect(),
-                ..Sources::default()
-            };
-            swept::sweep_aloud(&sources.project_dir)?;
-            let (schema, json) = (args.schema, args.json);
-            let options = settings::SettingsOptions { schema, json, sources };
-            settings::settings(&options, &mut io::stdout().lock(), &mut io::stderr().lock())
-        }
+        Command::Init => init::init(&project()?),
+        Command::Settings(args) => settings::settings(&cli.place, args),
         Command::Runs(args) => runs::runs(&own()?, &args),
         Command::Replay(args) => runs::replay(&own()?, &args),
         Command::Report(args) => report::report(own, &args),
         Command::Demo(args) => demo::demo(&args),
-        Command::Doctor => {
-            let project = project()?;
-            swept::sweep_and_go_on(project.root());
-            doctor::doctor(&project)
-        }
+        Command::Doctor => doctor::doctor(&project()?),
         Command::Agents(args) => agents::agents(&project()?, &args),
         Command::Sandbox(command) => sandbox::sandbox(&project()?, &command),
-        // Here it comes only with flags before it. The answer's exit code is always 0.
-        Command::Hook(args) => {
-            crate::hook::main(&[args.name.into()]);
-            Ok(0)
-        }
+        Command::Hook(args) => Ok(hook::hook(args)),
         Command::Plugin(args) => plugin::plugin(&args),
-        Command::Completions(args) => {
-            let mut script = Vec::new();
-            clap_complete::generate(args.shell, &mut definition(), "ralph", &mut script);
-            print(&String::from_utf8_lossy(&script))
-        }
-        Command::Man(args) => {
-            std::fs::create_dir_all(&args.directory)
-                .and_then(|()| clap_mangen::generate_to(definition(), &args.directory))
-                .map_err(|err| {
-                    Error::input(format!("cannot write to {}: {err}", args.directory.display()))
-                })?;
-            print(&format!("man pages written to {}\n", args.directory.display()))
-        }
+        Command::Completions(args) => generated::completions(&args),
+        Command::Man(args) => generated::man(&args),
     }
 }
 

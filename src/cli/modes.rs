@@ -186,7 +186,7 @@ impl Mode {
         let kept = common.resume.as_ref().and_then(|resume| resume.variables.clone());
         let (mut file, path) = match kept {
             Some(variables) => (LoopFile { variables, ..LoopFile::default() }, None),
-            None => loop_file(project, config)?,
+            None => loop_file(project, config.clone())?,
         };
         let overlay = std::mem::take(&mut file.overlay);
         let mut loaded = launch::load(project, &common, overlay, Vec::new())?;
@@ -225,19 +225,21 @@ impl Mode {
                 message: NO_PLAN.to_owned(),
             });
         }
+        if defaults.command == "plan" {
+            let plan = Project::PLAN;
+            spec.promised.push(Required {
+                file: project.root().join(plan),
+                message: format!(
+                    "the run is over, but {plan} is not there; `ralph build` needs it"
+                ),
+            });
+        }
+        spec.settings_files = launch::settings_files(project, &common, config.as_ref()).to_vec();
         if !common.only_checks {
             refuse_unusable_prompt(project, &spec, &variables, needs_signal)?;
         }
         spec.variables = Some(variables);
-        let code = start.carry_out(spec)?;
-        let makes_plan = defaults.command == "plan" && code == exit::DONE && !common.dry_run;
-        if makes_plan && !project.root().join(Project::PLAN).exists() {
-            let plan = Project::PLAN;
-            super::warn(&format!(
-                "the run is over, but {plan} is not there; `ralph build` needs it"
-            ));
-        }
-        Ok(code)
+        start.carry_out(spec)
     }
 }
 

@@ -1,11 +1,36 @@
 //! `ralph plugin`: what Claude Code installs.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
 
 use crate::error::Error;
 use crate::plugin;
 
-use super::{PluginArgs, PluginCommand};
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  ralph plugin export ~/ralph-plugin
+  claude --plugin-dir ~/ralph-plugin";
+
+#[derive(Debug, Args)]
+pub struct PluginArgs {
+    #[command(subcommand)]
+    pub command: PluginCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum PluginCommand {
+    /// Write the plugin to a directory.
+    #[command(after_help = EXAMPLES)]
+    Export {
+        /// Where to; it is made if it is not there.
+        directory: PathBuf,
+
+        /// Overwrite the plugin's files if they are there already.
+        #[arg(long)]
+        force: bool,
+    },
+}
 
 /// # Errors
 /// It cannot be written there.

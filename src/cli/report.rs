@@ -1,5 +1,6 @@
 //! `ralph report`: what a run came to.
 
+use clap::{Args, ValueEnum};
 use jiff::tz::TimeZone;
 
 use crate::error::Error;
@@ -12,7 +13,39 @@ use crate::state::runs::RunDir;
 use crate::worker::store::Workers;
 
 use super::runs::{all, find};
-use super::{ReportArgs, ReportForm};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  The last run, in the terminal:
+    ralph report
+
+  A worker, wherever it works:
+    ralph report agent
+
+  A page to look at or to send:
+    ralph report --format html > report.html";
+
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// The run, or the beginning of its name, or a worker, wherever that works; the last run of this project if none
+    /// is given.
+    pub run: Option<String>,
+
+    /// How to tell it.
+    #[arg(long, value_enum, value_name = "FORM", default_value = "text")]
+    pub format: ReportForm,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ReportForm {
+    /// For the terminal.
+    Text,
+    Markdown,
+    /// A page that needs nothing else, with a chart of time and cost.
+    Html,
+    /// The facts, for programs.
+    Json,
+}
 
 /// # Errors
 /// There is no such run.

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use clap::{Args, Parser};
 
-use crate::config::{self, loop_file};
+use crate::config;
 use crate::core::event::Outcome;
 use crate::core::exit;
 use crate::error::Error;
@@ -446,16 +446,13 @@ fn changed_since(
 ) -> Vec<String> {
     let time = |path: &PathBuf| -> Option<SystemTime> { path.metadata().ok()?.modified().ok() };
     let Some(kept) = time(&dir.settings_path(home().as_deref())) else { return Vec::new() };
-    let ours = project.ralph_dir();
-    let settings = common.settings.clone().unwrap_or_else(|| ours.join(config::FILE));
-    let local = settings.with_file_name(config::LOCAL_FILE);
     // What was named and is gone is a change, too.
     let gone = config.filter(|path| time(path).is_none()).cloned();
-    let config = config.cloned().unwrap_or_else(|| ours.join(loop_file::FILE));
     let changed = |path: &PathBuf| {
         time(path).is_some_and(|changed| changed > kept) || gone.as_ref() == Some(path)
     };
-    let changed = [settings, local, config].into_iter().filter(changed);
+    let changed =
+        super::launch::settings_files(project, common, config).into_iter().filter(changed);
     let names: Vec<String> = changed.map(|path| config::display_name(&path)).collect();
     if names.is_empty() {
         return Vec::new();

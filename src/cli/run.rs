@@ -1,11 +1,40 @@
 //! `ralph run`: a prompt of one's own, until the agent gives the completion response.
 
+use clap::Args;
+
 use crate::config::Flag;
 use crate::error::Error;
 use crate::state::project::Project;
 
-use super::RunArgs;
+use super::args::{CompletionArgs, LoopArgs, PromptArgs};
 use super::launch::{self, Defaults, Start, prompt, rules};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  Fix the tests with claude, at most five times, with no settings at all:
+    ralph run -n 5 -p \"Make the tests pass. Answer <response>DONE</response> when they do.\" -- claude
+
+  With the settings of this project and a prompt that may be edited while it runs:
+    ralph run -f PROMPT.md
+
+  See what would be run:
+    ralph run -f PROMPT.md --dry-run
+
+Exit codes:
+  0 complete   1 limit reached   2 bad usage, settings or input   3 budget used up, stalled
+  4 the agent kept failing   5 complete, but an SCM task failed   130 interrupted";
+
+#[derive(Debug, Default, Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub prompt: PromptArgs,
+
+    #[command(flatten)]
+    pub completion: CompletionArgs,
+
+    #[command(flatten)]
+    pub common: LoopArgs,
+}
 
 /// Runs the loop. `extra` is for settings that no flag can say.
 ///

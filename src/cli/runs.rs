@@ -2,10 +2,12 @@
 
 use std::io::{self, Write};
 
+use clap::Args;
+
 use crate::core::event::Event;
 use crate::error::Error;
+use crate::report::output::Output;
 use crate::report::runs::{Row, RunSummary, json, notes, table};
-use crate::report::screen::Output;
 use crate::report::style::{Capabilities, Style};
 use crate::report::{Pace, replay};
 use crate::run::left;
@@ -15,7 +17,38 @@ use crate::state::project::Project;
 use crate::state::runs::{self, RunDir};
 
 use super::args::OutputForm;
-use super::{ReplayArgs, RunsArgs};
+
+pub(super) const RUNS_EXAMPLES: &str =
+    "Examples:\n  ralph runs\n  ralph runs --json | jq .cost_usd";
+
+#[derive(Debug, Args)]
+pub struct RunsArgs {
+    /// Print one JSON object a line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+pub(super) const REPLAY_EXAMPLES: &str = "\
+Examples:
+  The last run:
+    ralph replay
+
+  Another one, by as much of its name as tells it apart:
+    ralph replay 20261115-2027 --output json";
+
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    /// The run, or the beginning of its name; the last run if none is given.
+    pub run: Option<String>,
+
+    /// Tell what ralph itself did, too.
+    #[arg(short = 'V', long)]
+    pub verbose: bool,
+
+    /// How to show it.
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = OutputForm::Human)]
+    pub output: OutputForm,
+}
 
 /// # Errors
 /// The directory of runs cannot be read.

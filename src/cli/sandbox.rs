@@ -6,10 +6,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::Instant;
 
+use clap::Subcommand;
 use rustix::pty::OpenptFlags;
 use rustix::termios::{self, OptionalActions};
 
-use super::{SandboxCommand, swept};
+use super::swept;
 use crate::agent;
 use crate::config::{self, Settings, Sources};
 use crate::core::event::{Exit, Stream};
@@ -19,6 +20,52 @@ use crate::sandbox::choice::{self, Asked, Choice};
 use crate::sandbox::proxy::Refusal;
 use crate::sandbox::{self, Backend, Request, Sandbox, Unusable, docker, scratch};
 use crate::state::project::Project;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  Which sandboxes work here, and what they do not confine:
+    ralph sandbox check
+
+  What an agent would see:
+    ralph sandbox shell
+    ralph sandbox shell -- curl https://example.com";
+
+#[derive(Debug, Subcommand)]
+pub enum SandboxCommand {
+    /// Try out which sandboxes work here, and say what they do not confine.
+    #[command(after_help = "Examples:\n  ralph sandbox check")]
+    Check,
+
+    /// Open a shell inside, as an agent would see it, or run a command there.
+    #[command(after_help = "Examples:\n  ralph sandbox shell\n  ralph sandbox shell -- npm test")]
+    Shell {
+        /// The sandbox to use; the first that works if none is named.
+        #[arg(long, value_name = "BACKEND")]
+        sandbox: Option<String>,
+
+        /// The command to run instead of a shell.
+        #[arg(last = true, value_name = "COMMAND")]
+        command: Vec<OsString>,
+    },
+
+    /// List the sandboxes that are there.
+    #[command(after_help = "Examples:\n  ralph sandbox ls")]
+    Ls,
+
+    /// Stop a sandbox of Docker; the next run starts it again.
+    #[command(after_help = "Examples:\n  ralph sandbox stop ralph-shop-1a2b3c4d")]
+    Stop {
+        /// Its name, as `ralph sandbox ls` tells it.
+        name: String,
+    },
+
+    /// Remove a sandbox that nobody uses.
+    #[command(after_help = "Examples:\n  ralph sandbox rm run-Ab3xYz")]
+    Rm {
+        /// Its name, as `ralph sandbox ls` tells it.
+        name: String,
+    },
+}
 
 /// What is read at most for a command that is given something on standard input.
 const MAX_STDIN: u64 = 64 << 20;

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use clap::Args;
 use serde_json::{Value, json};
 use unicode_width::UnicodeWidthStr as _;
 
@@ -10,28 +11,60 @@ use crate::config::loop_file::{self, LoopFile};
 use crate::config::{self, Loaded, Origin, Sources, schema, secret};
 use crate::error::Error;
 
+use super::args::Place;
+use super::{place, swept};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  ralph settings
+  RALPH_AGENT__MODEL=opus ralph settings
+  ralph settings --schema > settings.schema.json";
+
+#[derive(Debug, Args)]
+pub struct SettingsArgs {
+    /// Read settings from this file instead of `.ralph/settings.json`.
+    #[arg(long, value_name = "PATH")]
+    pub settings: Option<PathBuf>,
+
+    /// Print as JSON.
+    #[arg(long, conflicts_with = "schema")]
+    pub json: bool,
+
+    /// Print the JSON Schema of the settings file.
+    #[arg(long)]
+    pub schema: bool,
+}
+
 /// Where the comment with the origin starts, unless a value is longer.
 const COMMENT_COLUMN: usize = 44;
 
 /// What `ralph settings` was asked for.
 #[derive(Debug, Clone, Default)]
-pub struct SettingsOptions {
+struct SettingsOptions {
     /// Print the JSON Schema rather than the settings.
-    pub schema: bool,
+    schema: bool,
     /// Print for a program rather than for a person.
-    pub json: bool,
-    pub sources: Sources,
+    json: bool,
+    sources: Sources,
 }
 
-/// Carries out `ralph settings`. Warnings go to `err`.
-///
 /// # Errors
-/// Settings that are wrong, or an output that cannot be written to.
-pub fn settings(
-    options: &SettingsOptions,
-    out: &mut dyn Write,
-    err: &mut dyn Write,
-) -> Result<u8, Error> {
+/// There is no such project, its settings are wrong, or standard output cannot be written.
+pub(super) fn settings(place: &Place, args: SettingsArgs) -> Result<u8, Error> {
+    let alone = args.settings.is_some() || args.schema;
+    let sources = Sources {
+        project_dir: place::own_project(place, alone)?.root().to_owned(),
+        settings_path: args.settings,
+        env: std::env::vars_os().collect(),
+        ..Sources::default()
+    };
+    swept::sweep_aloud(&sources.project_dir)?;
+    let options = SettingsOptions { schema: args.schema, json: args.json, sources };
+    show(&options, &mut io::stdout().lock(), &mut io::stderr().lock())
+}
+
+/// Shows what was asked for. Warnings go to `err`.
+fn show(options: &SettingsOptions, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8, Error> {
     let text = if options.schema {
         schema::schema_text()
     } else {
@@ -219,7 +252,7 @@ mod tests {
 
     fn printed(options: &SettingsOptions) -> (String, String) {
         let (mut out, mut err) = (Vec::new(), Vec::new());
-        assert_eq!(settings(options, &mut out, &mut err).unwrap(), 0);
+        assert_eq!(show(options, &mut out, &mut err).unwrap(), 0);
         (String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
     }
 
@@ -351,6 +384,6 @@ mod tests {
             }
         }
         let (_dir, options) = project();
-        assert_eq!(settings(&options, &mut Gone, &mut Vec::new()).unwrap(), 0);
+        assert_eq!(show(&options, &mut Gone, &mut Vec::new()).unwrap(), 0);
     }
 }

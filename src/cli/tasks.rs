@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::core::tasks::order::{self, Standing};
 use crate::core::tasks::{self, Problem, Story, TaskList, edit};
 use crate::error::Error;
-use crate::report::screen::Output;
+use crate::report::output::Output;
 use crate::report::stories;
 use crate::state::documents::{self, Documents, TASKS};
 use crate::state::project::Project;

@@ -16,7 +16,8 @@ use std::time::Duration;
 use jiff::tz::TimeZone;
 
 use self::filtered::Held;
-use super::screen::{Output, Screen, Target};
+use super::output::{Output, Target};
+use super::screen::Screen;
 use super::status::Status;
 use super::style::{Marks, Paint, Style};
 use super::visible;

@@ -3,7 +3,8 @@
 use std::io::Write;
 use std::time::Duration;
 
-use super::screen::{Output, Screen, Target};
+use super::output::{Output, Target};
+use super::screen::Screen;
 use super::{Pace, Reporter};
 use crate::core::event::{Event, Stamp};
 
@@ -76,7 +77,7 @@ impl Reporter for Json {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::screen::tests::Sink;
+    use crate::report::output::tests::Sink;
 
     #[test]
     fn lines_are_passed_on_as_they_are_and_in_one_write() {

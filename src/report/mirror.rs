@@ -4,7 +4,7 @@
 use rustix::termios::{OptionalActions, Termios};
 
 use super::Reporter;
-use super::screen::Output;
+use super::output::Output;
 use super::visible;
 use crate::core::event::{Event, Purpose, Stamp, Stream};
 use crate::core::worker::Follower;

@@ -4,14 +4,15 @@
 //! the same events for programs; [`session_log`] is a file of what the agent printed; [`mirror`] is
 //! the screen of an agent that has one; [`replay`] shows a past run to any face; [`runs`] is the list of past
 //! runs. What a face may print where, and in which signs, is decided by [`style`]; [`visible`] keeps
-//! what an agent printed from steering the terminal, and [`screen`] is the one place that writes; with
-//! an `outbox` before it, nobody who does not read can stop a run.
+//! what an agent printed from steering the terminal, and [`screen`] is the one place that writes to an
+//! [`output`]; with an `outbox` before it, nobody who does not read can stop a run.
 
 pub mod human;
 pub mod json;
 pub mod mirror;
 pub mod morning;
 mod outbox;
+pub mod output;
 pub mod replay;
 pub mod runs;
 pub mod screen;

@@ -294,6 +294,9 @@ pub struct Left {
     /// Stories that pass, of all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stories: Option<(u32, u32)>,
+    /// What is wrong with the list, so that the work is not complete whatever passes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<String>,
     /// The story that is next.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub story: Option<String>,

@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::screen::Target;
+use super::output::Target;
 
 /// How long a full queue is waited for before anything is left out: a reader that is slow makes room
 /// meanwhile, and nobody notices that a signal is heard so much later.

@@ -27,7 +27,7 @@ pub fn replay(entries: impl Iterator<Item = Entry<'static>>, reporter: &mut dyn 
 mod tests {
     use super::*;
     use crate::report::json::Json;
-    use crate::report::screen::tests::Sink;
+    use crate::report::output::tests::Sink;
 
     #[test]
     fn a_replay_as_json_is_the_journal() {

@@ -8,6 +8,7 @@ mod agent;
 mod display;
 mod guardrail;
 mod happened;
+mod last_look;
 mod look;
 mod notify;
 mod prompt;
@@ -88,6 +89,7 @@ pub fn run<W: World>(
         gate: spec.tasks.as_ref().map(|tasks| TaskGate::new(tasks, spec)),
         filter: Filter::default(),
         evaluator: Evaluator::default(),
+        settings_then: Vec::new(),
     };
     driver.begin(preface);
     driver.drive()
@@ -136,10 +138,13 @@ struct Driver<'s, W> {
     gate: Option<TaskGate>,
     filter: Filter,
     evaluator: Evaluator,
+    /// What its settings' files looked like when it began.
+    settings_then: Vec<u64>,
 }
 
 impl<W: World> Driver<'_, W> {
     fn begin(&mut self, preface: &[Event<'static>]) {
+        self.settings_then = self.settings_now();
         let spec = self.spec;
         let prompt = match &spec.prompt {
             PromptSource::Text(prompt) => text::truncate(prompt, 200, "…"),
@@ -250,6 +255,9 @@ impl<W: World> Driver<'_, W> {
     fn perform(&mut self, action: Action) {
         match action {
             Action::Emit(mut event) => {
+                if let Event::RunEnded { exit_code, .. } = event {
+                    self.look_back(exit_code);
+                }
                 self.announce(&mut event);
                 if let Event::IterationStarted { .. } = event {
                     // One step of the machine begins one iteration at most, so that it is this one.

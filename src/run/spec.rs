@@ -33,6 +33,10 @@ pub struct RunSpec {
     pub variables: Option<Variables>,
     /// What must be there before each attempt.
     pub required: Vec<Required>,
+    /// What must be there at the end, if that is a good one.
+    pub promised: Vec<Required>,
+    /// Where its settings came from, or would have: whoever changes them changes the next run.
+    pub settings_files: Vec<PathBuf>,
     /// Begin each prompt with `Iteration X of Y, Z remaining.`
     pub iteration_line: bool,
     pub completion: Rule,

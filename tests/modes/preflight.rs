@@ -69,6 +69,7 @@ fn the_plan_is_needed_by_build_alone() {
     refused(&project, &["build", "--dry-run"], 2, &["Implementation plan not found."]);
     let missing = "but .ralph/implementation_plan.md is not there";
     project.ralph(["plan"]).run().code(0).stderr_has(missing);
+    project.ralph(["report"]).run().stdout_has(missing);
 }
 
 #[test]

@@ -115,17 +115,19 @@ fn a_stream_without_a_result_is_a_failure() {
 fn a_rate_limit_waits_for_its_end_and_does_not_count() {
     let project = Project::new();
     project.settings(&json!({"retry": {"max": 0}, "includeIterationCountInPrompt": true}));
-    let resets_at = seconds_from_now(2);
+    // Two seconds after the agent says so, however long it took to come to that.
+    let limit = r#"at=$(($(date +%s) + 2)); echo $at >../resets-at
+        echo '{"type":"rate_limit_event","rate_limit_info":{"status":"rejected",' \
+            '"resetsAt":'$at',"rateLimitType":"five_hour"}}'"#;
     let limited = json!([
         project.record(),
-        {"json": {"type": "rate_limit_event", "rate_limit_info": {
-            "status": "rejected", "resetsAt": resets_at, "rateLimitType": "five_hour",
-        }}},
+        {"shell": limit},
         {"claude": {"result": {"is_error": true, "api_error_status": 429, "result": "You've hit your limit"}}},
     ]);
     let script = sessions([limited, recorded_steps(&project, &claude_done())]);
     let output = run_with("claude", &project, &["-p", "do it", "-n", "1"], &script).run();
     output.code(0).stdout_has("Rate limit: waiting until");
+    let resets_at: u64 = project.read("../resets-at").trim().parse().unwrap();
     assert!(seconds_from_now(0) >= resets_at, "it did not wait long enough");
     let events = project.events();
     assert_eq!(events.find("agent_ended")["class"], "rate_limited");

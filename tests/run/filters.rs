@@ -1,8 +1,6 @@
 //! The user's own filters: a jq expression that finds what the agent says, and a pipeline for the
 //! terminal.
 
-use std::time::{Duration, Instant};
-
 use serde_json::{Value, json};
 
 use crate::DONE;
@@ -84,7 +82,6 @@ fn an_expression_without_an_end_fails_the_attempt_and_not_ralph() {
         [("def f: f; f", "takes longer than 3 s"), ("def f: 1 + f; f", "needs too much stack")]
     {
         let project = project(&json!({"responseFilter": expression}), &lines);
-        let begun = Instant::now();
         let output = project
             .ralph(["run", "-p", "x", "--output", "plain"])
             .env("RALPH_RETRY__MAX", "0")
@@ -93,7 +90,6 @@ fn an_expression_without_an_end_fails_the_attempt_and_not_ralph() {
         output.code(4).stderr_has(&format!("the response filter {why}"));
         output.stdout_has(", 3 times, so that nobody can tell what the agent says");
         output.stdout_has("correct agent.responseFilter");
-        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
         assert_eq!(project.events().all("output").len(), 4, "nothing is lost");
         assert_eq!(project.processes(), []);
     }
@@ -261,12 +257,11 @@ fn a_display_filter_that_hangs_is_ended_and_never_waited_for_again() {
     // It reads nothing, and what it started does not want to go.
     let filter = "trap '' TERM; (trap '' TERM; sleep 1000) & sleep 1000; cat";
     let project = project(&json!({"displayFilter": filter}), &script);
-    let begun = Instant::now();
     let output = project.ralph(["run", "-p", "x", "--output", "plain"]).run();
-    output.code(0).stderr_has("the display filter hangs, and was ended");
+    output.code(0);
+    assert_eq!(output.stderr.matches("the display filter hangs, and was ended").count(), 1);
     output.stderr_has("does not keep up").stdout_has("second\n").stdout_has("last of it\n");
     output.stdout_has("were not shown; `ralph replay` has them");
-    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     assert_eq!(project.events().all("iteration_started").len(), 3);
     assert_eq!(project.processes(), []);
 }

@@ -241,10 +241,8 @@ fn a_completion_with_a_failed_task_has_its_own_exit_code() {
 
 /// A program that git runs before each commit.
 fn pre_commit_hook(project: &Project, script: &str) {
-    let hook = project.path().join(".git/hooks/pre-commit");
-    std::fs::create_dir_all(hook.parent().unwrap()).unwrap();
-    std::fs::write(&hook, format!("#!/bin/sh\n{script}\n")).unwrap();
-    std::fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    project.write(".git/hooks/pre-commit", format!("#!/bin/sh\n{script}\n"));
+    project.program("chmod", ["+x", ".git/hooks/pre-commit"]).run().success();
 }
 
 #[test]

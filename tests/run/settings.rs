@@ -202,3 +202,19 @@ fn what_is_said_of_no_agent_in_particular_holds_for_the_one_after_the_dashes() {
     assert_eq!(via(&named, ""), "stdin", "that was for another agent");
     assert_eq!(via(&named, "argument"), "argument", "and this is for this run");
 }
+
+#[test]
+fn settings_that_an_agent_changed_for_the_next_run_are_told_at_the_end_of_this_one() {
+    let project = Project::new();
+    let local = ".ralph/settings.local.json";
+    let guardrail = json!({"command": "false", "failAction": "APPEND"});
+    project.settings(&json!({"guardrails": [guardrail], "maximumIterations": 1}));
+    let plant =
+        json!({"write": {"path": project.path().join(local), "text": "{\"guardrails\": []}"}});
+    project.agent_named("robot", &json!([plant, {"print": DONE}]));
+    let told = format!("{local} changed while this run went on");
+    let go = || project.ralph(["run", "-p", "do it", "--", "robot"]).run();
+    go().code(1).stderr_has(&told);
+    project.ralph(["report"]).run().code(0).stdout_has(&told);
+    go().code(0).stderr_lacks("changed");
+}

@@ -3,8 +3,13 @@
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::{LONG, Project, wait_until};
+use crate::support::{LONG, Project, Tmux, wait_until};
 use crate::{DONE, run, run_with};
+
+/// The last line that is not empty.
+fn last_line(tmux: &Tmux) -> String {
+    tmux.capture().trim_end().lines().last().unwrap_or_default().to_owned()
+}
 
 #[test]
 fn a_status_line_is_there_while_the_run_goes_on_and_gone_at_its_end() {
@@ -18,9 +23,12 @@ fn a_status_line_is_there_while_the_run_goes_on_and_gone_at_its_end() {
         {"claude": {"text": DONE}}, {"claude": {"result": {"total_cost_usd": 0.5}}},
     ]);
     let tmux = run_with("claude", &project, &["-p", "do it"], &script).in_tmux();
-    let screen = tmux.wait_for_text(LONG, "⏺ Bash(make)");
-    let last = screen.trim_end().lines().last().unwrap().to_owned();
-    assert!(last.contains("1/10") && last.contains("Bash"), "no status line: {screen}");
+    tmux.wait_for_text(LONG, "⏺ Bash(make)");
+    // It is drawn after what it stands below.
+    wait_until(LONG, || {
+        let last = last_line(&tmux);
+        last.contains("1/10") && last.contains("Bash")
+    });
     std::fs::write(go, "").unwrap();
     assert_eq!(tmux.wait_for_exit(LONG), 0);
     let screen = tmux.scrollback();
@@ -171,13 +179,9 @@ fn a_wait_is_counted_down() {
     let script = json!([{"claude": {"result": {"is_error": true, "result": message}}}]);
     let tmux = run_with("claude", &project, &["-p", "do it"], &script).in_tmux();
     tmux.wait_for_text(LONG, "Rate limit: waiting until");
-    let status = || {
-        let screen = tmux.capture();
-        screen.trim_end().lines().last().unwrap_or_default().to_owned()
-    };
-    let first = status();
-    assert!(first.contains("rate limit"), "{first}");
-    wait_until(LONG, || status() != first);
+    wait_until(LONG, || last_line(&tmux).contains("rate limit"));
+    let first = last_line(&tmux);
+    wait_until(LONG, || last_line(&tmux) != first);
     tmux.send_keys(["C-c"]);
     assert_eq!(tmux.wait_for_exit(LONG), 130);
 }

@@ -146,9 +146,13 @@ fn an_agent_that_is_asked_to_leave_may_say_goodbye() {
         return;
     }
     let project = Project::new();
-    project.settings(&json!({"iterationTimeoutSeconds": 1, "retry": {"max": 0}}));
-    let script = "trap 'echo bye > bye; exit 0' TERM\nwhile :; do sleep 0.05; done\n";
-    run(&project, &["--sandbox"], script).run().code(4);
+    let script = "trap 'echo bye > bye; exit 0' TERM\ntouch ready\nwhile :; do sleep 0.05; done\n";
+    let running = run(&project, &["--sandbox"], script).start();
+    project.wait_for_file("ready");
+    running.signal(Signal::INT);
+    wait_until(LONG, || running.stderr().contains("Received signal"));
+    running.signal(Signal::INT);
+    running.wait().code(130);
     assert_eq!(project.read("bye"), "bye\n");
     assert_nothing_is_left(&project);
 }
@@ -384,4 +388,25 @@ fn the_sign_of_a_task_list_names_the_sandbox() {
     project.ralph(["work", "--sandbox=bwrap", "--", "sh", "agent.sh"]).run().code(0);
     let sign: serde_json::Value = serde_json::from_str(&project.read("seen")).unwrap();
     assert_eq!(sign["mode"], "bwrap");
+}
+
+#[test]
+fn an_agent_may_use_the_commands_of_the_task_list_in_every_sandbox() {
+    for sandbox in ["bwrap", "landlock"] {
+        let project = Project::git();
+        let works = if sandbox == "bwrap" { is_here() } else { landlock::is_here(&project) };
+        if !works {
+            continue;
+        }
+        project.ralph(["new", "Feature"]).run().code(0);
+        project.ralph(["tasks", "add", "One", "--criterion", "c"]).run().code(0);
+        let ralph = shell_words::quote(env!("CARGO_BIN_EXE_ralph"));
+        let steps = ["next", "add Two --criterion d", "set US-001 --passes --notes done"];
+        let script: Vec<_> =
+            steps.iter().map(|step| format!("{ralph} tasks {step} || exit 1\n")).collect();
+        project.write("agent.sh", script.concat());
+        let sandbox = format!("--sandbox={sandbox}");
+        let output = project.ralph(["work", &sandbox, "-n", "1", "--", "sh", "agent.sh"]).run();
+        output.code(1).stdout_has("US-001").stdout_has("1 of 2 pass");
+    }
 }

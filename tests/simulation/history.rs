@@ -246,6 +246,8 @@ fn spec(rng: &mut Rng) -> RunSpec {
         empty_prompt: false,
         variables: None,
         required: Vec::new(),
+        promised: Vec::new(),
+        settings_files: Vec::new(),
         iteration_line: false,
         completion: Rule::Response("DONE".to_owned()),
         guardrails: (0..rng.below(3)).map(|n| guardrail(n, rng)).collect(),

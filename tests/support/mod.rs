@@ -344,12 +344,16 @@ pub(crate) fn namespaces() -> std::collections::BTreeSet<String> {
     found
 }
 
-/// Whether a process exists and is not merely waiting to be reaped.
+/// Whether a process exists and is not merely waiting to be reaped. One that was killed lives on, with all of its
+/// files and locks, in a thread of it that waits for the disk.
 pub(crate) fn is_alive(pid: i32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The state follows the name, which is in parentheses and may itself hold any of these.
-    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    !matches!(state, None | Some('Z' | 'X'))
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    threads.map(|thread| thread.path().join("stat")).any(|path| {
+        let stat = fs::read_to_string(path).unwrap_or_default();
+        // The state follows the name, which is in parentheses and may itself hold any of these.
+        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+        !matches!(state, None | Some('Z' | 'X'))
+    })
 }
 
 /// The scripted agent.
@@ -645,6 +649,14 @@ impl Events {
         let found = self.all(kind).last().copied();
         found.unwrap_or_else(|| panic!("no {kind} in {:?}", self.kinds()))
     }
+}
+
+/// When an event happened. What is between two of them is how long ralph took, whatever became of the
+/// test meanwhile.
+#[track_caller]
+pub(crate) fn time_ms(event: &Value) -> i64 {
+    let time: jiff::Timestamp = event["time"].as_str().expect("a time").parse().expect("a time");
+    time.as_millisecond()
 }
 
 /// Waits until a condition holds, and fails the test if it does not in time.

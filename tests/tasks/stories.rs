@@ -1,7 +1,5 @@
 //! `ralph tasks`.
 
-use std::time::Instant;
-
 use super::*;
 
 #[test]
@@ -236,13 +234,11 @@ fn ten_thousand_stories_are_no_trouble() {
         })
         .collect();
     write_list(&project, &list(&stories));
-    let start = Instant::now();
+    // Anything quadratic takes minutes, which no command is given here.
     let output = project.ralph(["tasks"]).run();
     assert_eq!(output.success().stdout.lines().count(), 10_002);
     project.ralph(["tasks", "set", &id(0), "--passes", "--notes", "n"]).run().success();
     project.ralph(["tasks", "next"]).run().success().stdout_has(&id(1));
-    // A few hundred milliseconds even unoptimized; anything quadratic takes minutes.
-    assert!(start.elapsed().as_secs() < 30, "{:?}", start.elapsed());
 }
 
 #[test]

@@ -342,6 +342,18 @@ fn criteria_that_an_agent_made_easier_are_given_back() {
     assert!(prompt.contains("put back what is gone: \"it is fast\""), "{prompt}");
 }
 
+#[test]
+fn why_a_list_that_passes_is_not_complete_is_told_though_nobody_claims_it() {
+    let project =
+        project_with(&[open("a", &json!({"acceptanceCriteria": ["it is fast", "it works"]}))]);
+    let output = work(&project, &["-n", "2"], &[json!([leave(&[passing("a")]), say("ok")])]).run();
+    let gone = "ralph/tasks.json: a: acceptanceCriteria: was changed; gone is \"it is fast\"";
+    output.code(1).stdout_has(&format!("Stories: 1 of 1 pass; not complete: {gone}"));
+    let report = project.ralph(["report"]).run().stdout;
+    assert!(report.contains(&format!("\nLeft to do\n  not complete: {gone}")), "{report}");
+    assert_eq!(report.matches(gone).count(), 2, "among the warnings, too: {report}");
+}
+
 /// An agent that stays until it is told otherwise.
 pub(super) fn staying(project: &Project) -> Value {
     json!([{"print": "here"}, {"wait_for": project.beside("go")}, {"print": "there"}])

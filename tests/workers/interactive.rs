@@ -25,10 +25,19 @@ fn screen(shop: &Workshop) -> String {
 fn the_prompt_is_typed_and_its_echo_completes_nothing() {
     let shop = Workshop::new();
     shop.settings(&json!({"inactivityTimeoutSeconds": 3}));
-    spawn(&shop, &[], r#"printf "ready> "; read line; echo "$line" > "$1"; exec sleep 1000"#);
-    let told = shop.wait_for_file(shop.beside("notes"));
-    assert_eq!(told.trim(), "Say All tasks complete when all is done.");
+    // It does not stand still before somebody has looked.
+    spawn(
+        &shop,
+        &[],
+        r#"printf "ready> "; read line; echo "$line" > "$1"
+        until test -e "$1.seen"; do printf .; sleep 0.1; done; exec sleep 1000"#,
+    );
+    let notes = shop.beside("notes");
+    let told = || std::fs::read_to_string(&notes).unwrap_or_default();
+    wait_until(LONG, || told().ends_with('\n'));
+    assert_eq!(told().trim(), "Say All tasks complete when all is done.");
     wait_until(LONG, || screen(&shop).contains("ready> Say All tasks complete when all is done."));
+    std::fs::write(shop.beside("notes.seen"), "").unwrap();
     shop.wait();
     // What stands still is ended, and that is no failure.
     let log = shop.log();
@@ -91,6 +100,8 @@ fn a_pause_is_heeded_while_the_screen_changes() {
     assert_eq!(shop.log(), ["[START] iteration 1/2", "[PAUSE] paused"], "the agent goes on");
     std::fs::write(&end, "").unwrap();
     shop.wait_for_event("paused");
+    // What is in the journal is in the log a moment later.
+    wait_until(LONG, || shop.log().len() == 3);
     assert!(shop.log()[2].starts_with("[END] iteration 1 exit=0 "), "{:?}", shop.log());
     shop.ralph(["resume", "agent"]).run().code(0);
     shop.wait_for_state(|state| state["current_iteration"] == 2);

@@ -49,14 +49,17 @@ fn how_long_it_takes_and_what_it_cost_is_told() {
     let told = shop.ralph(["status", "agent", "--format", "json"]).run();
     let told: Value = serde_json::from_str(&told.stdout).unwrap();
     assert_eq!(told["cost_usd"], 0.5);
-    assert_eq!((&told["average_seconds"], &told["left_seconds"]), (&json!(0), &json!(0)));
+    // How long they took is the machine's affair.
+    let [average, left] =
+        ["average_seconds", "left_seconds"].map(|key| told[key].as_u64().expect("whole seconds"));
+    assert!(average < LONG.as_secs() && left >= average, "{told}");
     assert_eq!(told["last_event"], "starting iteration 3/5");
     assert_eq!(told["state"]["finished_iterations"], 2);
     let all = shop.ralph(["status", "--format", "json"]).run();
     assert_eq!(serde_json::from_str::<Value>(&all.stdout).unwrap()[0]["name"], "agent");
     shop.ralph(["status", "agent"])
         .run()
-        .stdout_has("Average iteration: 0s\n")
+        .stdout_has("\nAverage iteration: ")
         .stdout_has("Cost: $0.50\n")
         .stdout_has("Last event: starting iteration 3/5 (2");
     shop.ralph(["ls"]).run().stdout_has("$0.50");
@@ -145,7 +148,7 @@ fn the_window_shows_the_loop_and_somebody_can_attach_to_it() {
     shop.spawn(2, &[]).args(&agent).run().code(0);
     let terminal = shop.ralph(["attach", "agent"]).env("TERM", "xterm").in_tmux();
     let screen = terminal.wait_for_text(LONG, "[ralph] agent: starting iteration 2/2");
-    assert!(screen.contains("[ralph] agent: iteration 1 completed (exit: 0, duration: 0s)"));
+    assert!(screen.contains("[ralph] agent: iteration 1 completed (exit: 0, duration: "));
     shop.let_go();
     shop.wait();
     shop.ralph(["attach", "agent"]).run().code(1).stderr_has("its loop is not running");

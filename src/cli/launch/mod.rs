@@ -14,10 +14,12 @@ pub(super) mod prompt;
 pub(super) mod rules;
 mod sign;
 
+use std::path::PathBuf;
+
 use serde_json::json;
 
 use crate::config::settings::SandboxBackend;
-use crate::config::{self, Flag, Loaded, Sources};
+use crate::config::{self, Flag, Loaded, Sources, loop_file};
 use crate::core::completion::Rule;
 use crate::core::event::Event;
 use crate::core::exit;
@@ -100,6 +102,20 @@ impl Defaults {
     };
 }
 
+/// Where the settings of a run come from: the project's, one person's, and, with `config`, those of `plan`,
+/// `build` and `prompt`.
+pub(super) fn settings_files(
+    project: &Project,
+    args: &LoopArgs,
+    config: Option<&PathBuf>,
+) -> [PathBuf; 3] {
+    let ours = project.ralph_dir();
+    let settings = args.settings.clone().unwrap_or_else(|| ours.join(config::FILE));
+    let local = settings.with_file_name(config::LOCAL_FILE);
+    let config = config.cloned().unwrap_or_else(|| ours.join(loop_file::FILE));
+    [settings, local, config]
+}
+
 /// A run that is about to start.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Start<'a> {
@@ -127,6 +143,8 @@ impl Start<'_> {
             empty_prompt: defaults.empty_prompt,
             variables: None,
             required: Vec::new(),
+            promised: Vec::new(),
+            settings_files: settings_files(project, args, None).to_vec(),
             iteration_line: settings.include_iteration_count_in_prompt,
             completion,
             guardrails: rules::guardrails(settings),

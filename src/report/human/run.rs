@@ -204,6 +204,8 @@ impl Human {
         };
         if !self.style.quiet {
             let begins = self.last == Some(Paragraph::Iteration);
+            // What has been said at length before is still what keeps the work from being complete.
+            let known = begins && *problems == self.task_problems;
             let mark = self.marks.todo;
             let mut pen = self.line(at, Paragraph::Run);
             pen.say(mark).say(" ");
@@ -216,6 +218,13 @@ impl Human {
                 pen.say(", next ").quote(story);
                 if let Some(title) = title.as_deref().filter(|title| !title.is_empty()) {
                     pen.say(": ").quote(title);
+                }
+            }
+            if let Some(first) = problems.first().filter(|_| known) {
+                pen.say("; not complete: ").quote(first);
+                match problems.len() - 1 {
+                    0 => {}
+                    more => drop(pen.say(&format!("; and {more} more"))),
                 }
             }
             pen.end();

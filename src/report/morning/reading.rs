@@ -136,7 +136,12 @@ impl Reading {
             Event::FeedbackSet { parts } => {
                 facts.left.feedback = parts.iter().map(|part| part.message.clone()).collect();
             }
-            Event::Tasks { done, total, story, title, .. } => {
+            Event::Tasks { done, total, story, title, problems, .. } => {
+                // Whatever became of them: somebody may want to look at what the agent did there.
+                let known = &facts.left.problems;
+                let new = problems.iter().filter(|problem| !known.contains(problem));
+                new.for_each(|problem| facts.warnings.push(problem.clone()));
+                facts.left.problems.clone_from(problems);
                 facts.left.stories = Some((*done, *total));
                 facts.left.story = story.as_ref().map(|story| match title {
                     Some(title) => format!("{story}: {title}"),

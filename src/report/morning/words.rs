@@ -395,6 +395,7 @@ fn left_to_do(facts: &Facts) -> Vec<String> {
         let next = left.story.as_ref().map_or(String::new(), |story| format!(", next {story}"));
         lines.push(format!("stories: {done} of {total} pass{next}"));
     }
+    lines.extend(left.problems.iter().map(|problem| format!("not complete: {problem}")));
     let told = match facts.doing {
         Some(_) => "the agent is told",
         None => "the agent was to be told",

@@ -5,11 +5,7 @@ use crate::core::progress::{Open, Pending};
 use crate::core::stall::Seen;
 
 fn resumed(rules: Rules, progress: Progress) -> Loop {
-    let now = Now { mono_ms: 5_000, wall_ms: 1_000_000_000 };
-    let mut this =
-        Loop { machine: LoopMachine::resumed(rules, progress), now, actions: Vec::new() };
-    this.give(Input::Start);
-    this
+    Loop::of(LoopMachine::resumed(rules, progress))
 }
 
 /// In its second iteration, at whose first attempt an agent has worked for a second.
@@ -288,4 +284,51 @@ fn an_answer_that_is_checked_later_counts_once_for_a_loop_that_gets_nowhere() {
         run.give(Input::RepositoryLooked { fingerprint: None });
         assert_eq!(run.outcome(), outcome, "{last}");
     }
+}
+
+#[test]
+fn a_resumed_run_goes_on_with_all_its_counts() {
+    let progress = || {
+        let mut spending = Spending::default();
+        spending.attempt_ends(&spent(0.7));
+        Progress {
+            iterations: 2,
+            failures: 1,
+            feedback: vec![feedback("red")],
+            tools: 7,
+            spending,
+            active_ms: 9_000,
+            ..Progress::default()
+        }
+    };
+    let budget = Budget { cost_usd: Some(1.0), ..Budget::default() };
+    let rules = || Rules { max_iterations: 4, budget, ..rules() };
+    let begin = |progress| resumed(rules(), progress);
+    let mut run = begin(progress());
+    assert!(run.starts_agent());
+    assert_eq!((run.machine.iteration(), run.machine.feedback().len()), (3, 1));
+    run.agent(failed(Class::Failed));
+    assert!(run.asked_to_retry(2), "{:?}", run.actions);
+
+    let mut run = begin(progress());
+    run.agent(Report { usage: spent(0.4), ..answered() });
+    assert_eq!(run.outcome(), Some((Outcome::Budget, 3)), "0.7 before, and 0.4 now");
+    assert!(run.actions.iter().any(|action| matches!(
+        action,
+        Action::Emit(Event::RunEnded { iterations: 3, tools: 8, duration_ms: 9_000.., .. })
+    )));
+
+    // Time is up when it would have been without the cut.
+    let budget = Budget { duration_ms: Some(10_000), ..Budget::default() };
+    let mut run = resumed(Rules { budget, ..rules() }, progress());
+    run.give(Input::AgentStarted);
+    assert_eq!(run.machine.deadline(), Some(run.now.mono_ms + 1_000));
+
+    // One that somebody stopped has not been helped by that; one that had given up has.
+    let mut run = begin(Progress { outcome: Some(Outcome::Interrupted), ..progress() });
+    run.agent(failed(Class::Failed));
+    assert!(run.asked_to_retry(2));
+    let mut run = begin(Progress { outcome: Some(Outcome::AgentFailed), ..progress() });
+    run.agent(failed(Class::Failed));
+    assert!(run.asked_to_retry(1));
 }

@@ -1,0 +1,140 @@
+//! A person at a terminal, who is asked line by line.
+
+use std::io::{self, Read as _, Write};
+use std::os::fd::BorrowedFd;
+use std::os::unix::net::UnixStream;
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use signal_hook::SigId;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use super::ask::{Abort, Ask};
+
+/// A person at a terminal.
+///
+/// The terminal stays in its usual mode, so that the kernel does the line editing. Signals arrive by
+/// a pipe that is waited for together with the input: a prompt is left the moment somebody presses
+/// `Ctrl+C`, not at the next end of line.
+pub(super) struct Terminal<'fd, O> {
+    input: BorrowedFd<'fd>,
+    output: O,
+    signals: UnixStream,
+    registered: Vec<SigId>,
+    /// What was read beyond the last line.
+    pending: Vec<u8>,
+}
+
+impl<'fd, O: Write> Terminal<'fd, O> {
+    pub(super) fn new(input: BorrowedFd<'fd>, output: O) -> io::Result<Self> {
+        let (signals, sender) = UnixStream::pair()?;
+        let mut terminal =
+            Terminal { input, output, signals, registered: Vec::new(), pending: Vec::new() };
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            let id = signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
+            terminal.registered.push(id);
+        }
+        Ok(terminal)
+    }
+
+    fn read_line(&mut self) -> Result<Vec<u8>, Abort> {
+        loop {
+            if let Some(end) = memchr::memchr(b'\n', &self.pending) {
+                let rest = self.pending.split_off(end + 1);
+                let mut line = std::mem::replace(&mut self.pending, rest);
+                line.pop();
+                return Ok(line);
+            }
+            let mut fds = [
+                PollFd::new(&self.signals, PollFlags::IN),
+                PollFd::new(&self.input, PollFlags::IN),
+            ];
+            match rustix::event::poll(&mut fds, None) {
+                Ok(_) => {}
+                Err(Errno::INTR) => continue,
+                Err(errno) => return Err(errno.into()),
+            }
+            let (signalled, readable) =
+                (!fds[0].revents().is_empty(), !fds[1].revents().is_empty());
+            if signalled {
+                // One signal is one interruption.
+                let _ = self.signals.read(&mut [0]);
+                return Err(Abort::Interrupted);
+            }
+            if !readable {
+                continue;
+            }
+            let mut buffer = [0; 4096];
+            match rustix::io::read(self.input, &mut buffer) {
+                // A terminal that was hung up gives an I/O error.
+                Ok(0) | Err(Errno::IO) => return Err(Abort::EndOfInput),
+                Ok(length) => self.pending.extend_from_slice(&buffer[..length]),
+                Err(Errno::INTR | Errno::AGAIN) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+}
+
+impl<O: Write> Ask for Terminal<'_, O> {
+    fn line(&mut self, prompt: &str) -> Result<String, Abort> {
+        loop {
+            self.say(prompt)?;
+            match String::from_utf8(self.read_line()?) {
+                Ok(line) => return Ok(line),
+                Err(_) => self.say("That was not valid UTF-8, please type it again.\n")?,
+            }
+        }
+    }
+
+    fn say(&mut self, text: &str) -> Result<(), Abort> {
+        self.output.write_all(text.as_bytes())?;
+        Ok(self.output.flush()?)
+    }
+}
+
+impl<O> Drop for Terminal<'_, O> {
+    fn drop(&mut self) {
+        for id in self.registered.drain(..) {
+            signal_hook::low_level::unregister(id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn lines_come_one_by_one_however_the_bytes_do() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let mut screen = Vec::new();
+        let mut terminal = Terminal::new(ours.as_fd(), &mut screen).unwrap();
+        theirs.write_all(b"one\ntw\xc3").unwrap();
+        assert_eq!(terminal.line("a: ").unwrap(), "one");
+        theirs.write_all(b"\xa9o\n\xff\nthree\nrest").unwrap();
+        assert_eq!(terminal.line("b: ").unwrap(), "twéo");
+        assert_eq!(terminal.line("c: ").unwrap(), "three");
+        drop(theirs);
+        assert!(matches!(terminal.line("d: "), Err(Abort::EndOfInput)));
+        drop(terminal);
+        assert_eq!(
+            String::from_utf8(screen).unwrap(),
+            "a: b: c: That was not valid UTF-8, please type it again.\nc: d: "
+        );
+    }
+
+    #[test]
+    fn a_signal_is_heard_while_nothing_is_typed() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let mut terminal = Terminal::new(ours.as_fd(), io::sink()).unwrap();
+        // Its own pipe rather than a real signal, which would reach every test of this process.
+        let (signals, mut sender) = UnixStream::pair().unwrap();
+        terminal.signals = signals;
+        sender.write_all(b"x").unwrap();
+        assert!(matches!(terminal.line("a: "), Err(Abort::Interrupted)));
+        drop(theirs);
+    }
+}

@@ -1,0 +1,167 @@
+//! An attempt that comes to nothing: what is tried again and when, what is waited for, and what ends the run.
+
+use super::*;
+
+#[test]
+fn failures_back_off_and_then_end_the_run() {
+    let mut run = Loop::start(rules());
+    for delay in [1_000, 2_000] {
+        run.agent(failed(Class::Failed));
+        assert_eq!(run.machine.deadline(), Some(run.now.mono_ms + delay));
+        run.until_deadline();
+        assert!(run.starts_agent());
+    }
+    run.agent(failed(Class::ContextExhausted));
+    assert_eq!(run.outcome(), Some((Outcome::AgentFailed, 4)));
+    assert_eq!(run.machine.iteration(), 1, "retries are attempts of the same iteration");
+}
+
+#[test]
+fn a_success_resets_the_count_of_failures() {
+    let mut run = Loop::start(rules());
+    for _ in 0..3 {
+        run.agent(failed(Class::Failed)).until_deadline();
+        run.agent(failed(Class::TimedOut)).until_deadline();
+        run.agent(answered());
+    }
+    assert_eq!(run.outcome(), Some((Outcome::LimitReached, 1)));
+}
+
+#[test]
+fn failures_can_use_up_iterations_instead() {
+    let retry = Retry {
+        scope: RetryScope::NextIteration { failures: 5 },
+        backoff_ms: 1_000,
+        backoff_cap_ms: 300_000,
+        exit_code: 1,
+    };
+    let mut run = Loop::start(Rules { max_iterations: 100, retry, ..rules() });
+    for (n, delay) in [1_000, 2_000, 4_000, 8_000].into_iter().enumerate() {
+        run.agent(failed(Class::Failed));
+        assert_eq!(run.machine.deadline(), Some(run.now.mono_ms + delay));
+        run.until_deadline();
+        assert_eq!(run.machine.iteration() as usize, n + 2);
+    }
+    run.agent(failed(Class::Failed));
+    assert_eq!(run.outcome(), Some((Outcome::AgentFailed, 1)));
+
+    let mut run = Loop::start(Rules { max_iterations: 1, exit_at_limit: 0, retry, ..rules() });
+    run.agent(failed(Class::Failed));
+    assert_eq!(run.outcome(), Some((Outcome::LimitReached, 0)));
+}
+
+#[test]
+fn backoff_doubles_up_to_its_cap() {
+    let retry = rules().retry;
+    let delays: Vec<u64> = [1, 2, 3, 9, 10, 64, u32::MAX].map(|n| retry.backoff(n)).to_vec();
+    assert_eq!(delays, [1_000, 2_000, 4_000, 256_000, 300_000, 300_000, 300_000]);
+}
+
+#[test]
+fn empty_answers_are_retried_only_where_asked() {
+    let mut run = Loop::start(rules());
+    run.agent(failed(Class::Empty));
+    assert_eq!(run.machine.iteration(), 2);
+
+    let mut run = Loop::start(Rules { retry_empty: true, ..rules() });
+    run.agent(failed(Class::Empty)).until_deadline();
+    assert_eq!(run.machine.iteration(), 1);
+}
+
+#[test]
+fn refused_credentials_stop_at_once() {
+    let mut run = Loop::start(rules());
+    run.agent(failed(Class::Credentials));
+    assert_eq!(run.outcome(), Some((Outcome::CredentialsRefused, 4)));
+}
+
+#[test]
+fn what_breaks_ends_the_agent_first() {
+    let mut run = Loop::start(rules());
+    run.give(Input::AgentStarted).give(Input::Broken { message: "disk full".into() });
+    assert_eq!(run.actions, [Action::EndAgent(EndCause::Broken)]);
+    run.give(Input::AgentEnded(Box::new(failed(Class::Interrupted))));
+    assert_eq!(run.outcome(), Some((Outcome::Broken, 2)));
+}
+
+#[test]
+fn a_lost_prompt_ends_the_run() {
+    let mut run = Loop::start(rules());
+    run.give(Input::PromptFailed { message: "gone".into() });
+    assert_eq!(run.outcome(), Some((Outcome::PromptLost, 2)));
+}
+
+#[test]
+fn a_limit_is_waited_for_and_counts_as_no_failure() {
+    let mut run = Loop::start(rules());
+    for _ in 0..5 {
+        let reset = run.now.wall_ms / 1000 + 500;
+        run.agent(limited(Some(reset)));
+        while !run.starts_agent() {
+            run.until_deadline();
+        }
+        assert_eq!(run.now.wall_ms, (reset + 1) * 1000);
+    }
+    assert_eq!(run.machine.iteration(), 1);
+    run.agent(done());
+    assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
+}
+
+#[test]
+fn a_limit_that_ended_while_the_machine_slept_is_noticed() {
+    let mut run = Loop::start(rules());
+    let reset = run.now.wall_ms / 1000 + 3_000;
+    run.agent(limited(Some(reset)));
+    run.now.wall_ms += 4_000_000;
+    run.until_deadline();
+    assert!(run.starts_agent());
+}
+
+#[test]
+fn a_limit_without_a_time_backs_off() {
+    let mut run = Loop::start(rules());
+    for delay in [1_000, 2_000, 4_000] {
+        run.agent(limited(None));
+        assert_eq!(run.machine.deadline(), Some(run.now.mono_ms + delay));
+        run.until_deadline();
+    }
+    // So does one that is over already.
+    run.agent(limited(Some(1)));
+    assert_eq!(run.machine.deadline(), Some(run.now.mono_ms + 8_000));
+}
+
+#[test]
+fn a_limit_is_not_waited_for_too_long_or_not_at_all() {
+    let mut run = Loop::start(rules());
+    run.agent(limited(Some(run.now.wall_ms / 1000 + 3_700)));
+    assert_eq!(run.outcome(), Some((Outcome::AgentFailed, 4)));
+
+    let mut run = Loop::start(rules());
+    let half = run.now.wall_ms / 1000 + 2_000;
+    run.agent(limited(Some(half)));
+    while !run.starts_agent() {
+        run.until_deadline();
+    }
+    let reset = run.now.wall_ms / 1000 + 2_000;
+    run.agent(limited(Some(reset)));
+    assert_eq!(run.outcome(), Some((Outcome::AgentFailed, 4)), "waits in a row add up");
+
+    let rate_limit = RateLimit { wait: false, max_wait_ms: 3_600_000 };
+    let mut run = Loop::start(Rules { rate_limit, ..rules() });
+    run.agent(limited(None));
+    assert_eq!(run.outcome(), Some((Outcome::AgentFailed, 4)));
+}
+
+#[test]
+fn a_clock_that_is_set_back_makes_no_wait_longer() {
+    let mut run = Loop::start(rules());
+    run.agent(limited(Some(run.now.wall_ms / 1000 + 100)));
+    run.now.wall_ms -= 86_400_000;
+    let mut waited = 0;
+    while !run.starts_agent() {
+        let before = run.now.mono_ms;
+        run.until_deadline();
+        waited += run.now.mono_ms - before;
+    }
+    assert_eq!(waited, 101_000);
+}

@@ -1,0 +1,306 @@
+//! What an agent and a run may use up, in time and money, and what becomes of work that was within it.
+
+use super::*;
+
+#[test]
+fn silence_ends_the_agent_and_output_resets_it() {
+    let mut run = Loop::start(Rules { inactivity_ms: Some(60_000), ..rules() });
+    run.give(Input::AgentStarted).after(50_000).give(Input::Output).after(50_000);
+    run.give(Input::Deadline);
+    assert_eq!(run.actions, []);
+    run.until_deadline();
+    assert_eq!(run.actions, [Action::EndAgent(EndCause::Inactivity)]);
+    run.give(Input::Deadline);
+    assert_eq!(run.actions, [], "it is ended once");
+    run.give(Input::AgentEnded(Box::new(failed(Class::TimedOut))));
+    assert!(run.machine.deadline().is_some(), "a back-off");
+}
+
+#[test]
+fn silence_may_simply_end_the_iteration() {
+    let mut run = Loop::start(Rules { inactivity_fails: false, ..rules() });
+    run.agent(Report { class: Class::TimedOut, ..done() });
+    assert_eq!((run.machine.iteration(), run.starts_agent()), (2, true));
+}
+
+#[test]
+fn an_agent_that_stays_after_its_result_is_ended() {
+    let mut run = Loop::start(rules());
+    run.give(Input::AgentStarted).give(Input::ResultSeen).after(9_000).give(Input::Output);
+    run.until_deadline();
+    assert_eq!(run.actions, [Action::EndAgent(EndCause::ResultGrace)]);
+
+    // Not while its background tasks run, nor when it works on.
+    let mut run = Loop::start(rules());
+    run.give(Input::AgentStarted).give(Input::BackgroundTasks(1)).give(Input::ResultSeen);
+    assert_eq!(run.machine.deadline(), None);
+    run.after(60_000).give(Input::BackgroundTasks(0));
+    assert_eq!(run.machine.deadline(), Some(run.now.mono_ms + 10_000));
+    run.give(Input::Working);
+    assert_eq!(run.machine.deadline(), None);
+}
+
+#[test]
+fn an_agent_that_goes_on_with_refused_credentials_is_ended() {
+    // Whatever it announced, and even if answers are never waited for.
+    let mut run = Loop::start(Rules { result_grace_ms: None, ..rules() });
+    run.give(Input::AgentStarted).give(Input::BackgroundTasks(1)).give(Input::Refused);
+    run.after(2_000).give(Input::Output).until_deadline();
+    assert_eq!(run.actions, [Action::EndAgent(EndCause::Refused)]);
+
+    // It found others, by which it works.
+    let mut run = Loop::start(rules());
+    run.give(Input::AgentStarted).give(Input::Refused).give(Input::Working);
+    assert_eq!(run.machine.deadline(), None);
+    run.give(Input::ResultSeen).until_deadline();
+    assert_eq!(run.actions, [Action::EndAgent(EndCause::ResultGrace)]);
+}
+
+#[test]
+fn no_other_limit_takes_away_an_answer() {
+    let limit = Some(4_000);
+    let time = Budget { duration_ms: limit, ..Budget::default() };
+    for rules in [
+        Rules { inactivity_ms: limit, ..rules() },
+        Rules { iteration_timeout_ms: limit, ..rules() },
+        Rules { budget: time, ..rules() },
+        Rules { iteration_budget: time, ..rules() },
+    ] {
+        let mut run = Loop::start(rules);
+        run.give(Input::AgentStarted).give(Input::ResultSeen).until_deadline();
+        assert!(run.asked(&Action::EndAgent(EndCause::ResultGrace)), "{:?}", run.actions);
+    }
+    let money = Budget { cost_usd: Some(1.0), ..Budget::default() };
+    for rules in [Rules { budget: money, ..rules() }, Rules { iteration_budget: money, ..rules() }]
+    {
+        let mut run = Loop::start(rules);
+        run.give(Input::AgentStarted).give(Input::ResultSeen).give(Input::Used(spent(2.0)));
+        assert!(!run.actions.iter().any(|action| matches!(action, Action::EndAgent(_))));
+        run.agent(Report { usage: spent(2.0), ..done() });
+        assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
+    }
+}
+
+#[test]
+fn a_limited_attempt_is_checked_but_never_complete() {
+    let mut run = Loop::start(Rules { guardrails: vec![None], ..rules() });
+    run.agent(Report { class: Class::Limited, ..done() });
+    assert!(run.asked(&Action::RunGuardrail(0)));
+    assert!(!run.machine.agent_came_to_its_end());
+    run.give(Input::GuardrailEnded { failed: None });
+    assert!(run.starts_agent());
+}
+
+#[test]
+fn budgets_end_the_agent_and_the_run() {
+    let budget = Budget { cost_usd: Some(1.0), ..Budget::default() };
+    let mut run = Loop::start(Rules { budget, ..rules() });
+    run.agent(Report { usage: spent(0.6), ..answered() });
+    run.give(Input::AgentStarted).give(Input::Used(spent(0.3)));
+    assert_eq!(run.actions, []);
+    run.give(Input::Used(spent(0.4)));
+    assert_eq!(run.actions, [Action::EndAgent(EndCause::Budget)]);
+    run.give(Input::AgentEnded(Box::new(Report { usage: spent(0.4), ..failed(Class::Limited) })));
+    assert_eq!(run.outcome(), Some((Outcome::Budget, 3)));
+
+    // A run that completes with its last cent is complete.
+    let mut run = Loop::start(Rules { budget, ..rules() });
+    run.agent(Report { usage: spent(2.0), ..done() });
+    assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
+}
+
+#[test]
+fn a_wait_that_would_outlast_the_time_of_the_run_is_not_begun() {
+    let budget = Budget { duration_ms: Some(60_000), ..Budget::default() };
+    let start = || {
+        let mut run = Loop::start(Rules { budget, ..rules() });
+        run.after(20_000);
+        run
+    };
+    let message = |run: &Loop| {
+        run.actions.iter().find_map(|action| match action {
+            Action::Emit(Event::RunEnded { message, .. }) => Some(message.to_string()),
+            _ => None,
+        })
+    };
+    // The second that everybody waits after a limit counts.
+    for (seconds, waits) in [(30, true), (38, true), (39, false), (1_800, false)] {
+        let mut run = start();
+        run.agent(limited(Some(run.now.wall_ms / 1000 + seconds)));
+        assert_eq!(run.outcome().is_none(), waits, "{seconds}");
+        let waiting = |action: &Action| matches!(action, Action::Emit(Event::Waiting { .. }));
+        assert_eq!(run.actions.iter().any(waiting), waits, "{seconds}");
+        if !waits {
+            assert_eq!(run.outcome(), Some((Outcome::Budget, 3)));
+        }
+    }
+    let mut run = start();
+    run.agent(limited(Some(run.now.wall_ms / 1000 + 1_800)));
+    let said = "the limit ends at 1970-01-12 14:17 UTC, in 30m1s, and the time of this run is used up in 40.0s";
+    assert_eq!(message(&run).as_deref(), Some(said));
+    // Nor is one for another reason.
+    let retry = Retry { backoff_ms: 50_000, backoff_cap_ms: 50_000, ..rules().retry };
+    let mut run = Loop::start(Rules { budget, retry, ..rules() });
+    run.agent(failed(Class::Failed));
+    assert_eq!(run.outcome(), None);
+    run.until_deadline().agent(failed(Class::Failed));
+    assert_eq!(run.outcome(), Some((Outcome::Budget, 3)));
+    let said = "the next attempt is due in 50.0s, and the time of this run is used up in 10.0s";
+    assert_eq!(message(&run).as_deref(), Some(said));
+}
+
+#[test]
+fn time_is_a_budget_too() {
+    let budget = Budget { duration_ms: Some(1_000), ..Budget::default() };
+    let mut run = Loop::start(Rules { budget, ..rules() });
+    run.give(Input::AgentStarted).until_deadline();
+    assert_eq!(run.actions, [Action::EndAgent(EndCause::Budget)]);
+    let mut run = Loop::start(Rules { iteration_budget: budget, ..rules() });
+    run.give(Input::AgentStarted).until_deadline();
+    assert_eq!(run.actions, [Action::EndAgent(EndCause::IterationBudget)]);
+    run.give(Input::AgentEnded(Box::new(failed(Class::Limited))));
+    assert!(run.starts_agent(), "the next iteration has a budget of its own");
+}
+
+#[test]
+fn the_runs_time_ends_everything_else_too() {
+    let budget = Budget { duration_ms: Some(1_000), ..Budget::default() };
+    let used_up = Some((Outcome::Budget, 3));
+
+    let mut run = Loop::start(Rules { budget, guardrails: vec![None, None], ..rules() });
+    run.agent(done()).until_deadline();
+    assert_eq!(run.actions, [Action::EndGuardrail { timed_out: false }]);
+    run.give(Input::GuardrailEnded { failed: Some(feedback("x")) });
+    assert_eq!(run.outcome(), used_up);
+
+    let mut run = Loop::start(Rules { budget, scm: vec![ScmTask::Commit], ..rules() });
+    let begun = run.now.mono_ms;
+    run.agent(done()).until_deadline();
+    assert_eq!(run.actions, [Action::EndScmTask { timed_out: false }], "a look may hang as well");
+    assert_eq!(run.now.mono_ms, begun + 1_000 + 30_000, "and has its time for what was checked");
+    run.give(Input::ScmLooked(ScmLook::Dirty { has_message: false }));
+    assert_eq!(run.outcome(), used_up);
+
+    let mut run = Loop::start(Rules { budget, scm: vec![ScmTask::Other], ..rules() });
+    let begun = run.now.mono_ms;
+    run.agent(done()).until_deadline();
+    assert_eq!(run.actions, [Action::EndScmTask { timed_out: false }]);
+    assert_eq!(run.now.mono_ms, begun + 1_000 + 30_000);
+    run.give(Input::ScmTaskEnded { ok: false, feedback: None });
+    assert_eq!(run.outcome(), used_up);
+
+    // What comes to its end within that is kept: the look, a commit with a message that need not be paid for.
+    let mut run = Loop::start(Rules { budget, scm: vec![ScmTask::Commit], ..rules() });
+    run.agent(done()).after(20_000).give(Input::Deadline);
+    assert_eq!(run.actions, []);
+    run.give(Input::ScmLooked(ScmLook::Dirty { has_message: false }));
+    assert!(run.asked(&Action::RunScmTask(0)) && !run.starts_agent());
+    run.after(29_000).give(Input::Deadline);
+    assert_eq!(run.actions, []);
+    run.give(Input::ScmTaskEnded { ok: true, feedback: None });
+    assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
+
+    let mut run = Loop::start(Rules { budget, ..rules() });
+    let until = run.now.wall_ms / 1000 + 600;
+    run.agent(limited(Some(until)));
+    assert_eq!(run.outcome(), used_up, "a limit is not waited for beyond it");
+}
+
+#[test]
+fn waiting_is_no_work() {
+    let iteration_budget = Budget { duration_ms: Some(600_000), ..Budget::default() };
+    let mut run = Loop::start(Rules { iteration_budget, ..rules() });
+    let reset = run.now.wall_ms / 1000 + 1_800;
+    run.give(Input::AgentStarted)
+        .after(200_000)
+        .give(Input::AgentEnded(Box::new(limited(Some(reset)))));
+    while !run.starts_agent() {
+        run.until_deadline();
+    }
+    run.give(Input::AgentStarted);
+    assert_eq!(run.machine.deadline(), Some(run.now.mono_ms + 400_000));
+}
+
+#[test]
+fn work_within_its_budget_is_committed_though_the_budget_is_used_up() {
+    let scm = vec![ScmTask::Commit];
+    let money = Budget { cost_usd: Some(1.0), ..Budget::default() };
+    let iteration_money = Rules { scm: scm.clone(), iteration_budget: money, ..rules() };
+    for rules in [iteration_money, Rules { scm, budget: money, ..rules() }] {
+        // Nothing may be asked any more, and the work is kept all the same.
+        let mut run = Loop::start(rules);
+        run.agent(Report { usage: spent(1.5), ..done() })
+            .give(Input::ScmLooked(ScmLook::Dirty { has_message: false }));
+        assert!(run.asked(&Action::RunScmTask(0)), "{:?}", run.actions);
+    }
+}
+
+#[test]
+fn a_commit_message_is_bound_by_every_budget_and_its_lack_loses_no_work() {
+    use EndCause::{Budget as OfRun, IterationBudget, IterationTimeout};
+    let (dollar, ten_s) = (
+        Budget { cost_usd: Some(1.0), ..Budget::default() },
+        Budget { duration_ms: Some(10_000), ..Budget::default() },
+    );
+    let tokens = Budget { tokens: Some(1_000), ..Budget::default() };
+    let limits = |budget, iteration_budget| Rules {
+        scm: vec![ScmTask::Commit],
+        max_iterations: 1,
+        inactivity_ms: None,
+        budget,
+        iteration_budget,
+        ..rules()
+    };
+    let none = Budget::default();
+    let much = || Usage { input_tokens: 2_000, ..spent(0.7) };
+    for (rules, used, cause) in [
+        (limits(none, dollar), Some(much()), IterationBudget),
+        (limits(none, tokens), Some(much()), IterationBudget),
+        (limits(none, ten_s), None, IterationBudget),
+        (limits(dollar, none), Some(much()), OfRun),
+        (limits(tokens, none), Some(much()), OfRun),
+        (limits(ten_s, none), None, OfRun),
+        // One that works on and on and tells nothing has no limit but this.
+        (limits(none, none), None, IterationTimeout),
+    ] {
+        let mut run = Loop::start(rules.clone());
+        run.agent(Report { usage: spent(0.5), ..done() })
+            .give(Input::ScmLooked(ScmLook::Dirty { has_message: false }));
+        assert!(run.asked(&Action::StartAgent(Purpose::CommitMessage)), "{rules:?}");
+        run.give(Input::AgentStarted);
+        match used {
+            Some(used) => run.give(Input::Used(used)),
+            None => run.until_deadline(),
+        };
+        assert_eq!(run.actions, [Action::EndAgent(cause)], "{rules:?}");
+        run.give(Input::AgentEnded(Box::new(Report {
+            usage: used.unwrap_or_default(),
+            ..failed(Class::Limited)
+        })));
+        run.give(Input::StagedLooked(StagedLook::Same));
+        assert!(run.asked(&Action::RunScmTask(0)), "{rules:?}: {:?}", run.actions);
+        // There is time for the commit itself, though the run has none left.
+        assert!(run.machine.deadline().is_none_or(|at| at >= run.now.mono_ms + 10_000));
+        run.after(5_000).give(Input::ScmTaskEnded { ok: true, feedback: None });
+        assert_eq!(run.outcome(), Some((Outcome::Complete, 0)), "{rules:?}");
+    }
+}
+
+#[test]
+fn an_iteration_that_has_used_up_its_budget_is_not_tried_again() {
+    let iteration_budget = Budget { cost_usd: Some(1.0), ..Budget::default() };
+    let mut run = Loop::start(Rules { iteration_budget, ..rules() });
+    run.agent(Report { usage: spent(1.5), ..failed(Class::Failed) }).until_deadline();
+    assert_eq!((run.machine.iteration(), run.starts_agent()), (2, true));
+}
+
+#[test]
+fn a_price_that_is_not_told_counts_by_what_tokens_have_cost() {
+    let tokens = |cost_usd| Usage { cost_usd, input_tokens: 1_000, ..Usage::default() };
+    let budget = Budget { cost_usd: Some(1.0), ..Budget::default() };
+    let mut run = Loop::start(Rules { budget, ..rules() });
+    run.agent(Report { usage: tokens(Some(0.4)), ..answered() });
+    run.agent(Report { usage: tokens(None), ..failed(Class::TimedOut) }).until_deadline();
+    run.give(Input::AgentStarted).give(Input::Used(tokens(None)));
+    assert_eq!(run.actions, [Action::EndAgent(EndCause::Budget)]);
+}

@@ -1,0 +1,201 @@
+//! Somebody asks for a stop or a pause.
+
+use super::*;
+
+#[test]
+fn a_first_stop_lets_the_agent_finish_and_a_second_ends_it() {
+    let stop = |now| Input::Stop { signal: "SIGINT", now };
+    let mut run = Loop::start(Rules { guardrails: vec![None], ..rules() });
+    run.give(Input::AgentStarted).give(stop(false));
+    assert!(!run.asked(&Action::EndAgent(EndCause::Interrupt)));
+    let mut patient = Loop { machine: run.machine.clone(), now: run.now, actions: Vec::new() };
+    patient.give(Input::AgentEnded(Box::new(done())));
+    assert_eq!(patient.outcome(), Some((Outcome::Interrupted, 130)), "guardrails did not pass");
+    run.give(stop(true));
+    assert!(run.asked(&Action::EndAgent(EndCause::Interrupt)));
+    assert_eq!(run.outcome(), None, "not before the agent is gone");
+    run.give(Input::AgentEnded(Box::new(failed(Class::Interrupted))));
+    assert_eq!(run.outcome(), Some((Outcome::Interrupted, 130)));
+}
+
+#[test]
+fn a_second_stop_ends_a_look_at_the_repository() {
+    let mut run = Loop::start(Rules { scm: vec![ScmTask::Commit], ..rules() });
+    run.agent(done()).give(Input::Stop { signal: "SIGINT", now: true });
+    assert!(run.asked(&Action::EndScmTask { timed_out: false }));
+    run.give(Input::ScmLooked(ScmLook::Dirty { has_message: false }));
+    assert_eq!(run.outcome(), Some((Outcome::Interrupted, 130)));
+}
+
+#[test]
+fn a_stop_ends_a_wait_and_a_guardrail_gets_its_turn() {
+    let stop = |now| Input::Stop { signal: "SIGTERM", now };
+    let mut run = Loop::start(rules());
+    run.agent(failed(Class::Failed)).give(stop(false));
+    assert_eq!(run.outcome(), Some((Outcome::Interrupted, 130)));
+
+    let mut run = Loop::start(Rules { guardrails: vec![None, None], ..rules() });
+    run.agent(done()).give(stop(false));
+    assert_eq!(run.outcome(), None);
+    run.give(stop(true));
+    assert!(run.asked(&Action::EndGuardrail { timed_out: false }));
+    run.give(Input::GuardrailEnded { failed: None });
+    assert_eq!(run.outcome(), Some((Outcome::Interrupted, 130)));
+}
+
+#[test]
+fn what_is_stopped_before_another_attempt_was_interrupted_and_did_not_fail() {
+    for report in [failed(Class::Failed), limited(None)] {
+        let mut this = Loop::start(rules());
+        this.agent(report).give(Input::Stop { signal: "SIGINT", now: false });
+        assert_eq!(this.outcome(), Some((Outcome::Interrupted, 130)));
+        let ended = this.actions.iter().find_map(|action| match action {
+            Action::Emit(Event::IterationEnded { class, .. }) => Some(*class),
+            _ => None,
+        });
+        assert_eq!(ended, Some(Class::Interrupted));
+    }
+}
+
+/// A first stop, while the agent works: with these rules, that answer, and what comes after it.
+#[test]
+fn what_was_let_finish_is_judged_if_nothing_has_to_be_started_for_it() {
+    let checked = || Rules { guardrails: vec![None], ..rules() };
+    let committing = || Rules { scm: vec![ScmTask::Other], ..rules() };
+    let gated = || Rules { gates: true, ..rules() };
+    let passed = || Input::GuardrailEnded { failed: None };
+    let fails = || Input::GuardrailEnded { failed: Some(feedback("no")) };
+    let complete = (Outcome::Complete, 0, false);
+    let ended = (Outcome::Interrupted, 130, false);
+    let cut_off = (Outcome::Interrupted, 130, true);
+    // Before the stop, after it, and what it comes to.
+    let agent_ends = |report| Input::AgentEnded(Box::new(report));
+    let table = [
+        ("said done", rules(), vec![], vec![agent_ends(done())], complete),
+        ("said nothing of it", rules(), vec![], vec![agent_ends(answered())], ended),
+        ("failed", rules(), vec![], vec![agent_ends(failed(Class::Failed))], cut_off),
+        ("limited", rules(), vec![], vec![agent_ends(failed(Class::Limited))], cut_off),
+        ("unchecked", checked(), vec![], vec![agent_ends(done())], cut_off),
+        ("uncommitted", committing(), vec![], vec![agent_ends(done())], cut_off),
+        ("checked", checked(), vec![agent_ends(done())], vec![passed()], complete),
+        ("no claim", checked(), vec![agent_ends(answered())], vec![passed()], ended),
+        ("found wanting", checked(), vec![agent_ends(done())], vec![fails()], cut_off),
+        (
+            "a guardrail left",
+            Rules { guardrails: vec![None, None], ..rules() },
+            vec![agent_ends(done())],
+            vec![passed()],
+            cut_off,
+        ),
+        (
+            "a commit left",
+            Rules { guardrails: vec![None], ..committing() },
+            vec![agent_ends(done())],
+            vec![passed()],
+            cut_off,
+        ),
+        (
+            "the last task",
+            committing(),
+            vec![agent_ends(done())],
+            vec![Input::ScmTaskEnded { ok: true, feedback: None }],
+            complete,
+        ),
+        (
+            "a gate agrees",
+            gated(),
+            vec![],
+            vec![agent_ends(done()), Input::GatesChecked(GateVerdict::Stands)],
+            complete,
+        ),
+        ("a gate objects", gated(), vec![], vec![agent_ends(done()), veto(&["open"])], ended),
+    ];
+    for (name, rules, before, after, expected) in table {
+        let mut run = Loop::start(rules);
+        if run.asked(&Action::Brief) {
+            run.give(Input::Briefed { feedback: Vec::new() });
+        }
+        run.give(Input::AgentStarted);
+        for input in before {
+            run.give(input);
+        }
+        run.give(Input::Stop { signal: "SIGINT", now: false });
+        assert_eq!(run.outcome(), None, "{name}: it may finish");
+        for input in after {
+            run.give(input);
+        }
+        let end = run.actions.iter().find_map(|action| match action {
+            Action::Emit(Event::RunEnded { outcome, exit_code, cut_off, .. }) => {
+                Some((*outcome, *exit_code, *cut_off))
+            }
+            _ => None,
+        });
+        assert_eq!(end, Some(expected), "{name}");
+        let iteration = run.actions.iter().find_map(|action| match action {
+            Action::Emit(Event::IterationEnded { cut_off, .. }) => Some(*cut_off),
+            _ => None,
+        });
+        assert_eq!(iteration, Some(expected.2), "{name}: whether it is begun again");
+    }
+}
+
+#[test]
+fn a_pause_waits_for_what_is_running_and_for_nothing_else() {
+    let go_on = Input::Resume { max_iterations: None };
+    let mut run = Loop::start(Rules { guardrails: vec![None], ..rules() });
+    run.give(Input::AgentStarted).give(Input::Pause);
+    assert_eq!(run.actions, [Action::Emit(Event::PauseRequested)]);
+    run.give(Input::AgentEnded(Box::new(answered())));
+    assert!(run.asked(&Action::RunGuardrail(0)), "an iteration is not left half done");
+    run.give(Input::GuardrailEnded { failed: Some(feedback("red")) });
+    assert!(run.asked(&Action::Emit(Event::Paused)) && !run.starts_agent());
+    assert_eq!((run.machine.deadline(), run.machine.iteration()), (None, 1));
+    run.give(Input::Pause);
+    assert_eq!(run.actions, [], "once is enough");
+    run.give(go_on.clone());
+    assert!(run.starts_agent());
+    assert_eq!((run.machine.iteration(), run.machine.feedback().len()), (2, 1));
+    run.give(go_on);
+    assert_eq!(run.actions, [], "it goes on already");
+}
+
+#[test]
+fn a_pause_ends_a_back_off_at_once() {
+    let retry = Retry { scope: RetryScope::NextIteration { failures: 5 }, ..rules().retry };
+    for (rules, iteration) in [(rules(), 1), (Rules { retry, ..rules() }, 2)] {
+        let mut run = Loop::start(rules);
+        run.agent(failed(Class::Failed)).give(Input::Pause);
+        assert!(run.machine.is_paused());
+        run.after(1_000_000).give(Input::Resume { max_iterations: None });
+        assert!(run.starts_agent());
+        assert_eq!(run.machine.iteration(), iteration);
+    }
+}
+
+#[test]
+fn a_pause_costs_no_time_and_may_change_the_limit() {
+    let budget = Budget { duration_ms: Some(10_000), ..Budget::default() };
+    let mut run = Loop::start(Rules { max_iterations: 2, budget, ..rules() });
+    run.give(Input::Pause).agent(answered()).after(1_000_000);
+    run.give(Input::Resume { max_iterations: Some(3) });
+    assert!(run.starts_agent());
+    run.agent(answered()).agent(answered());
+    assert_eq!(
+        (run.outcome().map(|(outcome, _)| outcome), run.machine.iteration()),
+        (Some(Outcome::LimitReached), 3)
+    );
+}
+
+#[test]
+fn a_pause_can_be_taken_back_and_a_stop_ends_it() {
+    let mut run = Loop::start(rules());
+    run.give(Input::Pause).give(Input::Resume { max_iterations: None }).agent(answered());
+    assert!(run.starts_agent());
+    run.give(Input::Pause).agent(answered());
+    run.give(Input::Stop { signal: "SIGTERM", now: false });
+    assert_eq!(run.outcome(), Some((Outcome::Interrupted, 130)));
+
+    let mut run = Loop::start(Rules { max_iterations: 1, ..rules() });
+    run.give(Input::Pause).agent(answered());
+    assert!(run.machine.is_finished(), "there is nothing left to pause");
+}

@@ -1,0 +1,214 @@
+//! Runs that have not ended, were cut off, or were gone on with.
+
+use super::*;
+
+#[test]
+fn what_was_cut_off_says_how_far_it_had_come() {
+    let begun = || {
+        vec![
+            (1, 0, run_started()),
+            (1, 1, iteration_started()),
+            (2, 1, agent_started()),
+            (3, 1, agent_ended(Class::Answered, Usage::default())),
+        ]
+    };
+    let commit = |detail: &'static str| Event::ScmEnded {
+        task: "commit".into(),
+        ok: true,
+        detail: detail.into(),
+        duration_ms: 1,
+    };
+    let lies_there = "what iteration 1 did lies in the work tree, unchecked";
+    let committed =
+        "iteration 1 passed its checks, and was cut off after these SCM tasks: commit\n";
+    let goes_on = |outcome, unchecked| {
+        let (after, cut_off, usage) = (outcome, None, Usage::default());
+        Event::RunContinued { after, iterations: 0, cut_off, unchecked, usage, duration_ms: 1 }
+    };
+    let over = || run_ended(Outcome::LimitReached, 1);
+    let again = || vec![(5, 0, run_started()), (5, 0, goes_on(None, Some(1)))];
+    for (more, said) in [
+        (vec![], Some(lies_there)),
+        (vec![(4, 1, commit(""))], Some(committed)),
+        // Killed once more while it was checked again.
+        ([vec![(4, 1, commit(""))], again()].concat(), Some(committed)),
+        // Not begun again, by a limit or because a worker counts it.
+        (
+            vec![(5, 0, run_started()), (5, 0, goes_on(None, None)), (6, 0, over())],
+            Some(lies_there),
+        ),
+        (vec![(4, 1, iteration_ended(Class::Answered, false)), (6, 1, over())], None),
+        (vec![(6, 1, run_ended(Outcome::Complete, 1))], None),
+    ] {
+        let told = terminal(&read([begun(), more].concat(), None));
+        match said {
+            Some(said) => assert_eq!(told.matches(said).count(), 1, "{said:?} in {told}"),
+            None => assert!(!told.contains("Left to do"), "{told}"),
+        }
+        assert!(!(told.contains(committed) && told.contains(lies_there)), "{told}");
+    }
+    let mut lowered = read(begun(), None);
+    lowered.iterations.extend(lowered.iterations.clone());
+    lowered.max_iterations = 1;
+    assert!(terminal(&lowered).contains("2 iterations, now at most 1\n"), "{lowered:?}");
+}
+
+#[test]
+fn an_iteration_that_was_begun_again_is_one_line_with_all_of_its_time_and_cost() {
+    let half = Usage { cost_usd: Some(0.5), ..Usage::default() };
+    let facts = read(
+        vec![
+            (0, 0, run_started()),
+            (10, 1, iteration_started()),
+            (10, 1, agent_started()),
+            (20, 1, agent_ended(Class::Answered, half)),
+            (30, 1, guardrail(false)),
+            // Killed here, and gone on with an hour later; killed again while the agent works.
+            (4_000, 0, run_started()),
+            (4_000, 1, iteration_started()),
+            (4_000, 1, agent_started()),
+            (4_010, 1, Event::Usage(half)),
+            (8_000, 0, run_started()),
+            (8_000, 1, iteration_started()),
+            (8_000, 1, agent_started()),
+            (8_020, 1, agent_ended(Class::Answered, half)),
+            (8_030, 1, guardrail(true)),
+            (8_060, 1, iteration_ended(Class::Answered, false)),
+            (8_060, 1, run_ended(Outcome::Complete, 100_000)),
+        ],
+        None,
+    );
+    let only = &facts.iterations[0];
+    assert_eq!((only.duration_ms, only.usage.cost_usd), (20_000 + 10_000 + 60_000, Some(1.5)));
+    assert_eq!((only.begun, only.attempts, facts.duration_ms), (3, 3, 100_000));
+    let told = terminal(&facts);
+    assert!(
+        told.contains("  1  answered                1m30s     $1.50     6 tools, begun 3 times")
+    );
+    assert!(told.contains("  + make test"), "what its checks said last: {told}");
+}
+
+#[test]
+fn an_iteration_that_was_checked_later_is_what_its_last_checks_said() {
+    for stopped in [false, true] {
+        let mut events = vec![
+            (0, 0, run_started()),
+            (10, 1, iteration_started()),
+            (10, 1, agent_started()),
+            (20, 1, agent_ended(Class::Answered, dollars(0.5))),
+            (30, 1, guardrail(false)),
+        ];
+        if stopped {
+            events.push((30, 1, iteration_ended(Class::Answered, true)));
+            events.push((30, 1, run_ended(Outcome::Interrupted, 30_000)));
+        }
+        let after = stopped.then_some(Outcome::Interrupted);
+        let continued = Event::RunContinued {
+            after,
+            iterations: 0,
+            cut_off: None,
+            unchecked: Some(1),
+            usage: dollars(0.5),
+            duration_ms: 30_000,
+        };
+        events.extend([
+            (4_000, 0, run_started()),
+            (4_000, 0, continued),
+            (4_010, 1, guardrail(true)),
+            (4_010, 1, iteration_ended(Class::Answered, false)),
+            (4_010, 1, run_ended(Outcome::Complete, 40_000)),
+        ]);
+        let facts = read(events, None);
+        let only = &facts.iterations[0];
+        assert_eq!((only.begun, only.attempts, only.usage.cost_usd), (1, 1, Some(0.5)));
+        assert!(only.ended && !only.cut_off);
+        let told = terminal(&facts);
+        assert!(told.contains("  1  answered "), "{told}");
+        assert!(told.contains("  + make test"), "{told}");
+        assert!(told.contains("; what the agent of iteration 1 had done was checked"), "{told}");
+        assert!(!told.contains("unchecked"), "{told}");
+    }
+}
+
+#[test]
+fn a_wait_is_as_long_as_it_was() {
+    let wait =
+        |until_s: i64| Event::Waiting { reason: WaitReason::RateLimit, until_ms: until_s * 1000 };
+    let stop = || Event::StopRequested { signal: "SIGINT".into(), now: false };
+    let begin = || vec![(1, 0, run_started()), (1, 1, iteration_started())];
+    for (events, now, expected) in [
+        (vec![(10, 1, wait(70)), (71, 1, agent_started())], None, "00:00:10 for 1m1s\n"),
+        (
+            vec![(10, 1, wait(70)), (20, 1, stop())],
+            None,
+            "for 10.0s of 1m0s, then it was stopped\n",
+        ),
+        (vec![(10, 1, wait(70))], None, "for 1m0s, but the run was cut off meanwhile\n"),
+        (
+            vec![(10, 1, wait(70)), (500, 0, run_started()), (501, 1, agent_started())],
+            None,
+            "for 1m0s, but the run was cut off meanwhile\n",
+        ),
+        (vec![(10, 1, wait(70))], Some(20), "until 1970-01-01 00:01:10\n"),
+    ] {
+        let facts = read(begin().into_iter().chain(events).collect(), now);
+        let told = terminal(&facts);
+        assert!(told.contains(expected), "{expected:?} in {told}");
+    }
+}
+
+#[test]
+fn a_run_that_was_killed_in_a_wait_and_goes_on_does_not_wait() {
+    let wait = Event::Waiting { reason: WaitReason::RateLimit, until_ms: 70_000 };
+    let events = vec![
+        (1, 0, run_started()),
+        (1, 1, iteration_started()),
+        (2, 1, wait),
+        (30, 0, run_started()),
+        (30, 1, iteration_started()),
+        (31, 1, agent_started()),
+    ];
+    assert_eq!(read(events, Some(40)).doing, Some(Doing::Working));
+}
+
+#[test]
+fn a_run_that_has_not_ended_says_how_it_stands() {
+    let begin = || vec![(1, 0, run_started()), (5, 1, iteration_started())];
+    let with = |event: Event<'static>| begin().into_iter().chain([(7, 1, event)]).collect();
+    let wait = Event::Waiting { reason: WaitReason::RateLimit, until_ms: 70_000 };
+    for (events, now, expected) in [
+        (begin(), Some(65), "running since 1970-01-01 00:00:01, iteration 1 for 1m0s"),
+        (with(wait), Some(9), "running, and waits until 1970-01-01 00:01:10, in iteration 1"),
+        (with(Event::Paused), Some(9), "paused since 1970-01-01 00:00:07, in iteration 1"),
+        (begin(), None, "cut off, in iteration 1: killed, or the machine went down; last heard of"),
+        (Vec::new(), None, "nothing is known of it: its journal is empty, or cannot be read"),
+    ] {
+        let told = terminal(&read(events, now));
+        assert!(told.contains(&format!("Outcome:   {expected}")), "{expected} in {told}");
+    }
+    let live = terminal(&read(begin(), Some(65)));
+    assert!(live.contains("So far:    1m4s, 1 of 10 iterations\n"), "{live}");
+    assert!(live.contains("    1  under way                1m0s "), "{live}");
+    // A command can be taken as it is.
+    let cut_off = read(begin(), None);
+    let markdown = plain::draw(&cut_off, &TimeZone::UTC, plain::Form::Markdown);
+    assert!(
+        markdown.contains("\n- **Next:** `ralph resume 20261115-2027-ab12` goes on"),
+        "{markdown}"
+    );
+    let page = html::draw(&cut_off, &TimeZone::UTC);
+    assert!(page.contains("<dd><code>ralph resume 20261115-2027-ab12</code> goes on"), "{page}");
+    let unknown = read(Vec::new(), None);
+    assert!(!terminal(&unknown).contains("1970"), "nobody knows when");
+    let json = serde_json::to_value(&unknown).unwrap();
+    assert_eq!((&json["started_ms"], &json["ended_ms"]), (&Value::Null, &Value::Null));
+    // A journal whose beginning is lost.
+    let commit = || vec![committed("one", "first that is known", None)];
+    let lost =
+        vec![(5, 1, repository("one", commit(), false)), (6, 1, repository("x", vec![], false))];
+    let told = terminal(&read(lost, None));
+    assert!(told.contains("\nCommits:   1\n"), "no range that hides it: {told}");
+    let told = terminal(&read(begin().split_off(1), None));
+    assert!(told.contains("Started:   an unknown time\nTook:      0ms, 1 of 10"), "{told}");
+    assert!(told.contains("cut off, in iteration 1") && !told.contains("Command"), "{told}");
+}

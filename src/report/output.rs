@@ -1,0 +1,183 @@
+//! Standard output and standard error, or what stands in for them: who reads there, and whether they still do.
+
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::fs::FileType;
+use rustix::io::Errno;
+
+/// Which of the two outputs something goes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    Out,
+    Err,
+}
+
+/// Somewhere to write to, and silence once nobody is there any more.
+pub struct Output {
+    /// `None` after a failed write: a closed pipe or terminal stays closed.
+    writer: Option<Box<dyn Write>>,
+    fd: Option<BorrowedFd<'static>>,
+    /// Why it failed, if not because whoever read it went away.
+    failure: Option<io::Error>,
+}
+
+impl std::fmt::Debug for Output {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let gone = self.writer.is_none();
+        f.debug_struct("Output").field("fd", &self.fd).field("gone", &gone).finish()
+    }
+}
+
+impl Output {
+    pub fn stdout() -> Self {
+        Output::of(rustix::stdio::stdout())
+    }
+
+    pub fn stderr() -> Self {
+        Output::of(rustix::stdio::stderr())
+    }
+
+    fn of(fd: BorrowedFd<'static>) -> Self {
+        Output { writer: Some(Box::new(Unbuffered(fd))), fd: Some(fd), failure: None }
+    }
+
+    /// Writes to anything that takes bytes.
+    pub fn new(writer: impl Write + 'static) -> Self {
+        Output { writer: Some(Box::new(writer)), fd: None, failure: None }
+    }
+
+    /// Nobody at all.
+    pub fn nobody() -> Self {
+        Output { writer: None, fd: None, failure: None }
+    }
+
+    /// Whether a write may last for as long as a reader likes. Files and `/dev/null` have none.
+    pub(super) fn may_wait(&self) -> bool {
+        let Some(fd) = self.fd else { return false };
+        match rustix::fs::fstat(fd).map(|stat| FileType::from_raw_mode(stat.st_mode)) {
+            Ok(FileType::RegularFile) => false,
+            Ok(FileType::CharacterDevice) => rustix::termios::isatty(fd),
+            Ok(_) => true,
+            // It is closed, which is told at once.
+            Err(_) => false,
+        }
+    }
+
+    pub fn is_terminal(&self) -> bool {
+        self.fd.is_some_and(rustix::termios::isatty)
+    }
+
+    /// The terminal's width in columns.
+    pub fn width(&self) -> Option<usize> {
+        let size = rustix::termios::tcgetwinsize(self.fd?).ok()?;
+        (size.ws_col > 0).then_some(usize::from(size.ws_col))
+    }
+
+    /// Nobody reads this any more.
+    pub fn is_gone(&self) -> bool {
+        self.writer.is_none()
+    }
+
+    pub fn write(&mut self, bytes: &[u8]) {
+        if let Some(writer) = &mut self.writer
+            && !bytes.is_empty()
+            && let Err(err) = writer.write_all(bytes).and_then(|()| writer.flush())
+        {
+            self.writer = None;
+            self.failure = Some(err).filter(|err| err.kind() != io::ErrorKind::BrokenPipe);
+        }
+    }
+
+    /// Why a write failed, once, if not because whoever read it went away.
+    pub(super) fn take_failure(&mut self) -> Option<io::Error> {
+        self.failure.take()
+    }
+
+    /// A second way to write there, for a thread.
+    pub(super) fn unbuffered(&self) -> Option<Unbuffered> {
+        self.fd.map(Unbuffered)
+    }
+
+    pub(super) fn is_same_terminal(&self, other: &Output) -> bool {
+        let device = |output: &Output| {
+            let fd = output.fd.filter(|fd| rustix::termios::isatty(fd))?;
+            Some(rustix::fs::fstat(fd).ok()?.st_rdev)
+        };
+        device(self).is_some_and(|own| device(other) == Some(own))
+    }
+}
+
+/// A descriptor that is written to at once. std's own handle would split the text into lines again.
+pub(super) struct Unbuffered(BorrowedFd<'static>);
+
+impl Write for Unbuffered {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match rustix::io::write(self.0, bytes) {
+                Err(Errno::INTR) => {}
+                // Another program that shares this terminal or pipe has made it non-blocking.
+                Err(Errno::AGAIN) => {
+                    let fd = self.0.as_fd();
+                    match rustix::event::poll(
+                        &mut [PollFd::from_borrowed_fd(fd, PollFlags::OUT)],
+                        None,
+                    ) {
+                        Ok(_) | Err(Errno::INTR) => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                other => return Ok(other?),
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use super::*;
+
+    /// Collects writes, so that a test sees what went where and in how many writes.
+    #[derive(Debug, Clone, Default)]
+    pub(crate) struct Sink {
+        pub(crate) writes: Rc<RefCell<Vec<String>>>,
+        pub(crate) closed: Rc<RefCell<bool>>,
+    }
+
+    impl Sink {
+        pub(crate) fn output(&self) -> Output {
+            Output::new(self.clone())
+        }
+
+        pub(crate) fn text(&self) -> String {
+            self.writes.borrow().concat()
+        }
+
+        pub(crate) fn take(&self) -> Vec<String> {
+            self.writes.take()
+        }
+    }
+
+    impl Write for Sink {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if *self.closed.borrow() {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
+            let text = std::str::from_utf8(bytes).unwrap().to_owned();
+            self.writes.borrow_mut().push(text);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! What is looked at once more when a run is over, for whoever reads of it in the morning.
+
+use super::Driver;
+use crate::config;
+use crate::core::event::Event;
+use crate::core::exit;
+use crate::run::world::World;
+
+/// Settings that are larger are compared by their size and time.
+const MOST_READ: u64 = 4 << 20;
+
+impl<W: World> Driver<'_, W> {
+    /// What the files look like from which the settings of this run came.
+    pub(super) fn settings_now(&mut self) -> Vec<u64> {
+        let files = self.spec.settings_files.iter();
+        files.map(|file| self.world.file_fingerprint(file, MOST_READ).0).collect()
+    }
+
+    /// Says what is not as it was, or as it should be: an agent may have changed by what the next run is
+    /// judged, and one that was to write a file may not have.
+    pub(super) fn look_back(&mut self, exit_code: u8) {
+        let now = self.settings_now();
+        let looks = self.settings_then.iter().zip(now).zip(&self.spec.settings_files);
+        let changed = looks.filter(|((then, now), _)| *then != now);
+        let changed: Vec<_> = changed.map(|(_, file)| config::display_name(file)).collect();
+        if !changed.is_empty() {
+            let message = format!(
+                "{} changed while this run went on, which kept to the settings that it began with; \
+                 the next run takes the new ones: look at them first",
+                changed.join(" and ")
+            );
+            self.recorder.record(&Event::Warning { message: message.into() });
+        }
+        for promised in self.spec.promised.iter().filter(|_| exit_code == exit::DONE) {
+            if !self.world.exists(&promised.file) {
+                let message = promised.message.as_str().into();
+                self.recorder.record(&Event::Warning { message });
+            }
+        }
+    }
+}
