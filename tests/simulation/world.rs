@@ -395,7 +395,7 @@ impl SimWorld {
     fn message(&mut self, child: &mut Child, bad: bool) {
         let said = if bad && self.rng.chance(50) { "" } else { "Do it" };
         // It was asked for words, and does more than that.
-        child.changes = u64::from(bad && self.rng.chance(60));
+        child.changes = u64::from(self.faults.misbehaviour > 0 && self.rng.chance(40));
         let line = format!(
             r#"{{"type":"assistant","message":{{"id":"m","role":"assistant","content":[{{"type":"text","text":"{said}"}}]}},"parent_tool_use_id":null,"session_id":"s"}}"#
         );
