@@ -270,6 +270,7 @@ fn rules() -> Rules {
         iteration_budget: Budget::default(),
         guardrails: Vec::new(),
         scm: Vec::new(),
+        scm_timeout_ms: None,
         gates: false,
         stall: StallRule::default(),
     }

@@ -282,11 +282,20 @@ pub struct Scm {
 
     /// What it is told to do, in order, such as `commit` and `push`.
     pub tasks: Vec<String>,
+
+    /// End a task after so long, in seconds or as `"30m"`, with everything that it started (a hook, for
+    /// instance), and count it as failed; 0: never.
+    #[serde(serialize_with = "Duration::as_seconds")]
+    pub timeout_seconds: Duration,
 }
 
 impl Default for Scm {
     fn default() -> Self {
-        Scm { command: "git".into(), tasks: Vec::new() }
+        Scm {
+            command: "git".into(),
+            tasks: Vec::new(),
+            timeout_seconds: Duration::from_secs(1_800),
+        }
     }
 }
 

@@ -601,7 +601,7 @@ pub enum Event<'a> {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         unreadable: bool,
     },
-    /// A gate refused a completion.
+    /// A completion does not count: a gate refused it, or there is something that no guardrail has seen.
     Vetoed {
         reason: Cow<'a, str>,
     },

@@ -11,7 +11,7 @@ mod ending;
 mod exchange;
 mod time;
 
-pub use exchange::{Action, GateVerdict, Input, Now, Report, ScmLook};
+pub use exchange::{Action, GateVerdict, Input, Now, Report, ScmLook, StagedLook, Unseen};
 
 use super::event::{Class, Event, Feedback, Outcome, Purpose, WaitReason};
 use super::progress::{Limits, Open, Pending, Progress};
@@ -45,10 +45,18 @@ enum Phase {
         ending: Option<GuardrailEnd>,
     },
     LookingAtScm {
+        started: u64,
+        ending: bool,
+    },
+    /// An agent was asked for a commit message, and gave one or not.
+    LookingAtStaged {
+        given: bool,
+        started: u64,
         ending: bool,
     },
     Scm {
         index: usize,
+        started: u64,
         ending: bool,
     },
     Gates,
@@ -125,9 +133,11 @@ pub struct LoopMachine {
     /// Until when SCM tasks may go on at least, though the run's time is up.
     scm_until: u64,
     dirty: bool,
-    /// What the next agent is to be told of conflicts that keep the work from being committed.
-    conflicts: Option<Feedback>,
-    /// An agent was asked for a commit message before the run was cut off, and gave one.
+    /// What the next agent is to be told of what keeps the work from being committed.
+    scm_feedback: Vec<Feedback>,
+    /// Why what the guardrails saw is not what is there now.
+    unseen: Option<String>,
+    /// An agent was asked for a commit message before, and gave one that was not used.
     has_message: bool,
     spending: Spending,
     /// The agent is ended because the run's budget was used up, as far as its cost could be told then.
@@ -173,7 +183,8 @@ impl LoopMachine {
             scm_failed: false,
             scm_until: 0,
             dirty: false,
-            conflicts: None,
+            scm_feedback: Vec::new(),
+            unseen: None,
             has_message: false,
             spending: Spending::default(),
             budget_ended_it: false,
@@ -359,7 +370,11 @@ impl LoopMachine {
             Input::AgentEnded(report) => self.agent_ended(now, *report, &mut out),
             Input::GuardrailEnded { failed } => self.guardrail_ended(now, failed, &mut out),
             Input::ScmLooked(look) => self.scm_looked(now, look, &mut out),
-            Input::ScmTaskEnded { ok } => self.scm_task_ended(now, ok, &mut out),
+            Input::StagedLooked(look) => self.staged_looked(now, look, &mut out),
+            Input::ScmTaskEnded { ok, feedback } => {
+                self.scm_feedback.extend(feedback);
+                self.scm_task_ended(now, ok, &mut out);
+            }
             Input::GatesChecked(verdict) => self.gates_checked(now, verdict, &mut out),
             Input::RepositoryLooked { fingerprint } => {
                 self.repository_looked(now, fingerprint, &mut out);
@@ -447,7 +462,8 @@ impl LoopMachine {
         self.found = None;
         self.guardrails_passed = None;
         self.has_message = false;
-        self.conflicts = None;
+        self.scm_feedback.clear();
+        self.unseen = None;
         self.class = Class::NotStarted;
         out.push(Action::Emit(Event::IterationStarted {
             max_iterations: self.rules.max_iterations,

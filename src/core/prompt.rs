@@ -112,11 +112,26 @@ pub fn log_name(iteration: u32, slug: &str) -> String {
 pub const COMMIT_MESSAGE_PROMPT: &str = "Provide a short imperative commit message for the changes. Output only the message, no explanation.";
 
 /// The commit message in an agent's answer: the content of a `<response>` tag if there is one, else
-/// the first line that is not blank.
+/// the first line that is not blank. What only stands around a message is none: the fence of a code block, or a line that
+/// announces what follows.
 pub fn commit_message(answer: &str) -> Option<String> {
+    let is_fence = |line: &str| {
+        let language = line.strip_prefix("```").or_else(|| line.strip_prefix("~~~"));
+        let is_word =
+            |text: &str| text.chars().all(|c| c.is_alphanumeric() || "`~+-_.".contains(c));
+        language.is_some_and(|language| is_word(language.trim()))
+    };
+    let lines = answer.lines().map(str::trim).filter(|line| !line.is_empty() && !is_fence(line));
     let message = match super::completion::first_response(answer) {
         Some(content) => content,
-        None => text::first_line(answer)?.to_owned(),
+        None => {
+            let mut lines = lines.peekable();
+            let mut line = lines.next()?;
+            while line.ends_with(':') && lines.peek().is_some() {
+                line = lines.next()?;
+            }
+            line.to_owned()
+        }
     };
     let message = message.trim();
     if message.is_empty() { None } else { Some(message.to_owned()) }
@@ -217,6 +232,16 @@ mod tests {
             ("Sure!\n<response>Add `$(x)` handling</response>", Some("Add `$(x)` handling")),
             ("<response>  </response>", None),
             (" \n\n", None),
+            ("```\nAdd it\n```\n", Some("Add it")),
+            (" ```text \n\nAdd it\n```", Some("Add it")),
+            ("~~~git-commit\nAdd it\n~~~", Some("Add it")),
+            ("```\n```", None),
+            ("Here is the commit message:\n\nAdd it\n\nand more", Some("Add it")),
+            ("Here it is:\n\n```gitcommit\nAdd it\n```", Some("Add it")),
+            ("Sure:\nThe message:\n", Some("The message:")),
+            ("Fix parser:", Some("Fix parser:")),
+            ("```Add it``` works", Some("```Add it``` works")),
+            ("`Add it`", Some("`Add it`")),
         ];
         for (answer, expected) in cases {
             assert_eq!(commit_message(answer).as_deref(), expected, "{answer:?}");

@@ -30,6 +30,8 @@ pub struct Rules {
     pub guardrails: Vec<Option<u64>>,
     /// The SCM tasks, in order.
     pub scm: Vec<ScmTask>,
+    /// How long each of them may take, and what has to be known before them.
+    pub scm_timeout_ms: Option<u64>,
     /// Something other than guardrails can veto a completion.
     pub gates: bool,
     pub stall: StallRule,

@@ -23,6 +23,14 @@ pub fn head(text: &str, max: usize) -> &str {
     }
 }
 
+/// The last `max` characters of `text`, never splitting one.
+pub fn tail(text: &str, max: usize) -> &str {
+    let start = max.checked_sub(1).map_or(Some(text.len()), |last| {
+        text.char_indices().nth_back(last).map(|(start, _)| start)
+    });
+    &text[start.unwrap_or(0)..]
+}
+
 /// The first `max` characters, followed by `mark` if anything was cut off.
 pub fn truncate<'a>(text: &'a str, max: usize, mark: &str) -> Cow<'a, str> {
     let head = head(text, max);
@@ -82,7 +90,10 @@ mod tests {
         for max in 0..=400 {
             let end = long.char_indices().nth(max).map_or(long.len(), |(end, _)| end);
             assert_eq!(head(&long, max), &long[..end], "{max}");
+            let start = long.char_indices().nth(400 - max).map_or(long.len(), |(start, _)| start);
+            assert_eq!(tail(&long, max), &long[start..], "{max}");
         }
+        assert_eq!((tail("é", 2), tail("", 1)), ("é", ""));
     }
 
     #[test]

@@ -278,6 +278,9 @@ pub struct Commit {
     /// No branch has it any more: history was written anew.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub gone: bool,
+    /// It is checked out, or came before what is, and no branch, no tag and no remote has it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub no_branch: bool,
 }
 
 /// How many commits are in the range that somebody would look at, and how many of them iterations made.
@@ -339,6 +342,14 @@ impl Facts {
         let own = self.iterations.iter_mut().flat_map(|iteration| &mut iteration.commits);
         for commit in own.chain(&mut self.others) {
             commit.gone = gone.contains(commit.id.as_str());
+        }
+    }
+
+    /// Notes which commits are only where `HEAD` is.
+    pub fn note_no_branch(&mut self, unnamed: &HashSet<&str>) {
+        let own = self.iterations.iter_mut().flat_map(|iteration| &mut iteration.commits);
+        for commit in own.chain(&mut self.others) {
+            commit.no_branch = !commit.gone && unnamed.contains(commit.id.as_str());
         }
     }
 

@@ -16,6 +16,7 @@ mod record;
 mod response;
 mod scm;
 mod screen;
+mod staged;
 mod tasks;
 
 use std::collections::{HashSet, VecDeque};
@@ -34,12 +35,14 @@ use super::agent::AgentTask;
 use super::guardrail::GuardrailTask;
 use super::record::Recorder;
 use super::scm::ScmRun;
+use super::scm::staged::Staged;
 use super::spec::{PromptSource, RunSpec};
 use super::tasks::TaskGate;
 use super::world::World;
 use display::Filter;
 use look::Look;
 use response::Evaluator;
+use staged::StagedRun;
 
 /// How a run came out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +76,8 @@ pub fn run<W: World>(
         log_slugs: prompts::log_slugs(commands),
         queue: VecDeque::new(),
         commit_message: spec.progress.as_ref().and_then(|left| left.commit_message.clone()),
+        staged: None,
+        unused_message: None,
         signals: 0,
         broken: false,
         raw_broken: false,
@@ -98,6 +103,8 @@ enum Task {
     Scm(ScmRun),
     /// Another git is busy with the same repository; tried again at this moment.
     ScmWaits(ScmRun, u64),
+    /// What is staged is looked at, before and after an agent is asked for a commit message.
+    Staged(StagedRun),
     Look(Look),
 }
 
@@ -111,6 +118,10 @@ struct Driver<'s, W> {
     log_slugs: Vec<String>,
     queue: VecDeque<Input>,
     commit_message: Option<String>,
+    /// What was staged when that was asked for.
+    staged: Option<Staged>,
+    /// A message for that of which nothing came: the commit failed.
+    unused_message: Option<(String, Staged)>,
     signals: u32,
     /// The journal cannot be written any more, and the machine knows.
     broken: bool,
@@ -287,13 +298,14 @@ impl<W: World> Driver<'_, W> {
                 }
             }
             Action::LookAtScm => self.look_at_scm(),
+            Action::LookAtStaged => self.look_at_staged_again(),
             Action::RunScmTask(index) => self.run_scm_task(index),
             Action::SkipScmTask(index, why) => {
                 let task = self.scm_task_name(index);
                 let detail = why.into();
                 self.recorder.record(&Event::ScmEnded { task, ok: true, detail, duration_ms: 0 });
             }
-            Action::EndScmTask => self.end_scm(),
+            Action::EndScmTask { timed_out } => self.end_scm(timed_out),
             Action::LookAtRepository => self.look_at_repository(),
             Action::Brief => self.brief(),
             Action::CheckGates { claimed, checks_passed } => {

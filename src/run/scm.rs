@@ -1,11 +1,13 @@
 //! Version control after a passing iteration, as a list of programs to run. No shell is involved: a
 //! commit message with `$(…)` is committed as those characters.
 
+pub mod branch;
 pub mod locks;
 pub mod lookup;
 pub mod moves;
 pub(super) mod refs;
 pub(super) mod safely;
+pub(super) mod staged;
 pub(super) mod status;
 
 use std::ffi::{OsStr, OsString};
@@ -380,7 +382,7 @@ impl ScmSpec {
         ))
     }
 
-    fn is_git(&self) -> bool {
+    pub(super) fn is_git(&self) -> bool {
         let name = std::path::Path::new(&self.program).file_name();
         name.is_some_and(|name| name == "git")
     }
@@ -404,6 +406,26 @@ impl ScmSpec {
         let look: [&[&str]; 3] =
             [&status::UNMERGED, &["add", "-A"], &["diff", "--cached", "--quiet"]];
         self.is_git().then(|| look.into_iter().map(words).collect())
+    }
+
+    /// Whether the commits that are made take what is staged and nothing else, whatever is in the work tree. Of flags
+    /// that are not known here nobody can tell.
+    pub(super) fn commits_what_is_staged(&self) -> bool {
+        let takes_no_file = |word: &String| match word.strip_prefix("--") {
+            Some(name) => {
+                let more = ["all", "include", "interactive", "only", "patch", "pathspec-from-file"];
+                let name = name.split('=').next().unwrap_or_default();
+                // git knows a flag by its beginning.
+                !name.is_empty() && !more.iter().any(|flag| flag.starts_with(name))
+            }
+            None => {
+                let harmless = |letter: char| "nqsSv".contains(letter);
+                word.strip_prefix('-').is_some_and(|letters| letters.chars().all(harmless))
+            }
+        };
+        let commits =
+            self.tasks.iter().filter(|task| task.first().is_some_and(|it| it == "commit"));
+        commits.flat_map(|task| task.iter().skip(1)).all(takes_no_file)
     }
 
     /// The commands of one task, in order.
@@ -443,7 +465,9 @@ pub(super) struct ScmRun {
     pub(super) ended: Option<&'static str>,
     /// A lock that stops it and that nobody uses, and when it will have been there for long enough.
     pub(super) left: Option<(PathBuf, u64)>,
+    /// How it began, and how it went on if there is more than that.
     output: Vec<u8>,
+    rest_of_output: Vec<u8>,
 }
 
 impl ScmRun {
@@ -463,13 +487,14 @@ impl ScmRun {
             ended: None,
             left: None,
             output: Vec::new(),
+            rest_of_output: Vec::new(),
         }
     }
 
     /// Whether it failed for a reason that passes, and has not done so for too long.
     pub(super) fn may_try_again(&self, now_ms: u64) -> bool {
         let patience = u64::try_from(LOCK_PATIENCE.as_millis()).unwrap_or(0);
-        is_lock_trouble(&self.text()) && now_ms < self.started_ms.saturating_add(patience)
+        is_lock_trouble(&self.last_words()) && now_ms < self.started_ms.saturating_add(patience)
     }
 
     /// The same for a lock that nobody uses: it may have to become old first.
@@ -480,12 +505,18 @@ impl ScmRun {
 
     pub(super) fn output(&mut self, bytes: &[u8]) {
         let room = MAX_OUTPUT - self.output.len();
-        self.output.extend_from_slice(&bytes[..room.min(bytes.len())]);
+        let (first, rest) = bytes.split_at(room.min(bytes.len()));
+        self.output.extend_from_slice(first);
+        self.rest_of_output.extend_from_slice(rest);
+        let old = self.rest_of_output.len().saturating_sub(MAX_OUTPUT);
+        if old > MAX_OUTPUT {
+            self.rest_of_output.drain(..old);
+        }
     }
 
     /// Why it failed, as far as anybody can tell.
     pub(super) fn why_failed(&self, exit: Option<Exit>) -> String {
-        match (self.ended, self.text(), exit) {
+        match (self.ended, self.last_words(), exit) {
             (Some(why), said, _) if said.is_empty() => format!("it was ended, because {why}"),
             (Some(why), said, _) => format!("it was ended, because {why}; it had said: {said}"),
             (None, said, Some(exit)) if said.is_empty() => format!("{exit}, without a word"),
@@ -494,9 +525,20 @@ impl ScmRun {
         }
     }
 
-    /// What it printed, trimmed.
+    /// What it printed first, trimmed.
     pub(super) fn text(&self) -> String {
         String::from_utf8_lossy(&self.output).trim().to_owned()
+    }
+
+    /// What it printed last, from the beginning of a line: whoever fails says why at the end.
+    pub(super) fn last_words(&self) -> String {
+        if self.rest_of_output.is_empty() {
+            return self.text();
+        }
+        let all = [&self.output[..], &self.rest_of_output].concat();
+        let last = &all[all.len().saturating_sub(MAX_OUTPUT)..];
+        let line = memchr::memchr(b'\n', last).map_or(0, |end| end + 1);
+        format!("…\n{}", String::from_utf8_lossy(&last[line..]).trim_end())
     }
 }
 
@@ -518,6 +560,24 @@ mod tests {
             [words(&["commit", "--signoff", "-m", "Fix `x` $(y)"])]
         );
         assert_eq!(git.commands(1, "m"), [words(&["push", "origin"])]);
+    }
+
+    #[test]
+    fn only_a_commit_of_what_is_staged_is_known_to_be_one() {
+        for (flags, expected) in [
+            (&[][..], true),
+            (&["--signoff", "-S", "-nv", "--author=A <a@b>"], true),
+            (&["-a"], false),
+            (&["-qa"], false),
+            (&["--al"], false),
+            (&["--only"], false),
+            (&["--", "file"], false),
+            (&["file"], false),
+        ] {
+            let task = [&["commit"], flags].concat();
+            let git = spec("git", &[&task, &["push", "-a"]]);
+            assert_eq!(git.commits_what_is_staged(), expected, "{flags:?}");
+        }
     }
 
     #[test]
@@ -546,5 +606,12 @@ mod tests {
         ] {
             assert_eq!(run(ended, said).why_failed(exit), expected);
         }
+        // A hook may have much to say, and a commit much to tell.
+        let long: String = (0..10_000).map(|n| format!("line {n}\n")).collect();
+        let run = run(None, &long);
+        assert!(run.text().starts_with("line 0\n"));
+        let last = run.why_failed(failed);
+        assert!(last.starts_with("…\nline 9") && last.ends_with("line 9999"), "{last}");
+        assert!(last.len() <= MAX_OUTPUT + "…\n".len());
     }
 }

@@ -27,6 +27,7 @@ use crate::state::{documents, given, journal, within};
 use super::fingerprint;
 use super::scm::{
     self,
+    branch::{self, NoBranch},
     locks::{self, Abandoned},
     lookup,
     moves::{self, Moved, Since},
@@ -183,6 +184,10 @@ pub trait World {
     /// What was committed where the run works since this was last asked; see [`moves::Watch::look`].
     fn moved(&mut self, thorough: bool) -> Option<Moved> {
         let _ = thorough;
+        None
+    }
+    /// Why what is committed where the run works is on no branch, if it is on none.
+    fn no_branch(&mut self) -> Option<NoBranch> {
         None
     }
     /// What others have asked of this run since it was last looked at.
@@ -651,6 +656,10 @@ impl World for RealWorld {
         }
         self.is_looked_at = thorough;
         self.repository.as_mut().and_then(|watch| watch.look(thorough))
+    }
+
+    fn no_branch(&mut self) -> Option<NoBranch> {
+        branch::no_branch(self.project.root()).filter(|_| self.stuck().is_none())
     }
 
     fn lost(&mut self) -> Option<String> {

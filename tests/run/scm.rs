@@ -83,6 +83,15 @@ fn what_only_a_submodule_could_commit_is_nothing_to_commit() {
     let steps = json!([{"shell": "git -C part commit -qam New"}, {"print": DONE}]);
     run(&project, &["-p", "do it"], &works(&steps, "Take the new part")).run().code(0);
     assert_eq!(subjects(&project)[0], "Take the new part");
+    // What is no submodule, and is committed like one, is told of, once.
+    let own = "git init -q app && cd app && echo a >a && git add a && git commit -qm App";
+    let script = json!({
+        "sessions": [[{"shell": own}], [{"shell": "touch new"}, {"print": DONE}]],
+        "commit_message": [{"print": "Add it"}],
+    });
+    let output = run(&project, &["-p", "do it"], &script).run();
+    output.code(0).stderr_has("app is a git repository of its own, so its files are not part of");
+    assert_eq!(project.events().all("warning").len(), 1);
 }
 
 #[test]
@@ -230,18 +239,93 @@ fn a_completion_with_a_failed_task_has_its_own_exit_code() {
     assert_eq!(subjects(&project)[0], "Add it", "what could be done is done");
 }
 
+/// A program that git runs before each commit.
+fn pre_commit_hook(project: &Project, script: &str) {
+    project.write(".git/hooks/pre-commit", format!("#!/bin/sh\n{script}\n"));
+    project.program("chmod", ["+x", ".git/hooks/pre-commit"]).run().success();
+}
+
 #[test]
 fn a_hook_that_refuses_a_commit_is_heard() {
     let project = project(&["commit", "push"]);
-    let hook = project.path().join(".git/hooks/pre-commit");
-    std::fs::create_dir_all(hook.parent().unwrap()).unwrap();
-    std::fs::write(&hook, "#!/bin/sh\necho 'no secrets, please' >&2\nexit 1\n").unwrap();
-    std::fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    pre_commit_hook(&project, "echo 'no secrets, please' >&2; exit 1");
     let steps = json!([{"shell": "touch new"}, {"print": DONE}]);
     let output = run(&project, &["-p", "do it"], &works(&steps, "Add it")).run();
     output.code(5).stdout_has("no secrets, please");
     assert_eq!(subjects(&project), ["First"]);
     assert_eq!(project.events().all("scm_ended").len(), 1, "nothing is pushed after that");
+
+    // The next agent is told, until it has done what the hook wants. A message is paid for once for the same work.
+    let project = self::project(&["commit"]);
+    pre_commit_hook(&project, "seq 9999; echo 'new is ugly' >&2; test -e pretty");
+    let asked = project.beside("asked");
+    let count = json!({"shell": format!("echo x >> '{}'", asked.display())});
+    let told = |steps: &[Value]| {
+        let steps: Vec<Value> = [project.record()].iter().chain(steps).cloned().collect();
+        json!(steps)
+    };
+    let script = json!({
+        "sessions": [
+            told(&[json!({"shell": "touch new"})]), told(&[json!({"print": "hm"})]),
+            told(&[json!({"shell": "touch pretty"}), json!({"print": DONE})]),
+        ],
+        "commit_message": [count, {"print": "Add it"}],
+    });
+    run(&project, &["-p", "do it"], &script).run().code(0);
+    let prompts = project.recorded();
+    assert_eq!(prompts[0]["prompt"], "do it");
+    for told in &prompts[1..] {
+        let prompt = told["prompt"].as_str().unwrap();
+        assert!(prompt.contains("`git commit` failed") && prompt.len() < 3_000, "{prompt}");
+        assert!(prompt.contains("9999\nnew is ugly\n") && !prompt.contains("\n1000\n"), "{prompt}");
+    }
+    assert_eq!(
+        std::fs::read_to_string(&asked).unwrap(),
+        "x\nx\n",
+        "the second had the same to commit"
+    );
+    assert_eq!(subjects(&project), ["Add it", "First"]);
+}
+
+#[test]
+fn a_hook_that_never_ends_is_ended_with_all_that_it_started() {
+    let project = project(&["commit"]);
+    project.settings(&json!({
+        "scm": {"command": "git", "tasks": ["commit"], "timeoutSeconds": 1},
+    }));
+    pre_commit_hook(&project, "echo linting; sleep 1000");
+    let script = json!({
+        "sessions": [[{"shell": "touch new"}], [project.record(), {"print": DONE}]],
+        "commit_message": [{"print": "Add it"}],
+    });
+    let output = run(&project, &["-p", "do it"], &script).run();
+    let why =
+        "it was ended, because it took longer than scm.timeoutSeconds allows; it had said: linting";
+    output.code(5).stdout_has("SCM task failed: commit").stdout_has(why);
+    let prompt = project.recorded()[0]["prompt"].to_string();
+    assert!(prompt.contains(why), "{prompt}");
+}
+
+#[test]
+fn what_cannot_be_staged_is_a_failed_task() {
+    let project = project(&["commit"]);
+    let nested = json!({"shell": "mkdir part && cd part && git init -q && touch code"});
+    let script = json!({
+        "sessions": [[nested, {"print": "hm"}], [project.record(), {"print": DONE}]],
+        "commit_message": [{"print": "Asked for nothing"}],
+    });
+    let output = run(&project, &["-p", "do it"], &script).run();
+    output
+        .code(5)
+        .stdout_has("SCM task failed: commit")
+        .stdout_has("does not have a commit checked out");
+    let prompt = project.recorded()[0]["prompt"].to_string();
+    assert!(prompt.contains("`git add -A` failed") && prompt.contains("part"), "{prompt}");
+    let report = project.ralph(["report"]).run();
+    report
+        .code(0)
+        .stdout_has("commit failed in 2 iterations")
+        .stdout_has("SCM task not done: commit: the");
 }
 
 #[test]
@@ -403,18 +487,82 @@ fn conflicts_that_nobody_has_resolved_are_not_committed() {
 
 #[test]
 fn what_is_committed_is_what_the_guardrails_saw() {
+    // One that is asked for words, and edits, commits, hides what was staged, or changes what is committed.
+    let broken = "echo broken > new.txt; touch sneaked";
+    let commits = format!("{broken}; git add -A; git commit -qm Mine");
+    for (meddling, warning, committed, last) in [
+        (broken, "new.txt, sneaked were changed", "Fix it", 1),
+        (&commits, "HEAD moved to", "Mine", 1),
+        ("git commit -qm Mine", "HEAD moved to", "Mine", 0),
+        ("git stash -qu", "what is staged was changed", "First", 1),
+    ] {
+        let project = project(&["commit"]);
+        project.settings(&json!({
+            "scm": {"command": "git", "tasks": ["commit"]},
+            "guardrails": [{"command": "grep -q fixed new.txt"}],
+        }));
+        let work = json!([project.record(), {"shell": "[ -e new.txt ] || echo fixed > new.txt"}, {"print": DONE}]);
+        let looks = json!([project.record(), {"print": DONE}]);
+        let script = json!({
+            "sessions": [work, looks], "commit_message": [{"shell": meddling}, {"print": "Fix it"}],
+        });
+        let output = run(&project, &["-p", "do it", "-n", "2"], &script).run();
+        let warning = format!("while the agent was asked for a commit message, {warning}");
+        output
+            .code(last)
+            .stderr_has(&warning)
+            .stdout_has("Not complete: while the agent was asked");
+        let events = project.events();
+        assert!(events.all("scm_ended").iter().all(|task| task["ok"] == true), "{meddling}");
+        assert_eq!(events.all("iteration_ended")[0]["complete"], false, "{meddling}");
+        assert_eq!(subjects(&project)[0], committed, "{meddling}");
+        if committed == "Fix it" {
+            assert_eq!(project.git_command(["show", "HEAD:new.txt"]), "fixed\n");
+            assert!(!project.git_command(["ls-files"]).contains("sneaked"));
+        }
+        // The next agent is told, and the next guardrails judge it.
+        let prompt = project.recorded()[1]["prompt"].to_string();
+        assert!(prompt.contains("Nothing has checked that yet"), "{meddling}: {prompt}");
+        let report = project.ralph(["report"]).run();
+        report.code(0).stdout_has(&warning).stdout_has("not complete: while the agent was asked");
+    }
+
+    // A commit of more than what is staged would take along what nobody has seen.
+    let project = project(&["commit -a"]);
+    let steps = json!([{"shell": "echo more >> old.txt"}, {"print": DONE}]);
+    let message = json!([{"shell": "echo unseen >> old.txt"}, {"print": "Fix it"}]);
+    let script = json!({"sessions": [steps], "commit_message": message});
+    run(&project, &["-p", "do it", "-n", "1"], &script).run().code(1);
+    assert_eq!(subjects(&project), ["First"]);
+}
+
+#[test]
+fn commits_on_no_branch_are_told_of() {
     let project = project(&["commit"]);
-    project.settings(&json!({
-        "scm": {"command": "git", "tasks": ["commit"]},
-        "guardrails": [{"command": "grep -q fixed new.txt"}],
-    }));
-    let script = json!({
-        "sessions": [[{"shell": "echo fixed > new.txt"}, {"print": DONE}]],
-        "commit_message": [{"shell": "echo broken > new.txt; touch sneaked"}, {"print": "Fix it"}],
+    let twice = json!({
+        "sessions": [[{"shell": "touch one"}], [{"shell": "touch two"}, {"print": DONE}]],
+        "commit_message": [{"print": "Add it"}],
     });
-    run(&project, &["-p", "do it"], &script).run().code(0);
-    assert_eq!(project.git_command(["show", "HEAD:new.txt"]), "fixed\n");
-    assert!(!project.git_command(["ls-files"]).contains("sneaked"));
+    let reported = |project: &Project| {
+        let report = project.ralph(["report"]).run();
+        report.code(0).stdout.lines().find(|line| line.starts_with("Commits:")).unwrap().to_owned()
+    };
+    project.git_command(["checkout", "--quiet", "--detach"]);
+    run(&project, &["-p", "do it"], &twice).run().code(0).stderr_has("HEAD is detached, so");
+    let warnings = project.events().all("warning").len();
+    assert_eq!(warnings, 1, "once is enough");
+    let line = reported(&project);
+    assert!(line.contains("on no branch (`git branch NAME "), "{line}");
+    project.git_command(["switch", "--quiet", "-c", "kept"]);
+    assert!(!reported(&project).contains("no branch"), "{}", reported(&project));
+
+    // An agent that begins a rebase and leaves it there.
+    let rebase = "touch one; git add one; git commit -qm One; \
+                  GIT_SEQUENCE_EDITOR='sed -i 1s/^pick/edit/' git rebase -q -i HEAD~1; touch three";
+    let steps = json!([{"shell": rebase}, {"print": DONE}]);
+    project.git_command(["reset", "--quiet", "--hard", "main"]);
+    let output = run(&project, &["-p", "do it"], &works(&steps, "Add it")).run();
+    output.code(0).stderr_has("a rebase of kept is under way, so").stderr_has("git rebase --abort");
 }
 
 #[test]

@@ -35,10 +35,12 @@ pub(crate) enum Fault {
     NobodyEnded,
     /// It takes every lock of git's for left behind.
     LocksTaken,
+    /// It does not care what else an agent does that is asked for a commit message.
+    MeddlingUnseen,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Fault; 11] = [
+    pub(crate) const ALL: [Fault; 12] = [
         Fault::GuardrailsIgnored,
         Fault::JournalLate,
         Fault::FeedbackForgotten,
@@ -50,6 +52,7 @@ impl Fault {
         Fault::ChecksForgotten,
         Fault::NobodyEnded,
         Fault::LocksTaken,
+        Fault::MeddlingUnseen,
     ];
 
     /// What is made of how far a run had come.
@@ -82,11 +85,13 @@ pub(crate) struct Through<'w, W> {
     pub(crate) fault: Option<Fault>,
     pub(crate) guardrails: Vec<ChildId>,
     pub(crate) late: Vec<u8>,
+    /// The last look at what is staged.
+    pub(crate) staged: Option<ChildId>,
 }
 
 impl<'w, W> Through<'w, W> {
     pub(crate) fn new(world: &'w mut W, fault: Option<Fault>) -> Self {
-        Through { world, fault, guardrails: Vec::new(), late: Vec::new() }
+        Through { world, fault, guardrails: Vec::new(), late: Vec::new(), staged: None }
     }
 }
 
@@ -103,6 +108,9 @@ impl<W: World> World for Through<'_, W> {
         let started = self.world.start_inside(part, launch)?;
         if part == Part::Check && launch.program == "sh" {
             self.guardrails.push(started.0);
+        }
+        if launch.args.iter().any(|word| word == "--no-renames") {
+            self.staged = Some(started.0);
         }
         Ok(started)
     }
@@ -133,6 +141,12 @@ impl<W: World> World for Through<'_, W> {
             {
                 let exit = Some(Exit::Code(0));
                 Occurrence::Ended(child, Ended { exit, leftovers: Vec::new() })
+            }
+            Occurrence::Output(child, stream)
+                if self.fault == Some(Fault::MeddlingUnseen) && self.staged == Some(child) =>
+            {
+                *buf = b"# branch.oid 1\0# branch.head main\0".to_vec();
+                Occurrence::Output(child, stream)
             }
             other => other,
         }

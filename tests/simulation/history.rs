@@ -36,6 +36,8 @@ pub(crate) struct Told {
     /// How often it was looked whether anything changed, and how often a lock that git had left was removed.
     pub(crate) looks: u64,
     pub(crate) unlocked: u64,
+    /// How often an agent that was asked for a commit message changed something.
+    pub(crate) meddled: u64,
     pub(crate) outcome: Option<Outcome>,
 }
 
@@ -78,6 +80,8 @@ fn lives(seed: u64, fault: Option<Fault>, truth: &Rc<RefCell<Truth>>) -> Result<
         {
             let mut truth = truth.borrow_mut();
             (truth.refused, truth.goes_on) = (false, true);
+            // With no guardrails there is nobody to see it.
+            truth.unseen &= !spec.guardrails.is_empty();
         }
         let (finish, world) = one_life(&spec, &mut rng, faults, wall_ms, truth, fault);
         wall_ms = world.wall_ms() + rng.below(86_400_000) as i64;
@@ -87,6 +91,7 @@ fn lives(seed: u64, fault: Option<Fault>, truth: &Rc<RefCell<Truth>>) -> Result<
         told.left_out = left_out(&truth.borrow());
         told.looks = truth.borrow().looks.len() as u64;
         told.unlocked = truth.borrow().unlocked;
+        told.meddled = truth.borrow().meddled;
         told.outcome = finish.map(|finish| finish.outcome);
         match told.outcome {
             // Cut off: what was half written is cut off as well, and it goes on.
@@ -277,6 +282,7 @@ fn spec(rng: &mut Rng) -> RunSpec {
             iteration_budget: budget(rng),
             guardrails: Vec::new(),
             scm: Vec::new(),
+            scm_timeout_ms: rng.maybe(50, |_| 100_000),
             gates,
             stall: rng
                 .maybe(40, |rng| StallRule::stopping_after(rng.below(4) as u32))

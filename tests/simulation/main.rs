@@ -71,18 +71,20 @@ fn whatever_happens_the_promises_are_kept() {
         totals.0.agents += told.agents;
         totals.0.looks += told.looks;
         totals.0.unlocked += told.unlocked;
+        totals.0.meddled += told.meddled;
         floods.fetch_add(u64::from(told.left_out), Ordering::Relaxed);
         *totals.1.entry(format!("{:?}", told.outcome)).or_default() += 1;
     });
     let (sum, outcomes) = totals.into_inner().expect("nobody panics");
     eprintln!(
         "{count} histories, {} lives, {} crashes, {} agents, {} looks, {} locks of git's removed, \
-         {} with too much to record; {outcomes:?}",
+         {} times more done than asked for, {} with too much to record; {outcomes:?}",
         sum.lives,
         sum.crashes,
         sum.agents,
         sum.looks,
         sum.unlocked,
+        sum.meddled,
         floods.load(Ordering::Relaxed)
     );
     if let Some((seed, why)) = failed {
@@ -94,6 +96,7 @@ fn whatever_happens_the_promises_are_kept() {
     // A simulation in which nothing happens proves nothing.
     assert!(sum.crashes > count / 4 && sum.agents > count, "{sum:?}");
     assert!(sum.looks > count / 4 && sum.unlocked > count / 200, "{sum:?}");
+    assert!(sum.meddled > count / 200, "{sum:?}");
     assert!(outcomes.len() >= 4, "{outcomes:?}");
     assert!(floods.load(Ordering::Relaxed) > count / 20, "{floods:?}");
 }

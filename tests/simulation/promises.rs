@@ -59,6 +59,9 @@ pub(crate) fn check(
 
 /// Nothing is complete unless all that has a say in it agrees.
 fn completion(spec: &RunSpec, truth: &Truth) -> Result<(), String> {
+    if truth.unseen {
+        return Err("complete with what no guardrail has seen".to_owned());
+    }
     let all_pass = |index| truth.checks.contains(&(index, true));
     if !(0..spec.guardrails.len()).all(all_pass) || truth.checks.iter().any(|(_, passed)| !passed) {
         return Err(format!("complete with guardrails {:?}", truth.checks));

@@ -25,6 +25,12 @@ pub(crate) struct Truth {
     pub(crate) goes_on: bool,
     /// Something is there that was not committed.
     pub(crate) dirty: bool,
+    /// Commits so far, and files that are not staged.
+    pub(crate) commits: u64,
+    pub(crate) beside: u64,
+    /// An agent that was asked for a commit message has changed something since the checks, and how often one did.
+    pub(crate) unseen: bool,
+    pub(crate) meddled: u64,
     /// The numbers of guardrail failures so far.
     pub(crate) failures: u64,
     pub(crate) starts: Vec<Start>,

@@ -43,6 +43,8 @@ enum Kind {
     CommitMessage,
     Guardrail(usize),
     Scm,
+    /// What is staged is looked at, before and after somebody is asked for a message.
+    Staged,
     Look,
 }
 
@@ -213,6 +215,7 @@ impl SimWorld {
                 let journal = truth.journal.len();
                 truth.starts.push(Start { purpose: Purpose::Work, told, journal });
                 truth.claimed = false;
+                truth.unseen = false;
                 truth.checks.clear();
                 drop(truth);
                 self.work(&mut child, bad);
@@ -228,6 +231,7 @@ impl SimWorld {
                 let fails = self.rng.chance(if self.faults.misbehaviour == 0 { 10 } else { 40 });
                 let mut truth = self.truth.borrow_mut();
                 if index == 0 && std::mem::take(&mut truth.goes_on) {
+                    truth.unseen = false;
                     truth.checks.clear();
                 }
                 let number = truth.failures + 1;
@@ -256,13 +260,34 @@ impl SimWorld {
                     true => 128,
                     false => i32::from(staged && truth.dirty),
                 };
-                if launch.args.first().is_some_and(|word| word == "commit") && code == 0 {
-                    truth.dirty = false;
-                    child.changes = 1;
+                match launch.args.first().and_then(|word| word.to_str()) {
+                    Some("add") if code == 0 => truth.beside = 0,
+                    Some("commit") if code == 0 => {
+                        // What is not staged is not in it.
+                        truth.dirty = truth.beside > 0;
+                        truth.commits += 1;
+                        child.changes = 1;
+                    }
+                    _ => {}
                 }
                 drop(truth);
                 if !(bad && self.rng.chance(5)) {
                     self.end_with(&mut child, Some(Exit::Code(code)));
+                }
+            }
+            Kind::Staged => {
+                let truth = self.truth.borrow();
+                let (commits, beside) = (truth.commits, truth.beside);
+                drop(truth);
+                let words = format!("# branch.oid {commits}\0# branch.head main\0");
+                let besides = (0..beside).map(|n| format!("? file{n}\0")).collect::<String>();
+                self.print(&mut child, (words + &besides).into_bytes());
+                if bad && self.rng.chance(20) {
+                    if self.rng.chance(50) {
+                        self.end_with(&mut child, Some(Exit::Code(128)));
+                    }
+                } else {
+                    self.end_with(&mut child, Some(Exit::Code(0)));
                 }
             }
             Kind::Look => {
@@ -369,6 +394,8 @@ impl SimWorld {
     /// What an agent does that was asked for a commit message.
     fn message(&mut self, child: &mut Child, bad: bool) {
         let said = if bad && self.rng.chance(50) { "" } else { "Do it" };
+        // It was asked for words, and does more than that.
+        child.changes = u64::from(self.faults.misbehaviour > 0 && self.rng.chance(40));
         let line = format!(
             r#"{{"type":"assistant","message":{{"id":"m","role":"assistant","content":[{{"type":"text","text":"{said}"}}]}},"parent_tool_use_id":null,"session_id":"s"}}"#
         );
@@ -399,6 +426,7 @@ impl SimWorld {
 
     /// A child is gone: what it did is done.
     fn gone(&mut self, child: &Child, exit: Option<Exit>) {
+        let commits = child.kind == Kind::CommitMessage && self.rng.chance(50);
         let mut truth = self.truth.borrow_mut();
         match child.kind {
             Kind::Work => {
@@ -418,7 +446,16 @@ impl SimWorld {
                 truth.checks.push((index, passed));
             }
             Kind::Scm => truth.changes += child.changes,
-            Kind::CommitMessage | Kind::Look => {}
+            Kind::CommitMessage if child.changes > 0 => {
+                truth.changes += child.changes;
+                (truth.unseen, truth.meddled) = (true, truth.meddled + 1);
+                if commits {
+                    (truth.commits, truth.dirty, truth.beside) = (truth.commits + 1, false, 0);
+                } else {
+                    (truth.beside, truth.dirty) = (truth.beside + 1, true);
+                }
+            }
+            Kind::CommitMessage | Kind::Staged | Kind::Look => {}
         }
     }
 
@@ -454,6 +491,7 @@ impl World for SimWorld {
                 let index = command.strip_prefix("check ").and_then(|n| n.parse().ok());
                 Kind::Guardrail(index.unwrap_or(usize::MAX))
             }
+            Part::Check if launch.args.iter().any(|word| word == "--no-renames") => Kind::Staged,
             Part::Check if launch.args.iter().any(|word| word == "status") => Kind::Look,
             Part::Check => Kind::Scm,
         };

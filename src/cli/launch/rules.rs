@@ -137,6 +137,7 @@ pub(super) fn rules(settings: &Settings, defaults: &Defaults) -> Rules {
         },
         guardrails: Vec::new(),
         scm: Vec::new(),
+        scm_timeout_ms: settings.scm.as_ref().and_then(|scm| limit(scm.timeout_seconds)),
         gates: defaults.gates,
         stall: StallRule::stopping_after(settings.stall.iterations),
     }

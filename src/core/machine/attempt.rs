@@ -105,10 +105,11 @@ impl LoopMachine {
         if purpose == Purpose::CommitMessage {
             if self.stop.is_some() {
                 self.stop_here(now, out);
-            } else if report.has_message && report.class == Class::Answered {
-                self.scm_task(now, 0, out);
             } else {
-                self.no_commit_message(now, out);
+                let given = report.has_message && report.class == Class::Answered;
+                let started = now.mono_ms;
+                self.phase = Phase::LookingAtStaged { given, started, ending: false };
+                out.push(Action::LookAtStaged);
             }
             return;
         }

@@ -6,11 +6,14 @@ use super::super::exit;
 use super::super::rules::ScmTask;
 use super::super::stall::Verdict;
 use super::time::LAST_COMMIT_MS;
-use super::{Action, GateVerdict, GuardrailEnd, LoopMachine, Now, Phase, ScmLook, Stop};
+use super::{
+    Action, GateVerdict, GuardrailEnd, LoopMachine, Now, Phase, ScmLook, StagedLook, Stop,
+};
 
 impl LoopMachine {
     pub(super) fn check_work(&mut self, now: Now, out: &mut Vec<Action>) {
         self.new_feedback.clear();
+        self.unseen = None;
         self.guardrail(now, 0, out);
     }
 
@@ -40,7 +43,7 @@ impl LoopMachine {
         } else if !self.rules.scm.contains(&ScmTask::Commit) {
             self.scm_task(now, 0, out);
         } else {
-            self.phase = Phase::LookingAtScm { ending: false };
+            self.phase = Phase::LookingAtScm { started: now.mono_ms, ending: false };
             out.push(Action::LookAtScm);
         }
     }
@@ -78,17 +81,20 @@ impl LoopMachine {
     }
 
     pub(super) fn scm_looked(&mut self, now: Now, look: ScmLook, out: &mut Vec<Action>) {
-        let Phase::LookingAtScm { ending } = self.phase else { return };
-        self.dirty = look == ScmLook::Dirty;
+        let Phase::LookingAtScm { ending, .. } = self.phase else { return };
+        self.dirty = matches!(look, ScmLook::Dirty { .. });
         if self.stop.is_some() {
             self.stop_here(now, out);
         } else if ending && let Some(used_up) = self.run_budget_exceeded(now) {
             self.finish_by_budget(now, &used_up, out);
         } else {
             match look {
-                ScmLook::Clean | ScmLook::Dirty => return self.commit_message(now, out),
-                ScmLook::Failed => {}
-                ScmLook::Conflicts(told) => self.conflicts = Some(told),
+                ScmLook::Clean => return self.commit_message(now, out),
+                ScmLook::Dirty { has_message } => {
+                    self.has_message |= has_message;
+                    return self.commit_message(now, out);
+                }
+                ScmLook::Failed(told) => self.scm_feedback.extend(told),
             }
             self.scm_failed = true;
             self.check_completion(now, out);
@@ -101,7 +107,7 @@ impl LoopMachine {
             return self.scm_task(now, 0, out);
         }
         if std::mem::take(&mut self.has_message) {
-            // It was given before the run was cut off, and is paid for.
+            // It was given before the run was cut off, or for a commit that failed, and is paid for.
             self.scm_until = now.mono_ms.saturating_add(LAST_COMMIT_MS);
             return self.scm_task(now, 0, out);
         }
@@ -131,14 +137,14 @@ impl LoopMachine {
                 self.scm_task(now, index + 1, out);
             }
             Some(_) => {
-                self.phase = Phase::Scm { index, ending: false };
+                self.phase = Phase::Scm { index, started: now.mono_ms, ending: false };
                 out.push(Action::RunScmTask(index));
             }
         }
     }
 
     pub(super) fn scm_task_ended(&mut self, now: Now, ok: bool, out: &mut Vec<Action>) {
-        let Phase::Scm { index, ending } = self.phase else { return };
+        let Phase::Scm { index, ending, .. } = self.phase else { return };
         self.scm_failed = !ok;
         let last = !ending && (!ok || index + 1 >= self.rules.scm.len());
         if self.stop.is_some() && !(last && self.stop == Some(Stop::Graceful)) {
@@ -152,6 +158,33 @@ impl LoopMachine {
         }
     }
 
+    /// An agent was asked for words and may have done more than that. What was checked and staged is committed; what
+    /// no guardrail has seen is not, and completes nothing: the next iteration's guardrails judge it.
+    pub(super) fn staged_looked(&mut self, now: Now, look: StagedLook, out: &mut Vec<Action>) {
+        let Phase::LookingAtStaged { given, ending, .. } = self.phase else { return };
+        if self.stop.is_some() {
+            return self.stop_here(now, out);
+        }
+        if ending && let Some(used_up) = self.run_budget_exceeded(now) {
+            return self.finish_by_budget(now, &used_up, out);
+        }
+        let moved = matches!(look, StagedLook::Moved(_));
+        if let StagedLook::Beside(unseen) | StagedLook::Moved(unseen) = look {
+            self.scm_feedback.push(unseen.feedback);
+            self.unseen = Some(unseen.reason);
+        }
+        match (moved, given) {
+            (true, _) => self.check_completion(now, out),
+            (false, true) => self.scm_task(now, 0, out),
+            (false, false) => self.no_commit_message(now, out),
+        }
+    }
+
+    /// Guardrails have passed on what is there now.
+    fn checks_stand(&self) -> bool {
+        self.guardrails_passed == Some(true) && self.unseen.is_none()
+    }
+
     pub(super) fn no_commit_message(&mut self, now: Now, out: &mut Vec<Action>) {
         if self.stop.is_some() {
             return self.stop_here(now, out);
@@ -159,17 +192,25 @@ impl LoopMachine {
         self.own_message(now, "the agent gave no commit message", out);
     }
 
-    pub(super) fn end_scm(&mut self, out: &mut Vec<Action>) {
-        if let Phase::LookingAtScm { ending }
+    pub(super) fn end_scm(&mut self, timed_out: bool, out: &mut Vec<Action>) {
+        if let Phase::LookingAtScm { ending, .. }
+        | Phase::LookingAtStaged { ending, .. }
         | Phase::Scm { ending, .. }
         | Phase::Looking { ending, .. } = &mut self.phase
             && !std::mem::replace(ending, true)
         {
-            out.push(Action::EndScmTask);
+            out.push(Action::EndScmTask { timed_out });
         }
     }
 
     pub(super) fn check_completion(&mut self, now: Now, out: &mut Vec<Action>) {
+        if let Some(reason) = self.unseen.clone() {
+            // That there was nothing left to check is not noted: whoever goes on after a cut checks it all again.
+            if std::mem::take(&mut self.complete) {
+                out.push(Action::Emit(Event::Vetoed { reason: reason.into() }));
+            }
+            return self.ask_or_end(now, out);
+        }
         let found = self.found.clone().map(Into::into);
         let (complete, scm_failed) = (self.complete, self.scm_failed);
         out.push(Action::Emit(Event::CompletionChecked { complete, found, scm_failed }));
@@ -187,10 +228,7 @@ impl LoopMachine {
 
     fn ask_gates(&mut self, out: &mut Vec<Action>) {
         self.phase = Phase::Gates;
-        out.push(Action::CheckGates {
-            claimed: self.complete,
-            checks_passed: self.guardrails_passed == Some(true),
-        });
+        out.push(Action::CheckGates { claimed: self.complete, checks_passed: self.checks_stand() });
     }
 
     pub(super) fn gates_checked(&mut self, now: Now, verdict: GateVerdict, out: &mut Vec<Action>) {
@@ -200,7 +238,7 @@ impl LoopMachine {
         let mut told = std::mem::take(&mut self.new_feedback);
         match verdict {
             GateVerdict::Stands => {}
-            GateVerdict::Complete => self.complete = self.guardrails_passed == Some(true),
+            GateVerdict::Complete => self.complete = self.checks_stand(),
             GateVerdict::Veto { reason, feedback } => {
                 if std::mem::take(&mut self.complete) || self.opening {
                     out.push(Action::Emit(Event::Vetoed { reason: reason.into() }));
@@ -209,7 +247,7 @@ impl LoopMachine {
             }
         }
         if !self.complete {
-            told.extend(self.conflicts.take());
+            told.append(&mut self.scm_feedback);
         }
         self.set_feedback(told, out);
         self.iteration_done(now, out);
@@ -234,8 +272,9 @@ impl LoopMachine {
         }
         let opening = std::mem::take(&mut self.opening);
         if !self.complete {
-            if let Some(told) = self.conflicts.take() {
-                self.set_feedback(vec![told], out);
+            let told = std::mem::take(&mut self.scm_feedback);
+            if !told.is_empty() {
+                self.set_feedback(told, out);
             }
             self.end_iteration(now, false, out);
             out.push(Action::Save);
@@ -268,7 +307,7 @@ impl LoopMachine {
         out.push(Action::Emit(Event::IterationEnded {
             class: self.class,
             guardrails_passed: self.guardrails_passed,
-            complete: self.complete && self.guardrails_passed == Some(true),
+            complete: self.complete && self.checks_stand(),
             cut_off,
             duration_ms: self.last_took_ms,
             usage: self.spending.iteration(),

@@ -77,9 +77,10 @@ impl LoopMachine {
                 *ending = Some(GuardrailEnd::CutOff);
                 out.push(Action::EndGuardrail { timed_out: false });
             }
-            Phase::LookingAtScm { .. } | Phase::Scm { .. } | Phase::Looking { .. } => {
-                self.end_scm(out);
-            }
+            Phase::LookingAtScm { .. }
+            | Phase::LookingAtStaged { .. }
+            | Phase::Scm { .. }
+            | Phase::Looking { .. } => self.end_scm(false, out),
             _ => {}
         }
     }

@@ -46,9 +46,12 @@ pub enum Input {
         failed: Option<Feedback>,
     },
     ScmLooked(ScmLook),
-    /// The agent's commit message is the driver's to keep; whether there is one is told here.
+    /// What an agent has done besides that was asked for a commit message.
+    StagedLooked(StagedLook),
+    /// One that failed may be something for the next agent to know.
     ScmTaskEnded {
         ok: bool,
+        feedback: Option<Feedback>,
     },
     GatesChecked(GateVerdict),
     /// What the repository looks like, as a number that is another one when it looks different; nothing
@@ -79,11 +82,32 @@ pub enum Input {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScmLook {
     Clean,
-    Dirty,
-    /// Nobody can tell; why was said.
-    Failed,
-    /// There are conflicts that nobody has resolved, which was said, and which the next agent is to be told.
-    Conflicts(Feedback),
+    /// Something; for the very same an agent may have given a message already that was not used.
+    Dirty {
+        has_message: bool,
+    },
+    /// It cannot be committed, or nobody can tell; why was said, and what the next agent is to be told.
+    Failed(Option<Feedback>),
+}
+
+/// What became of the work while an agent was asked for a commit message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StagedLook {
+    /// It is what the guardrails saw.
+    Same,
+    /// Something was changed besides, which was said. What was staged is as it was.
+    Beside(Unseen),
+    /// What would be committed is not what was staged, or nobody can tell; which was said.
+    Moved(Unseen),
+}
+
+/// What no guardrail has seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unseen {
+    /// Why the work is not complete.
+    pub reason: String,
+    /// What the next agent is to be told.
+    pub feedback: Feedback,
 }
 
 /// What the gates say to what the agent claims.
@@ -111,7 +135,7 @@ pub struct Report {
     /// The completion rule matched, and on what.
     pub complete: bool,
     pub found: Option<String>,
-    /// For a commit message: there is one.
+    /// There is a commit message, which is the driver's to keep.
     pub has_message: bool,
     /// All that it said was what it had been asked.
     pub repeats_prompt: bool,
@@ -153,12 +177,16 @@ pub enum Action {
     },
     /// Answered by `ScmLooked`.
     LookAtScm,
+    /// An agent was asked for a commit message: is everything as it was? Answered by `StagedLooked`.
+    LookAtStaged,
     /// Answered by `ScmTaskEnded`.
     RunScmTask(usize),
     /// There is nothing to commit: say so.
     SkipScmTask(usize, &'static str),
-    /// End the task, or the look at the repository. Its end is still to be heard of.
-    EndScmTask,
+    /// End the task, or the look at the repository: its time is up, or it has to go. Its end is still to be heard of.
+    EndScmTask {
+        timed_out: bool,
+    },
     /// Answered by `RepositoryLooked`.
     LookAtRepository,
     /// Answered by `GatesChecked`.

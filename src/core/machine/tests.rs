@@ -35,6 +35,7 @@ fn rules() -> Rules {
         iteration_budget: Budget::default(),
         guardrails: Vec::new(),
         scm: Vec::new(),
+        scm_timeout_ms: None,
         gates: false,
         stall: StallRule::default(),
     }
@@ -112,6 +113,14 @@ impl Loop {
             self.give(Input::Briefed { feedback: Vec::new() });
         }
         self.give(Input::AgentStarted).give(Input::AgentEnded(Box::new(report)))
+    }
+
+    /// The same of one that is asked for a commit message, and what it did besides.
+    fn asked_for_message(&mut self, report: Report, look: StagedLook) -> &mut Self {
+        assert!(self.asked(&Action::StartAgent(Purpose::CommitMessage)), "{:?}", self.actions);
+        self.agent(report);
+        assert_eq!(self.actions, [Action::LookAtStaged]);
+        self.give(Input::StagedLooked(look))
     }
 
     fn after(&mut self, ms: u64) -> &mut Self {
@@ -242,11 +251,11 @@ fn a_look_that_takes_too_long_is_ended_and_a_stop_ends_it() {
     let stall = StallRule::stopping_after(1);
     let mut run = Loop::start(Rules { stall, ..rules() });
     run.until_deadline();
-    assert!(run.asked(&Action::EndScmTask));
+    assert!(run.asked(&Action::EndScmTask { timed_out: false }));
     run.give(Input::RepositoryLooked { fingerprint: None });
     assert!(run.starts_agent(), "nobody can tell");
     run.agent(answered()).give(Input::Stop { signal: "SIGHUP", now: true });
-    assert!(run.asked(&Action::EndScmTask));
+    assert!(run.asked(&Action::EndScmTask { timed_out: false }));
     run.give(Input::RepositoryLooked { fingerprint: None });
     assert_eq!(run.outcome(), Some((Outcome::Interrupted, 130)));
 }

@@ -44,8 +44,11 @@ impl LoopMachine {
             Phase::Looking { ending: false, started } => {
                 [after(started, Some(LOOK_MS)), self.run_deadline()].into_iter().flatten().min()
             }
-            Phase::LookingAtScm { ending: false } | Phase::Scm { ending: false, .. } => {
-                self.scm_deadline()
+            Phase::LookingAtScm { ending: false, started }
+            | Phase::LookingAtStaged { ending: false, started, .. }
+            | Phase::Scm { ending: false, started, .. } => {
+                let own = after(started, rules.scm_timeout_ms);
+                [own, self.scm_deadline()].into_iter().flatten().min()
             }
             _ => None,
         }
@@ -149,12 +152,16 @@ impl LoopMachine {
                 if self.time_is_up(now)
                     || after(started, Some(LOOK_MS)).is_some_and(|at| now.mono_ms >= at) =>
             {
-                self.end_scm(out);
+                self.end_scm(false, out);
             }
-            Phase::LookingAtScm { .. } | Phase::Scm { .. }
-                if self.scm_deadline().is_some_and(|at| now.mono_ms >= at) =>
-            {
-                self.end_scm(out);
+            Phase::LookingAtScm { started, .. }
+            | Phase::LookingAtStaged { started, .. }
+            | Phase::Scm { started, .. } => {
+                let due = |deadline: Option<u64>| deadline.is_some_and(|at| now.mono_ms >= at);
+                let timed_out = due(after(started, self.rules.scm_timeout_ms));
+                if timed_out || due(self.scm_deadline()) {
+                    self.end_scm(timed_out, out);
+                }
             }
             _ => {}
         }

@@ -371,6 +371,7 @@ impl Reading {
             subject: commit.subject.clone(),
             since: commit.since.clone(),
             gone: false,
+            no_branch: false,
         };
         if by_others || facts.iterations.is_empty() {
             let new = commits.iter().filter(|commit| self.commits.insert(commit.id.clone()));

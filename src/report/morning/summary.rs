@@ -193,7 +193,15 @@ fn committed(facts: &Facts) -> Option<String> {
         return Some(format!("{count}, in a repository that is gone"));
     }
     let Some((from, to)) = facts.range() else { return Some(count.to_string()) };
-    let log = format!("git log {}..{}", short(from), short(to));
+    let no_branch = facts.commits().any(|commit| commit.no_branch && commit.id == to);
+    let keep = format!(", on no branch (`git branch NAME {}` keeps them)", short(to));
+    let is_gone = facts.commits().any(|commit| commit.gone && commit.id == to);
+    let keep = match (no_branch, is_gone) {
+        (true, _) => keep.as_str(),
+        (false, true) => ", on no branch any more",
+        (false, false) => "",
+    };
+    let log = format!("git log {}..{}{keep}", short(from), short(to));
     let Some(Shown { commits, own }) = facts.shown else { return Some(format!("{count}: {log}")) };
     // Whatever is named with the command is what the command shows.
     let others = match commits - own.min(commits) {

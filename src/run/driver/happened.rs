@@ -49,6 +49,9 @@ impl<W: World> Driver<'_, W> {
                 }
             }
             Task::Scm(run) if run.child == child => run.output(bytes),
+            Task::Staged(run) if run.child == child && stream == Stream::Stdout => {
+                run.reader.feed(bytes);
+            }
             Task::Look(look) if look.child == child && stream == Stream::Stdout => {
                 look.output(bytes);
             }
@@ -105,6 +108,7 @@ impl<W: World> Driver<'_, W> {
                 self.leftovers(ended.leftovers, false);
                 self.scm_ended(run, ended.exit, now);
             }
+            Task::Staged(run) if run.child == child => self.staged_ended(run, ended.exit),
             Task::Look(look) if look.child == child => self.look_ended(&look, ended.exit),
             other => self.task = other,
         }
@@ -181,6 +185,7 @@ impl<W: World> Driver<'_, W> {
             Task::Agent(task) => Some(task.child),
             Task::Guardrail(task) => Some(task.child),
             Task::Scm(run) => Some(run.child),
+            Task::Staged(run) => Some(run.child),
             Task::Look(look) => Some(look.child),
         }
     }

@@ -96,7 +96,7 @@ impl<W: World> Driver<'_, W> {
         Some(hasher.finish())
     }
 
-    fn top_of_repository(&mut self) -> PathBuf {
+    pub(super) fn top_of_repository(&mut self) -> PathBuf {
         let directory = &self.spec.directory;
         let top = directory.ancestors().find(|above| self.world.exists(&above.join(".git")));
         top.unwrap_or(directory).to_owned()

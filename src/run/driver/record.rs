@@ -37,7 +37,10 @@ impl<W: World> Driver<'_, W> {
     /// whatever is running, or of somebody else if nothing is.
     pub(super) fn tell_commits(&mut self, thorough: bool) {
         if let Some(Moved { head, commits }) = self.world.moved(thorough) {
-            let by_others = matches!(self.task, Task::None | Task::ScmWaits(..) | Task::Look(_));
+            let by_others = matches!(
+                self.task,
+                Task::None | Task::ScmWaits(..) | Task::Staged(_) | Task::Look(_)
+            );
             let head = head.into();
             self.recorder.record(&Event::Repository { head, commits, by_others });
         }

@@ -11,7 +11,7 @@ use crate::core::machine::{Input, Now, ScmLook};
 use crate::core::rules::ScmTask;
 use crate::core::text;
 use crate::process::{ChildId, Launch};
-use crate::run::scm::locks::{self, Abandoned};
+use crate::run::scm::locks::{self, Abandoned, is_lock_trouble};
 use crate::run::scm::{ScmRun, status};
 use crate::run::spec::ScmSpec;
 use crate::run::world::{Part, World};
@@ -25,13 +25,16 @@ const LEFT_PAUSE_MS: u64 = 1_000;
 
 /// Why a task is ended that nobody wants to stop.
 const TIME_IS_UP: &str = "the run's time is up";
+const TOO_LONG: &str = "it took longer than scm.timeoutSeconds allows";
+/// How much the next agent is told of what a failed commit printed, in characters.
+const TOLD: usize = 2_000;
 /// How many files with conflicts are named.
 const NAMED: usize = 5;
 
 impl<W: World> Driver<'_, W> {
     pub(super) fn look_at_scm(&mut self) {
         let Some(look) = self.spec.scm.as_ref().and_then(ScmSpec::look) else {
-            return self.queue.push_back(Input::ScmLooked(ScmLook::Dirty));
+            return self.queue.push_back(Input::ScmLooked(ScmLook::Dirty { has_message: false }));
         };
         let started = self.world.now().mono_ms;
         self.look_on(look.into_iter(), started);
@@ -47,36 +50,38 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
-    fn look_failed(&mut self, why: &str, is_last: bool) {
-        let again =
-            if is_last { "when the run goes on" } else { "after the next passing iteration" };
-        let message = format!(
-            "the changes could not be staged, so nothing was committed: {why}; this is tried again {again}"
-        );
-        self.recorder.record(&Event::Warning { message: message.into() });
-        self.queue.push_back(Input::ScmLooked(ScmLook::Failed));
+    pub(super) fn look_failed(&mut self, why: &str, is_last: bool) {
+        // What git adds below its reason says nothing more.
+        let lines = why.lines().filter(|line| !line.starts_with("fatal: adding files failed"));
+        let why = lines.collect::<Vec<_>>().join("\n");
+        self.nothing_committed(format!(
+            "the changes could not be staged, so nothing was committed: {why}"
+        ));
+        let told = (!is_last).then(|| not_committed("git add -A", &why)).flatten();
+        self.queue.push_back(Input::ScmLooked(ScmLook::Failed(told)));
+    }
+
+    /// The commit has failed before it could be made.
+    fn nothing_committed(&mut self, detail: String) {
+        let kinds = self.spec.scm.as_ref().map(ScmSpec::kinds).unwrap_or_default();
+        let commit = kinds.iter().position(|kind| *kind == ScmTask::Commit).unwrap_or(0);
+        let task = self.scm_task_name(commit);
+        let detail = detail.into();
+        self.recorder.record(&Event::ScmEnded { task, ok: false, detail, duration_ms: 0 });
     }
 
     /// Nothing is staged then, and no agent is asked for a message.
     fn look_met_conflicts(&mut self, files: &str) {
-        let kinds = self.spec.scm.as_ref().map(ScmSpec::kinds).unwrap_or_default();
-        let commit = kinds.iter().position(|kind| *kind == ScmTask::Commit).unwrap_or(0);
-        let detail = format!(
+        self.nothing_committed(format!(
             "nothing was committed, because these files have conflicts that nobody has resolved: {files}; \
              resolve them and `git add` them"
-        );
-        self.recorder.record(&Event::ScmEnded {
-            task: self.scm_task_name(commit),
-            ok: false,
-            detail: detail.into(),
-            duration_ms: 0,
-        });
+        ));
         let message = format!(
             "Your work could not be committed, because git has conflicts in these files that nobody has resolved: \
              {files}. Resolve them and `git add` them, or abort what led to them (a merge, a rebase, a cherry-pick)."
         );
         let told = Feedback { action: FailAction::Append, message };
-        self.queue.push_back(Input::ScmLooked(ScmLook::Conflicts(told)));
+        self.queue.push_back(Input::ScmLooked(ScmLook::Failed(Some(told))));
     }
 
     pub(super) fn run_scm_task(&mut self, index: usize) {
@@ -85,7 +90,7 @@ impl<W: World> Driver<'_, W> {
         let message = self.commit_message.as_deref().unwrap_or(&own);
         let mut rest = scm.commands(index, message).into_iter();
         let Some(first) = rest.next() else {
-            return self.queue.push_back(Input::ScmTaskEnded { ok: true });
+            return self.queue.push_back(Input::ScmTaskEnded { ok: true, feedback: None });
         };
         let started = self.world.now().mono_ms;
         self.next_scm_command(index, &first, rest, started);
@@ -111,7 +116,7 @@ impl<W: World> Driver<'_, W> {
             Err(err) => {
                 let detail = err.to_string().into();
                 self.recorder.record(&Event::ScmEnded { task, ok: false, detail, duration_ms: 0 });
-                self.queue.push_back(Input::ScmTaskEnded { ok: false });
+                self.queue.push_back(Input::ScmTaskEnded { ok: false, feedback: None });
             }
         }
     }
@@ -149,11 +154,20 @@ impl<W: World> Driver<'_, W> {
     }
 
     /// Ends what is running, which tells why when its end is heard of.
-    pub(super) fn end_scm(&mut self) {
+    pub(super) fn end_scm(&mut self, timed_out: bool) {
         let at_once = self.machine.stops_at_once();
+        let why = match timed_out {
+            true => TOO_LONG,
+            false if at_once => "the run was to stop",
+            false => TIME_IS_UP,
+        };
         match &mut self.task {
             Task::Scm(run) => {
-                run.ended = Some(if at_once { "the run was to stop" } else { TIME_IS_UP });
+                run.ended = Some(why);
+                self.world.end(run.child, false);
+            }
+            Task::Staged(run) => {
+                run.ended = Some(why);
                 self.world.end(run.child, false);
             }
             Task::Look(look) => self.world.end(look.child, false),
@@ -182,7 +196,7 @@ impl<W: World> Driver<'_, W> {
     /// When a command is tried again that failed, if it was for a reason that passes.
     fn again_at(&mut self, run: &mut ScmRun, now: Now) -> Option<u64> {
         let soon = now.mono_ms.saturating_add(LOCK_PAUSE_MS);
-        let lock = locks::lock_in_the_way(&run.text());
+        let lock = locks::lock_in_the_way(&run.last_words());
         let abandoned = lock.as_deref().map(|lock| self.world.abandoned(lock));
         match lock.zip(abandoned) {
             Some((lock, Abandoned::Yes)) if self.clear_away(&lock) => return Some(now.mono_ms),
@@ -246,9 +260,9 @@ impl<W: World> Driver<'_, W> {
                     }
                 }
                 (0, Some(Exit::Code(0))) => self.queue.push_back(Input::ScmLooked(ScmLook::Clean)),
-                (0, Some(Exit::Code(1))) => self.queue.push_back(Input::ScmLooked(ScmLook::Dirty)),
+                (0, Some(Exit::Code(1))) => self.look_at_staged(),
                 (1.., Some(Exit::Code(0))) => self.look_on(run.rest, run.started_ms),
-                _ => self.look_failed(&run.why_failed(exit), run.ended.is_some()),
+                _ => self.look_failed(&run.why_failed(exit), is_last(run.ended)),
             };
         };
         if ok && let Some(next) = run.rest.next() {
@@ -257,14 +271,50 @@ impl<W: World> Driver<'_, W> {
         let detail = if ok { text } else { run.why_failed(exit) };
         let task = self.scm_task_name(index);
         let duration_ms = now.mono_ms.saturating_sub(run.started_ms);
+        let mut feedback = None;
+        if !ok && self.is_commit(index) {
+            self.unused_message = self.commit_message.take().zip(self.staged.take());
+            let program = self.spec.scm.as_ref().map_or("git", |scm| scm.program.as_str());
+            // Nobody is told of what the run's own end did.
+            let is_last = is_last(run.ended);
+            feedback = not_committed(&format!("{program} {task}"), &detail).filter(|_| !is_last);
+        }
         self.recorder.record(&Event::ScmEnded { task, ok, detail: detail.into(), duration_ms });
-        self.queue.push_back(Input::ScmTaskEnded { ok });
+        if ok
+            && self.is_commit(index)
+            && self.spec.scm.as_ref().is_some_and(ScmSpec::is_git)
+            && let Some(no_branch) = self.world.no_branch()
+        {
+            self.warn_once(no_branch.advice());
+        }
+        self.queue.push_back(Input::ScmTaskEnded { ok, feedback });
+    }
+
+    fn is_commit(&self, index: usize) -> bool {
+        let kinds = self.spec.scm.as_ref().map(ScmSpec::kinds).unwrap_or_default();
+        kinds.get(index) == Some(&ScmTask::Commit)
     }
 
     pub(super) fn scm_task_name(&self, index: usize) -> Cow<'static, str> {
         let words = self.spec.scm.as_ref().and_then(|scm| scm.tasks.get(index));
         words.map(|words| words.join(" ")).unwrap_or_default().into()
     }
+}
+
+/// Whether what was ended for this reason, if for any, is the last that is done.
+pub(super) fn is_last(ended: Option<&'static str>) -> bool {
+    ended.is_some_and(|why| why != TOO_LONG)
+}
+
+/// What the next agent is told of a commit that failed, if there is anything that it could do about it.
+fn not_committed(command: &str, why: &str) -> Option<Feedback> {
+    let said = text::tail(why, TOLD);
+    let cut = if said.len() < why.len() { " (the end of it)" } else { "" };
+    let message = format!(
+        "Your work passed all checks, but could not be committed: `{command}` failed. It said{cut}:\n{said}\n\
+         Put right what it complains about. The commit is tried again after this iteration; do not make it yourself."
+    );
+    (!is_lock_trouble(why)).then_some(Feedback { action: FailAction::Append, message })
 }
 
 /// The first of some files, in one line.

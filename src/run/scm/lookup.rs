@@ -52,6 +52,10 @@ pub fn look_up(
         (there.lines().collect(), loose.lines().collect());
     let gone = asked.iter().filter(|id| !there.contains(*id) || loose.contains(*id));
     facts.note_gone(&gone.copied().collect());
+    let named = ["--not", "--branches", "--remotes", "--tags"];
+    if let Some(unnamed) = ask(&["rev-list", "--ignore-missing"], &named) {
+        facts.note_no_branch(&unnamed.lines().collect());
+    }
     if let Some((from, to)) = facts.range() {
         let range = format!("{from}..{to}");
         if let Some(shown) = git(&["rev-list", &range, "--"]) {

@@ -13,6 +13,9 @@ struct World {
     guardrail: bool,
     guardrail_failed: bool,
     looking: bool,
+    looking_again: bool,
+    /// Something is there that no guardrail has seen.
+    unseen: bool,
     looking_around: bool,
     scm: bool,
     briefing: bool,
@@ -46,6 +49,7 @@ impl World {
                     if purpose == Purpose::Work {
                         self.agents_started += 1;
                         self.guardrail_failed = false;
+                        self.unseen = false;
                     }
                 }
                 Action::EndAgent(_) => {
@@ -61,11 +65,18 @@ impl World {
                     assert!(self.idle() && !self.stop_asked && !self.guardrail_failed);
                     self.looking = true;
                 }
+                Action::LookAtStaged => {
+                    assert!(self.idle() && !self.stop_asked);
+                    self.looking_again = true;
+                }
                 Action::RunScmTask(_) => {
                     assert!(self.idle() && !self.stop_asked && !self.guardrail_failed);
                     self.scm = true;
                 }
-                Action::EndScmTask => assert!(self.scm || self.looking || self.looking_around),
+                Action::EndScmTask { .. } => {
+                    let looks = self.looking || self.looking_again || self.looking_around;
+                    assert!(self.scm || looks);
+                }
                 Action::LookAtRepository => {
                     assert!(self.idle() && !self.stop_asked && self.open_iterations == 0);
                     self.looking_around = true;
@@ -88,7 +99,7 @@ impl World {
                 }
                 Action::Emit(Event::IterationEnded { complete, .. }) => {
                     self.open_iterations -= 1;
-                    assert!(!complete || !self.guardrail_failed);
+                    assert!(!complete || !(self.guardrail_failed || self.unseen));
                 }
                 Action::Emit(_) => {}
                 Action::Finish { outcome, .. } => {
@@ -98,6 +109,7 @@ impl World {
                         matches!(outcome, Outcome::Complete | Outcome::CompleteScmFailed);
                     if complete {
                         assert!(!self.guardrail_failed, "never complete with a failed guardrail");
+                        assert!(!self.unseen, "never complete with what no guardrail has seen");
                         assert!(self.complete_claimed, "never complete unsaid");
                         assert!(!self.stop_at_once, "a stop is always honoured");
                     }
@@ -110,7 +122,7 @@ impl World {
     fn idle(&self) -> bool {
         self.agent.is_none()
             && !(self.guardrail || self.looking || self.scm || self.briefing || self.gates)
-            && !self.looking_around
+            && !(self.looking_again || self.looking_around)
     }
 }
 
@@ -240,14 +252,22 @@ proptest! {
                         Input::RepositoryLooked { fingerprint }
                     } else if std::mem::take(&mut world.looking) {
                         Input::ScmLooked(if flag {
-                            ScmLook::Dirty
+                            ScmLook::Dirty { has_message: false }
                         } else if choice.is_multiple_of(3) {
-                            ScmLook::Failed
+                            ScmLook::Failed(None)
                         } else {
                             ScmLook::Clean
                         })
+                    } else if std::mem::take(&mut world.looking_again) {
+                        let unseen = Unseen { reason: "x".into(), feedback: feedback("look") };
+                        world.unseen = !flag;
+                        Input::StagedLooked(match (flag, choice % 2) {
+                            (true, _) => StagedLook::Same,
+                            (false, 0) => StagedLook::Beside(unseen),
+                            (false, _) => StagedLook::Moved(unseen),
+                        })
                     } else if std::mem::take(&mut world.scm) {
-                        Input::ScmTaskEnded { ok: flag }
+                        Input::ScmTaskEnded { ok: flag, feedback: None }
                     } else if std::mem::take(&mut world.briefing) {
                         Input::Briefed { feedback: vec![] }
                     } else if std::mem::take(&mut world.gates) {
@@ -281,9 +301,11 @@ proptest! {
             } else if std::mem::take(&mut world.looking_around) {
                 Some(Input::RepositoryLooked { fingerprint: None })
             } else if std::mem::take(&mut world.looking) {
-                Some(Input::ScmLooked(ScmLook::Dirty))
+                Some(Input::ScmLooked(ScmLook::Dirty { has_message: false }))
+            } else if std::mem::take(&mut world.looking_again) {
+                Some(Input::StagedLooked(StagedLook::Same))
             } else if std::mem::take(&mut world.scm) {
-                Some(Input::ScmTaskEnded { ok: true })
+                Some(Input::ScmTaskEnded { ok: true, feedback: None })
             } else if std::mem::take(&mut world.briefing) {
                 Some(Input::Briefed { feedback: vec![] })
             } else if std::mem::take(&mut world.gates) {

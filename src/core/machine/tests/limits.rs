@@ -194,28 +194,28 @@ fn the_runs_time_ends_everything_else_too() {
     let mut run = Loop::start(Rules { budget, scm: vec![ScmTask::Commit], ..rules() });
     let begun = run.now.mono_ms;
     run.agent(done()).until_deadline();
-    assert_eq!(run.actions, [Action::EndScmTask], "a look may hang as well");
+    assert_eq!(run.actions, [Action::EndScmTask { timed_out: false }], "a look may hang as well");
     assert_eq!(run.now.mono_ms, begun + 1_000 + 30_000, "and has its time for what was checked");
-    run.give(Input::ScmLooked(ScmLook::Dirty));
+    run.give(Input::ScmLooked(ScmLook::Dirty { has_message: false }));
     assert_eq!(run.outcome(), used_up);
 
     let mut run = Loop::start(Rules { budget, scm: vec![ScmTask::Other], ..rules() });
     let begun = run.now.mono_ms;
     run.agent(done()).until_deadline();
-    assert_eq!(run.actions, [Action::EndScmTask]);
+    assert_eq!(run.actions, [Action::EndScmTask { timed_out: false }]);
     assert_eq!(run.now.mono_ms, begun + 1_000 + 30_000);
-    run.give(Input::ScmTaskEnded { ok: false });
+    run.give(Input::ScmTaskEnded { ok: false, feedback: None });
     assert_eq!(run.outcome(), used_up);
 
     // What comes to its end within that is kept: the look, a commit with a message that need not be paid for.
     let mut run = Loop::start(Rules { budget, scm: vec![ScmTask::Commit], ..rules() });
     run.agent(done()).after(20_000).give(Input::Deadline);
     assert_eq!(run.actions, []);
-    run.give(Input::ScmLooked(ScmLook::Dirty));
+    run.give(Input::ScmLooked(ScmLook::Dirty { has_message: false }));
     assert!(run.asked(&Action::RunScmTask(0)) && !run.starts_agent());
     run.after(29_000).give(Input::Deadline);
     assert_eq!(run.actions, []);
-    run.give(Input::ScmTaskEnded { ok: true });
+    run.give(Input::ScmTaskEnded { ok: true, feedback: None });
     assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
 
     let mut run = Loop::start(Rules { budget, ..rules() });
@@ -247,7 +247,8 @@ fn work_within_its_budget_is_committed_though_the_budget_is_used_up() {
     for rules in [iteration_money, Rules { scm, budget: money, ..rules() }] {
         // Nothing may be asked any more, and the work is kept all the same.
         let mut run = Loop::start(rules);
-        run.agent(Report { usage: spent(1.5), ..done() }).give(Input::ScmLooked(ScmLook::Dirty));
+        run.agent(Report { usage: spent(1.5), ..done() })
+            .give(Input::ScmLooked(ScmLook::Dirty { has_message: false }));
         assert!(run.asked(&Action::RunScmTask(0)), "{:?}", run.actions);
     }
 }
@@ -281,7 +282,8 @@ fn a_commit_message_is_bound_by_every_budget_and_its_lack_loses_no_work() {
         (limits(none, none), None, IterationTimeout),
     ] {
         let mut run = Loop::start(rules.clone());
-        run.agent(Report { usage: spent(0.5), ..done() }).give(Input::ScmLooked(ScmLook::Dirty));
+        run.agent(Report { usage: spent(0.5), ..done() })
+            .give(Input::ScmLooked(ScmLook::Dirty { has_message: false }));
         assert!(run.asked(&Action::StartAgent(Purpose::CommitMessage)), "{rules:?}");
         run.give(Input::AgentStarted);
         match used {
@@ -293,10 +295,11 @@ fn a_commit_message_is_bound_by_every_budget_and_its_lack_loses_no_work() {
             usage: used.unwrap_or_default(),
             ..failed(Class::Limited)
         })));
+        run.give(Input::StagedLooked(StagedLook::Same));
         assert!(run.asked(&Action::RunScmTask(0)), "{rules:?}: {:?}", run.actions);
         // There is time for the commit itself, though the run has none left.
         assert!(run.machine.deadline().is_none_or(|at| at >= run.now.mono_ms + 10_000));
-        run.after(5_000).give(Input::ScmTaskEnded { ok: true });
+        run.after(5_000).give(Input::ScmTaskEnded { ok: true, feedback: None });
         assert_eq!(run.outcome(), Some((Outcome::Complete, 0)), "{rules:?}");
     }
 }

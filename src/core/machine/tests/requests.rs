@@ -22,8 +22,8 @@ fn a_first_stop_lets_the_agent_finish_and_a_second_ends_it() {
 fn a_second_stop_ends_a_look_at_the_repository() {
     let mut run = Loop::start(Rules { scm: vec![ScmTask::Commit], ..rules() });
     run.agent(done()).give(Input::Stop { signal: "SIGINT", now: true });
-    assert!(run.asked(&Action::EndScmTask));
-    run.give(Input::ScmLooked(ScmLook::Dirty));
+    assert!(run.asked(&Action::EndScmTask { timed_out: false }));
+    run.give(Input::ScmLooked(ScmLook::Dirty { has_message: false }));
     assert_eq!(run.outcome(), Some((Outcome::Interrupted, 130)));
 }
 
@@ -98,7 +98,7 @@ fn what_was_let_finish_is_judged_if_nothing_has_to_be_started_for_it() {
             "the last task",
             committing(),
             vec![agent_ends(done())],
-            vec![Input::ScmTaskEnded { ok: true }],
+            vec![Input::ScmTaskEnded { ok: true, feedback: None }],
             complete,
         ),
         (

@@ -245,19 +245,22 @@ fn what_an_answer_changed_is_committed_with_the_message_that_was_given() {
     let asks = |run: &Loop| run.asked(&Action::StartAgent(Purpose::CommitMessage));
     let mut run = resumed(scm(), cut_off(unchecked(answered())));
     assert!(run.asked(&Action::LookAtScm));
-    assert!(asks(run.give(Input::ScmLooked(ScmLook::Dirty))), "nobody has been asked yet");
+    assert!(
+        asks(run.give(Input::ScmLooked(ScmLook::Dirty { has_message: false }))),
+        "nobody has been asked yet"
+    );
     let given =
         Progress { commit_message: Some("Do it".to_owned()), ..cut_off(unchecked(answered())) };
     let mut run = resumed(scm(), given.clone());
-    run.give(Input::ScmLooked(ScmLook::Dirty));
+    run.give(Input::ScmLooked(ScmLook::Dirty { has_message: false }));
     assert!(run.asked(&Action::RunScmTask(0)) && !asks(&run));
     // The next iteration has its own.
-    run.give(Input::ScmTaskEnded { ok: true }).agent(answered());
-    assert!(asks(run.give(Input::ScmLooked(ScmLook::Dirty))));
+    run.give(Input::ScmTaskEnded { ok: true, feedback: None }).agent(answered());
+    assert!(asks(run.give(Input::ScmLooked(ScmLook::Dirty { has_message: false }))));
     // Also if this one had nothing left to commit.
     let mut run = resumed(scm(), given);
     run.give(Input::ScmLooked(ScmLook::Clean)).agent(answered());
-    assert!(asks(run.give(Input::ScmLooked(ScmLook::Dirty))));
+    assert!(asks(run.give(Input::ScmLooked(ScmLook::Dirty { has_message: false }))));
 }
 
 #[test]

@@ -264,7 +264,14 @@ fn what_the_log_does_not_tell_is_told_by_git_later() {
     for (id, since) in commits {
         let (id, since) = (find(id), Some(find(since)));
         let subject = "as git put it".to_owned();
-        let commit = crate::report::morning::Commit { id, subject, since, time_ms: 1, gone: false };
+        let commit = crate::report::morning::Commit {
+            id,
+            subject,
+            since,
+            time_ms: 1,
+            gone: false,
+            no_branch: false,
+        };
         facts.iterations[0].commits.push(commit);
     }
     facts.head = Some(find("three"));
