@@ -130,6 +130,8 @@ pub struct LoopMachine {
     /// An agent was asked for a commit message before the run was cut off, and gave one.
     has_message: bool,
     spending: Spending,
+    /// The agent is ended because the run's budget was used up, as far as its cost could be told then.
+    budget_ended_it: bool,
     /// How long agents have worked at this iteration before the one that is running.
     worked_ms: u64,
     tools: u32,
@@ -174,6 +176,7 @@ impl LoopMachine {
             conflicts: None,
             has_message: false,
             spending: Spending::default(),
+            budget_ended_it: false,
             worked_ms: 0,
             tools: 0,
             tool_errors: 0,

@@ -89,14 +89,18 @@ impl Lock {
         self.write_note(cut_off)
     }
 
+    /// Whether the note is there, if there is to be one.
+    pub fn is_noted_at(&self, note: &Path) -> bool {
+        self.note.as_ref().is_none_or(|ours| within::is_still_at(ours, note))
+    }
+
     /// Writes the note again if its file was removed, and tells whether it had to.
     ///
     /// # Errors
     /// The file cannot be made.
     pub fn restore(&mut self, note: &Path, me: &Holder) -> io::Result<bool> {
-        match &self.note {
-            Some(ours) if !within::is_still_at(ours, note) => {}
-            _ => return Ok(false),
+        if self.is_noted_at(note) {
+            return Ok(false);
         }
         self.note = Some(open_note(note)?);
         self.write_note(Some(me))?;
