@@ -1,6 +1,10 @@
 //! The real agents that tests run: which version of each, and how it is made to talk to the model
 //! service. `agents.json` is the table; an agent is added there.
 //!
+//! Other tests work in `/tmp` at the same time, so that no agent may leave anything there. codex would protect a
+//! `.git` in every place that its sandbox may write to, by making one for as long as a tool runs: with `/tmp/.git`,
+//! whatever is below is no longer outside of a repository.
+//!
 //! | key | |
 //! |---|---|
 //! | `package`, `version` | what `scripts/install-agents` installs from npm |

@@ -177,7 +177,12 @@ fn spelling(arg: &clap::Arg) -> String {
     }
     let mut names: Vec<String> = arg.get_short().into_iter().map(|c| format!("-{c}")).collect();
     names.extend(arg.get_long().map(|name| format!("--{name}")));
-    let value = value.map(|value| format!(" {value}")).unwrap_or_default();
+    let may_be_left_out = arg.get_num_args().is_some_and(|args| args.min_values() == 0);
+    let value = match value {
+        None => String::new(),
+        Some(value) if arg.is_require_equals_set() && may_be_left_out => format!("[={value}]"),
+        Some(value) => format!(" {value}"),
+    };
     let mut spelling = format!("`{}{value}`", names.join(", "));
     let mut others: Vec<String> =
         arg.get_all_short_aliases().into_iter().flatten().map(|c| format!("`-{c}`")).collect();

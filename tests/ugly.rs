@@ -7,6 +7,7 @@ mod ugly {
     mod commands;
     mod crash;
     mod disk;
+    mod gone;
     mod input;
     mod output;
     mod processes;

@@ -68,7 +68,11 @@ fn one(place: &Place, table: &mut Table) -> io::Result<()> {
     let ticker = place.path("ticker").to_string_lossy().into_owned();
     let args = ["ralph", "spawn", "-p", "Do it.", "-n", "9", "--quiet", "--", &ticker, "silent"];
     let args = args.map(str::to_owned).to_vec();
-    worker.save_launch(&LaunchNote { args, directory: project.clone(), worktree: None })?;
+    worker.save_launch(&LaunchNote {
+        args,
+        directory: project.clone(),
+        ..LaunchNote::default()
+    })?;
     // Its window is of no matter here.
     let mut command = place.ralph();
     command.args(["worker-loop", "agent"]).env("RALPH_HOME", &home).current_dir(&project);

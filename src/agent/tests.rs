@@ -1,26 +1,8 @@
+//! What is read of agents, beside the recorded streams.
+
+mod command_lines;
+
 use super::*;
-
-fn request(flags: &[String]) -> Request<'_> {
-    Request {
-        program: "agent",
-        flags,
-        model: None,
-        purpose: Purpose::Work,
-        stream: true,
-        autonomous: true,
-        sandboxed: false,
-        prompt_via: None,
-        prompt: "-do it",
-        prompt_file: Path::new(".ralph/prompt.txt"),
-        side_file: Path::new("side.txt"),
-    }
-}
-
-fn argv(agent: &str, request: &Request<'_>) -> String {
-    let invocation = by_name(agent).unwrap().invocation(request);
-    let args: Vec<&str> = invocation.args.iter().map(|arg| arg.to_str().unwrap()).collect();
-    args.join(" ")
-}
 
 #[test]
 fn an_agent_is_known_by_the_name_of_its_program() {
@@ -54,153 +36,6 @@ fn the_recorded_versions_are_those_that_tests_install() {
         assert_eq!(adapter.recorded(), installed, "{}", adapter.name());
     }
     assert!(table.as_object().unwrap().keys().all(|name| by_name(name).is_some()));
-}
-
-#[test]
-fn the_usual_command_lines() {
-    let flags = ["--allowedTools".to_owned(), "Bash".to_owned()];
-    let usual = Request { model: Some("opus"), ..request(&flags) };
-    let plain = Request { stream: false, ..usual.clone() };
-    let careful = Request { autonomous: false, ..request(&[]) };
-    let sandboxed = Request { sandboxed: true, ..request(&[]) };
-    for (agent, request, expected) in [
-        (
-            "claude",
-            &usual,
-            "-p --output-format stream-json --verbose --dangerously-skip-permissions --model opus --allowedTools Bash",
-        ),
-        (
-            "claude",
-            &plain,
-            "-p --output-format text --dangerously-skip-permissions --model opus --allowedTools Bash",
-        ),
-        ("claude", &careful, "-p --output-format stream-json --verbose"),
-        (
-            "codex",
-            &usual,
-            "exec --json --skip-git-repo-check -s workspace-write --add-dir .git --model opus --allowedTools Bash -",
-        ),
-        (
-            "codex",
-            &plain,
-            "exec -o side.txt --skip-git-repo-check -s workspace-write --add-dir .git --model opus --allowedTools Bash -",
-        ),
-        ("codex", &careful, "exec --json --skip-git-repo-check -"),
-        (
-            "codex",
-            &sandboxed,
-            "exec --json --skip-git-repo-check --dangerously-bypass-approvals-and-sandbox -",
-        ),
-        (
-            "amp",
-            &usual,
-            "--allowedTools Bash --model opus --stream-json --dangerously-allow-all -x",
-        ),
-        ("amp", &plain, "--allowedTools Bash --model opus --dangerously-allow-all -x"),
-        ("amp", &careful, "--stream-json -x"),
-        ("opencode", &usual, "run --format json --auto --model opus --allowedTools Bash"),
-        ("opencode", &plain, "run --auto --model opus --allowedTools Bash"),
-        ("opencode", &careful, "run --format json"),
-        ("gemini", &usual, "-o stream-json --approval-mode yolo --model opus --allowedTools Bash"),
-        ("gemini", &plain, "-o text --approval-mode yolo --model opus --allowedTools Bash"),
-        ("gemini", &careful, "-o stream-json"),
-        (
-            "copilot",
-            &usual,
-            "--output-format json --allow-all-tools --no-ask-user --model opus --usage-output-file side.txt --allowedTools Bash",
-        ),
-        ("copilot", &plain, "-s --allow-all-tools --no-ask-user --model opus --allowedTools Bash"),
-        ("copilot", &careful, "--output-format json --no-ask-user --usage-output-file side.txt"),
-        (
-            "copilot",
-            &sandboxed,
-            "--output-format json --allow-all --no-ask-user --usage-output-file side.txt",
-        ),
-        ("cline", &usual, "--json --auto-approve true --model opus --allowedTools Bash -- -do it"),
-        ("cline", &plain, "--auto-approve true --model opus --allowedTools Bash -- -do it"),
-        ("cline", &careful, "--json --auto-approve false -- -do it"),
-        ("qwen", &usual, "-o stream-json --yolo --model opus --allowedTools Bash"),
-        ("qwen", &plain, "-o text --yolo --model opus --allowedTools Bash"),
-        ("qwen", &careful, "-o stream-json"),
-        ("text", &usual, "--allowedTools Bash"),
-    ] {
-        assert_eq!(argv(agent, request), expected, "{agent}");
-    }
-    let invocation = codex::Codex.invocation(&plain);
-    assert_eq!(invocation.side_file.as_deref(), Some(plain.side_file));
-    assert!(!invocation.structured);
-    assert_eq!(invocation.prompt_via, PromptVia::Stdin);
-    assert!(!text::Text.invocation(&usual).structured);
-}
-
-#[test]
-fn a_prompt_may_go_another_way_and_begin_with_a_dash() {
-    let flags = ["--allowedTools".to_owned(), "X".to_owned()];
-    let argument = Request { prompt_via: Some(PromptVia::Argument), ..request(&flags) };
-    let file = Request { prompt_via: Some(PromptVia::File), ..request(&[]) };
-    for (agent, request, end) in [
-        ("claude", &argument, "--allowedTools X -- -do it"),
-        ("codex", &argument, "--allowedTools X -- -do it"),
-        ("amp", &argument, "-x  -do it"),
-        ("opencode", &argument, "--allowedTools X -- -do it"),
-        ("gemini", &argument, "--allowedTools X --prompt=-do it"),
-        ("copilot", &argument, "--allowedTools X --prompt=-do it"),
-        ("cline", &argument, "--allowedTools X -- -do it"),
-        ("qwen", &argument, "--allowedTools X --prompt=-do it"),
-        ("text", &argument, "--allowedTools X -do it"),
-        ("claude", &file, "-- .ralph/prompt.txt"),
-        ("codex", &file, ".git -- .ralph/prompt.txt"),
-        ("amp", &file, "-x .ralph/prompt.txt"),
-        (
-            "opencode",
-            &file,
-            "-- Read the file .ralph/prompt.txt and follow the instructions in it.",
-        ),
-        (
-            "gemini",
-            &file,
-            "--prompt=Read the file .ralph/prompt.txt and follow the instructions in it.",
-        ),
-        ("cline", &file, "-- Read the file .ralph/prompt.txt and follow the instructions in it."),
-        ("text", &file, ".ralph/prompt.txt"),
-    ] {
-        assert!(argv(agent, request).ends_with(end), "{agent}: {}", argv(agent, request));
-    }
-}
-
-#[test]
-fn a_prompt_that_is_no_good_argument_reaches_cline_all_the_same() {
-    let long = "word ".repeat(30_000);
-    let invocation = cline::Cline.invocation(&Request { prompt: &long, ..request(&[]) });
-    assert_eq!(invocation.prompt_via, PromptVia::Stdin);
-    assert_eq!(invocation.args.last().unwrap(), "Follow the instructions below.");
-    // A single word would be a command.
-    let invocation = cline::Cline.invocation(&Request { prompt: "history", ..request(&[]) });
-    assert_eq!(invocation.prompt_via, PromptVia::Argument);
-    assert_eq!(invocation.args.last().unwrap(), "history\n");
-}
-
-#[test]
-fn what_the_user_sets_is_not_set_twice() {
-    for (agent, flags, expected) in [
-        ("gemini", "--yolo -m x", "-o stream-json --yolo -m x"),
-        ("qwen", "--approval-mode=plan", "-o stream-json --model m --approval-mode=plan"),
-        ("opencode", "--model x/y", "run --format json --auto --model x/y"),
-        (
-            "copilot",
-            "--allow-all --usage-output-file u",
-            "--output-format json --no-ask-user --model m --allow-all --usage-output-file u",
-        ),
-        ("cline", "--auto-approve false", "--json --model m --auto-approve false -- -do it"),
-    ] {
-        let flags: Vec<String> = flags.split(' ').map(str::to_owned).collect();
-        let request = Request { model: Some("m"), ..request(&flags) };
-        assert_eq!(argv(agent, &request), expected, "{agent}");
-    }
-    let trusting = gemini::Gemini.invocation(&request(&[])).env;
-    assert_eq!(trusting, [("GEMINI_CLI_TRUST_WORKSPACE", "true".to_owned())]);
-    let careful = Request { autonomous: false, ..request(&[]) };
-    assert!(gemini::Gemini.invocation(&careful).env.is_empty());
 }
 
 /// What an agent itself said, with `|` where one text ends and the next begins.
@@ -381,25 +216,46 @@ fn a_cost_below_what_was_told_before_is_none() {
     }
 }
 
+/// Behind a proxy, or with a model that a program has no price for, it adds up nothing. Where models are free, or the
+/// user's own, nothing is what they cost.
 #[test]
-fn the_user_has_the_last_word_and_old_flags_keep_their_meaning() {
-    let codex = |flags: &[&str]| {
-        let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        argv("codex", &Request { model: Some("m"), ..request(&flags) })
+fn a_cost_of_nothing_is_a_price_only_where_there_may_be_one() {
+    let claude = |cost: &str, tokens: u64| {
+        format!(
+            r#"{{"type":"result","subtype":"success","is_error":false,"result":"x","total_cost_usd":{cost},"usage":{{"input_tokens":{tokens}}}}}"#
+        )
     };
-    assert_eq!(
-        codex(&["--full-auto"]),
-        "exec --json --skip-git-repo-check -s workspace-write --add-dir .git --model m -"
-    );
-    assert_eq!(
-        codex(&["-sread-only", "--model=n", "--json"]),
-        "exec --skip-git-repo-check -sread-only --model=n --json -"
-    );
-    assert_eq!(codex(&["--yolo"]), "exec --json --skip-git-repo-check --model m --yolo -");
-    let flags = ["--no-auto-compact".to_owned()];
-    let invocation = claude::Claude.invocation(&request(&flags));
-    assert_eq!(invocation.env, [("DISABLE_AUTO_COMPACT", "1".to_owned())]);
-    assert!(!invocation.args.contains(&flags[0].clone().into()));
+    let opencode = |cost: &str, tokens: u64| {
+        format!(
+            r#"{{"type":"step_finish","sessionID":"s","part":{{"reason":"stop","cost":{cost},"tokens":{{"input":{tokens}}}}}}}"#
+        )
+    };
+    let cline = |cost: &str, tokens: u64| {
+        format!(
+            r#"{{"type":"run_result","finishReason":"completed","iterations":1,"text":"x","usage":{{"inputTokens":{tokens},"totalCost":{cost}}}}}"#
+        )
+    };
+    type Line<'a> = &'a dyn Fn(&str, u64) -> String;
+    let (claude, opencode, cline): (Line<'_>, Line<'_>, Line<'_>) = (&claude, &opencode, &cline);
+    for (agent, line, cost, tokens, counted) in [
+        ("claude", claude, "0", 900_000, None),
+        ("claude", claude, "0.0", 1, None),
+        ("claude", claude, "0", 0, Some(0.0)),
+        ("claude", claude, "0.25", 900_000, Some(0.25)),
+        ("opencode", opencode, "0", 900_000, Some(0.0)),
+        ("opencode", opencode, "0.25", 900_000, Some(0.25)),
+        ("cline", cline, "0", 900_000, None),
+        ("cline", cline, "0.25", 900_000, Some(0.25)),
+    ] {
+        let events = read(agent, true, &[&line(cost, tokens)], &[], 0);
+        let usage = events.iter().rev().find_map(|event| match event {
+            Event::Result { usage: Some(usage), .. } | Event::Usage(usage) => Some(*usage),
+            _ => None,
+        });
+        let usage = usage.unwrap_or_default();
+        assert_eq!(usage.total_tokens(), tokens, "{agent} {cost}");
+        assert_eq!(usage.cost_usd, counted, "{agent} {cost} for {tokens} tokens");
+    }
 }
 
 /// All events of an agent that printed these lines and ended so.

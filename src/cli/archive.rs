@@ -50,23 +50,7 @@ pub(super) fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error
         }
         held => held.ok(),
     };
-    let mut files = Vec::new();
-    for name in MOVED {
-        match documents.read(name) {
-            Ok(bytes) => files.push((name, bytes)),
-            Err(err) if err.kind() == io::ErrorKind::NotFound => {}
-            Err(err) => {
-                return Err(Error::input(format!("cannot read {}: {err}", documents.shown(name))));
-            }
-        }
-    }
-    if files.is_empty() {
-        return Err(Error::input(format!(
-            "there is nothing to archive in {}/",
-            documents.shown_dir()
-        ))
-        .hint("`ralph new` begins a piece of work"));
-    }
+    let mut files = gather(&documents)?;
     let today = today();
     let content = |wanted| files.iter().find(|(name, _)| *name == wanted).map(|(_, it)| it);
     let list = String::from_utf8_lossy(content(TASKS).map_or(&[], Vec::as_slice));
@@ -91,13 +75,8 @@ pub(super) fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error
             documents.command("ralph tasks add")
         )));
     }
-    let label = match (&args.label, &list) {
-        (Some(label), _) => naming::label_of(label).ok_or_else(|| {
-            Error::usage(format!("--label {label:?} has no letter or digit to call an archive by"))
-        })?,
-        (None, Ok(list)) if !list.branch_name.trim().is_empty() => naming::label(&list.branch_name),
-        (None, _) => naming::label(&name_of(project)),
-    };
+    let list = list.ok();
+    let label = label(project, args.label.as_deref(), list.as_ref())?;
     files.push(("summary.md", page.into_bytes()));
     let unwritable = |path: &Path, err: &io::Error| {
         Error::input(format!("cannot write {}: {err}", path.display()))
@@ -112,22 +91,68 @@ pub(super) fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error
     })?;
     forget(project, &documents);
     let shown = place.strip_prefix(root).unwrap_or(&place).display().to_string();
-    let mut text = match &list {
-        Ok(list) => {
-            let (done, total) = (list.done(), list.stories.len());
-            match &doubts {
-                None => format!("Archived to {shown}: {done} of {total} stories complete.\n"),
-                Some(doubts) => format!(
-                    "Archived to {shown}: {done} of {total} stories are marked as complete; {doubts}.\n"
-                ),
+    let text = archived(&shown, list.as_ref(), doubts.as_deref());
+    let set_aside: Vec<PathBuf> = files.iter().map(|(name, _)| place.join(name)).collect();
+    let paths: Vec<&Path> = set_aside.iter().chain(&reset).map(PathBuf::as_path).collect();
+    commit(root, &paths, &shown, text)
+}
+
+/// What there is to be set aside.
+fn gather(documents: &Documents) -> Result<Vec<(&'static str, Vec<u8>)>, Error> {
+    let mut files = Vec::new();
+    for name in MOVED {
+        match documents.read(name) {
+            Ok(bytes) => files.push((name, bytes)),
+            Err(err) if err.kind() == io::ErrorKind::NotFound => {}
+            Err(err) => {
+                return Err(Error::input(format!("cannot read {}: {err}", documents.shown(name))));
             }
         }
-        Err(_) => format!("Archived to {shown}; its task list could not be read.\n"),
+    }
+    if files.is_empty() {
+        return Err(Error::input(format!(
+            "there is nothing to archive in {}/",
+            documents.shown_dir()
+        ))
+        .hint("`ralph new` begins a piece of work"));
+    }
+    Ok(files)
+}
+
+/// What the archive is called, after its date.
+fn label(
+    project: &Project,
+    wanted: Option<&str>,
+    list: Option<&TaskList>,
+) -> Result<String, Error> {
+    match (wanted, list) {
+        (Some(label), _) => naming::label_of(label).ok_or_else(|| {
+            Error::usage(format!("--label {label:?} has no letter or digit to call an archive by"))
+        }),
+        (None, Some(list)) if !list.branch_name.trim().is_empty() => {
+            Ok(naming::label(&list.branch_name))
+        }
+        (None, _) => Ok(naming::label(&name_of(project))),
+    }
+}
+
+/// Where it is now, and how far the work had come.
+fn archived(shown: &str, list: Option<&TaskList>, doubts: Option<&str>) -> String {
+    let Some(list) = list else {
+        return format!("Archived to {shown}; its task list could not be read.\n");
     };
-    let message = format!("chore: archive {shown}");
-    let archived: Vec<PathBuf> = files.iter().map(|(name, _)| place.join(name)).collect();
-    let paths: Vec<&Path> = archived.iter().chain(&reset).map(PathBuf::as_path).collect();
-    match scm::commit_only(root, &paths, &message) {
+    let (done, total) = (list.done(), list.stories.len());
+    match doubts {
+        None => format!("Archived to {shown}: {done} of {total} stories complete.\n"),
+        Some(doubts) => format!(
+            "Archived to {shown}: {done} of {total} stories are marked as complete; {doubts}.\n"
+        ),
+    }
+}
+
+/// Commits these paths, and prints what became of that after the `text` that is told anyway.
+fn commit(root: &Path, paths: &[&Path], shown: &str, mut text: String) -> Result<u8, Error> {
+    match scm::commit_only(root, paths, &format!("chore: archive {shown}")) {
         Ok(scm::Committed::As { commit, left_out }) => {
             text.push_str(&format!("Committed as {commit}.\n"));
             let left_out: Vec<String> = left_out

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use crate::config::Duration;
+use crate::core::rules::Budget;
 
 use super::resume::Resumption;
 
@@ -173,8 +174,14 @@ pub struct BudgetArgs {
 }
 
 impl BudgetArgs {
-    pub(super) fn is_some(&self) -> bool {
-        self.max_cost.is_some() || self.max_tokens.is_some() || self.max_time.is_some()
+    pub(super) fn budget(&self) -> Budget {
+        Budget {
+            cost_usd: self.max_cost,
+            tokens: self.max_tokens,
+            duration_ms: self
+                .max_time
+                .map(|time| u64::try_from(time.get().as_millis()).unwrap_or(u64::MAX)),
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::config::{self, FILE, LOCAL_FILE, Sources, schema, secret};
+use crate::config::{self, FILE, LOCAL_FILE, Sources, check, schema, secret};
 use crate::error::{Error, Kind};
 use crate::sandbox::Backend;
 use crate::state::project::Project;
@@ -100,7 +100,7 @@ fn init_by(options: &InitOptions, ask: &mut dyn Ask) -> Result<u8, Error> {
             });
         }
     };
-    let problems = schema::problems(&document);
+    let problems = check::problems(&document);
     if !problems.is_empty() {
         return Err(Error::config(problems.join("\n")).hint("nothing was written"));
     }

@@ -283,7 +283,7 @@ fn dispatch(mut cli: Cli) -> Result<u8, Error> {
         Command::Init => init::init(&project()?),
         Command::Settings(args) => settings::settings(&cli.place, args),
         Command::Runs(args) => runs::runs(&own()?, &args),
-        Command::Replay(args) => runs::replay(&own()?, &args),
+        Command::Replay(args) => runs::replay(own, &args),
         Command::Report(args) => report::report(own, &args),
         Command::Demo(args) => demo::demo(&args),
         Command::Doctor => doctor::doctor(&project()?),

@@ -7,12 +7,9 @@ use crate::error::Error;
 use crate::report::morning::{Reading, html, plain};
 use crate::run::left;
 use crate::run::scm::{self, lookup::look_up};
-use crate::state::journal;
 use crate::state::project::Project;
-use crate::state::runs::RunDir;
-use crate::worker::store::Workers;
 
-use super::runs::{all, find};
+use super::runs::{locate, read_journal};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -53,18 +50,8 @@ pub(super) fn report(
     own: impl FnOnce() -> Result<Project, Error>,
     args: &ReportArgs,
 ) -> Result<u8, Error> {
-    let worker = args.run.as_deref().filter(|name| !looks_like_a_run(name)).and_then(of_worker);
-    let (project, dir) = match worker {
-        Some((project, run)) => (project, run?),
-        None => {
-            let project = own()?;
-            let dir = find(all(&project)?, args.run.as_deref())?;
-            (project, dir)
-        }
-    };
-    let entries = journal::read(&dir.journal())
-        .map_err(|err| Error::input(format!("cannot read {}: {err}", dir.journal().display())))?;
-    let mut reading = Reading::of(entries);
+    let (project, dir) = locate(own, args.run.as_deref())?;
+    let mut reading = Reading::of(read_journal(&dir)?);
     if let Some(time_ms) = left::last_sign(&dir, reading.last_ms()) {
         reading.was_there(time_ms);
     }
@@ -75,7 +62,7 @@ pub(super) fn report(
     if facts.run.is_empty() {
         facts.run.clone_from(&dir.id);
     }
-    look_up(&mut facts, &mut |words| scm::git(words, project.root()).ok());
+    look_up(&mut facts, project.root(), &mut |words| scm::git(words, project.root()).ok());
     let zone = TimeZone::system();
     super::print(&match args.format {
         ReportForm::Text => plain::draw(&facts, &zone, plain::Form::Terminal),
@@ -87,20 +74,4 @@ pub(super) fn report(
             json + "\n"
         }
     })
-}
-
-/// A run is meant before a worker is.
-fn looks_like_a_run(name: &str) -> bool {
-    name.starts_with(|c: char| c.is_ascii_digit())
-        && name.chars().all(|c| c.is_ascii_hexdigit() || c == '-')
-}
-
-/// Where a worker of this name works, and its run; nothing if there is no such worker.
-fn of_worker(name: &str) -> Option<(Project, Result<RunDir, Error>)> {
-    let worker = Workers::of_user().ok()?.find(name).ok()?;
-    let state = worker.state().ok()?;
-    let project = Project::new(state.directory.into());
-    let run = state.run_id.map(|id| RunDir { path: project.runs_dir().join(&id), id });
-    let nothing = || Error::failed(format!("worker '{name}' has not done anything yet"));
-    Some((project, run.ok_or_else(nothing)))
 }

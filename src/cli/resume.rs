@@ -16,13 +16,13 @@ use crate::run::told;
 use crate::state::home::ralph_home;
 use crate::state::lock;
 use crate::state::project::Project;
-use crate::state::runs::RunDir;
+use crate::state::runs::{self, RunDir};
 use crate::state::start::StartNote;
 use crate::worker::store::{Known, Workers};
 
 use super::args::{BudgetArgs, LoopArgs, OutputForm, Place, PromptArgs};
-use super::runs::{all, named, none_yet};
-use super::worker::{self, Which};
+use super::runs::{all, looks_like_a_run, named, none_yet};
+use super::worker::{self, More, Which};
 use super::{Cli, Command, modes, print, run, work};
 
 pub(super) const EXAMPLES: &str = "\
@@ -49,7 +49,8 @@ A run goes on with its settings, its count of iterations, what it has cost and w
 told next. The iteration that was cut off is begun again, unless its agent had answered: then its work is
 checked, and no agent is paid for it twice. A worker whose process is gone (a crash, a
 reboot, the end of tmux), that was killed, that gave up or that reached its limit is started again at the
-next iteration; -n, or `max_iterations` in its state.json, gives it another limit.";
+next iteration; -n, or `max_iterations` in its state.json, gives it another limit, and --max-cost,
+--max-tokens and --max-time another budget.";
 
 #[derive(Debug, Args)]
 pub struct ResumeArgs {
@@ -94,13 +95,6 @@ pub struct ResumeArgs {
     pub dry_run: bool,
 }
 
-impl ResumeArgs {
-    /// Something was said that only runs understand.
-    fn is_about_a_run(&self) -> bool {
-        self.budget.is_some() || self.dry_run
-    }
-}
-
 /// A run to go on with.
 #[derive(Debug, Clone)]
 pub struct Resumption {
@@ -129,6 +123,9 @@ pub(super) fn resume(place: &Place, args: ResumeArgs) -> Result<u8, Error> {
     }
     let project = super::place::project(place)?;
     session::put_back(&project, super::warn);
+    if let Some(worker) = args.runs.first().and_then(|run| worker_elsewhere(&project, run)) {
+        return resume_workers(&Which::one(&worker), &args);
+    }
     let has_runs = project.runs_dir().is_dir();
     let project = super::place::own_project(place, has_runs)?;
     if !args.dry_run {
@@ -188,20 +185,16 @@ fn is_worker(name: &str) -> bool {
 }
 
 fn resume_workers(which: &Which, args: &ResumeArgs) -> Result<u8, Error> {
-    if which.all && args.max_iterations.is_some() {
-        return Err(Error::usage("--all is about workers, each of which has a limit of its own")
-            .hint("name those that are to have another: ralph resume agent -n 40"));
+    let more = More { iterations: args.max_iterations, budget: args.budget.budget() };
+    if which.all && (more.iterations.is_some() || !more.budget.is_none()) {
+        return Err(Error::usage("--all is about workers, each of which has limits of its own")
+            .hint("name those that are to have others: ralph resume agent -n 40"));
     }
-    if args.is_about_a_run() {
-        let whose = match which.names.as_slice() {
-            [name] => {
-                format!("{name} is a worker, which keeps the budget that it was spawned with")
-            }
-            _ => "workers keep the budget that they were spawned with".to_owned(),
-        };
-        return Err(Error::usage(whose).hint("-n gives it more iterations"));
+    if args.dry_run {
+        return Err(Error::usage("--dry-run is about runs, and a worker was named")
+            .hint("`ralph status` tells how a worker was spawned"));
     }
-    worker::resume(which, args.max_iterations)
+    worker::resume(which, more)
 }
 
 /// The workers of a project that are neither at work nor complete.
@@ -218,9 +211,14 @@ fn workers_left(project: &Project) -> Vec<String> {
 
 /// The worker that has this run.
 fn worker_of(run: &str) -> Option<String> {
-    let workers = Workers::of_user().ok()?.all().ok()?;
-    let has = |worker: &crate::worker::store::Worker| matches!(worker.known(), Known::State(state) if state.run_id.as_deref() == Some(run));
-    workers.into_iter().find(has).map(|worker| worker.name)
+    Workers::of_user().ok()?.of_run(run).map(|(worker, _)| worker.name)
+}
+
+/// The same, if it works elsewhere: in a worktree of its own.
+fn worker_elsewhere(project: &Project, run: &str) -> Option<String> {
+    let here = runs::list(&project.runs_dir()).unwrap_or_default();
+    let is_here = here.iter().any(|it| it.id.starts_with(run));
+    (looks_like_a_run(run) && !is_here).then(|| worker_of(run)).flatten()
 }
 
 /// A run as it was left.

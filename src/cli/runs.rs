@@ -1,5 +1,6 @@
 //! `ralph runs` and `ralph replay`: what has happened, read from the journals.
 
+use std::fs::File;
 use std::io::{self, Write};
 
 use clap::Args;
@@ -12,9 +13,12 @@ use crate::report::style::{Capabilities, Style};
 use crate::report::{Pace, replay};
 use crate::run::left;
 use crate::run::session;
-use crate::state::journal;
+use crate::state::home;
+use crate::state::journal::{self, Entries};
+use crate::state::kept;
 use crate::state::project::Project;
 use crate::state::runs::{self, RunDir};
+use crate::worker::store::Workers;
 
 use super::args::OutputForm;
 
@@ -38,7 +42,7 @@ Examples:
 
 #[derive(Debug, Args)]
 pub struct ReplayArgs {
-    /// The run, or the beginning of its name; the last run if none is given.
+    /// The run, or the beginning of its name, or a worker; the last run if none is given.
     pub run: Option<String>,
 
     /// Tell what ralph itself did, too.
@@ -87,10 +91,12 @@ fn row(dir: &RunDir) -> Row {
 
 /// # Errors
 /// There is no such run.
-pub(super) fn replay(project: &Project, args: &ReplayArgs) -> Result<u8, Error> {
-    let dir = find(all(project)?, args.run.as_deref())?;
-    let mut entries = journal::read(&dir.journal())
-        .map_err(|err| Error::input(format!("cannot read {}: {err}", dir.journal().display())))?;
+pub(super) fn replay(
+    own: impl FnOnce() -> Result<Project, Error>,
+    args: &ReplayArgs,
+) -> Result<u8, Error> {
+    let (_, dir) = locate(own, args.run.as_deref())?;
+    let mut entries = read_journal(&dir)?;
     let capable = Capabilities::of_this_process();
     let style = match args.output {
         OutputForm::Human => Style {
@@ -118,6 +124,52 @@ pub(super) fn replay(project: &Project, args: &ReplayArgs) -> Result<u8, Error> 
         let _ = writeln!(io::stderr(), "run {} {how}", dir.id);
     }
     Ok(0)
+}
+
+/// A run by its name, or that of a worker, and the project that it is in: that of the command, or wherever a worker has
+/// such a run.
+///
+/// # Errors
+/// There is none.
+pub(super) fn locate(
+    own: impl FnOnce() -> Result<Project, Error>,
+    wanted: Option<&str>,
+) -> Result<(Project, RunDir), Error> {
+    // A run is meant before a worker is.
+    let run = wanted.filter(|name| looks_like_a_run(name));
+    let name = wanted.filter(|_| run.is_none());
+    if let Some(worker) = name.and_then(|name| Workers::of_user().ok()?.find(name).ok()) {
+        let nothing =
+            || Error::failed(format!("worker '{}' has not done anything yet", worker.name));
+        return worker.run().ok_or_else(nothing);
+    }
+    let found = own().and_then(|project| {
+        let dir = find(all(&project)?, wanted)?;
+        Ok((project, dir))
+    });
+    found.or_else(|err| {
+        let of_worker = |run| Workers::of_user().ok()?.of_run(run)?.0.run();
+        run.and_then(of_worker).ok_or(err)
+    })
+}
+
+/// The journal of a run. That of one whose project is gone is kept elsewhere.
+///
+/// # Errors
+/// It cannot be read.
+pub(super) fn read_journal(dir: &RunDir) -> Result<Entries<File>, Error> {
+    let path = dir.journal();
+    journal::read(&path).or_else(|err| {
+        let home = home::ralph_home(|name| std::env::var_os(name));
+        let kept = home.map(|home| kept::second_name(&home, &dir.id));
+        let kept = kept.and_then(|kept| journal::read(&kept).ok());
+        kept.ok_or_else(|| Error::input(format!("cannot read {}: {err}", path.display())))
+    })
+}
+
+pub(super) fn looks_like_a_run(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_digit())
+        && name.chars().all(|c| c.is_ascii_hexdigit() || c == '-')
 }
 
 /// The run that was named, or the last one. What was cut off before its first word is none.

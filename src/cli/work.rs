@@ -116,6 +116,11 @@ pub(super) fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
     let guardrails = guardrails(&loaded, &ledger);
     let is_idle = complete && is_clean && since.doubtful.is_empty() && guardrails.is_empty();
     if is_idle && resume.is_none() {
+        if let Some(err) = snapshots.as_deref().and_then(snapshots::unkeepable) {
+            super::warn(&format!(
+                "what runs remember of {name} cannot be kept ({err}): a story that an agent has dropped is not missed"
+            ));
+        }
         let n = list.stories.len();
         return super::print(&format!(
             "nothing to do: all stories of {name} pass ({n} of {n}), and there is no command that verifies it\n"

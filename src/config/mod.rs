@@ -5,6 +5,7 @@
 //! against the same [`schema`], and all problems of all layers are reported together.
 
 pub mod args;
+pub(crate) mod check;
 pub mod duration;
 pub mod env;
 mod file;
@@ -150,7 +151,7 @@ pub fn existing(sources: &Sources) -> Option<Existing> {
         match file::read(&path, &name) {
             Ok(Some(mut document)) => {
                 normalise(&mut document);
-                let problems = schema::problems(&document);
+                let problems = check::problems(&document);
                 let named = problems.iter().map(|problem| format!("{name}: {problem}"));
                 existing.problems.extend(named);
                 merge_documents(&mut existing.document, document);
@@ -248,7 +249,7 @@ impl Layers {
     /// under `name`.
     fn add(&mut self, mut document: Value, name: &str, origin: &Origin) {
         normalise(&mut document);
-        let problems = schema::problems(&document);
+        let problems = check::problems(&document);
         if problems.is_empty() {
             merge(&mut self.merged, document, "", &mut |path| {
                 note(&mut self.origins, path, origin);

@@ -343,7 +343,7 @@ proptest! {
             "inactivityTimeoutSeconds": f64::from(seconds) / 8.0,
             "budget": {"tokens": tokens, "duration": seconds + 1},
         });
-        prop_assume!(schema::problems(&document).is_empty());
+        prop_assume!(check::problems(&document).is_empty());
         let settings: Settings = serde_json::from_value(document).unwrap();
         let again = serde_json::to_value(&settings).unwrap();
         prop_assert_eq!(serde_json::from_value::<Settings>(again).unwrap(), settings);

@@ -140,6 +140,8 @@ pub struct LoopMachine {
     /// An agent was asked for a commit message before, and gave one that was not used.
     has_message: bool,
     spending: Spending,
+    /// The agent is ended because the run's budget was used up, as far as its cost could be told then.
+    budget_ended_it: bool,
     /// How long agents have worked at this iteration before the one that is running.
     worked_ms: u64,
     tools: u32,
@@ -185,6 +187,7 @@ impl LoopMachine {
             unseen: None,
             has_message: false,
             spending: Spending::default(),
+            budget_ended_it: false,
             worked_ms: 0,
             tools: 0,
             tool_errors: 0,

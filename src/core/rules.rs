@@ -1,5 +1,7 @@
 //! The rules of a loop: its limits, and what happens when something fails.
 
+use serde::{Deserialize, Serialize};
+
 use super::event::Usage;
 use super::stall::StallRule;
 use super::text;
@@ -77,7 +79,8 @@ pub struct RateLimit {
 }
 
 /// What may be used up.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Budget {
     pub cost_usd: Option<f64>,
     pub tokens: Option<u64>,
@@ -85,6 +88,31 @@ pub struct Budget {
 }
 
 impl Budget {
+    pub fn is_none(&self) -> bool {
+        *self == Budget::default()
+    }
+
+    /// What it is, in words; nothing if there is no limit.
+    pub fn describe(&self) -> Option<String> {
+        let parts = [
+            self.cost_usd.map(text::dollars),
+            self.tokens.map(|tokens| format!("{tokens} tokens")),
+            self.duration_ms.map(text::duration),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        (!parts.is_empty()).then(|| parts.join(", "))
+    }
+
+    /// This one, and the other where it says nothing.
+    #[must_use]
+    pub fn or(self, other: Budget) -> Budget {
+        Budget {
+            cost_usd: self.cost_usd.or(other.cost_usd),
+            tokens: self.tokens.or(other.tokens),
+            duration_ms: self.duration_ms.or(other.duration_ms),
+        }
+    }
+
     /// What is used up of this budget, in words. A cost that is not all told is called an estimate.
     pub fn exceeded(&self, used: &Usage, told: &Usage, elapsed_ms: u64) -> Option<String> {
         let spent = used.cost_usd.unwrap_or(0.0);
@@ -110,6 +138,18 @@ pub enum ScmTask {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_budget_is_told_as_it_is_set() {
+        let (cost_usd, tokens) = (Some(2.5), Some(20_000));
+        let none = Budget::default();
+        assert_eq!((none.describe(), none.is_none()), (None, true));
+        let some = Budget { cost_usd, duration_ms: Some(90_000), ..none };
+        assert_eq!(some.describe().as_deref(), Some("$2.50, 1m30s"));
+        let other = Budget { tokens, cost_usd: Some(1.0), ..none };
+        assert_eq!(some.or(other), Budget { tokens, ..some });
+        assert_eq!(none.or(other), other);
+    }
 
     #[test]
     fn a_cost_that_is_not_all_told_is_called_an_estimate() {

@@ -31,7 +31,7 @@ pub use interrupts::Interrupts;
 pub use marked::{end_marked, end_marked_unless, find_marked};
 pub use path::find_program;
 pub use quick::{Output, run_alone, run_quick};
-pub use replace::{kill, replace};
+pub use replace::{is_gone, kill, replace};
 pub use system::System;
 
 use crate::core::event::{Exit, Leftover, Stream};

@@ -13,17 +13,17 @@ const DEFAULT_PATH: &str = "/bin:/usr/bin";
 /// A name with a slash is a path, seen from `dir`; any other is looked for in `path_env`, whose
 /// relative and empty entries are seen from `dir` too.
 pub fn find_program(name: &OsStr, path_env: Option<&OsStr>, dir: &Path) -> Option<PathBuf> {
-    locate(name, path_env, dir).ok()
+    locate(name, path_env, dir).ok().filter(|path| runnable(path).is_ok())
 }
 
-/// As [`find_program`], but tells a program that is missing from one that may not be run.
+/// The file to start for `name`, with the error that tells a program that is missing from one that may not be run.
+/// Of a path, starting it tells that.
 pub(super) fn locate(name: &OsStr, path_env: Option<&OsStr>, dir: &Path) -> io::Result<PathBuf> {
     if name.is_empty() {
         return Err(io::ErrorKind::NotFound.into());
     }
     if name.as_bytes().contains(&b'/') {
-        let path = std::path::absolute(dir.join(name))?;
-        return runnable(&path).map(|()| path);
+        return std::path::absolute(dir.join(name));
     }
     let path_env = path_env.unwrap_or(OsStr::new(DEFAULT_PATH));
     let mut failure = io::ErrorKind::NotFound.into();

@@ -22,8 +22,17 @@ pub fn replace(
 
 /// Kills a process that is known to be the one that is meant. It may have ended since.
 pub fn kill(pid: u32) {
-    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
-    if let Some(pid) = pid {
+    if let Some(pid) = number(pid) {
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     }
+}
+
+/// Whether there is no process of this number any more. One that has ended and was not waited for is still there.
+pub fn is_gone(pid: u32) -> bool {
+    let there = number(pid).map(rustix::process::test_kill_process);
+    matches!(there, None | Some(Err(rustix::io::Errno::SRCH)))
+}
+
+fn number(pid: u32) -> Option<rustix::process::Pid> {
+    i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw)
 }

@@ -113,16 +113,18 @@ impl Signals {
                     _ => {}
                 }
             }
+            if count < bytes.len() {
+                break;
+            }
         }
         children
     }
 }
 
-/// Whether whoever started this process wants it to outlive the terminal, as `nohup` does. Shells
-/// without job control do the same with Ctrl+C for what they run in the background, but there it is
-/// the only way to stop a script with all that it started.
+/// Whether whoever started this process wants it to outlive the terminal, as `nohup` does, or what is typed there, as
+/// shells without job control do with Ctrl+C and Ctrl+\ for what a script puts in the background.
 fn is_ignored_on_purpose(signal: c_int) -> bool {
-    if signal != SIGHUP {
+    if ![SIGHUP, SIGINT, SIGQUIT].contains(&signal) {
         return false;
     }
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();

@@ -1,8 +1,9 @@
 //! Starting one process: its pipes, its standard input, its environment, its session.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{self, PipeReader, PipeWriter, Write};
+use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use rustix::process::Pid;
@@ -19,10 +20,19 @@ const PIPE_BYTES: usize = 256 * 1024;
 #[derive(Debug)]
 pub(super) struct Spawned {
     pub(super) pid: Pid,
-    pub(super) stdout: PipeReader,
-    pub(super) stderr: Option<PipeReader>,
+    pub(super) stdout: Outlet,
+    pub(super) stderr: Option<Outlet>,
     /// Its standard input, if it is to be fed.
     pub(super) stdin: Option<PipeWriter>,
+}
+
+/// What a process prints to.
+#[derive(Debug)]
+pub(super) struct Outlet {
+    pub(super) reader: PipeReader,
+    /// The other end is held here as well: who leaves wakes us once then, by the signal, and not by every pipe that is
+    /// closed on the way out. A terminal has none.
+    pub(super) writer: Option<PipeWriter>,
 }
 
 /// Starts `launch` in a session of its own, so that neither the terminal's Ctrl+C reaches it nor
@@ -35,24 +45,19 @@ pub(super) fn spawn(launch: &Launch<'_>, extras: &Extras<'_>) -> io::Result<Spaw
     let (stdin, stdin_writer) = if extras.fed {
         let (reader, writer) = io::pipe()?;
         set_nonblocking(writer.as_fd())?;
-        (reader.into(), Some(writer))
+        (OwnedFd::from(reader), Some(writer))
     } else {
         (standard_input(launch.stdin)?, None)
     };
-    let (stdout, stdout_writer) = io::pipe()?;
-    set_nonblocking(stdout.as_fd())?;
+    let stdout = outlet()?;
     #[cfg(target_os = "linux")]
     // A smaller pipe works as well, only slower.
-    let _ = rustix::pipe::fcntl_setpipe_size(&stdout, PIPE_BYTES);
-    let (stderr, stderr_writer) = if launch.merge_stderr {
-        (None, stdout_writer.try_clone()?)
-    } else {
-        let (stderr, writer) = io::pipe()?;
-        set_nonblocking(stderr.as_fd())?;
-        (Some(stderr), writer)
-    };
-    let pid = start(launch, extras, stdin, stdout_writer.into(), stderr_writer.into())?;
-    Ok(Spawned { pid, stdout, stderr, stdin: stdin_writer })
+    let _ = rustix::pipe::fcntl_setpipe_size(&stdout.0, PIPE_BYTES);
+    let stderr = if launch.merge_stderr { None } else { Some(outlet()?) };
+    let its_stderr = stderr.as_ref().unwrap_or(&stdout).1.as_fd();
+    let pid = start(launch, extras, [stdin.as_fd(), stdout.1.as_fd(), its_stderr])?;
+    let held = |(reader, writer)| Outlet { reader, writer: Some(writer) };
+    Ok(Spawned { pid, stdout: held(stdout), stderr: stderr.map(held), stdin: stdin_writer })
 }
 
 /// The same on a terminal that is nobody else's.
@@ -72,16 +77,21 @@ fn spawn_on_terminal(
     let its = rustix::fs::open(ptsname(&ours, Vec::new())?, flags, Mode::empty())?;
     let writer = ours.try_clone()?;
     set_nonblocking(ours.as_fd())?;
-    let (stdout, stderr) = (its.try_clone()?, its.try_clone()?);
-    let pid = start(launch, extras, its, stdout, stderr)?;
-    let (stdout, stdin) = (PipeReader::from(ours), PipeWriter::from(writer));
-    Ok(Spawned { pid, stdout, stderr: None, stdin: Some(stdin) })
+    let pid = start(launch, extras, [its.as_fd(); 3])?;
+    let stdout = Outlet { reader: PipeReader::from(ours), writer: None };
+    Ok(Spawned { pid, stdout, stderr: None, stdin: Some(PipeWriter::from(writer)) })
 }
 
+/// A pipe to print to.
+fn outlet() -> io::Result<(PipeReader, PipeWriter)> {
+    let (reader, writer) = io::pipe()?;
+    set_nonblocking(reader.as_fd())?;
+    Ok((reader, writer))
+}
+
+/// For our end of a pipe or a terminal, where there is no other flag to keep.
 pub(super) fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
-    let flags = rustix::fs::fcntl_getfl(fd)?;
-    rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK)?;
-    Ok(())
+    Ok(rustix::fs::fcntl_setfl(fd, rustix::fs::OFlags::NONBLOCK)?)
 }
 
 /// A file with `bytes` in it, at its beginning. A pipe would have to be fed while the child runs,
@@ -94,22 +104,17 @@ fn standard_input(bytes: &[u8]) -> io::Result<OwnedFd> {
     if let Ok(file) = memory_file(bytes) {
         return Ok(file.into());
     }
-    let mut file = tempfile::tempfile()?;
-    fill(&mut file, bytes)?;
+    let file = tempfile::tempfile()?;
+    file.write_all_at(bytes, 0)?;
     Ok(file.into())
-}
-
-fn fill(file: &mut std::fs::File, bytes: &[u8]) -> io::Result<()> {
-    file.write_all(bytes)?;
-    io::Seek::rewind(file)
 }
 
 #[cfg(target_os = "linux")]
 fn memory_file(bytes: &[u8]) -> io::Result<std::fs::File> {
     use rustix::fs::{MemfdFlags, SealFlags};
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let mut file = std::fs::File::from(rustix::fs::memfd_create("stdin", flags)?);
-    fill(&mut file, bytes)?;
+    let file = std::fs::File::from(rustix::fs::memfd_create("stdin", flags)?);
+    file.write_all_at(bytes, 0)?;
     // What the agent was asked cannot be changed by what it starts.
     let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
     let _ = rustix::fs::fcntl_add_seals(&file, seals);
@@ -155,8 +160,8 @@ mod linux {
     use std::ffi::{CString, OsStr, c_char, c_int, c_void};
     use std::io;
     use std::mem::MaybeUninit;
-    use std::os::fd::{AsRawFd, OwnedFd};
-    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+    use std::os::unix::ffi::OsStrExt;
     use std::ptr;
     use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -166,15 +171,14 @@ mod linux {
     use super::super::{Extras, Launch};
     use super::{directory_error, environment, program_error};
 
-    /// The child's own stack until it becomes another program. It calls a dozen system calls.
-    const STACK_BYTES: usize = 64 * 1024;
+    /// The child's own stack until it becomes another program. It calls some system calls. (Giving 64 KiB back
+    /// would have the allocator tidy up all that it has, at each start.)
+    const STACK_BYTES: usize = 32 * 1024;
 
     pub(super) fn start(
         launch: &Launch<'_>,
         extras: &Extras<'_>,
-        stdin: OwnedFd,
-        stdout: OwnedFd,
-        stderr: OwnedFd,
+        stdio: [BorrowedFd<'_>; 3],
     ) -> io::Result<Pid> {
         let env = environment(launch);
         let path_env =
@@ -192,19 +196,15 @@ mod linux {
             args.push(c_string(arg)?);
         }
         let env: Vec<CString> = env
-            .into_iter()
-            .map(|(mut line, value)| {
-                line.push("=");
-                line.push(value);
-                CString::new(line.into_vec())
-            })
+            .iter()
+            .map(|(name, value)| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()))
             .collect::<Result<_, _>>()?;
         let directory = c_string(launch.directory.as_os_str())?;
-        let stdio = [above_stdio(stdin)?, above_stdio(stdout)?, above_stdio(stderr)?];
+        let (stdio, _copies) = above_stdio(stdio)?;
 
         let death_signal = if launch.spare { libc::SIGTERM } else { libc::SIGKILL };
         let exec = |program: &CString, args: &[CString]| {
-            vfork_exec(program, args, &env, &directory, &stdio, death_signal, extras)
+            vfork_exec(program, args, &env, &directory, stdio, death_signal, extras)
         };
         let result = match exec(&program, &args) {
             // A script without `#!`: the shell runs it, as it does for everyone's `execvp`.
@@ -226,13 +226,18 @@ mod linux {
         Ok(CString::new(text.as_bytes())?)
     }
 
-    /// The descriptor, or a copy of it, that putting the child's standard streams into place does
+    /// The descriptors, or copies of them, that putting the child's standard streams into place does
     /// not overwrite. (Rust's start-up fills 0 to 2, so that a copy is hardly ever needed.)
-    fn above_stdio(fd: OwnedFd) -> io::Result<OwnedFd> {
-        if fd.as_raw_fd() > 2 {
-            return Ok(fd);
+    fn above_stdio(stdio: [BorrowedFd<'_>; 3]) -> io::Result<([c_int; 3], Vec<OwnedFd>)> {
+        let (mut numbers, mut copies) = (stdio.map(|fd| fd.as_raw_fd()), Vec::new());
+        for (number, fd) in numbers.iter_mut().zip(stdio) {
+            if *number <= 2 {
+                let copy = rustix::io::fcntl_dupfd_cloexec(fd, 3)?;
+                *number = copy.as_raw_fd();
+                copies.push(copy);
+            }
         }
-        Ok(rustix::io::fcntl_dupfd_cloexec(&fd, 3)?)
+        Ok((numbers, copies))
     }
 
     /// Where starting went wrong.
@@ -278,7 +283,7 @@ mod linux {
         args: &[CString],
         env: &[CString],
         directory: &CString,
-        stdio: &[OwnedFd; 3],
+        stdio: [c_int; 3],
         death_signal: c_int,
         extras: &Extras<'_>,
     ) -> Result<Pid, (Step, io::Error)> {
@@ -290,7 +295,7 @@ mod linux {
             args: args.as_ptr(),
             env: env.as_ptr(),
             directory: directory.as_ptr(),
-            stdio: [stdio[0].as_raw_fd(), stdio[1].as_raw_fd(), stdio[2].as_raw_fd()],
+            stdio,
             parent: rustix::process::getpid().as_raw_pid(),
             death_signal,
             inherit: inherit.as_ptr(),
@@ -358,38 +363,16 @@ mod linux {
     unsafe fn prepare(plan: &Plan) -> (Step, c_int) {
         // SAFETY: as in `child`.
         unsafe {
-            // Our handlers must not run here once signals are let through. Rust ignores SIGPIPE,
-            // and other programs expect not to. What our own parent ignores (`nohup`) stays so.
-            for signal in 1..32 {
-                let mut action: MaybeUninit<libc::sigaction> = MaybeUninit::zeroed();
-                if libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) != 0 {
-                    continue;
-                }
-                let handler = action.assume_init().sa_sigaction;
-                let ignored = handler == libc::SIG_IGN && signal != libc::SIGPIPE;
-                if handler != libc::SIG_DFL && !ignored {
-                    let default: MaybeUninit<libc::sigaction> = MaybeUninit::zeroed();
-                    libc::sigaction(signal, default.as_ptr(), ptr::null_mut());
-                }
+            if libc::setsid() < 0 {
+                return (Step::Setup, -1);
             }
+            reset_signals();
             if plan.ignore_term {
                 libc::signal(libc::SIGTERM, libc::SIG_IGN);
             }
             for nth in 0..plan.inherit_count {
                 if libc::fcntl(*plan.inherit.add(nth), libc::F_SETFD, 0) < 0 {
                     return (Step::Setup, -1);
-                }
-            }
-            if libc::setsid() < 0 {
-                return (Step::Setup, -1);
-            }
-            // What the terminal sent to its foreground group before that is for us and not for the
-            // program that this becomes: it waits here only because every signal is blocked, and to
-            // ignore a signal that waits is to throw it away.
-            for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP, libc::SIGHUP] {
-                let before = libc::signal(signal, libc::SIG_IGN);
-                if before != libc::SIG_IGN {
-                    libc::signal(signal, libc::SIG_DFL);
                 }
             }
             // If we are killed, the agent goes too. If we were killed before this call, there is
@@ -415,6 +398,37 @@ mod linux {
             (Step::Exec, 0)
         }
     }
+
+    /// What the terminal sends to its foreground group.
+    const FROM_TERMINAL: [c_int; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP, libc::SIGHUP];
+
+    /// Our handlers must not run in the child once signals are let through. Rust ignores SIGPIPE, and other
+    /// programs expect not to. What our own parent ignores (`nohup`) stays so.
+    ///
+    /// What the terminal sent before the child had a session of its own is for us and not for the program that it
+    /// becomes: it waits there only because every signal is blocked, and to ignore a signal that waits is to throw it
+    /// away.
+    #[expect(unsafe_code, reason = "the child's side of `vfork_exec`")]
+    unsafe fn reset_signals() {
+        // SAFETY: as in `child`; all zeroes are a valid action, the default one.
+        unsafe {
+            let default: libc::sigaction = MaybeUninit::zeroed().assume_init();
+            let ignore = libc::sigaction { sa_sigaction: libc::SIG_IGN, ..default };
+            for signal in 1..32 {
+                let mut before = default;
+                let first = if FROM_TERMINAL.contains(&signal) { &ignore } else { &default };
+                // One call for most of them: nobody has to be asked first what is set right anyway.
+                if libc::sigaction(signal, first, &raw mut before) != 0 {
+                    continue;
+                }
+                let stays = before.sa_sigaction == libc::SIG_IGN && signal != libc::SIGPIPE;
+                let last = if stays { &ignore } else { &default };
+                if last.sa_sigaction != first.sa_sigaction {
+                    libc::sigaction(signal, last, ptr::null_mut());
+                }
+            }
+        }
+    }
 }
 
 /// Other systems: `std::process::Command`, which resets signals as above by itself, with a session
@@ -423,9 +437,7 @@ mod linux {
 fn start(
     launch: &Launch<'_>,
     extras: &Extras<'_>,
-    stdin: OwnedFd,
-    stdout: OwnedFd,
-    stderr: OwnedFd,
+    [stdin, stdout, stderr]: [BorrowedFd<'_>; 3],
 ) -> io::Result<Pid> {
     use std::os::unix::process::CommandExt;
 
@@ -435,9 +447,9 @@ fn start(
         .current_dir(launch.directory)
         .env_clear()
         .envs(environment(launch))
-        .stdin(stdin)
-        .stdout(stdout)
-        .stderr(stderr);
+        .stdin(stdin.try_clone_to_owned()?)
+        .stdout(stdout.try_clone_to_owned()?)
+        .stderr(stderr.try_clone_to_owned()?);
     #[expect(
         unsafe_code,
         reason = "setsid(2) and ioctl(2) alone run in the child, and they are async-signal-safe"

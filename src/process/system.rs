@@ -1,45 +1,29 @@
 //! The one place that waits: for output, for ends, for signals, for deadlines.
 
 mod ask;
+mod ending;
+mod pipe;
 
 use std::collections::{HashSet, VecDeque};
 use std::io::{self, PipeReader};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitOptions, WaitStatus};
+use rustix::time::Timespec;
 
+use self::ending::Stage;
+use self::pipe::{Pipe, read_pipe};
 use super::input::Input;
-use super::pump::Pump;
 use super::signals::{self, Signals};
-use super::tree::{self, Family, Forest, Identity, Look, Member};
+use super::tree::{Family, Forest, Identity};
 use super::{ChildId, Ended, Extras, Launch, Occurrence, Signal, Size, clock, spawn};
 use crate::core::event::{Exit, Leftover, Stream};
 
 /// The most that one [`Occurrence::Output`] carries.
 pub(super) const READ_BYTES: usize = 256 * 1024;
-/// After so many reads in a row that found at least half of that, a child prints faster than it is
-/// read.
-const FLOOD_READS: u32 = 8;
-/// What a child has left behind and is still there after this long is more than the tail of a
-/// pipeline that is about to leave anyway.
-const SETTLE_MS: u64 = 200;
-/// How long what a child left behind has between TERM and KILL.
-const LEFTOVER_GRACE_MS: u64 = 2_000;
-/// How long a process may take to vanish after KILL. One that hangs in the kernel may never do so.
-const GIVE_UP_MS: u64 = 3_000;
-/// How often the process table is looked at again between TERM and KILL, for what no signal
-/// tells of.
-const TERM_LOOK_MS: u64 = 250;
-/// The same where orphans do not become our children, so that no signal tells of their end.
-const BLIND_LOOK_MS: u64 = 25;
-/// The same after KILL.
-const KILL_LOOK_MS: u64 = 10;
-/// So many looks in a row that find nobody are believed although we have children that could be
-/// the child's: others are there, which explain it.
-const EMPTY_LOOKS: u32 = 3;
 
 /// Starts programs and tells what happens to them and to this process.
 ///
@@ -94,44 +78,6 @@ struct Child {
     asked: HashSet<Identity>,
     empty_looks: u32,
     leftovers: Vec<Leftover>,
-}
-
-#[derive(Debug)]
-struct Pipe {
-    reader: PipeReader,
-    /// How much is to be read until it is closed, once nothing of the child is left to write.
-    /// Whatever else holds the other end must not keep us.
-    remaining: Option<u64>,
-    /// Reads in a row that found much.
-    floods: u32,
-    /// Reads in our place, once there were too many of those.
-    pump: Option<Pump>,
-    /// What the pump had read when it was stopped. It comes first.
-    pumped: VecDeque<Vec<u8>>,
-    /// It is our side of a terminal, which cannot tell how much there is to read.
-    is_terminal: bool,
-}
-
-/// How far the end of a child has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// It runs, and nobody minds.
-    Running,
-    /// It has ended by itself, and something of it is still there.
-    Settling {
-        until: u64,
-    },
-    /// It and all of its own were asked to leave.
-    Terminating {
-        kill_at: u64,
-        look_at: u64,
-    },
-    Killing {
-        give_up_at: u64,
-        look_at: u64,
-    },
-    /// Nothing of it is left that could be ended.
-    Over,
 }
 
 impl System {
@@ -257,8 +203,8 @@ impl System {
             id,
             family: Family::new(spawned.pid),
             exit: None,
-            stdout: Some(Pipe::new(spawned.stdout, extras.terminal.is_some())),
-            stderr: spawned.stderr.map(|pipe| Pipe::new(pipe, false)),
+            stdout: Some(Pipe::new(spawned.stdout)),
+            stderr: spawned.stderr.map(Pipe::new),
             input: spawned.stdin.map(Input::new),
             keep_background: launch.keep_background,
             stage: Stage::Running,
@@ -281,28 +227,6 @@ impl System {
     pub fn end_of_input(&mut self, child: ChildId) {
         if let Some(index) = self.position(child) {
             Input::close(&mut self.children[index].input);
-        }
-    }
-
-    /// Ends a child and all that it started, whether or not it was to keep its background: TERM,
-    /// a grace of [`System::grace_ms`], KILL. Its end is told by [`System::wait`]. Once is enough.
-    pub fn end(&mut self, child: ChildId) {
-        if let Some(index) = self.position(child)
-            && matches!(self.children[index].stage, Stage::Running | Stage::Settling { .. })
-        {
-            let now = self.now_ms();
-            let grace = self.grace_ms;
-            self.terminate(index, now, grace);
-        }
-    }
-
-    /// Ends a child and all that it started by KILL, whatever was tried before.
-    pub fn end_now(&mut self, child: ChildId) {
-        if let Some(index) = self.position(child)
-            && !matches!(self.children[index].stage, Stage::Killing { .. } | Stage::Over)
-        {
-            let now = self.now_ms();
-            self.kill(index, now, now + GIVE_UP_MS);
         }
     }
 
@@ -439,171 +363,10 @@ impl System {
         }
     }
 
-    /// Brings every child's end as far as it can be brought now.
-    fn advance(&mut self, now: u64) {
-        let news = std::mem::take(&mut self.reaped_some);
-        for index in 0..self.children.len() {
-            self.advance_child(index, now, news);
-        }
-    }
-
-    fn advance_child(&mut self, index: usize, now: u64, news: bool) {
-        let child = &self.children[index];
-        let reaped = child.family.reaped;
-        if reaped && child.stage != Stage::Over && self.childless && self.forest.reaper {
-            // The usual case, and no look at the process table is needed for it: whatever the
-            // child had started would be our child by now, and there is none.
-            self.over(index);
-            return;
-        }
-        match child.stage {
-            Stage::Running if reaped => {
-                let Some(members) = self.look(index) else {
-                    return;
-                };
-                // With nobody in sight it takes only a second look to be sure.
-                let settle = if members.is_empty() { KILL_LOOK_MS } else { SETTLE_MS };
-                self.children[index].stage = Stage::Settling { until: now + settle };
-            }
-            Stage::Settling { until } if news || now >= until => {
-                let Some(members) = self.look(index) else {
-                    return;
-                };
-                let child = &mut self.children[index];
-                if now < until {
-                    return;
-                }
-                child.leftovers = members.iter().map(Member::leftover).collect();
-                if child.keep_background {
-                    self.forest.release(&members);
-                    self.over(index);
-                } else {
-                    self.terminate(index, now, LEFTOVER_GRACE_MS);
-                }
-            }
-            Stage::Terminating { kill_at, look_at } => {
-                // With the child itself gone, what is left has no one to wait for.
-                let kill_at = if reaped { kill_at.min(now + LEFTOVER_GRACE_MS) } else { kill_at };
-                if now >= kill_at {
-                    self.kill(index, now, now + GIVE_UP_MS);
-                } else if reaped && (news || now >= look_at) {
-                    self.terminate(index, now, kill_at - now);
-                }
-            }
-            Stage::Killing { give_up_at, look_at } if news || now >= look_at => {
-                self.kill(index, now, give_up_at)
-            }
-            _ => {}
-        }
-    }
-
-    /// Who of a child's own is alive; `None` if nobody is, and the child is over then.
-    fn look(&mut self, index: usize) -> Option<Vec<Member>> {
-        // Those that are over own nothing any more: the last that is not gets all orphans.
-        let (mut families, mut place) = (Vec::new(), 0);
-        for (other, child) in self.children.iter_mut().enumerate() {
-            if other == index {
-                place = families.len();
-            }
-            if other == index || child.stage != Stage::Over {
-                families.push(&mut child.family);
-            }
-        }
-        let Look { members, others } = self.forest.look(&mut families, place);
-        if !members.is_empty() || !self.children[index].family.reaped {
-            self.children[index].empty_looks = 0;
-            return Some(members);
-        }
-        // The process table is not read in one moment, so that who forks and leaves quickly may be
-        // missed. Whether we have children at all is beyond doubt.
-        self.reap();
-        let child = &mut self.children[index];
-        child.empty_looks += 1;
-        let certain = !self.forest.reaper || self.childless;
-        if certain || (others && child.empty_looks >= EMPTY_LOOKS) {
-            self.over(index);
-            return None;
-        }
-        Some(members)
-    }
-
-    /// Asks everyone who was not asked yet to leave.
-    fn terminate(&mut self, index: usize, now: u64, grace_ms: u64) {
-        let Some(members) = self.look(index) else {
-            return;
-        };
-        let interval = if self.forest.reaper { TERM_LOOK_MS } else { BLIND_LOOK_MS };
-        let child = &mut self.children[index];
-        for member in &members {
-            if child.asked.insert(member.identity) {
-                member.terminate();
-            }
-        }
-        child.stage = Stage::Terminating { kill_at: now + grace_ms, look_at: now + interval };
-    }
-
-    fn kill(&mut self, index: usize, now: u64, give_up_at: u64) {
-        let Some(members) = self.look(index) else {
-            return;
-        };
-        tree::kill(&members);
-        let child = &mut self.children[index];
-        if now < give_up_at {
-            child.stage = Stage::Killing { give_up_at, look_at: now + KILL_LOOK_MS };
-            return;
-        }
-        if members.is_empty() {
-            child.leftovers.push(Leftover {
-                pid: child.family.main.as_raw_pid().unsigned_abs(),
-                command: "something that it started and that could not be caught".to_owned(),
-            });
-        }
-        for member in &members {
-            let mut left = member.leftover();
-            child.leftovers.retain(|other| other.pid != left.pid);
-            left.command.push_str(" (could not be ended)");
-            child.leftovers.push(left);
-        }
-        self.forest.release(&members);
-        self.over(index);
-    }
-
-    /// Nothing more is to come from this child than what is in the pipes.
-    fn over(&mut self, index: usize) {
-        let child = &mut self.children[index];
-        child.stage = Stage::Over;
-        child.input = None;
-        for slot in [&mut child.stdout, &mut child.stderr] {
-            if let Some(pipe) = slot
-                && !pipe.leave_it_at_that()
-            {
-                *slot = None;
-            }
-        }
-    }
-
-    /// The next moment at which something is to be done for a child.
-    fn next_step_ms(&self) -> Option<u64> {
-        self.children
-            .iter()
-            .filter_map(|child| match child.stage {
-                Stage::Running | Stage::Over => None,
-                Stage::Settling { until } => Some(until),
-                Stage::Terminating { kill_at, look_at } => {
-                    Some(if child.family.reaped { kill_at.min(look_at) } else { kill_at })
-                }
-                Stage::Killing { look_at, .. } => Some(look_at),
-            })
-            .min()
-    }
-
     /// Waits until something can be done or the time has come. Reads from one pipe if any has
     /// something and no signal has arrived.
     fn read(&mut self, until_ms: Option<u64>, buf: &mut Vec<u8>) -> Option<(ChildId, Stream)> {
-        let deadline = [until_ms, self.next_step_ms()].into_iter().flatten().min();
-        let mut timeout = deadline.map(|ms| {
-            clock::timespec(ms.saturating_mul(1_000_000).saturating_sub(clock::now_ns()))
-        });
+        let mut timeout = self.patience(until_ms);
         let mut sources = Vec::with_capacity(2 * self.children.len());
         let mut polled = Vec::with_capacity(1 + 2 * self.children.len());
         let signals = self.signals.fd();
@@ -612,10 +375,10 @@ impl System {
             for (stream, pipe) in [(Stream::Stdout, &child.stdout), (Stream::Stderr, &child.stderr)]
             {
                 if let Some(pipe) = pipe {
-                    if !pipe.pumped.is_empty() {
+                    if pipe.is_ahead() {
                         timeout = Some(clock::timespec(0));
                     }
-                    sources.push((index, stream, !pipe.pumped.is_empty()));
+                    sources.push((index, stream, pipe.is_ahead()));
                     polled.push(PollFd::from_borrowed_fd(pipe.fd(), PollFlags::IN));
                 }
             }
@@ -640,8 +403,9 @@ impl System {
         }
         let result = rustix::event::poll(&mut polled, timeout.as_ref());
         self.wakeups += 1;
-        self.signalled = !polled[0].revents().is_empty();
-        if result.is_err() || self.signalled {
+        // A wait that was interrupted was so by a signal, whose handler has run by now.
+        self.signalled = result.is_err() || !polled[0].revents().is_empty();
+        if self.signalled {
             return None;
         }
         if self.keys.is_some() {
@@ -664,6 +428,22 @@ impl System {
         for index in fed {
             Input::write(&mut self.children[index].input);
         }
+        self.read_in_turn(&sources, buf)
+    }
+
+    /// How long to wait at most: until then, or until something is to be done for a child.
+    fn patience(&self, until_ms: Option<u64>) -> Option<Timespec> {
+        let deadline = [until_ms, self.next_step_ms()].into_iter().flatten().min();
+        deadline
+            .map(|ms| clock::timespec(ms.saturating_mul(1_000_000).saturating_sub(clock::now_ns())))
+    }
+
+    /// Reads from the first pipe that is ready, beginning with another one each time.
+    fn read_in_turn(
+        &mut self,
+        sources: &[(usize, Stream, bool)],
+        buf: &mut Vec<u8>,
+    ) -> Option<(ChildId, Stream)> {
         self.turn = self.turn.wrapping_add(1);
         for offset in 0..sources.len() {
             let (index, stream, ready) = sources[(self.turn + offset) % sources.len()];
@@ -705,71 +485,4 @@ impl Child {
     fn ended(self) -> Ended {
         Ended { exit: self.exit, leftovers: self.leftovers }
     }
-}
-
-impl Pipe {
-    fn new(reader: PipeReader, is_terminal: bool) -> Self {
-        let pumped = VecDeque::new();
-        Pipe { reader, remaining: None, floods: 0, pump: None, pumped, is_terminal }
-    }
-
-    /// What tells that there is something to read.
-    fn fd(&self) -> BorrowedFd<'_> {
-        self.pump.as_ref().map_or(self.reader.as_fd(), Pump::fd)
-    }
-
-    /// Reads what is there, once, and says how much it was; 0 is the end.
-    fn read(&mut self, buf: &mut Vec<u8>) -> Result<usize, Errno> {
-        if let Some(bytes) = self.pumped.pop_front() {
-            *buf = bytes;
-            return Ok(buf.len());
-        }
-        if let Some(pump) = &mut self.pump {
-            return Ok(if pump.take(buf) { buf.len() } else { 0 });
-        }
-        buf.reserve(READ_BYTES);
-        let read = rustix::io::read(&self.reader, rustix::buffer::spare_capacity(buf))?;
-        self.floods = if read >= READ_BYTES / 2 { self.floods + 1 } else { 0 };
-        if self.floods == FLOOD_READS && self.remaining.is_none() && !self.is_terminal {
-            self.pump = Pump::start(&self.reader);
-        }
-        Ok(read)
-    }
-
-    /// Nobody who matters writes any more: only what is there now is still to be read. Says whether
-    /// that is anything.
-    fn leave_it_at_that(&mut self) -> bool {
-        if self.is_terminal {
-            // Read on until there is nothing for the moment, or nobody who could write.
-            self.remaining = Some(u64::MAX);
-            return true;
-        }
-        if let Some(mut pump) = self.pump.take() {
-            self.pumped = pump.stop();
-        }
-        let pumped: usize = self.pumped.iter().map(Vec::len).sum();
-        let left = rustix::io::ioctl_fionread(&self.reader).unwrap_or(0);
-        self.remaining = Some(left + pumped as u64);
-        self.remaining != Some(0)
-    }
-}
-
-/// Reads what is there, once. Closes the pipe at its end. Says whether anything was read.
-fn read_pipe(slot: &mut Option<Pipe>, buf: &mut Vec<u8>) -> bool {
-    let Some(pipe) = slot else {
-        return false;
-    };
-    let read = match pipe.read(buf) {
-        Ok(read) => read,
-        Err(Errno::INTR) => return false,
-        Err(Errno::AGAIN) if pipe.remaining.is_none() => return false,
-        Err(_) => 0,
-    };
-    if let Some(remaining) = &mut pipe.remaining {
-        *remaining = remaining.saturating_sub(read as u64);
-    }
-    if read == 0 || pipe.remaining == Some(0) {
-        *slot = None;
-    }
-    read > 0
 }

@@ -3,7 +3,10 @@
 
 mod agent;
 mod filtered;
+mod pen;
+mod preview;
 mod run;
+mod speech;
 mod verbose;
 mod words;
 
@@ -16,26 +19,20 @@ use std::time::Duration;
 use jiff::tz::TimeZone;
 
 use self::filtered::Held;
+use self::pen::Pen;
+use self::speech::Block;
 use super::output::{Output, Target};
 use super::screen::Screen;
 use super::status::Status;
-use super::style::{Marks, Paint, Style};
-use super::visible;
+use super::style::{Marks, Style};
 use super::{Pace, Reporter};
 use crate::agent::{Adapter, by_name};
 use crate::core::attempt;
-use crate::core::cleaner::Cleaner;
-use crate::core::event::{Class, Event, Purpose, Stamp, Stream};
+use crate::core::event::{Class, Event, Purpose, Stamp};
 use crate::core::lines::LineSplitter;
-use crate::core::text;
 use crate::core::worker::Follower;
-use words::plural;
 pub(super) use words::{Ending, cut_short};
 
-/// Characters of one text of the agent's that are shown.
-const MAX_TEXT: usize = 100_000;
-/// Characters of one thought that are shown.
-const MAX_THOUGHT: usize = 300;
 /// Characters of what a tool works on, of a command, of a message, in a line of ours.
 const MAX_DETAIL: usize = 500;
 /// Characters of a prompt in a line of details.
@@ -62,36 +59,6 @@ enum Paragraph {
     Scm,
     End,
 }
-
-/// What a stretch of streamed text is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Speaker {
-    Agent,
-    Subagent,
-    Thought,
-    SubagentThought,
-    Output(Stream),
-    /// The user's own filter, in whatever colours it likes.
-    Filter,
-}
-
-/// A streamed text that may go on.
-#[derive(Debug)]
-struct Block {
-    speaker: Speaker,
-    cleaner: Cleaner,
-    /// Characters that may still be shown, and those that were not.
-    left: usize,
-    omitted: usize,
-    /// The line has not been ended, and something has been written to it.
-    open: bool,
-    begun: bool,
-    /// What was said last was so long that it may be a piece of a line.
-    cut: bool,
-}
-
-/// A line that is handed on in pieces has pieces of at least this many bytes.
-const PIECE: usize = 32 * 1024;
 
 /// The terminal face.
 #[derive(Debug)]
@@ -129,58 +96,6 @@ pub struct Human {
     finished: bool,
     /// The run is a worker's, of which is told in the words that those have.
     follower: Option<Follower>,
-}
-
-/// Appends to a line of one of the outputs.
-struct Pen<'a> {
-    out: &'a mut Vec<u8>,
-    color: bool,
-    more: &'static str,
-}
-
-impl Pen<'_> {
-    /// Our own words.
-    fn say(&mut self, words: &str) -> &mut Self {
-        self.out.extend_from_slice(words.as_bytes());
-        self
-    }
-
-    fn paint(&mut self, paint: Paint, words: &str) -> &mut Self {
-        self.turn(paint).say(words).plain()
-    }
-
-    /// A sign and the words that it stands for.
-    fn head(&mut self, mark: &str, paint: Paint, words: &str) -> &mut Self {
-        self.say(mark).say(" ").paint(paint, words)
-    }
-
-    fn turn(&mut self, paint: Paint) -> &mut Self {
-        if self.color {
-            let _ = write!(self.out, "{}", paint.style().render());
-        }
-        self
-    }
-
-    fn plain(&mut self) -> &mut Self {
-        if self.color {
-            let _ = write!(self.out, "{}", anstyle::Reset.render());
-        }
-        self
-    }
-
-    /// Somebody else's words, clean and on this line.
-    fn quote(&mut self, words: &str) -> &mut Self {
-        self.quote_up_to(words, MAX_DETAIL)
-    }
-
-    fn quote_up_to(&mut self, words: &str, max: usize) -> &mut Self {
-        visible::one_line(words, max, self.more, self.out);
-        self
-    }
-
-    fn end(&mut self) {
-        self.out.push(b'\n');
-    }
 }
 
 impl Human {
@@ -237,8 +152,6 @@ impl Human {
         is_wanted && self.purpose == Purpose::Work
     }
 
-    // Lines.
-
     fn pen(&mut self, target: Target) -> Pen<'_> {
         Pen {
             color: match target {
@@ -282,180 +195,6 @@ impl Human {
             let out = self.screen.to(target);
             let _ = write!(out, "[{hour:02}:{minute:02}:{second:02}] ");
         }
-    }
-
-    // The agent's words, which come in pieces.
-
-    fn speak(&mut self, at: Stamp, speaker: Speaker, words: &str, joined: bool) {
-        let goes_on = joined && self.block.as_ref().is_some_and(|it| it.speaker == speaker);
-        if !goes_on {
-            let (paragraph, left) = match speaker {
-                Speaker::Thought | Speaker::SubagentThought => (Paragraph::Thought, MAX_THOUGHT),
-                _ => (Paragraph::Said, MAX_TEXT),
-            };
-            self.paragraph(paragraph);
-            self.block = Some(Block {
-                speaker,
-                cleaner: match speaker {
-                    Speaker::Filter if self.style.color => Cleaner::keeping_colors(),
-                    _ => Cleaner::default(),
-                },
-                left,
-                omitted: 0,
-                // An empty text is an empty line.
-                open: true,
-                begun: false,
-                cut: false,
-            });
-        }
-        let Some(mut block) = self.block.take() else {
-            return;
-        };
-        block.cut = words.len() >= PIECE;
-        let mut scratch = std::mem::take(&mut self.scratch);
-        let mut words = block.cleaner.clean(words, &mut scratch);
-        if block.left == 0 {
-            block.omitted += words.chars().count();
-            words = "";
-        } else if words.len() > block.left {
-            let shown = text::head(words, block.left);
-            block.omitted += words[shown.len()..].chars().count();
-            words = shown;
-        }
-        block.left = block.left.saturating_sub(words.chars().count());
-        while !words.is_empty() {
-            let end = memchr::memchr(b'\n', words.as_bytes());
-            let line = &words[..end.unwrap_or(words.len())];
-            if !line.is_empty() {
-                if !block.begun {
-                    self.begin_spoken_line(at, speaker);
-                    block.begun = true;
-                }
-                self.screen.to(Target::Out).extend_from_slice(line.as_bytes());
-                self.blank = false;
-                block.open = true;
-            }
-            let Some(end) = end else { break };
-            self.end_spoken_line(&mut block);
-            words = &words[end + 1..];
-        }
-        scratch.clear();
-        scratch.shrink_to(KEPT);
-        self.scratch = scratch;
-        self.block = Some(block);
-    }
-
-    fn begin_spoken_line(&mut self, at: Stamp, speaker: Speaker) {
-        self.stamp(at, Target::Out);
-        let thinking = self.marks.thinking;
-        let mut pen = self.pen(Target::Out);
-        match speaker {
-            Speaker::Agent | Speaker::Filter => {}
-            Speaker::Subagent => {
-                pen.say("  ").turn(Paint::Faint);
-            }
-            Speaker::Thought => {
-                pen.turn(Paint::Faint).say(thinking).say(" ");
-            }
-            Speaker::SubagentThought => {
-                pen.say("  ").turn(Paint::Faint).say(thinking).say(" ");
-            }
-            Speaker::Output(_) => {
-                pen.turn(Paint::Faint);
-            }
-        }
-    }
-
-    fn end_spoken_line(&mut self, block: &mut Block) {
-        let begun = std::mem::take(&mut block.begun);
-        block.open = false;
-        let mut pen = self.pen(Target::Out);
-        if begun && block.speaker != Speaker::Agent {
-            pen.plain();
-        }
-        pen.end();
-        self.blank = !begun;
-    }
-
-    fn end_block(&mut self) {
-        let Some(mut block) = self.block.take() else {
-            return;
-        };
-        if block.omitted > 0 {
-            let more = self.marks.more;
-            let omitted = block.omitted;
-            let space = if block.begun { " " } else { "" };
-            let out = self.screen.to(Target::Out);
-            let _ = write!(out, "{space}{more} [{omitted} more characters]");
-            block.begun = true;
-            block.open = true;
-        }
-        if block.open {
-            self.end_spoken_line(&mut block);
-        }
-    }
-
-    /// Lines of a tool's or a command's output beneath its headline. `total` is the size of all of it.
-    fn preview(&mut self, at: Stamp, indent: &str, shown: &str, total: (u64, u64)) {
-        if self.style.max_output_lines == 0 || self.style.max_output_chars == 0 {
-            return;
-        }
-        let mut scratch = std::mem::take(&mut self.scratch);
-        let clean = Cleaner::default().clean(shown, &mut scratch).trim_end();
-        let mut left = self.style.max_output_chars;
-        let (mut lines, mut chars) = (0, 0);
-        let mut cut = None;
-        for line in clean.split('\n') {
-            if lines == self.style.max_output_lines {
-                let rest = total.0.saturating_sub(lines as u64).max(1);
-                cut = Some((rest, "line"));
-                break;
-            }
-            let head = text::head(line, left);
-            let count = head.chars().count();
-            if !clean.is_empty() {
-                self.preview_line(at, indent, lines == 0, head.trim_end());
-            }
-            lines += 1;
-            chars += count + 1;
-            left -= count;
-            if head.len() < line.len() || left == 0 {
-                let shown = (chars - 1) as u64;
-                let rest = total.1.max(clean.chars().count() as u64) - shown;
-                cut = (rest > 0).then_some((rest, "character"));
-                break;
-            }
-        }
-        if let Some((count, unit)) = cut {
-            let words = format!("{} {} more {unit}{}", self.marks.more, count, plural(count));
-            self.preview_line(at, indent, false, &words);
-        }
-        scratch.clear();
-        scratch.shrink_to(KEPT);
-        self.scratch = scratch;
-    }
-
-    /// Somebody else's words on one line beneath a headline.
-    fn note(&mut self, at: Stamp, label: &str, words: &str, max: usize) {
-        let mut line = label.as_bytes().to_vec();
-        visible::one_line(words, max, self.marks.more, &mut line);
-        self.preview_line(at, "", true, &String::from_utf8_lossy(&line));
-    }
-
-    fn preview_line(&mut self, at: Stamp, indent: &str, first: bool, line: &str) {
-        self.stamp(at, Target::Out);
-        let mark = self.marks.preview;
-        let mut pen = self.pen(Target::Out);
-        pen.say(indent);
-        if first {
-            pen.say("  ").paint(Paint::Faint, mark).say("  ");
-        } else if !line.is_empty() {
-            pen.say("     ");
-        }
-        if !line.is_empty() {
-            pen.paint(Paint::Faint, line);
-        }
-        pen.end();
     }
 }
 

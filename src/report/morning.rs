@@ -4,8 +4,11 @@
 //! the terminal and as Markdown, [`html`] as a page that needs nothing else.
 
 pub mod html;
+mod iteration;
 pub mod plain;
 mod reading;
+mod sections;
+mod summary;
 mod words;
 
 use std::collections::HashSet;
@@ -65,6 +68,9 @@ pub struct Facts {
     /// What `git log` shows from the commit at the beginning to the last; nothing if nobody could ask.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shown: Option<Shown>,
+    /// There is no repository any more in which one could look at the commits.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub repository_gone: bool,
     /// What was committed where the run works while nothing of it was at work.
     pub others: Vec<Commit>,
     /// When it went on after it had been left.

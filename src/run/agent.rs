@@ -91,6 +91,8 @@ pub(super) struct Finished {
     pub(super) repeats_prompt: bool,
     /// Whether it is done could not be told.
     pub(super) gave_up: bool,
+    /// It has given a result, with tokens and without a price for them.
+    pub(super) unpriced: bool,
 }
 
 impl AgentTask {
@@ -301,6 +303,9 @@ impl AgentTask {
             active: facts.detector.said_anything() || facts.tools > 0 || facts.shows_anything,
             done: self.done_stands && verdict.complete,
         });
+        let unpriced = facts.result.is_some()
+            && facts.usage.cost_usd.is_none()
+            && facts.usage.total_tokens() > 0;
         let failure = facts.result.take().flatten();
         let repeats_prompt = facts.purpose == Purpose::Work && facts.detector.heard_only_echo();
         let commit_message = match facts.purpose {
@@ -340,7 +345,8 @@ impl AgentTask {
             has_message: commit_message.is_some(),
             repeats_prompt,
         };
-        Finished { ended, report, commit_message, repeats_prompt, gave_up: verdict.gave_up }
+        let gave_up = verdict.gave_up;
+        Finished { ended, report, commit_message, repeats_prompt, gave_up, unpriced }
     }
 }
 

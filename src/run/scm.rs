@@ -80,6 +80,17 @@ fn directory_of(directory: &Path) -> Option<PathBuf> {
     Some(if git.is_dir() { git } else { top.join(read(&git)?.trim().strip_prefix("gitdir: ")?) })
 }
 
+/// Whether a directory is the top of a work tree whose repository is there.
+fn has_repository(top: &Path) -> bool {
+    top.join(".git").exists()
+        && directory_of(top).is_some_and(|git| git.join("HEAD").symlink_metadata().is_ok())
+}
+
+/// Whether a directory is in a work tree whose repository is there.
+fn is_in_one(directory: &Path) -> bool {
+    top_of(directory).is_some_and(has_repository)
+}
+
 /// The top of the work tree that a directory is in.
 fn top_of(directory: &Path) -> Option<&Path> {
     directory.ancestors().find(|above| above.join(".git").exists())

@@ -28,8 +28,8 @@ const GRACE_MS: u64 = 2_000;
 /// What tells the processes of a run from others.
 const RUN_ID: &str = "RALPH_RUN_ID";
 
-/// How long whoever goes on with a run waits for what holds it: a process that was killed may have left a
-/// child that has not yet become another program.
+/// How long what holds a run that is gone is waited for: a process that was killed may have left a child that
+/// has not yet become another program, and another ralph may be cleaning up after it.
 pub const MOMENT: Duration = Duration::from_secs(1);
 
 /// A project that is ours until this is closed.
@@ -103,18 +103,9 @@ impl Session {
             };
             taken.map_err(|err| unwritable(&lock_path, &err))
         };
-        let mut taken = take();
-        if resume.is_some() {
-            lock::stays(MOMENT, || {
-                let is_held = matches!(taken, Ok(Taken::Held(_)));
-                if is_held {
-                    taken = take();
-                }
-                is_held
-            });
-        }
-        let taken = taken?;
-        let (lock, cut_off) = match taken {
+        let is_gone = |holder: &Holder| process::is_gone(holder.pid);
+        let passes = |holder: Option<&Holder>| resume.is_some() || holder.is_some_and(is_gone);
+        let (lock, cut_off) = match take_in_a_moment(take, passes)? {
             Taken::Free { lock, cut_off } => (lock, cut_off),
             Taken::Held(holder) => return Err(held(project.root(), holder)),
         };
@@ -193,6 +184,22 @@ impl Session {
             let _ = runs::remove(&dir);
         }
     }
+}
+
+/// Takes a lock, and asks for it again for a moment while whoever holds it only `passes`.
+fn take_in_a_moment(
+    mut take: impl FnMut() -> Result<Taken, Error>,
+    passes: impl Fn(Option<&Holder>) -> bool,
+) -> Result<Taken, Error> {
+    let mut taken = take();
+    lock::stays(MOMENT, || {
+        let again = matches!(&taken, Ok(Taken::Held(holder)) if passes(holder.as_ref()));
+        if again {
+            taken = take();
+        }
+        again
+    });
+    taken
 }
 
 /// Cleans up after a run that was cut off, before anything is read that it may still be writing, and tells
@@ -392,4 +399,35 @@ fn ended_what_was_left(run: &str, ended: &[Leftover]) -> Option<String> {
         ended.iter().map(|left| format!("{} ({})", left.command, left.pid)).collect();
     (!names.is_empty())
         .then(|| format!("ended what run {run} had left running: {}", names.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_holds_a_lock_in_the_name_of_one_that_is_gone_is_waited_for() {
+        for (pid, waits) in [(i32::MAX.unsigned_abs(), true), (std::process::id(), false)] {
+            let dir = tempfile::tempdir().unwrap();
+            let note = dir.path().join("lock");
+            let named = Holder { pid, run: "r".into(), command: "run".into() };
+            std::fs::write(&note, serde_json::to_vec(&named).unwrap()).unwrap();
+            let mut held = lock::keep_idle(dir.path(), &note).unwrap();
+            let mut asked = 0;
+            let me = Holder { pid: 1, ..named.clone() };
+            let take = || {
+                asked += 1;
+                if asked == 2 {
+                    held = None;
+                }
+                Ok(Lock::take(dir.path(), &note, &me).unwrap())
+            };
+            let is_gone = |holder: Option<&Holder>| process::is_gone(holder.unwrap().pid);
+            match take_in_a_moment(take, is_gone).unwrap() {
+                Taken::Free { cut_off, .. } => assert_eq!((cut_off, waits), (Some(named), true)),
+                Taken::Held(by) => assert_eq!((by, waits), (Some(named), false)),
+            }
+            assert_eq!(asked, 1 + u32::from(waits));
+        }
+    }
 }

@@ -98,7 +98,8 @@ fn tell(project: &Project, run: RunDir, command: &str) -> io::Result<Option<Stri
     let Some(Entry { at, event }) = dir.untold_end() else { return Ok(None) };
     let mut facts = Reading::of(journal::read(&dir.journal())?).facts(None);
     (facts.run, facts.untold) = (dir.id.clone(), false);
-    lookup::look_up(&mut facts, &mut |words| scm::git(words, project.root()).ok());
+    let root = project.root();
+    lookup::look_up(&mut facts, root, &mut |words| scm::git(words, root).ok());
     let said = run_command(project.root(), command, &facts, &message(at, &event, &facts, true));
     let failed = match said {
         Err(err) if err.kind() == io::ErrorKind::Interrupted => return Err(err),

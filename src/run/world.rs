@@ -17,6 +17,7 @@ use crate::sandbox::{self, Backend, Sandbox, Trace};
 use crate::state::check_logs::CheckLogs;
 use crate::state::lock::{Holder, Lock};
 use crate::state::logs::Bounded;
+use crate::state::place::{Became, Place};
 use crate::state::project::Project;
 use crate::state::run_files::RunFiles;
 use crate::state::runs::RunDir;
@@ -87,7 +88,8 @@ pub trait World {
     fn refusals(&mut self) -> Vec<Refusal> {
         Vec::new()
     }
-    /// Why nobody can ask this run for anything any more, if somebody was to.
+    /// Why no further agent may be started, if that is so: nobody could ask this run for anything any more, though
+    /// somebody was to, or the project that it works in is gone.
     fn lost(&mut self) -> Option<String> {
         None
     }
@@ -165,8 +167,9 @@ pub trait World {
     /// # Errors
     /// The journal is lost for good.
     fn restore(&mut self) -> io::Result<Vec<String>>;
-    /// What an agent has left that would be executed outside and cannot be taken away, in words. Nothing may be
-    /// read or executed where the run works any more.
+    /// Why the run cannot go on as things were left, in words, with what to do about it: something that would be
+    /// executed outside and cannot be taken away, a project or a repository that is gone. Nothing may be read or
+    /// executed where the run works any more.
     fn stuck(&self) -> Option<String> {
         None
     }
@@ -206,11 +209,17 @@ pub struct RealWorld {
     /// The journal was put back, and nobody has been told yet.
     was_put_back: bool,
     project: Project,
+    /// The project as it was when the run began. The lock holds it open.
+    place: Place,
+    /// What became of it, once that is known.
+    became: Became,
     lock: Lock,
     me: Holder,
     control: Option<Box<dyn Control>>,
     cell: Option<Cell>,
     repository: Option<moves::Watch>,
+    /// The repository was looked at thoroughly since something last happened.
+    is_looked_at: bool,
 }
 
 /// The sandbox of a run.
@@ -244,12 +253,15 @@ impl RealWorld {
             logs: None,
             syncer: None,
             was_put_back: false,
+            place: Place::of(project.root()),
+            became: Became::Stayed,
             project,
             lock,
             me,
             cell: None,
             control: None,
             repository: None,
+            is_looked_at: false,
         }
     }
 
@@ -312,6 +324,7 @@ impl RealWorld {
     /// Puts the journal back that an agent has removed while it works: nobody knows how long it goes on, or whether
     /// this process lives until then. Git must not find it, and the next run must know of this one.
     fn put_back(&mut self) -> io::Result<()> {
+        self.stays()?;
         self.project.prepare_beside_agent()?;
         let root = self.project.root();
         if self.files.put_back_beside_agent(root)? {
@@ -320,6 +333,54 @@ impl RealWorld {
             self.syncer = None;
         }
         self.lock.restore_beside_agent(root, &self.project.lock_path(), &self.me)
+    }
+
+    /// Says no to writing in a project that is not where the run began: nobody's work is there, and nothing of ours
+    /// must look like it.
+    fn stays(&mut self) -> io::Result<()> {
+        if self.became == Became::Stayed {
+            self.became = self.place.became();
+        }
+        match self.became {
+            Became::Stayed => Ok(()),
+            Became::Gone => Err(io::Error::new(io::ErrorKind::NotFound, "the project is gone")),
+            Became::Replaced => {
+                let message = "another directory has the project's place";
+                Err(io::Error::new(io::ErrorKind::NotFound, message))
+            }
+        }
+    }
+
+    /// What cannot be taken away of what an agent has left in a sandbox.
+    fn stuck_traces(&self) -> impl Iterator<Item = &Trace> {
+        self.cell.iter().flat_map(|cell| &cell.traces).filter(|trace| trace.is_stuck())
+    }
+
+    /// That the project is gone, where the journal is kept, and what to do before the run goes on.
+    fn left_without_project(&self) -> Option<String> {
+        let path = self.place.path().display();
+        let now = match self.became {
+            Became::Stayed => return None,
+            Became::Gone => "",
+            Became::Replaced => ", and another directory is there now",
+        };
+        let kept = self.files.kept_at();
+        let kept = kept.map(|at| format!(" (the journal is kept in {})", at.display()));
+        Some(format!(
+            "the project {path} was moved or removed{now}, so that nothing more is started{}: put it back, or go \
+             where it is",
+            kept.unwrap_or_default()
+        ))
+    }
+
+    /// That the repository is gone, and what to do before the run goes on.
+    fn left_without_repository(&self) -> Option<String> {
+        let lost = self.repository.as_ref().and_then(moves::Watch::lost)?;
+        Some(format!(
+            "the repository is gone: there was {} when the run began; what the agent did is in the files, its \
+             history is not: put it back, or make a new one (git init)",
+            lost.display()
+        ))
     }
 
     /// A disk takes milliseconds to sync, an instant agent less than one to run. So another thread
@@ -416,6 +477,7 @@ impl World for RealWorld {
     }
 
     fn wait(&mut self, until_mono_ms: Option<u64>, buf: &mut Vec<u8>) -> Occurrence {
+        self.is_looked_at = false;
         let happened = self.system.wait(until_mono_ms, buf);
         if let (Occurrence::Ended(child, _), Some(cell)) = (&happened, &mut self.cell)
             && cell.child == Some(*child)
@@ -459,6 +521,7 @@ impl World for RealWorld {
     }
 
     fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        self.stays()?;
         within::stays(self.project.root(), path)?;
         // An agent may have left a link there, to a file that is none of its business.
         self.remove(path)?;
@@ -468,6 +531,9 @@ impl World for RealWorld {
     }
 
     fn save(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        if path.starts_with(self.project.root()) {
+            self.stays()?;
+        }
         within::stays(self.project.root(), path)?;
         in_its_directory(path, || save_atomically(path, bytes))
     }
@@ -481,6 +547,7 @@ impl World for RealWorld {
 
     fn open_log(&mut self, path: &Path) -> io::Result<()> {
         self.log = None;
+        self.stays()?;
         within::stays(self.project.root(), path)?;
         within::stays(self.project.root(), &self.files.dir.journal())?;
         self.remove(path)?;
@@ -511,9 +578,16 @@ impl World for RealWorld {
 
     fn restore(&mut self) -> io::Result<Vec<String>> {
         let mut restored = Vec::new();
-        within::stays(self.project.root(), &self.files.dir.journal())?;
-        let restored_now = self.files.restore()?;
-        if std::mem::take(&mut self.was_put_back) || restored_now {
+        // Asked whenever a child has ended, and mostly everything is there: then nothing is written, and it does not
+        // matter where the way to it leads. A journal that is in its place is in the project that was there.
+        if !self.files.is_in_place() {
+            within::stays(self.project.root(), &self.files.dir.journal())?;
+            if self.stays().is_err() {
+                return Ok(restored);
+            }
+            self.was_put_back |= self.files.restore()?;
+        }
+        if std::mem::take(&mut self.was_put_back) {
             let path = self.files.dir.journal();
             restored.push(format!(
                 "{} had been removed or moved; it was put back, with all that it held",
@@ -525,19 +599,23 @@ impl World for RealWorld {
         let traces =
             self.cell.iter_mut().flat_map(|cell| cell.traces.extract_if(.., |t| !t.is_stuck()));
         restored.extend(traces.map(|trace| trace.to_string()));
-        if self.stuck().is_some() {
+        if self.stuck_traces().next().is_some() {
             return Ok(restored);
         }
         // The next commit must not find run-time files that are not ignored any more.
-        self.project.prepare()?;
-        self.lock.restore(&self.project.lock_path(), &self.me)?;
+        let note = self.project.lock_path();
+        if !self.project.is_prepared() || !self.lock.is_noted_at(&note) {
+            self.project.prepare()?;
+            self.lock.restore(&note, &self.me)?;
+        }
         Ok(restored)
     }
 
     fn stuck(&self) -> Option<String> {
-        let stuck = self.cell.iter().flat_map(|cell| &cell.traces).filter(|trace| trace.is_stuck());
-        let words: Vec<String> = stuck.map(Trace::to_string).collect();
-        (!words.is_empty()).then(|| words.join("\n"))
+        let words: Vec<String> = self.stuck_traces().map(Trace::to_string).collect();
+        let stuck = (!words.is_empty()).then(|| words.join("\n"));
+        let gone = self.left_without_project().or_else(|| self.left_without_repository());
+        stuck.or(gone)
     }
 
     fn abandoned(&mut self, lock: &Path) -> Abandoned {
@@ -550,18 +628,19 @@ impl World for RealWorld {
     }
 
     fn recall(&mut self, take: &mut dyn FnMut(&Entry<'static>)) {
-        if let Ok(entries) = journal::read(&self.files.dir.journal()) {
-            entries.for_each(|entry| take(&entry));
+        if let Ok(journal) = self.files.read_journal() {
+            journal::entries(journal).for_each(|entry| take(&entry));
         }
     }
 
     fn reading(&mut self) -> Reading {
-        journal::read(&self.files.dir.journal()).map_or_else(|_| Reading::default(), Reading::of)
+        let journal = self.files.read_journal().map(journal::entries);
+        journal.map_or_else(|_| Reading::default(), Reading::of)
     }
 
     fn look_up(&mut self, facts: &mut Facts) {
         let (env, root) = (safely::env(Purpose::Look), self.project.root());
-        lookup::look_up(facts, &mut |words| {
+        lookup::look_up(facts, root, &mut |words| {
             let args = safely::words(Purpose::Look, words);
             let output =
                 self.system.run_quick(OsStr::new("git"), &args, root, &env, LOOKUP_PATIENCE);
@@ -571,9 +650,11 @@ impl World for RealWorld {
     }
 
     fn moved(&mut self, thorough: bool) -> Option<Moved> {
-        if self.stuck().is_some() {
+        // Between the end of an agent and the start of the next one nothing has happened that there is to look for.
+        if self.is_looked_at || self.stuck_traces().next().is_some() {
             return None;
         }
+        self.is_looked_at = thorough;
         self.repository.as_mut().and_then(|watch| watch.look(thorough))
     }
 
@@ -582,7 +663,8 @@ impl World for RealWorld {
     }
 
     fn lost(&mut self) -> Option<String> {
-        self.control.as_mut().and_then(|control| control.lost())
+        let lost = self.control.as_mut().and_then(|control| control.lost());
+        lost.or_else(|| self.stays().err().and_then(|_| self.left_without_project()))
     }
 
     fn requests(&mut self) -> Vec<Request> {

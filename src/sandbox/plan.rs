@@ -426,5 +426,4 @@ fn package_of(program: &Path) -> &Path {
 }
 
 #[cfg(test)]
-#[path = "plan_tests.rs"]
 mod tests;

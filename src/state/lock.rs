@@ -26,7 +26,7 @@ pub struct Holder {
 #[derive(Debug)]
 pub struct Lock {
     /// What is locked: the directory, or the note where a file system has no locks for directories.
-    _held: File,
+    held: File,
     /// Those who share a lock leave no note: none of them could say who was there last.
     note: Option<File>,
 }
@@ -59,7 +59,7 @@ impl Lock {
             Err(TryLockError::Error(err)) => return Err(err),
         }
         let cut_off = read_note(&mut note);
-        let mut lock = Lock { _held: held, note: Some(note) };
+        let mut lock = Lock { held, note: Some(note) };
         lock.write_note(Some(me))?;
         Ok(Taken::Free { lock, cut_off })
     }
@@ -77,7 +77,7 @@ impl Lock {
             locked = held.try_lock_shared();
         }
         match locked {
-            Ok(()) => Ok(Taken::Free { lock: Lock { _held: held, note: None }, cut_off: None }),
+            Ok(()) => Ok(Taken::Free { lock: Lock { held, note: None }, cut_off: None }),
             Err(TryLockError::WouldBlock) => Ok(Taken::Held(noted(note))),
             Err(TryLockError::Error(err)) => Err(err),
         }
@@ -89,14 +89,18 @@ impl Lock {
         self.write_note(cut_off)
     }
 
+    /// Whether the note is there, if there is to be one.
+    pub fn is_noted_at(&self, note: &Path) -> bool {
+        self.note.as_ref().is_none_or(|ours| within::is_still_at(ours, note))
+    }
+
     /// Writes the note again if its file was removed, and tells whether it had to.
     ///
     /// # Errors
     /// The file cannot be made.
     pub fn restore(&mut self, note: &Path, me: &Holder) -> io::Result<bool> {
-        match &self.note {
-            Some(ours) if !within::is_still_at(ours, note) => {}
-            _ => return Ok(false),
+        if self.is_noted_at(note) {
+            return Ok(false);
         }
         self.note = Some(open_note(note)?);
         self.write_note(Some(me))?;
@@ -129,6 +133,13 @@ impl Lock {
         note.rewind()?;
         note.write_all(text.as_bytes())?;
         note.set_len(text.len() as u64)
+    }
+}
+
+/// Free at once: a program that is just being started has a copy of what is open here until it is that program.
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = self.held.unlock();
     }
 }
 

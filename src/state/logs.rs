@@ -6,29 +6,36 @@ use std::path::{Path, PathBuf};
 
 use jiff::civil::DateTime;
 
-use super::within::is_still_at;
+use super::place::Place;
+use super::project::Project;
+use super::within::{self, is_still_at};
 
 /// A log that is being written.
 #[derive(Debug)]
 pub struct LogFile {
+    /// Which is not made again for its sake.
+    project: Place,
     path: PathBuf,
     file: File,
 }
 
 impl LogFile {
-    /// Begins a log whose name is the time; if another began in the same second, it is that of the next one
-    /// that is free, so that names are in the order of the sessions.
+    /// Begins a log in a project. Its name is the time; if another began in the same second, it is that of the
+    /// next one that is free, so that names are in the order of the sessions.
     ///
     /// # Errors
     /// The directory cannot be made or written.
-    pub fn create(dir: &Path, now: DateTime) -> io::Result<LogFile> {
-        std::fs::create_dir_all(dir)?;
+    pub fn create(project: &Project, now: DateTime) -> io::Result<LogFile> {
+        let dir = project.logs_dir();
+        std::fs::create_dir_all(&dir)?;
         for later in 0.. {
             let Ok(time) = now.checked_add(jiff::Span::new().seconds(later)) else { break };
             let path = dir.join(format!("session-{}.log", time.strftime("%Y%m%d-%H%M%S")));
             match new_file(&path) {
                 Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {}
-                file => return Ok(LogFile { file: file?, path }),
+                file => {
+                    return Ok(LogFile { project: Place::of(project.root()), file: file?, path });
+                }
             }
         }
         Err(io::ErrorKind::AlreadyExists.into())
@@ -41,11 +48,16 @@ impl LogFile {
     /// Puts the log back where it was if somebody has removed it, as `git clean -fdx` does.
     ///
     /// # Errors
-    /// It cannot be put back.
+    /// It cannot be put back, or an agent has put a link in the place of its directory that leads out of the project.
     pub fn restore(&mut self) -> io::Result<()> {
         if is_still_at(&self.file, &self.path) {
             return Ok(());
         }
+        if !self.project.is_there() {
+            // What the run says of that is all that there is to say.
+            return Ok(());
+        }
+        within::stays(self.project.path(), &self.path)?;
         if let Some(dir) = self.path.parent() {
             std::fs::create_dir_all(dir)?;
         }
@@ -144,30 +156,35 @@ mod tests {
         names
     }
 
+    fn project() -> (tempfile::TempDir, Project) {
+        let dir = tempfile::tempdir().unwrap();
+        let project = Project::new(dir.path().join("project"));
+        (dir, project)
+    }
+
     fn time() -> DateTime {
         jiff::civil::date(2026, 11, 15).at(20, 27, 52, 0)
     }
 
     #[test]
     fn sessions_of_the_same_second_have_logs_of_their_own() {
-        let dir = tempfile::tempdir().unwrap();
-        let logs = dir.path().join("logs");
+        let (_dir, project) = project();
         for _ in 0..3 {
-            LogFile::create(&logs, time()).unwrap().write_all(b"x").unwrap();
+            LogFile::create(&project, time()).unwrap().write_all(b"x").unwrap();
         }
         let expected = [
             "session-20261115-202752.log",
             "session-20261115-202753.log",
             "session-20261115-202754.log",
         ];
-        assert_eq!(names(&logs), expected);
+        assert_eq!(names(&project.logs_dir()), expected);
     }
 
     #[test]
     fn a_log_that_is_removed_comes_back_with_all_that_it_held() {
-        let dir = tempfile::tempdir().unwrap();
-        let logs = dir.path().join("logs");
-        let mut log = LogFile::create(&logs, time()).unwrap();
+        let (dir, project) = project();
+        let logs = project.logs_dir();
+        let mut log = LogFile::create(&project, time()).unwrap();
         log.write_all(b"one\n").unwrap();
         std::fs::remove_dir_all(&logs).unwrap();
         log.write_all(b"two\n").unwrap();
@@ -175,6 +192,11 @@ mod tests {
         log.restore().unwrap();
         log.write_all(b"three\n").unwrap();
         assert_eq!(std::fs::read_to_string(log.path()).unwrap(), "one\ntwo\nthree\n");
+        // Not by way of a link that an agent has left there.
+        std::fs::remove_dir_all(&logs).unwrap();
+        std::os::unix::fs::symlink(dir.path(), &logs).unwrap();
+        assert_eq!(log.restore().unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(names(dir.path()), ["project"]);
     }
 
     #[test]
@@ -192,16 +214,17 @@ mod tests {
 
     #[test]
     fn old_logs_go_and_other_files_stay() {
-        let dir = tempfile::tempdir().unwrap();
+        let (_dir, project) = project();
+        let logs = &project.logs_dir();
         for day in 1..=4 {
             let now = jiff::civil::date(2026, 11, day).at(0, 0, 0, 0);
-            let log = LogFile::create(dir.path(), now).unwrap();
+            let log = LogFile::create(&project, now).unwrap();
             let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(day as u64);
             log.file.set_modified(time).unwrap();
         }
-        std::fs::write(dir.path().join("mine.log"), "x").unwrap();
-        prune(dir.path(), 2).unwrap();
+        std::fs::write(logs.join("mine.log"), "x").unwrap();
+        prune(logs, 2).unwrap();
         let expected = ["mine.log", "session-20261103-000000.log", "session-20261104-000000.log"];
-        assert_eq!(names(dir.path()), expected);
+        assert_eq!(names(logs), expected);
     }
 }

@@ -10,6 +10,7 @@ pub mod journal;
 pub mod kept;
 pub mod lock;
 pub mod logs;
+pub mod place;
 pub mod project;
 pub mod run_files;
 pub mod runs;

@@ -127,6 +127,13 @@ impl Project {
             other => other,
         }
     }
+
+    /// Whether what was prepared is still there, by one look: for whoever has prepared it before and asks often. An
+    /// ignore file that is shorter than ours may be torn, and is to be looked into.
+    pub fn is_prepared(&self) -> bool {
+        let ignore = self.ralph_dir().join(".gitignore").symlink_metadata();
+        ignore.is_ok_and(|meta| !meta.is_file() || meta.len() >= GITIGNORE.len() as u64)
+    }
 }
 
 /// Whether an ignore file is the beginning of ours, and no more: whoever wrote it was killed there, or the disk was
@@ -193,12 +200,15 @@ mod tests {
         let ignore = project.ralph_dir().join(".gitignore");
         for torn in [0, 1, 70, GITIGNORE.len() - 1] {
             std::fs::write(&ignore, &GITIGNORE[..torn]).unwrap();
+            assert!(!project.is_prepared(), "{torn}");
             project.prepare_beside_agent().unwrap();
             project.prepare().unwrap();
             assert_eq!(std::fs::read_to_string(&ignore).unwrap(), GITIGNORE, "{torn}");
         }
         std::fs::remove_file(&ignore).unwrap();
+        assert!(!project.is_prepared());
         project.prepare_beside_agent().unwrap();
+        assert!(project.is_prepared());
         assert_eq!(std::fs::read_to_string(&ignore).unwrap(), GITIGNORE);
         // What somebody has put in its place, and what it leads to, is theirs.
         std::fs::remove_file(&ignore).unwrap();

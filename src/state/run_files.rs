@@ -24,6 +24,16 @@ pub struct RunFiles {
     second: Option<SecondName>,
 }
 
+/// Free at once, as a [`super::lock::Lock`] is.
+impl Drop for RunFiles {
+    fn drop(&mut self) {
+        let begun = self.second.as_ref().and_then(|second| second.begun.as_ref());
+        for file in std::iter::once(&self.journal).chain(begun) {
+            let _ = file.unlock();
+        }
+    }
+}
+
 /// The name of a journal where no agent removes it.
 #[derive(Debug)]
 struct SecondName {
@@ -101,7 +111,7 @@ impl RunFiles {
     pub fn close(mut self) -> io::Result<()> {
         // The last word of a run is worth waiting for the disk.
         let _ = self.sync();
-        let is_in_place = is_still_at(&self.journal, &self.dir.journal());
+        let is_in_place = self.is_in_place();
         let Some(SecondName { path, is_linked, begun }) = self.second.take() else { return Ok(()) };
         if is_in_place {
             kept::remove(&path);
@@ -139,6 +149,11 @@ impl RunFiles {
         self.torn
     }
 
+    /// Whether the journal is where it belongs.
+    pub fn is_in_place(&self) -> bool {
+        is_still_at(&self.journal, &self.dir.journal())
+    }
+
     /// Puts the journal back where it was if an agent or a guardrail has removed it (`git clean -fdx`
     /// does), and tells whether it had to. A file that has its name by now is a copy of what it held before
     /// (`git stash pop`), or nothing to go by.
@@ -147,7 +162,7 @@ impl RunFiles {
     /// It cannot be put back, or what has its name is no file.
     pub fn restore(&mut self) -> io::Result<bool> {
         let path = self.dir.journal();
-        if is_still_at(&self.journal, &path) {
+        if self.is_in_place() {
             return Ok(false);
         }
         std::fs::create_dir_all(&self.dir.path)?;
@@ -164,6 +179,22 @@ impl RunFiles {
         Ok(true)
     }
 
+    /// Where the journal is kept if it cannot be put back.
+    pub fn kept_at(&self) -> Option<&Path> {
+        self.second.as_ref().map(|second| second.path.as_path())
+    }
+
+    /// The journal to read from its beginning, wherever it is by now.
+    ///
+    /// # Errors
+    /// What the file system said.
+    pub fn read_journal(&self) -> io::Result<File> {
+        within::open_file(&self.dir.journal()).or_else(|err| match self.linked_at() {
+            Some(second) => within::open_file(&second),
+            None => Err(err),
+        })
+    }
+
     /// Whether the journal has lost a name: it may be that in the project. Asked after every write, so that it has to cost nothing; one that
     /// was moved is found by [`RunFiles::restore`].
     pub fn is_removed(&self) -> bool {
@@ -178,7 +209,7 @@ impl RunFiles {
     /// It cannot be put back, or something else has its name.
     pub fn put_back_beside_agent(&mut self, root: &Path) -> io::Result<bool> {
         let path = self.dir.journal();
-        if is_still_at(&self.journal, &path) {
+        if self.is_in_place() {
             // It is the other name that it has lost.
             self.name_again();
             return Ok(false);

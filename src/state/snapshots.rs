@@ -68,6 +68,19 @@ fn fnv(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
+/// Why nothing new can be remembered in this place, if that is so.
+pub fn unkeepable(directory: &Path) -> Option<io::Error> {
+    let there = directory.ancestors().find(|above| above.symlink_metadata().is_ok())?;
+    let flags = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+    let refused =
+        |err: io::Error| io::Error::new(err.kind(), format!("{}: {err}", there.display()));
+    match there.metadata() {
+        Ok(meta) if !meta.is_dir() => Some(refused(io::ErrorKind::NotADirectory.into())),
+        Ok(_) => rustix::fs::access(there, flags).err().map(|err| refused(err.into())),
+        Err(err) => Some(refused(err)),
+    }
+}
+
 /// The file of a run.
 pub fn path(directory: &Path, run: &str) -> PathBuf {
     directory.join(format!("{run}.json"))

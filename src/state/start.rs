@@ -97,8 +97,7 @@ impl RunDir {
     }
 
     /// Keeps how the run was started. It is there once the settings are. What counts is in `home`; what is beside
-    /// the journal is for people, and for where there is no such place. Tells why it is not in `home`, if that may keep
-    /// the run from being resumed.
+    /// the journal is for people, and for where there is no such place. Tells why it is not in `home`.
     ///
     /// # Errors
     /// It cannot be written.
@@ -123,8 +122,11 @@ impl RunDir {
                 let _ = std::fs::remove_dir(&starts);
                 let is_full =
                     matches!(err.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
-                // Where there is no such place at all, what is in the project counts.
-                why_not = (is_full || starts.is_dir()).then(|| unkept(&there.path, &err, is_full));
+                why_not = Some(if is_full || starts.is_dir() {
+                    unkept(&there.path, &err, is_full)
+                } else {
+                    without_home(home, &err)
+                });
             }
         }
         save(self)?;
@@ -173,6 +175,16 @@ fn unkept(path: &Path, err: &io::Error, is_full: bool) -> String {
         "how this run was started cannot be kept in {}: {err}; should it be cut off, `ralph resume` may refuse to \
          go on with it ({remedy}, and start the run again)",
         path.display()
+    )
+}
+
+/// Where there is no such place at all, what is in the project counts.
+fn without_home(home: &Path, err: &io::Error) -> String {
+    format!(
+        "ralph cannot write to its own directory, {}: {err}; what it takes to go on with this run, its journal \
+         included, is only in the project, where an agent may change or remove it (make it writable, or name \
+         another with RALPH_HOME)",
+        home.display()
     )
 }
 
@@ -253,6 +265,21 @@ mod tests {
         let err = planted.start(home).unwrap_err();
         assert_eq!(err.kind(), io::ErrorKind::PermissionDenied);
         assert!(planted.start(None).unwrap().is_some(), "where there is no other place");
+    }
+
+    #[test]
+    fn a_home_that_cannot_be_written_is_said_and_what_is_in_the_project_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunDir { id: "20261115-202752-0a1b".to_owned(), path: dir.path().join("run") };
+        run.make().unwrap();
+        let (_, note) = example();
+        let home = dir.path().join("file");
+        std::fs::write(&home, "").unwrap();
+        let said = run.save_start(&note, &json!({}), Some(&home)).unwrap().unwrap();
+        assert!(said.contains(home.to_str().unwrap()) && said.contains("RALPH_HOME"), "{said}");
+        assert_eq!(run.start(Some(&home)).unwrap(), Some(note.clone()));
+        assert_eq!(run.save_start(&note, &json!({}), None).unwrap(), None, "there is none");
+        assert_eq!(run.save_start(&note, &json!({}), Some(dir.path())).unwrap(), None);
     }
 
     #[test]

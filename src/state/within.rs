@@ -38,7 +38,7 @@ pub(super) fn own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
 }
 
 /// Whether a file that is open still has this name.
-pub(super) fn is_still_at(file: &File, path: &Path) -> bool {
+pub fn is_still_at(file: &File, path: &Path) -> bool {
     let identity = |meta: &std::fs::Metadata| (meta.dev(), meta.ino());
     match (file.metadata(), path.symlink_metadata()) {
         (Ok(ours), Ok(there)) => identity(&ours) == identity(&there),

@@ -9,13 +9,16 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::worktree::Worktree;
+use crate::core::rules::Budget;
 use crate::core::worker::{Follower, WorkerState, is_name};
 use crate::error::Error;
 use crate::state::home::ralph_home;
 use crate::state::journal;
 use crate::state::lock;
 use crate::state::project::Project;
+use crate::state::runs::RunDir;
 use crate::state::save::{save_atomically, save_for_now, save_privately};
+use crate::state::within::is_still_at;
 
 /// How long a command waits for another one that is busy with the same worker.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -51,7 +54,7 @@ pub enum Known {
 }
 
 /// What a loop needs to start, and to start again.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LaunchNote {
     /// The command line, from the program's name on.
     pub args: Vec<String>,
@@ -60,6 +63,9 @@ pub struct LaunchNote {
     /// The work tree that was made for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worktree: Option<Worktree>,
+    /// What it may use up in all, where that is other than it was spawned with.
+    #[serde(default, skip_serializing_if = "Budget::is_none")]
+    pub budget: Budget,
 }
 
 impl Workers {
@@ -119,6 +125,19 @@ impl Workers {
         Ok(workers)
     }
 
+    /// The worker whose run begins like this, and where it is; nothing if there is none, or more than one.
+    pub fn of_run(&self, prefix: &str) -> Option<(Worker, RunDir)> {
+        let runs = self.all().ok()?.into_iter().filter_map(|worker| {
+            let (_, run) = worker.run()?;
+            Some((worker, run))
+        });
+        let mut found = runs.filter(|(_, run)| run.id.starts_with(prefix));
+        match (found.next(), found.next()) {
+            (Some(it), None) => Some(it),
+            _ => None,
+        }
+    }
+
     /// Keeps other commands from changing anything about a worker, until the answer is dropped. Its
     /// loop is not concerned.
     ///
@@ -140,7 +159,7 @@ impl Workers {
             opened.map_err(|err| unusable(&path, &err))?;
             match lock::hold(&path, patience) {
                 // Whoever held it before may have removed it.
-                Ok(file) if is_file_at(&file, &path) => {
+                Ok(file) if is_still_at(&file, &path) => {
                     let directory = worker.path.clone();
                     return Ok(Some(Held { path, directory, _file: file }));
                 }
@@ -185,11 +204,6 @@ impl Drop for Held {
             let _ = std::fs::remove_file(&self.path);
         }
     }
-}
-
-fn is_file_at(file: &File, path: &Path) -> bool {
-    let number = |about: io::Result<std::fs::Metadata>| about.ok().map(|it| (it.dev(), it.ino()));
-    number(file.metadata()) == number(std::fs::metadata(path))
 }
 
 impl Worker {
@@ -327,6 +341,14 @@ impl Worker {
                     .hint(format!("ralph kill {name} does the same, and ends it")))
             }
         }
+    }
+
+    /// Where it works, and its run there; nothing if it has none yet, or nobody can tell.
+    pub fn run(&self) -> Option<(Project, RunDir)> {
+        let Known::State(state) = self.known() else { return None };
+        let (project, id) = (Project::new(state.directory.into()), state.run_id?);
+        let path = project.runs_dir().join(&id);
+        Some((project, RunDir { id, path }))
     }
 
     /// # Errors
@@ -552,8 +574,11 @@ mod tests {
     #[test]
     fn what_may_hold_secrets_is_for_the_user_only() {
         let (_dir, _, worker) = workers();
-        let launch =
-            LaunchNote { args: vec!["ralph".into()], directory: "/x".into(), worktree: None };
+        let launch = LaunchNote {
+            args: vec!["ralph".into()],
+            directory: "/x".into(),
+            ..LaunchNote::default()
+        };
         worker.save_launch(&launch).unwrap();
         worker.leave_environment(&[("KEY".into(), "secret".into())]).unwrap();
         for path in [worker.launch_path(), worker.environment_path()] {

@@ -1,10 +1,12 @@
 //! What ends unattended runs, as the real programs tell it: refused keys, silence, broken connections.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use crate::case::{Case, DONE, IMPATIENT, PROMPT};
 use crate::real::RealAgent;
-use crate::support::Project;
+use crate::support::{LONG, Output, Project};
 use crate::{Facts, for_agents};
 
 for_agents!(refused_credentials: claude, codex, opencode, gemini, copilot, cline, qwen);
@@ -77,10 +79,27 @@ fn silent_service(facts: &Facts) {
     let work = json!({"sh": "true", "usage": {"in": 7_000, "out": 3}});
     let script =
         json!({"sessions": [[work, {"fail": "hang"}], [{"text": DONE, "usage": {"in": 500}}]]});
-    let Some(real) = RealAgent::new(facts.name, |_: &Project| script) else { return };
-    real.project.settings(&json!({"retry": {"backoffSeconds": 0}}));
-    let args = ["-p", PROMPT, "-n", "1", "--inactivity-timeout", "4"];
-    let output = real.run(&[&args, facts.args].concat()).run();
+    // How long it is silent while it starts depends on the machine: more patience where it was ended
+    // before it had worked, or once more after that.
+    for seconds in [4, 8, 16, 32] {
+        let script = script.clone();
+        let Some(real) = RealAgent::new(facts.name, |_: &Project| script) else { return };
+        real.project.settings(&json!({"retry": {"backoffSeconds": 0}}));
+        let limit = seconds.to_string();
+        let args = ["-p", PROMPT, "-n", "1", "--inactivity-timeout", &limit];
+        let ralph = real.run(&[&args, facts.args].concat());
+        let output = ralph.deadline(LONG + Duration::from_secs(4 * seconds)).run();
+        let events = real.project.events();
+        let worked = events.all("tool_started").first().is_some_and(|tool| tool["attempt"] == 1);
+        if worked && events.all("agent_ended").len() == 2 {
+            return check_silent_service(facts, &real, &output);
+        }
+        assert_eq!(events.find("agent_ended")["ended_by"], "inactivity");
+    }
+    panic!("{}: it never came to its work", facts.name);
+}
+
+fn check_silent_service(facts: &Facts, real: &RealAgent, output: &Output) {
     output.code(0).stdout_has("The agent timed out");
     let events = real.project.events();
     let hung = events.find("agent_ended");

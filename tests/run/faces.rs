@@ -208,6 +208,10 @@ fn a_dry_run_starts_nothing_and_writes_nothing() {
     assert_eq!(project.recorded().len(), 0);
     assert!(!project.has(".ralph"));
     run(&project, &["-p", "do it", "--dry-run", "-n", "0"], &script).run().code(2);
+    output.stdout_has("Budget:     none\n");
+    project.settings(&json!({"budget": {"perIteration": {"duration": "45m"}}}));
+    let output = run(&project, &["-p", "x", "--dry-run", "--max-time", "90m"], &script).run();
+    output.code(0).stdout_has("Budget:     1h30m; 45m0s for each iteration\n");
 }
 
 #[test]

@@ -70,6 +70,27 @@ fn a_cost_budget_ends_the_run_before_the_next_iteration() {
     assert_eq!(events.find("run_ended")["usage"]["cost_usd"], 1.2);
 }
 
+/// A proxy, or a model that claude has no price for.
+#[test]
+fn a_cost_of_nothing_for_tokens_is_no_price() {
+    let project = Project::new();
+    project.settings(&json!({"budget": {"costUsd": 4.0}}));
+    let result = json!({"total_cost_usd": 0, "usage": {"input_tokens": 500_000}});
+    let script =
+        json!([project.record(), {"claude": {"text": "working"}}, {"claude": {"result": result}}]);
+    let output = run_with("claude", &project, &["-p", "do it", "-n", "5"], &script).run();
+    output.code(3).stdout_has("the budget is used up: cost about $5.00 of $4.00");
+    assert_eq!(output.stderr.matches("claude tells no price").count(), 1);
+    output.stderr_has("--max-tokens");
+    assert_eq!(project.recorded().len(), 2);
+    let report = project.ralph(["report"]).run();
+    report.code(0).stdout_has("about $5.00 by an estimate, no cost told");
+    // Where nothing is limited by it, nobody needs to know.
+    project.settings(&json!({}));
+    let output = run_with("claude", &project, &["-p", "do it", "-n", "1"], &script).run();
+    output.code(1).stderr_lacks("tells no price");
+}
+
 #[test]
 fn a_completion_is_not_taken_away_by_the_budget_that_it_used_up() {
     let project = Project::new();
@@ -91,7 +112,7 @@ fn a_token_budget_ends_an_agent_in_the_middle_of_its_work() {
         "hang",
     ]);
     let output = run_with("claude", &project, &["-p", "do it"], &script).run();
-    output.code(3).stdout_has("1100 of 1000 tokens").stdout_has("the run's budget is used up");
+    output.code(3).stdout_has("1100 of 1000 tokens").stdout_has("Ended: the run's budget\n");
     assert_eq!(project.processes(), []);
 }
 

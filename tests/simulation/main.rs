@@ -6,6 +6,7 @@
 
 mod broken;
 mod history;
+mod promises;
 mod rng;
 mod truth;
 mod world;

@@ -171,6 +171,7 @@ impl Project {
         program: impl AsRef<OsStr>,
         args: impl IntoIterator<Item = S>,
     ) -> Ralph {
+        heed_signals();
         let mut command = self.command(program);
         command.args(args);
         Ralph {
@@ -488,6 +489,20 @@ impl Ralph {
     pub(crate) fn in_tmux(self) -> Tmux {
         Tmux::start(&self.command, &self.socket_directory)
     }
+}
+
+/// Whoever runs tests in the background of a script has them ignore Ctrl+C, and what they start would heed that.
+fn heed_signals() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        for signal in [libc::SIGINT, libc::SIGQUIT] {
+            #[expect(unsafe_code, reason = "there is no safe way to say so")]
+            // SAFETY: it changes what becomes of a signal, and no memory.
+            unsafe {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+        }
+    });
 }
 
 /// A program that has been started. It is killed if the test ends before it does.

@@ -143,7 +143,11 @@ fn a_home_that_cannot_be_written_is_worth_a_warning_once() {
     let output = work(&project, &[], &sessions).env("RALPH_HOME", "/dev/null/home").run();
     output.success();
     assert_eq!(output.stderr.matches("cannot be kept in /dev/null/home").count(), 1);
+    output.stderr_has("ralph cannot write to its own directory, /dev/null/home");
     assert!(prompts(&project)[1].contains("The story b (Title of b) is gone"));
+    // The next one knows nothing of it, and says so.
+    let output = project.ralph(["work"]).env("RALPH_HOME", "/dev/null/home").run();
+    output.code(0).stdout_has("nothing to do").stderr_has("cannot be kept (/dev/null: ");
 }
 
 #[test]

@@ -110,13 +110,17 @@ fn after_the_terminals_key_to_quit() {
 }
 
 #[test]
-fn nohup_is_heeded() {
+fn what_is_to_be_ignored_is_ignored() {
     let project = Project::new();
     let agent = project.fake_agent(&json!([{"wait_for": "go"}, {"print": DONE}]));
-    let ralph = env!("CARGO_BIN_EXE_ralph");
-    let run = project.program("nohup", [ralph, "run", "-p", "x", "--"]).args(agent).start();
+    // As a shell without job control starts what a script puts in the background.
+    let script = "trap '' INT QUIT; exec nohup \"$0\" \"$@\"";
+    let args = ["-c", script, env!("CARGO_BIN_EXE_ralph"), "run", "-p", "x", "--"];
+    let run = project.program("sh", args).args(agent).start();
     project.wait_for_event("agent_started");
-    run.signal(Signal::HUP);
+    for signal in [Signal::HUP, Signal::INT, Signal::QUIT, Signal::INT] {
+        run.signal(signal);
+    }
     project.write("go", "");
     run.wait().code(0);
     assert!(!project.events().has("stop_requested"));

@@ -230,6 +230,29 @@ fn a_journal_that_is_gone_does_not_take_the_count_with_it() {
 }
 
 #[test]
+fn a_project_that_is_moved_away_ends_the_loop_and_is_not_made_again() {
+    let shop = Workshop::new();
+    let away = shop.beside("away");
+    let moves = format!("mv '{}' '{}'", shop.path().display(), away.display());
+    let agent = shop.fake_agent(&json!({"sessions": [
+        [shop.record(), {"print": "before"}],
+        [shop.record(), {"shell": moves}],
+        [shop.record()],
+    ]}));
+    shop.spawn(5, &["--wait"]).args(&agent).run().code(2);
+    assert!(!shop.path().exists());
+    assert_eq!(shop.recorded().len(), 2);
+    let state = shop.state().unwrap();
+    assert_eq!(state["status"], "failed");
+    let report = shop.ralph(["report", "agent"]).current_dir(shop.home()).run();
+    report.code(0).stdout_has("was moved or removed").stdout_has("2 of 5 iterations");
+    std::fs::rename(away, shop.path()).unwrap();
+    shop.ralph(["resume", "agent"]).run().code(0);
+    shop.wait();
+    assert_eq!(shop.state().unwrap()["current_iteration"], 5);
+}
+
+#[test]
 fn a_state_that_cannot_be_understood_is_said_and_stands_in_nobodys_way() {
     let shop = Workshop::new();
     let directory = shop.home().join(".ralph/workers/agent");

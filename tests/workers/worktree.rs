@@ -282,3 +282,34 @@ fn a_worktree_goes_by_the_settings_of_where_it_was_spawned() {
     rm().arg("--force").run().code(0);
     assert!(!canary.exists());
 }
+
+/// Whatever its report tells a person to type can be typed where they are.
+#[test]
+fn a_worker_whose_budget_is_used_up_goes_on_with_a_larger_one() {
+    let shop = repository();
+    let cost = json!({"claude": {"result": {"total_cost_usd": 0.6}}});
+    shop.agent_named("claude", &json!([shop.record(), {"claude": {"text": "working"}}, cost]));
+    let spawn = shop.spawn(9, &["--worktree", "--no-sandbox", "--max-cost", "1", "--wait"]);
+    spawn.arg("claude").run().code(3);
+    assert_eq!(shop.recorded().len(), 2);
+    let run = shop.state().unwrap()["run_id"].as_str().unwrap().to_owned();
+    let told = shop.ralph(["report", &run]).run();
+    told.code(0).stdout_has("cost $1.20 of $1.00").stdout_has(&format!("`ralph resume {run}`"));
+    for name in ["agent", &run] {
+        shop.ralph(["replay", name]).run().code(0).stdout_has("cost $1.20 of $1.00");
+        let resume = |more: &[&str]| shop.ralph(["resume", name]).args(more).run();
+        resume(&[]).code(2).stderr_has("is used up: cost $1.20 of $1.00").stderr_has("--max-cost");
+        resume(&["--max-cost", "1.1"]).code(2).stderr_has("cost $1.20 of $1.10");
+        resume(&["--dry-run"]).code(2);
+    }
+    assert_eq!(shop.recorded().len(), 2);
+    shop.ralph(["resume", &run, "--max-cost", "2"]).run().code(0).stdout_has("resumed");
+    shop.ralph(["wait", "agent"]).run().code(3);
+    assert_eq!(shop.recorded().len(), 4, "$2.40");
+    // What it was given stays, as it would for a run.
+    let refused = shop.ralph(["resume", "agent"]).run();
+    refused.code(2).stderr_has("cost $2.40 of $2.00");
+    shop.ralph(["resume", "agent", "--max-cost", "3", "-n", "5"]).run().code(0);
+    shop.ralph(["wait", "agent"]).run().code(3);
+    assert_eq!(shop.recorded().len(), 5);
+}

@@ -5,7 +5,8 @@
 //! by while the agent works. A `result` has three accounts: `usage` covers only the turns since the
 //! result before it, leaves subagents out and is all zero when the agent's own budget stopped it;
 //! `modelUsage` and `total_cost_usd` cover everything since the start. So `modelUsage` counts where
-//! it is told, and elsewhere the sum of `usage`, or what was seen in the messages if that is more.
+//! it is told, and elsewhere the sum of `usage`, or what was seen in the messages if that is more. A cost of 0 with
+//! tokens is no price, but the want of one.
 
 use std::collections::BTreeMap;
 
@@ -72,7 +73,10 @@ impl Account {
         // It is of all that was done, and never becomes less.
         let before = self.total.cost_usd.unwrap_or(0.0);
         let cost: Option<f64> = lenient(line.total_cost_usd);
-        let cost = cost.filter(|cost| *cost >= before);
+        // Behind a proxy, or with a model that the program has no price for, nothing is what it adds up. Tokens of a
+        // service are not free, and none were used where a call was refused.
+        let is_told = |cost: f64| cost > 0.0 || tokens == Tokens::default();
+        let cost = cost.filter(|cost| *cost >= before && is_told(*cost));
         self.total = tokens.usage(cost.or(self.total.cost_usd));
         self.total
     }

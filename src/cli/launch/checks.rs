@@ -1,7 +1,6 @@
 //! What keeps a run from starting, found before anything is spent.
 
-use crate::cli::resume::Resumption;
-use crate::core::progress::Pending;
+use crate::core::progress::{Pending, Progress};
 use crate::core::rules::Budget;
 use crate::error::Error;
 use crate::run::spec::RunSpec;
@@ -41,9 +40,7 @@ pub(super) fn refuse_unkeepable_budgets(spec: &RunSpec) -> Result<(), Error> {
 }
 
 /// A run that goes on only to find that it may do nothing more would look as if it had been tried.
-pub(super) fn refuse_used_up(spec: &RunSpec, resume: &Resumption) -> Result<(), Error> {
-    let Resumption { run, left, .. } = resume;
-    let progress = &left.progress;
+pub(super) fn refuse_used_up(spec: &RunSpec, run: &str, progress: &Progress) -> Result<(), Error> {
     if progress.outcome.is_none() {
         // It was cut off before it could say so. It does that now, and ends as it would have.
         return Ok(());

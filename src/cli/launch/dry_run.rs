@@ -14,6 +14,15 @@ use crate::sandbox::choice::Choice;
 
 use super::prompt;
 
+/// What the run may use up, and each of its iterations.
+fn budget(spec: &RunSpec) -> String {
+    let (run, each) = (spec.rules.budget.describe(), spec.rules.iteration_budget.describe());
+    match (run, each.map(|each| format!("{each} for each iteration"))) {
+        (Some(run), Some(each)) => format!("{run}; {each}"),
+        (run, each) => run.or(each).unwrap_or_else(|| "none".to_owned()),
+    }
+}
+
 /// Tells what would be run.
 pub(super) fn dry_run(spec: &RunSpec, choice: &Choice, loaded: &Loaded) -> Result<u8, Error> {
     let agent = &spec.agent;
@@ -54,6 +63,7 @@ pub(super) fn dry_run(spec: &RunSpec, choice: &Choice, loaded: &Loaded) -> Resul
             let most = spec.rules.max_iterations;
             format!("{most} iteration{}", if most == 1 { "" } else { "s" })
         }),
+        ("Budget", budget(spec)),
     ];
     let sandbox = match choice {
         Choice::None => "none".to_owned(),

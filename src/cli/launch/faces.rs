@@ -64,7 +64,7 @@ pub(super) fn session_log(
     let dir = project.logs_dir();
     let zone = TimeZone::system();
     let now = zone.to_datetime(jiff::Timestamp::now());
-    let log = LogFile::create(&dir, now).map_err(|err| session::unwritable(&dir, &err))?;
+    let log = LogFile::create(project, now).map_err(|err| session::unwritable(&dir, &err))?;
     // Old logs that cannot be removed take up room and do no other harm.
     let _ = logs::prune(&dir, keep.runs.max(1));
     let message = format!("Session log: {}", config::display_name(log.path()));

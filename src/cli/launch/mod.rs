@@ -193,8 +193,12 @@ impl Start<'_> {
         let unsaved =
             spec.scm.as_ref().filter(|_| is_new).and_then(|scm| scm.uncommitted(project.root()));
         checks::refuse_unkeepable_budgets(&spec)?;
-        if let Some(resume) = &args.resume {
-            checks::refuse_used_up(&spec, resume)?;
+        let resumed = match &background {
+            Some(background) => background.resume.as_ref(),
+            None => args.resume.as_ref().map(|resume| &resume.run),
+        };
+        if let (Some(run), Some(progress)) = (resumed, &spec.progress) {
+            checks::refuse_used_up(&spec, run, progress)?;
         }
         let choice = confine::choose(&mut spec, project, self)?;
         if args.dry_run {

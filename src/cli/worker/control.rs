@@ -8,12 +8,13 @@ use jiff::tz::TimeZone;
 
 use super::which::each;
 use super::{RmArgs, Which, spawn, unusable, warn};
+use crate::core::rules::Budget;
 use crate::core::worker::{Follower, Status, WorkerState};
 use crate::error::Error;
 use crate::process;
 use crate::tmux::Tmux;
 use crate::worker::control::Wish;
-use crate::worker::store::{Known, Worker, Workers};
+use crate::worker::store::{Known, LaunchNote, Worker, Workers};
 use crate::worker::watch::Watch;
 
 /// How long a loop may take to heed a request. It does so at once unless the machine is very busy.
@@ -69,7 +70,7 @@ fn pause_one(workers: &Workers, worker: &Worker, all: bool) -> Result<(), Error>
 
 /// # Errors
 /// There is no such worker, or it cannot be started again.
-pub(in crate::cli) fn resume(which: &Which, limit: Option<u32>) -> Result<u8, Error> {
+pub(in crate::cli) fn resume(which: &Which, more: More) -> Result<u8, Error> {
     let workers = Workers::of_user()?;
     let waits = |worker: &Worker| match worker.known() {
         Known::State(state) => can_go_on(&state, worker.is_alive()),
@@ -81,7 +82,14 @@ pub(in crate::cli) fn resume(which: &Which, limit: Option<u32>) -> Result<u8, Er
     if chosen.is_empty() {
         return crate::cli::print("no worker is paused\n");
     }
-    each(chosen, |worker| resume_one(&workers, worker, limit))
+    each(chosen, |worker| resume_one(&workers, worker, more))
+}
+
+/// What a worker may use from now on, what it has used before included.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::cli) struct More {
+    pub(in crate::cli) iterations: Option<u32>,
+    pub(in crate::cli) budget: Budget,
 }
 
 /// One that is paused, or whose loop is gone without having come to its end.
@@ -89,11 +97,11 @@ fn can_go_on(state: &WorkerState, alive: bool) -> bool {
     if alive { state.status == Status::Paused } else { !state.status.is_over() }
 }
 
-/// With a `limit`, that is its limit from now on. One that has come to its end goes on, too, unless it is
-/// complete, or has used its iterations up.
-fn resume_one(workers: &Workers, worker: &Worker, limit: Option<u32>) -> Result<(), Error> {
+/// What it is given stays its limit. One that has come to its end goes on, too, unless it is complete, or has used its
+/// iterations up; that its budget is used up is found by its loop.
+fn resume_one(workers: &Workers, worker: &Worker, more: More) -> Result<(), Error> {
     let _held = workers.hold(worker)?;
-    let name = &worker.name;
+    let (name, limit) = (&worker.name, more.iterations);
     if let (Some(odd), None) = (worker.odd_limit(), limit) {
         let path = worker.state_path();
         let message = format!("max_iterations is {odd} in {}", path.display());
@@ -102,22 +110,33 @@ fn resume_one(workers: &Workers, worker: &Worker, limit: Option<u32>) -> Result<
             .hint(format!("ralph resume {name} -n 20 puts one there")));
     }
     let mut state = mended(worker)?;
-    let alive = worker.is_alive();
+    let mut alive = worker.is_alive();
     if alive && state.status == Status::Running {
-        // Its loop knows better than what somebody may have written there.
+        // Its loop knows better than what somebody may have written there. One that was just killed may wait
+        // for the disk before it is gone.
         let mut watch = Watch::new(worker);
         worker.knock();
-        let paused = watch.look_within(MOMENT, || match worker.known() {
-            Known::State(state) if state.status == Status::Paused => Some(*state),
-            _ => None,
+        let told = watch.look_within(MOMENT, || match worker.known() {
+            Known::State(state) if state.status == Status::Paused => Some(Some(*state)),
+            _ => (!worker.is_alive()).then_some(None),
         });
-        state = paused.unwrap_or(state);
+        match told {
+            Some(Some(paused)) => state = paused,
+            Some(None) => (alive, state) = (false, mended(worker)?),
+            None => {}
+        }
     }
     // One that has just come to its end is about to leave.
     let alive = alive && !(state.status.is_over() && see_it_gone(worker));
     if alive && !can_go_on(&state, alive) || state.is_complete() {
         warn(&format!("worker '{name}' is not paused"));
         return Ok(());
+    }
+    if alive && !more.budget.is_none() {
+        let message =
+            format!("worker '{name}' is paused, and its loop keeps the budget that it has");
+        return Err(Error::failed(message)
+            .hint(format!("end it first (ralph kill {name}), then resume it with the other one")));
     }
     let begun = state.current_iteration;
     if let Some(limit) = limit {
@@ -147,7 +166,7 @@ fn resume_one(workers: &Workers, worker: &Worker, limit: Option<u32>) -> Result<
         }
         request(worker, Wish::Resume, Status::Running, |state| state.status != Status::Paused)?;
     } else {
-        start_again(worker, state)?;
+        start_again(worker, state, more.budget)?;
     }
     crate::cli::print(&format!("resumed ralph loop for {name}\n")).map(drop)
 }
@@ -222,15 +241,24 @@ fn write_in_its_place(worker: &Worker, status: Status) -> Result<(), Error> {
     worker.save(&state).map_err(|err| unusable(worker, &err))
 }
 
-fn start_again(worker: &Worker, state: WorkerState) -> Result<(), Error> {
-    let launch = worker.launch()?;
+fn start_again(worker: &Worker, state: WorkerState, budget: Budget) -> Result<(), Error> {
+    let before = worker.launch()?;
+    let launch = LaunchNote { budget: budget.or(before.budget), ..before.clone() };
     end_what_is_left(worker, &state);
     let asleep = WorkerState { pid: None, ..state };
     {
         let _it = worker.become_it().map_err(|err| unusable(worker, &err))?;
         worker.save(&asleep).map_err(|err| unusable(worker, &err))?;
     }
-    spawn::open(worker, &launch, None, |state| state.pid.is_some()).map(|_| ())
+    if launch != before {
+        worker.save_launch(&launch).map_err(|err| unusable(worker, &err))?;
+    }
+    let opened = spawn::open(worker, &launch, None, |state| state.pid.is_some());
+    if opened.is_err() && launch != before {
+        // One that it did not start with is none that it was given. Another failure would hide the one that is told.
+        let _ = worker.save_launch(&before);
+    }
+    opened.map(|_| ())
 }
 
 /// Ends a worker whose loop is gone, as that would have done it.

@@ -11,7 +11,7 @@ mod which;
 
 use clap::{Args, ValueEnum};
 
-pub(super) use control::{kill, pause, resume, rm};
+pub(super) use control::{More, kill, pause, resume, rm};
 pub(super) use list::{ls, status};
 pub(super) use look::{attach, logs, send, wait};
 pub(super) use run_loop::run_loop;

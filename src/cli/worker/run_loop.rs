@@ -121,6 +121,7 @@ fn start(worker: &Worker) -> Result<u8, Error> {
     let start =
         Start { project: &project, args: &args.common, defaults: defaults(&args), loaded: &loaded };
     let mut spec = spec(&start, &args)?;
+    spec.rules.budget = launch.budget.or(spec.rules.budget);
     let mut state = new_state(worker, &spec);
     let damage = left.as_ref().and_then(|left| left.warning(&spec.rules.budget));
     if let Some(before) = before {

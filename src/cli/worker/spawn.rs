@@ -86,7 +86,7 @@ pub(in crate::cli) fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, E
     let launch = LaunchNote {
         args: arguments(&worker.name)?,
         directory: std::env::current_dir().unwrap_or_else(|_| project.root().to_owned()),
-        worktree: None,
+        ..LaunchNote::default()
     };
     // From here on there is something to be undone. Where signals cannot be caught, they end this
     // process as they always do.

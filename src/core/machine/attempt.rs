@@ -69,6 +69,7 @@ impl LoopMachine {
 
     pub(super) fn start_agent(&mut self, now: Now, purpose: Purpose, out: &mut Vec<Action>) {
         self.spending.attempt_starts();
+        self.budget_ended_it = false;
         self.background = 0;
         self.refused = false;
         let at = now.mono_ms;
@@ -134,6 +135,11 @@ impl LoopMachine {
             Class::Limited => {
                 if let Some(used_up) = self.run_budget_exceeded(now) {
                     return self.finish_by_budget(now, &used_up, out);
+                }
+                if std::mem::take(&mut self.budget_ended_it) {
+                    let message = "the agent was ended because its tokens were taken to cost what is left of the \
+                                   budget, and it has told less since: the run goes on";
+                    out.push(Action::Emit(Event::Warning { message: message.into() }));
                 }
                 self.answered(now, out);
             }

@@ -182,6 +182,7 @@ impl LoopMachine {
             return self.check_time_after_result(now, out);
         }
         if self.run_budget_exceeded(now).is_some() {
+            self.budget_ended_it = true;
             return self.end_agent(EndCause::Budget, out);
         }
         if let Phase::Agent { started, .. } = self.phase {

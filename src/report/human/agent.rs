@@ -1,7 +1,8 @@
 //! The agent's work: what it says, its tools, its plan.
 
+use super::speech::Speaker;
 use super::words::plural;
-use super::{Human, Paragraph, Speaker};
+use super::{Human, Paragraph};
 use crate::core::event::{Event, Stamp, TodoItem, TodoStatus};
 use crate::core::text;
 use crate::report::style::Paint;

@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 
 use memchr::memmem;
 
+use super::speech::Speaker;
 use super::words::plural;
-use super::{Human, Paragraph, Speaker};
+use super::{Human, Paragraph};
 use crate::core::cleaner::Cleaner;
 use crate::core::event::{Entry, Event, Stamp};
 use crate::core::lines::LineSplitter;

@@ -1,9 +1,10 @@
 //! Which event becomes which text.
 
+use super::speech::{MAX_TEXT, MAX_THOUGHT};
 use super::*;
-use crate::core::event::Entry;
 use crate::core::event::{
-    Class, Exit, Failure, FailureKind, Leftover, Outcome, TodoItem, TodoStatus, Usage, WaitReason,
+    Class, Entry, Exit, Failure, FailureKind, Leftover, Outcome, Stream, TodoItem, TodoStatus,
+    Usage, WaitReason,
 };
 use crate::report::output::tests::Sink;
 use crate::report::replay::replay;

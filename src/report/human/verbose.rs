@@ -1,7 +1,8 @@
 //! The `[ralph] …` lines on standard error: what `--verbose` adds.
 
+use super::pen::Pen;
 use super::words::of;
-use super::{Human, MAX_DETAIL, MAX_PROMPT, Pen};
+use super::{Human, MAX_DETAIL, MAX_PROMPT};
 use crate::core::event::{Event, Exit, Stamp};
 use crate::core::text;
 

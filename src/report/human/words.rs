@@ -80,8 +80,8 @@ pub(super) fn cause_words(cause: EndCause) -> &'static str {
         EndCause::IterationTimeout => "Ended: the iteration's time limit",
         EndCause::ResultGrace => "Ended: it had given its result and did not leave",
         EndCause::Refused => "Ended: it went on trying with credentials that were refused",
-        EndCause::Budget => "Ended: the run's budget is used up",
-        EndCause::IterationBudget => "Ended: the iteration's budget is used up",
+        EndCause::Budget => "Ended: the run's budget",
+        EndCause::IterationBudget => "Ended: the iteration's budget",
         EndCause::Interrupt => "Ended: a stop was asked for",
         EndCause::Broken => "Ended: the run's journal cannot be written any more",
     }

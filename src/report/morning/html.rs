@@ -4,7 +4,10 @@ use std::fmt::Write;
 
 use jiff::tz::TimeZone;
 
-use super::words::{self, Detail, Kind, Piece, Section, clean};
+use super::iteration::{self, Detail};
+use super::sections::{Kind, Section, sections};
+use super::summary::{Piece, pieces, summary};
+use super::words::clean;
 use super::{Check, Facts, Iteration};
 use crate::core::text;
 
@@ -39,9 +42,9 @@ pub fn draw(facts: &Facts, zone: &TimeZone) -> String {
          <title>{0}</title>\n<style>\n{STYLE}\n</style>\n<h1>{0}</h1>\n<dl>\n",
         escape(&title)
     );
-    for (name, value) in words::summary(facts, zone) {
+    for (name, value) in summary(facts, zone) {
         let value = clean(&value);
-        let value = words::pieces(name, &value).into_iter().map(|piece| match piece {
+        let value = pieces(name, &value).into_iter().map(|piece| match piece {
             Piece::Text(text) => as_text(text),
             Piece::Command(command) => format!("<code>{}</code>", as_text(command)),
         });
@@ -49,7 +52,7 @@ pub fn draw(facts: &Facts, zone: &TimeZone) -> String {
     }
     out.push_str("</dl>\n");
     let (left, rest): (Vec<Section>, Vec<Section>) =
-        words::sections(facts, zone).into_iter().partition(|section| section.kind == Kind::Left);
+        sections(facts, zone).into_iter().partition(|section| section.kind == Kind::Left);
     left.iter().for_each(|section| list(section, &mut out));
     if !facts.iterations.is_empty() {
         out.push_str("<h2>Time and cost of each iteration</h2>\n");
@@ -107,7 +110,7 @@ fn chart(iterations: &[Iteration], out: &mut String) {
             let bad = bar.iter().any(is_bad);
             let told = match bar {
                 [one] => {
-                    format!("iteration {}: {}, {}", one.number, word(value), words::state(one))
+                    format!("iteration {}: {}, {}", one.number, word(value), iteration::state(one))
                 }
                 [first, .., last] => {
                     let (first, last) = (first.number, last.number);
@@ -139,10 +142,10 @@ fn table(iterations: &[Iteration], out: &mut String) {
          <th class=\"n\">cost<th class=\"n\">tools<th>guardrails<th>commits</tr>\n",
     );
     // A page that a browser takes in without a thought.
-    let (first, middle, last) = words::fold(iterations, 100, 400);
+    let (first, middle, last) = iteration::fold(iterations, 100, 400);
     first.iter().for_each(|iteration| row(iteration, out));
     if !middle.is_empty() {
-        let middle = escape(&words::in_short(middle));
+        let middle = escape(&iteration::in_short(middle));
         let _ = writeln!(out, "<tr><td class=\"n\">…<td colspan=\"6\" class=\"dim\">{middle}</tr>");
     }
     last.iter().for_each(|iteration| row(iteration, out));
@@ -150,15 +153,15 @@ fn table(iterations: &[Iteration], out: &mut String) {
 }
 
 fn row(iteration: &Iteration, out: &mut String) {
-    let tries = words::tries(iteration);
+    let tries = iteration::tries(iteration);
     let tries = tries.map(|tries| format!("<div class=\"dim\">{tries}</div>")).unwrap_or_default();
     let _ = write!(
         out,
         "<tr><td class=\"n\">{}<td>{}{tries}<td class=\"n\">{}<td class=\"n\">{}<td class=\"n\">{}<td>",
         iteration.number,
-        words::state(iteration),
+        iteration::state(iteration),
         text::duration(iteration.duration_ms),
-        words::cost(iteration),
+        iteration::cost(iteration),
         iteration.tools
     );
     let passed = iteration.guardrails.iter().filter(|check| check.passed).count();
@@ -171,7 +174,7 @@ fn row(iteration: &Iteration, out: &mut String) {
         let _ = write!(out, "<div class=\"{class}\"><code>{command}</code> {word}</div>");
     }
     out.push_str("<td>");
-    for detail in words::details(iteration) {
+    for detail in iteration::details(iteration) {
         let _ = match detail {
             Detail::Commit(text) => {
                 let (id, subject) = text.split_once(' ').unwrap_or((&text, ""));

@@ -4,7 +4,10 @@ use std::fmt::Write;
 
 use jiff::tz::TimeZone;
 
-use super::words::{self, Detail, Kind, Piece, Section, clean};
+use super::iteration::{self, Detail};
+use super::sections::{Kind, Section, sections};
+use super::summary::{Piece, pieces, summary};
+use super::words::clean;
 use super::{Facts, Iteration};
 use crate::core::text;
 
@@ -19,10 +22,10 @@ pub enum Form {
 pub fn draw(facts: &Facts, zone: &TimeZone, form: Form) -> String {
     let mut page = Page { out: String::new(), form };
     page.title(&format!("Run {}", facts.run));
-    for (name, value) in words::summary(facts, zone) {
+    for (name, value) in summary(facts, zone) {
         page.item(name, &value);
     }
-    let sections = words::sections(facts, zone);
+    let sections = sections(facts, zone);
     let is_ahead = |section: &&Section| form == Form::Markdown && section.kind == Kind::Left;
     sections.iter().filter(is_ahead).for_each(|section| page.section(section));
     page.iterations(&facts.iterations);
@@ -58,7 +61,7 @@ impl Page {
             let _ = writeln!(self.out, "{:<10} {value}", format!("{name}:"));
             return;
         }
-        let value = words::pieces(name, &value).into_iter().map(|piece| match piece {
+        let value = pieces(name, &value).into_iter().map(|piece| match piece {
             Piece::Text(text) => escape(text),
             Piece::Command(command) => format!("`{command}`"),
         });
@@ -92,10 +95,10 @@ impl Page {
             self.out.push_str("| # | outcome | time | cost | tools | commits |\n");
             self.out.push_str("|--:|---|--:|--:|--:|---|\n");
         }
-        let (first, middle, last) = words::fold(iterations, first, last);
+        let (first, middle, last) = iteration::fold(iterations, first, last);
         first.iter().for_each(|iteration| self.iteration(iteration));
         if !middle.is_empty() {
-            let middle = words::in_short(middle);
+            let middle = iteration::in_short(middle);
             let _ = match self.form {
                 Form::Terminal => writeln!(self.out, "    …  {middle}"),
                 Form::Markdown => writeln!(self.out, "| … | {middle} | | | | |"),
@@ -105,10 +108,10 @@ impl Page {
     }
 
     fn iteration(&mut self, iteration: &Iteration) {
-        let (state, tries) = (words::state(iteration), words::tries(iteration));
-        let (cost, time) = (words::cost(iteration), text::duration(iteration.duration_ms));
+        let (state, tries) = (iteration::state(iteration), iteration::tries(iteration));
+        let (cost, time) = (iteration::cost(iteration), text::duration(iteration.duration_ms));
         let (number, tools, details) =
-            (iteration.number, iteration.tools, words::details(iteration));
+            (iteration.number, iteration.tools, iteration::details(iteration));
         if self.form == Form::Markdown {
             let details = details.iter().map(|detail| match detail {
                 Detail::Commit(text) | Detail::Plain(text) | Detail::Bad(text) => {

@@ -20,7 +20,7 @@ impl<W: World> Driver<'_, W> {
     pub(super) fn start_agent(&mut self, purpose: Purpose) {
         self.commit_message = None;
         if let Some(message) = self.world.lost() {
-            // A loop that nobody can end must not go on.
+            // A loop that nobody can end, or that has nothing to work on, must not go on.
             let why = Input::AgentNotStarted { message: message.clone() };
             self.queue.extend([Input::Broken { message }, why]);
             return;
@@ -92,6 +92,7 @@ impl<W: World> Driver<'_, W> {
             spare: false,
         };
         self.tell_commits(true);
+        self.mind_stuck();
         // Whatever it does from its first moment on, the journal knows that it was about to be started.
         self.commit();
         if self.broken {
@@ -181,6 +182,17 @@ impl<W: World> Driver<'_, W> {
             let message = "the pattern for being done takes too many steps on what the agent said, and was \
                            given up: make it simpler (no repetition of a repetition)";
             self.warn_once(message.to_owned());
+        }
+        let rules = &self.spec.rules;
+        let adapter = self.spec.agent.adapter;
+        let has_price = rules.budget.cost_usd.or(rules.iteration_budget.cost_usd).is_some();
+        if finished.unpriced && has_price && adapter.tells_cost() {
+            let message = format!(
+                "{} tells no price for the tokens that it uses, so that a budget in dollars counts an \
+                 estimate, at what a large model costs; a limit of tokens (--max-tokens, budget.tokens) is exact",
+                adapter.name()
+            );
+            self.warn_once(message);
         }
         self.commit_message = finished.commit_message;
         self.queue.push_back(Input::AgentEnded(Box::new(finished.report)));

@@ -62,11 +62,15 @@ impl<W: World> Driver<'_, W> {
     pub(super) fn keep_raw(&mut self, bytes: &[u8]) {
         let mut kept = self.world.append(Record::Raw, bytes);
         if kept.as_ref().is_err_and(|err| err.kind() == io::ErrorKind::NotFound) {
-            self.restore();
+            self.put_back();
             kept = self.world.append(Record::Raw, bytes);
         }
         if let Err(err) = kept {
             self.raw_broken = true;
+            if self.world.stuck().is_some() {
+                // There is more to be said when it has ended.
+                return;
+            }
             let message = format!("the agent's raw output is not kept any more: {err}").into();
             self.recorder.record(&Event::Warning { message });
         }

@@ -19,6 +19,10 @@ impl<W: World> Driver<'_, W> {
     /// Says what is not as it was, or as it should be: an agent may have changed by what the next run is
     /// judged, and one that was to write a file may not have.
     pub(super) fn look_back(&mut self, exit_code: u8) {
+        if self.world.stuck().is_some() {
+            // What is there now, or is not, tells nothing of what agents have changed.
+            return;
+        }
         let now = self.settings_now();
         let looks = self.settings_then.iter().zip(now).zip(&self.spec.settings_files);
         let changed = looks.filter(|((then, now), _)| *then != now);

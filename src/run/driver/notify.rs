@@ -2,6 +2,7 @@
 //! readers of its displays, who get a moment at the end.
 
 use std::ffi::{OsStr, OsString};
+use std::path::Path;
 use std::time::Duration;
 
 use super::Driver;
@@ -49,7 +50,10 @@ impl<W: World> Driver<'_, W> {
         let message = self.message(event);
         let env = self.run_variables();
         let args = [OsString::from("-c"), OsString::from(command)];
-        let launch = Launch::plain(&self.spec.directory, OsStr::new("sh"), &args, &env);
+        // Whoever is to be told that the project is gone is told all the same.
+        let is_there = self.world.exists(&self.spec.directory);
+        let directory = if is_there { &self.spec.directory } else { Path::new("/") };
+        let launch = Launch::plain(directory, OsStr::new("sh"), &args, &env);
         let of_end = matches!(event, Event::RunEnded { .. });
         match self.world.start(&Launch { stdin: &message, ..launch }) {
             Ok((child, _)) => self.notifiers.push(Notifier { child, said: Vec::new(), of_end }),

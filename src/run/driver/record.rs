@@ -48,6 +48,12 @@ impl<W: World> Driver<'_, W> {
 
     /// What agents and guardrails do to the work tree must not lose the record of it.
     pub(super) fn restore(&mut self) {
+        self.put_back();
+        self.mind_stuck();
+    }
+
+    /// The same while an agent is at work, who is let finish wherever it is.
+    pub(super) fn put_back(&mut self) {
         match self.world.restore() {
             Ok(restored) => {
                 self.raw_broken &= restored.is_empty();
@@ -57,6 +63,10 @@ impl<W: World> Driver<'_, W> {
             }
             Err(err) => self.broke("the journal", &err),
         }
+    }
+
+    /// What was left in such a way that nothing can be done there any more ends the run.
+    pub(super) fn mind_stuck(&mut self) {
         if let Some(message) = self.world.stuck()
             && !std::mem::replace(&mut self.broken, true)
         {

@@ -1,6 +1,7 @@
 //! What git knows by now of the commits that a run's journal tells of.
 
 use std::collections::HashSet;
+use std::path::Path;
 
 use crate::report::morning::Facts;
 
@@ -12,8 +13,17 @@ const MOST_ASKED: usize = 200;
 const MOST_TOLD: &str = "--max-count=500";
 
 /// Finds out what came with others, which commits no branch has any more, and which are in the range that is
-/// named for a look. Where there is no repository, or `git` does not answer, nobody can tell.
-pub fn look_up(facts: &mut Facts, git: &mut dyn FnMut(&[&str]) -> Option<String>) {
+/// named for a look, in the repository that `directory` is in. Where there is none that is told; where `git` does not
+/// answer, nobody can tell.
+pub fn look_up(
+    facts: &mut Facts,
+    directory: &Path,
+    git: &mut dyn FnMut(&[&str]) -> Option<String>,
+) {
+    facts.repository_gone = facts.commits().next().is_some() && !super::is_in_one(directory);
+    if facts.repository_gone {
+        return;
+    }
     let mut asked = 0;
     facts.expand(|old, new| {
         asked += 1;

@@ -14,7 +14,7 @@ use crate::core::event::Commit;
 use crate::core::text;
 use crate::state::within;
 
-use super::{directory_of, head};
+use super::{directory_of, has_repository, head, top_of};
 
 /// How much is read of what is new; of more than that, the end.
 const MOST: u64 = 1 << 20;
@@ -50,6 +50,9 @@ pub struct Watch {
     /// The last line that is known, by which the place is found again if git has cut the log short.
     last: Vec<u8>,
     head: Option<String>,
+    /// Where the work tree begins whose repository was there at the beginning.
+    top: Option<PathBuf>,
+    is_lost: bool,
 }
 
 impl Watch {
@@ -57,6 +60,7 @@ impl Watch {
     pub fn begin(root: &Path, since: Since<'_>) -> (Watch, Option<Moved>) {
         let mut watch = Watch { root: root.to_owned(), ..Watch::default() };
         watch.find();
+        watch.top = top_of(root).filter(|top| has_repository(top)).map(Path::to_owned);
         let whole = watch.log.as_deref().and_then(|log| read_from(log, 0).ok()).unwrap_or_default();
         watch.known = whole.len;
         watch.remember(&whole.bytes);
@@ -82,12 +86,20 @@ impl Watch {
     /// What is new. It costs next to nothing if nothing is, unless it is to be `thorough`: then a repository
     /// is found that was not there before, and one that keeps no such log is asked where it stands.
     pub fn look(&mut self, thorough: bool) -> Option<Moved> {
-        if thorough && !self.find() {
+        let found = !thorough || self.find();
+        let size = |log: &PathBuf| std::fs::metadata(log).ok().map(|meta| meta.len());
+        let size = self.log.as_ref().and_then(size);
+        if thorough {
+            let found = self.log.as_ref().filter(|_| size.is_some());
+            self.is_lost = self.top.as_ref().is_some_and(|top| {
+                // A log that is there is in a repository that is, unless it is elsewhere, as that of a linked work tree.
+                !found.is_some_and(|log| log.starts_with(top)) && !has_repository(top)
+            });
+        }
+        if !found {
             self.head = None;
             return None;
         }
-        let size = |log: &PathBuf| std::fs::metadata(log).ok().map(|meta| meta.len());
-        let size = self.log.as_ref().and_then(size);
         let commits = match size {
             Some(size) if size != self.known => self.read_on().unwrap_or_default(),
             Some(_) => return None,
@@ -99,6 +111,11 @@ impl Watch {
         self.head.clone_from(&now);
         let head = now.filter(|_| moved || !commits.is_empty())?;
         Some(Moved { head, commits })
+    }
+
+    /// The repository that was there at the beginning and was not at the last thorough look.
+    pub fn lost(&self) -> Option<PathBuf> {
+        self.top.as_ref().filter(|_| self.is_lost).map(|top| top.join(".git"))
     }
 
     /// Looks for the log until there is one, and tells whether there is a repository at all.

@@ -560,5 +560,4 @@ fn write(to: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
 }
 
 #[cfg(test)]
-#[path = "connection_tests.rs"]
 mod tests;

@@ -109,6 +109,24 @@ fn budgets_end_the_agent_and_the_run() {
     assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
 }
 
+/// What was taken for more than it turned out to be is no reason to end a run, and none to say that it ends.
+#[test]
+fn an_agent_that_tells_less_than_was_guessed_is_said_and_the_run_goes_on() {
+    let budget = Budget { cost_usd: Some(1.0), ..Budget::default() };
+    let tokens = |cost_usd| Usage { cost_usd, input_tokens: 300_000, ..Usage::default() };
+    for (told, ends) in [(Some(0.3), false), (Some(1.1), true), (None, true)] {
+        let mut run = Loop::start(Rules { budget, ..rules() });
+        run.give(Input::AgentStarted).give(Input::Used(tokens(None)));
+        assert_eq!(run.actions, [Action::EndAgent(EndCause::Budget)]);
+        let report = Report { usage: tokens(told), ..failed(Class::Limited) };
+        run.give(Input::AgentEnded(Box::new(report)));
+        let expected = ends.then_some((Outcome::Budget, 3));
+        let warns = |action: &Action| matches!(action, Action::Emit(Event::Warning { message }) if message.contains("goes on"));
+        assert_eq!((run.outcome(), run.starts_agent()), (expected, !ends), "{told:?}");
+        assert_eq!(run.actions.iter().any(warns), !ends, "{told:?}");
+    }
+}
+
 #[test]
 fn a_wait_that_would_outlast_the_time_of_the_run_is_not_begun() {
     let budget = Budget { duration_ms: Some(60_000), ..Budget::default() };

@@ -145,6 +145,56 @@ fn a_repository_may_come_later_and_need_not_keep_a_log() {
     assert_eq!(Watch::begin(nowhere.path(), Since::Now).1, None);
 }
 
+#[test]
+fn a_repository_that_was_there_and_is_gone_is_lost() {
+    let mut repository = Repository::new();
+    let (at, aside) = (repository.dir.path().to_owned(), tempfile::tempdir().unwrap());
+    let below = at.join("below");
+    std::fs::create_dir(&below).unwrap();
+    // What was no repository at the beginning is not missed, and neither is one that came later.
+    let (mut watch, _) = repository.watch(Since::Now);
+    repository.go("a", "commit (initial): one");
+    watch.look(true);
+    std::fs::rename(at.join(".git"), aside.path().join("git")).unwrap();
+    watch.look(true);
+    assert_eq!(watch.lost(), None);
+    std::fs::rename(aside.path().join("git"), at.join(".git")).unwrap();
+
+    for from in [&at, &below] {
+        let (mut watch, _) = Watch::begin(from, Since::Now);
+        watch.look(true);
+        assert_eq!(watch.lost(), None);
+        std::fs::rename(at.join(".git"), aside.path().join("git")).unwrap();
+        watch.look(false);
+        assert_eq!(watch.lost(), None, "not looked for all the time");
+        watch.look(true);
+        assert_eq!(watch.lost(), Some(at.join(".git")));
+        // What only has its name is none.
+        std::fs::create_dir(at.join(".git")).unwrap();
+        watch.look(true);
+        assert_eq!(watch.lost(), Some(at.join(".git")));
+        // A new one is one.
+        std::fs::write(at.join(".git/HEAD"), "ref: refs/heads/main").unwrap();
+        watch.look(true);
+        assert_eq!(watch.lost(), None);
+        std::fs::remove_dir_all(at.join(".git")).unwrap();
+        std::fs::rename(aside.path().join("git"), at.join(".git")).unwrap();
+        watch.look(true);
+        assert_eq!(watch.lost(), None);
+    }
+
+    // A linked work tree has its log elsewhere. And one above is another repository.
+    let linked = below.join("tree");
+    std::fs::create_dir(&linked).unwrap();
+    std::fs::write(linked.join(".git"), format!("gitdir: {}", at.join(".git").display())).unwrap();
+    let (mut watch, _) = Watch::begin(&linked, Since::Now);
+    watch.look(true);
+    assert_eq!(watch.lost(), None);
+    std::fs::remove_file(linked.join(".git")).unwrap();
+    watch.look(true);
+    assert_eq!(watch.lost(), Some(linked.join(".git")));
+}
+
 /// git, in a repository of its own.
 fn git(dir: &Path, words: &[&str]) -> String {
     let settings = ["-c", "user.name=A", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"];
@@ -225,7 +275,9 @@ fn what_the_log_does_not_tell_is_told_by_git_later() {
         facts.iterations[0].commits.push(commit);
     }
     facts.head = Some(find("three"));
-    crate::run::scm::lookup::look_up(&mut facts, &mut |words| crate::run::scm::git(words, at).ok());
+    crate::run::scm::lookup::look_up(&mut facts, at, &mut |words| {
+        crate::run::scm::git(words, at).ok()
+    });
     let told: Vec<&str> = facts.commits().map(|commit| commit.subject.as_str()).collect();
     assert_eq!(
         told,

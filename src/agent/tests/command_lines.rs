@@ -1,0 +1,193 @@
+//! How each agent is started.
+
+use super::*;
+
+fn request(flags: &[String]) -> Request<'_> {
+    Request {
+        program: "agent",
+        flags,
+        model: None,
+        purpose: Purpose::Work,
+        stream: true,
+        autonomous: true,
+        sandboxed: false,
+        prompt_via: None,
+        prompt: "-do it",
+        prompt_file: Path::new(".ralph/prompt.txt"),
+        side_file: Path::new("side.txt"),
+    }
+}
+
+fn argv(agent: &str, request: &Request<'_>) -> String {
+    let invocation = by_name(agent).unwrap().invocation(request);
+    let args: Vec<&str> = invocation.args.iter().map(|arg| arg.to_str().unwrap()).collect();
+    args.join(" ")
+}
+
+#[test]
+fn the_usual_command_lines() {
+    let flags = ["--allowedTools".to_owned(), "Bash".to_owned()];
+    let usual = Request { model: Some("opus"), ..request(&flags) };
+    let plain = Request { stream: false, ..usual.clone() };
+    let careful = Request { autonomous: false, ..request(&[]) };
+    let sandboxed = Request { sandboxed: true, ..request(&[]) };
+    for (agent, request, expected) in [
+        (
+            "claude",
+            &usual,
+            "-p --output-format stream-json --verbose --dangerously-skip-permissions --model opus --allowedTools Bash",
+        ),
+        (
+            "claude",
+            &plain,
+            "-p --output-format text --dangerously-skip-permissions --model opus --allowedTools Bash",
+        ),
+        ("claude", &careful, "-p --output-format stream-json --verbose"),
+        (
+            "codex",
+            &usual,
+            "exec --json --skip-git-repo-check -s workspace-write --add-dir .git --model opus --allowedTools Bash -",
+        ),
+        (
+            "codex",
+            &plain,
+            "exec -o side.txt --skip-git-repo-check -s workspace-write --add-dir .git --model opus --allowedTools Bash -",
+        ),
+        ("codex", &careful, "exec --json --skip-git-repo-check -"),
+        (
+            "codex",
+            &sandboxed,
+            "exec --json --skip-git-repo-check --dangerously-bypass-approvals-and-sandbox -",
+        ),
+        (
+            "amp",
+            &usual,
+            "--allowedTools Bash --model opus --stream-json --dangerously-allow-all -x",
+        ),
+        ("amp", &plain, "--allowedTools Bash --model opus --dangerously-allow-all -x"),
+        ("amp", &careful, "--stream-json -x"),
+        ("opencode", &usual, "run --format json --auto --model opus --allowedTools Bash"),
+        ("opencode", &plain, "run --auto --model opus --allowedTools Bash"),
+        ("opencode", &careful, "run --format json"),
+        ("gemini", &usual, "-o stream-json --approval-mode yolo --model opus --allowedTools Bash"),
+        ("gemini", &plain, "-o text --approval-mode yolo --model opus --allowedTools Bash"),
+        ("gemini", &careful, "-o stream-json"),
+        (
+            "copilot",
+            &usual,
+            "--output-format json --allow-all-tools --no-ask-user --model opus --usage-output-file side.txt --allowedTools Bash",
+        ),
+        ("copilot", &plain, "-s --allow-all-tools --no-ask-user --model opus --allowedTools Bash"),
+        ("copilot", &careful, "--output-format json --no-ask-user --usage-output-file side.txt"),
+        (
+            "copilot",
+            &sandboxed,
+            "--output-format json --allow-all --no-ask-user --usage-output-file side.txt",
+        ),
+        ("cline", &usual, "--json --auto-approve true --model opus --allowedTools Bash -- -do it"),
+        ("cline", &plain, "--auto-approve true --model opus --allowedTools Bash -- -do it"),
+        ("cline", &careful, "--json --auto-approve false -- -do it"),
+        ("qwen", &usual, "-o stream-json --yolo --model opus --allowedTools Bash"),
+        ("qwen", &plain, "-o text --yolo --model opus --allowedTools Bash"),
+        ("qwen", &careful, "-o stream-json"),
+        ("text", &usual, "--allowedTools Bash"),
+    ] {
+        assert_eq!(argv(agent, request), expected, "{agent}");
+    }
+    let invocation = codex::Codex.invocation(&plain);
+    assert_eq!(invocation.side_file.as_deref(), Some(plain.side_file));
+    assert!(!invocation.structured);
+    assert_eq!(invocation.prompt_via, PromptVia::Stdin);
+    assert!(!text::Text.invocation(&usual).structured);
+}
+
+#[test]
+fn a_prompt_may_go_another_way_and_begin_with_a_dash() {
+    let flags = ["--allowedTools".to_owned(), "X".to_owned()];
+    let argument = Request { prompt_via: Some(PromptVia::Argument), ..request(&flags) };
+    let file = Request { prompt_via: Some(PromptVia::File), ..request(&[]) };
+    for (agent, request, end) in [
+        ("claude", &argument, "--allowedTools X -- -do it"),
+        ("codex", &argument, "--allowedTools X -- -do it"),
+        ("amp", &argument, "-x  -do it"),
+        ("opencode", &argument, "--allowedTools X -- -do it"),
+        ("gemini", &argument, "--allowedTools X --prompt=-do it"),
+        ("copilot", &argument, "--allowedTools X --prompt=-do it"),
+        ("cline", &argument, "--allowedTools X -- -do it"),
+        ("qwen", &argument, "--allowedTools X --prompt=-do it"),
+        ("text", &argument, "--allowedTools X -do it"),
+        ("claude", &file, "-- .ralph/prompt.txt"),
+        ("codex", &file, ".git -- .ralph/prompt.txt"),
+        ("amp", &file, "-x .ralph/prompt.txt"),
+        (
+            "opencode",
+            &file,
+            "-- Read the file .ralph/prompt.txt and follow the instructions in it.",
+        ),
+        (
+            "gemini",
+            &file,
+            "--prompt=Read the file .ralph/prompt.txt and follow the instructions in it.",
+        ),
+        ("cline", &file, "-- Read the file .ralph/prompt.txt and follow the instructions in it."),
+        ("text", &file, ".ralph/prompt.txt"),
+    ] {
+        assert!(argv(agent, request).ends_with(end), "{agent}: {}", argv(agent, request));
+    }
+}
+
+#[test]
+fn a_prompt_that_is_no_good_argument_reaches_cline_all_the_same() {
+    let long = "word ".repeat(30_000);
+    let invocation = cline::Cline.invocation(&Request { prompt: &long, ..request(&[]) });
+    assert_eq!(invocation.prompt_via, PromptVia::Stdin);
+    assert_eq!(invocation.args.last().unwrap(), "Follow the instructions below.");
+    // A single word would be a command.
+    let invocation = cline::Cline.invocation(&Request { prompt: "history", ..request(&[]) });
+    assert_eq!(invocation.prompt_via, PromptVia::Argument);
+    assert_eq!(invocation.args.last().unwrap(), "history\n");
+}
+
+#[test]
+fn what_the_user_sets_is_not_set_twice() {
+    for (agent, flags, expected) in [
+        ("gemini", "--yolo -m x", "-o stream-json --yolo -m x"),
+        ("qwen", "--approval-mode=plan", "-o stream-json --model m --approval-mode=plan"),
+        ("opencode", "--model x/y", "run --format json --auto --model x/y"),
+        (
+            "copilot",
+            "--allow-all --usage-output-file u",
+            "--output-format json --no-ask-user --model m --allow-all --usage-output-file u",
+        ),
+        ("cline", "--auto-approve false", "--json --model m --auto-approve false -- -do it"),
+    ] {
+        let flags: Vec<String> = flags.split(' ').map(str::to_owned).collect();
+        let request = Request { model: Some("m"), ..request(&flags) };
+        assert_eq!(argv(agent, &request), expected, "{agent}");
+    }
+    let trusting = gemini::Gemini.invocation(&request(&[])).env;
+    assert_eq!(trusting, [("GEMINI_CLI_TRUST_WORKSPACE", "true".to_owned())]);
+    let careful = Request { autonomous: false, ..request(&[]) };
+    assert!(gemini::Gemini.invocation(&careful).env.is_empty());
+}
+
+#[test]
+fn the_user_has_the_last_word_and_old_flags_keep_their_meaning() {
+    let codex = |flags: &[&str]| {
+        let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        argv("codex", &Request { model: Some("m"), ..request(&flags) })
+    };
+    assert_eq!(
+        codex(&["--full-auto"]),
+        "exec --json --skip-git-repo-check -s workspace-write --add-dir .git --model m -"
+    );
+    assert_eq!(
+        codex(&["-sread-only", "--model=n", "--json"]),
+        "exec --skip-git-repo-check -sread-only --model=n --json -"
+    );
+    assert_eq!(codex(&["--yolo"]), "exec --json --skip-git-repo-check --model m --yolo -");
+    let flags = ["--no-auto-compact".to_owned()];
+    let invocation = claude::Claude.invocation(&request(&flags));
+    assert_eq!(invocation.env, [("DISABLE_AUTO_COMPACT", "1".to_owned())]);
+    assert!(!invocation.args.contains(&flags[0].clone().into()));
+}

@@ -1,0 +1,384 @@
+//! The check of a document against the schema of the settings.
+//!
+//! What is gained over deserializing at once: all problems of a file rather than the first, each with
+//! the path of its key, and the same check for files, environment and flags.
+
+use serde_json::{Map, Value};
+
+use super::duration::{self, Duration};
+use super::schema::{allows, join, keys, literals, nearest, plain, quote, schema, type_of, walk};
+use super::{args, secret};
+use crate::core::text;
+
+/// Everything that is wrong with a document of settings, each as `key: what is wrong`.
+pub(crate) fn problems(document: &Value) -> Vec<String> {
+    let mut problems = Vec::new();
+    check(schema(), document, "", &mut problems);
+    if let Some(flags) = document.pointer("/agent/flags").and_then(Value::as_array) {
+        for (index, flag) in flags.iter().enumerate() {
+            if let Some(Err(problem)) = flag.as_str().map(args::split) {
+                problems.push(format!("agent.flags[{index}]: {problem}"));
+            }
+        }
+    }
+    problems
+}
+
+fn check(schema: &Value, value: &Value, path: &str, problems: &mut Vec<String>) {
+    if let Some(literals) = literals(schema) {
+        if !literals.contains(&value) {
+            let expected: Vec<String> = literals.iter().map(ToString::to_string).collect();
+            problems.push(format!(
+                "{path}: expected {}, found {}",
+                alternatives(&expected),
+                found(path, value)
+            ));
+        }
+        return;
+    }
+    let is_integer = value.is_i64() || value.is_u64();
+    let fits = allows(schema, type_of(value)) || (is_integer && allows(schema, "integer"));
+    if !fits {
+        problems.push(mismatch(schema, value, path));
+        return;
+    }
+    match value {
+        Value::String(text) => check_string(schema, text, value, path, problems),
+        Value::Number(_) => check_number(schema, value, path, problems),
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                check(&schema["items"], item, &format!("{path}[{index}]"), problems);
+            }
+        }
+        Value::Object(map) => check_object(schema, map, path, problems),
+        Value::Null | Value::Bool(_) => {}
+    }
+}
+
+fn check_string(schema: &Value, text: &str, value: &Value, path: &str, problems: &mut Vec<String>) {
+    if text.contains('\0') {
+        problems.push(format!("{path}: must not hold a NUL character"));
+    } else if schema["format"] == duration::FORMAT {
+        check_duration(schema, value, path, problems);
+    } else if schema["minLength"].as_u64() > Some(0) && text.trim().is_empty() {
+        problems.push(format!("{path}: must not be blank"));
+    }
+}
+
+fn check_number(schema: &Value, value: &Value, path: &str, problems: &mut Vec<String>) {
+    if schema["format"] == duration::FORMAT {
+        return check_duration(schema, value, path, problems);
+    }
+    let Some(number) = value.as_f64() else {
+        return;
+    };
+    let largest = match schema["format"].as_str() {
+        Some("uint32") => f64::from(u32::MAX),
+        // The next float below 2^64 is what a JSON number can hold without doubt.
+        Some("uint64") => 18_446_744_073_709_549_568.0,
+        _ => f64::MAX,
+    };
+    let smallest = schema["minimum"].as_f64();
+    let found = found(path, value);
+    if let Some(smallest) = smallest.filter(|&smallest| number < smallest) {
+        problems.push(format!("{path}: must be at least {smallest}, {found} is not"));
+    } else if schema["exclusiveMinimum"].as_f64() >= Some(number) {
+        problems.push(format!("{path}: must be more than 0, {found} is not"));
+    } else if number > largest {
+        problems.push(format!("{path}: must be at most {largest}, {found} is not"));
+    }
+}
+
+fn check_duration(schema: &Value, value: &Value, path: &str, problems: &mut Vec<String>) {
+    match Duration::from_value(value) {
+        None => problems.push(mismatch(schema, value, path)),
+        Some(duration) if duration.is_zero() && schema.get("exclusiveMinimum").is_some() => {
+            problems.push(format!("{path}: must be more than 0"));
+        }
+        Some(_) => {}
+    }
+}
+
+fn check_object(schema: &Value, map: &Map<String, Value>, path: &str, problems: &mut Vec<String>) {
+    let known = schema["properties"].as_object();
+    for (key, value) in map {
+        let path_of_key = join(path, key);
+        if let Some(schema) = known.and_then(|known| known.get(key)) {
+            check(schema, value, &path_of_key, problems);
+        } else if schema["additionalProperties"].is_object() {
+            if key.is_empty() || key.contains(['=', '\0']) {
+                problems.push(format!("{path_of_key}: not the name of a variable"));
+            }
+            check(&schema["additionalProperties"], value, &path_of_key, problems);
+        } else {
+            problems.push(unknown(path, key, schema));
+        }
+    }
+    for key in schema["required"].as_array().into_iter().flatten() {
+        if let Some(key) = key.as_str().filter(|key| !map.contains_key(*key)) {
+            problems.push(format!("{}: missing", join(path, key)));
+        }
+    }
+}
+
+fn mismatch(schema: &Value, value: &Value, path: &str) -> String {
+    let subject = if path.is_empty() { "the top level" } else { path };
+    format!("{subject}: expected {}, found {}", expected(schema), found(path, value))
+}
+
+fn expected(schema: &Value) -> String {
+    let mut names = Vec::new();
+    if schema["format"] == duration::FORMAT {
+        names.push("a duration such as \"90m\" or \"1h30m\"".to_owned());
+        names.push("a number of seconds".to_owned());
+    } else {
+        for (name, words) in [
+            ("boolean", "true or false"),
+            ("integer", "a whole number"),
+            ("number", "a number"),
+            ("string", "a string"),
+            ("object", "an object"),
+        ] {
+            if allows(schema, name) {
+                names.push(words.to_owned());
+            }
+        }
+        if allows(schema, "array") {
+            let of = if allows(&schema["items"], "object") { "objects" } else { "strings" };
+            names.push(format!("an array of {of}"));
+        }
+    }
+    if allows(schema, "null") {
+        names.push("null".to_owned());
+    }
+    alternatives(&names)
+}
+
+/// `a`, `a or b`, `a, b or c`.
+fn alternatives(names: &[String]) -> String {
+    match names {
+        [] => String::new(),
+        [only] => only.clone(),
+        [most @ .., last] => format!("{} or {last}", most.join(", ")),
+    }
+}
+
+/// A value as an error names it: short, and not at all if it may be a secret.
+fn found(path: &str, value: &Value) -> String {
+    let kind = match value {
+        Value::Null => return "null".to_owned(),
+        Value::Array(items) if items.is_empty() => return "an empty array".to_owned(),
+        Value::Array(_) => return "an array".to_owned(),
+        Value::Object(_) => return "an object".to_owned(),
+        Value::Bool(_) => "",
+        Value::Number(_) => "the number ",
+        Value::String(_) => "the string ",
+    };
+    if path.starts_with("agent.env") && secret::looks_secret(path) {
+        return format!("{kind}(not shown)");
+    }
+    match value {
+        Value::String(text) => format!("{kind}{}", quote(&text::truncate(text, 40, "…"))),
+        other => format!("{kind}{other}"),
+    }
+}
+
+fn unknown(parent: &str, key: &str, schema: &Value) -> String {
+    let path = join(parent, key);
+    match nearest_key(parent, key, schema) {
+        Some(nearest) => format!("{path}: unknown key; did you mean {nearest}?"),
+        None => {
+            let known: Vec<String> = keys(schema)
+                .filter(|key| key.name != "$schema")
+                .map(|key| key.name.to_owned())
+                .collect();
+            let place = if parent.is_empty() {
+                "at the top level".to_owned()
+            } else {
+                format!("in {parent}")
+            };
+            format!("{path}: unknown key; {place} there is {}", known.join(", "))
+        }
+    }
+}
+
+/// The known key that was most likely meant: a sibling that is spelt alike, else a key of the same
+/// name that belongs elsewhere.
+fn nearest_key(parent: &str, key: &str, siblings: &Value) -> Option<String> {
+    let sibling = nearest(key, keys(siblings).map(|key| key.name));
+    if let Some((name, _)) = sibling {
+        return Some(join(parent, name));
+    }
+    let mut all = Vec::new();
+    walk(schema(), "", &mut |path, _| all.push(path.to_owned()));
+    let wanted = plain(key);
+    all.into_iter().find(|path| path.rsplit('.').next().is_some_and(|name| plain(name) == wanted))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::settings::{Agent, Settings};
+    use super::*;
+
+    #[test]
+    fn every_problem_is_named_by_its_key_and_put_in_words() {
+        for (document, expected) in [
+            (json!({}), &[][..]),
+            (json!([]), &["the top level: expected an object, found an empty array"]),
+            (json!("x"), &["the top level: expected an object, found the string \"x\""]),
+            (json!(null), &["the top level: expected an object, found null"]),
+            (
+                json!({"agent": {"flags": "--x"}}),
+                &["agent.flags: expected an array of strings, found the string \"--x\""],
+            ),
+            (
+                json!({"agent": {"flags": ["a", 1, null]}}),
+                &[
+                    "agent.flags[1]: expected a string, found the number 1",
+                    "agent.flags[2]: expected a string, found null",
+                ],
+            ),
+            (
+                json!({"agent": {"flags": ["-p", "--say it's"]}}),
+                &["agent.flags[1]: a quote is not closed in \"--say it's\"; \
+                   give the flag and its value as two elements"],
+            ),
+            (json!({"agent": []}), &["agent: expected an object, found an empty array"]),
+            (
+                json!({"agent": {"command": ["claude"]}}),
+                &["agent.command: expected a string or null, found an array"],
+            ),
+            (json!({"agent": {"command": " "}}), &["agent.command: must not be blank"]),
+            (
+                json!({"agent": {"command": "a\0b"}}),
+                &["agent.command: must not hold a NUL character"],
+            ),
+            (
+                json!({"agent": {"type": "klaude"}}),
+                &["agent.type: expected \"claude\", \"codex\", \"amp\", \"cline\", \"opencode\", \
+                   \"gemini\", \"copilot\", \"qwen\", \"text\" or null, found the string \"klaude\""],
+            ),
+            (
+                json!({"agent": {"env": {"API_KEY": 12345, "LEVEL": 3, "a b": true, "x=y": ""}}}),
+                &[
+                    "agent.env.API_KEY: expected a string, found the number (not shown)",
+                    "agent.env.LEVEL: expected a string, found the number 3",
+                    "agent.env[\"a b\"]: expected a string, found true",
+                    "agent.env[\"x=y\"]: not the name of a variable",
+                ],
+            ),
+            (
+                json!({"agent": {"comand": "claude"}}),
+                &["agent.comand: unknown key; did you mean agent.command?"],
+            ),
+            (
+                json!({"maxIterations": 3}),
+                &["maxIterations: unknown key; did you mean maximumIterations?"],
+            ),
+            (
+                json!({"maximum_iterations": 3}),
+                &["maximum_iterations: unknown key; did you mean maximumIterations?"],
+            ),
+            (json!({"command": "claude"}), &["command: unknown key; did you mean agent.command?"]),
+            (
+                json!({"stall": {"zzz\u{1b}": 1}}),
+                &["stall[\"zzz\\u001b\"]: unknown key; in stall there is iterations"],
+            ),
+            (
+                json!({"maximumIterations": 0}),
+                &["maximumIterations: must be at least 1, the number 0 is not"],
+            ),
+            (
+                json!({"maximumIterations": -1}),
+                &["maximumIterations: must be at least 1, the number -1 is not"],
+            ),
+            (
+                json!({"maximumIterations": 4_294_967_296_u64}),
+                &["maximumIterations: must be at most 4294967295, the number 4294967296 is not"],
+            ),
+            (
+                json!({"maximumIterations": 1.5, "outputTruncateChars": "5000"}),
+                &[
+                    "maximumIterations: expected a whole number or null, found the number 1.5",
+                    "outputTruncateChars: expected a whole number, found the string \"5000\"",
+                ],
+            ),
+            (
+                json!({"streamAgentOutput": "yes"}),
+                &["streamAgentOutput: expected true or false, found the string \"yes\""],
+            ),
+            (
+                json!({"guardrails": {"command": "x"}}),
+                &["guardrails: expected an array of objects, found an object"],
+            ),
+            (
+                json!({"guardrails": [{"failAction": "IGNORE"}, {"command": ""}, "make"]}),
+                &[
+                    "guardrails[0].failAction: expected \"APPEND\", \"PREPEND\" or \"REPLACE\", \
+                     found the string \"IGNORE\"",
+                    "guardrails[0].command: missing",
+                    "guardrails[1].command: must not be blank",
+                    "guardrails[2]: expected an object, found the string \"make\"",
+                ],
+            ),
+            (
+                json!({"rateLimit": {"maxWait": "6 hours"}}),
+                &[
+                    "rateLimit.maxWait: expected a duration such as \"90m\" or \"1h30m\" or a number \
+                   of seconds, found the string \"6 hours\"",
+                ],
+            ),
+            (
+                json!({"inactivityTimeoutSeconds": -5}),
+                &["inactivityTimeoutSeconds: expected a duration such as \"90m\" or \"1h30m\", a \
+                   number of seconds or null, found the number -5"],
+            ),
+            (
+                json!({"budget": {"costUsd": 0, "tokens": 0, "duration": "0s"}}),
+                &[
+                    "budget.costUsd: must be more than 0, the number 0 is not",
+                    "budget.tokens: must be at least 1, the number 0 is not",
+                    "budget.duration: must be more than 0",
+                ],
+            ),
+            (
+                json!({"sandbox": {"backend": "vm"}}),
+                &["sandbox.backend: expected \"none\", \"auto\", \"bwrap\", \"docker\", \
+                   \"landlock\" or null, found the string \"vm\""],
+            ),
+        ] {
+            assert_eq!(problems(&document), expected, "{document}");
+        }
+    }
+
+    #[test]
+    fn a_long_value_is_cut_in_an_error() {
+        let problems = problems(&json!({"guardrails": "é".repeat(1000)}));
+        assert_eq!(problems.len(), 1);
+        assert!(problems[0].chars().count() < 120, "{}", problems[0]);
+    }
+
+    #[test]
+    fn null_is_allowed_where_a_setting_may_be_unset() {
+        let document = json!({
+            "maximumIterations": null, "scm": null, "inactivityTimeoutSeconds": null,
+            "agent": {"command": null, "model": null, "type": null, "promptVia": null,
+                      "responseFilter": null, "displayFilter": null},
+            "budget": {"costUsd": null, "tokens": null, "duration": null, "perIteration": {}},
+            "retry": {"max": null}, "sandbox": {"backend": null},
+            "display": {"emoji": null, "color": null}, "notify": {"command": null},
+            "guardrails": [{"command": "x", "hint": null, "timeoutSeconds": null}],
+        });
+        assert_eq!(problems(&document), [""; 0]);
+        let settings: Settings = serde_json::from_value(document).unwrap();
+        assert_eq!(settings.agent, Agent::default());
+    }
+
+    #[test]
+    fn the_defaults_are_valid() {
+        let defaults = serde_json::to_value(Settings::default()).unwrap();
+        assert_eq!(problems(&defaults), [""; 0]);
+    }
+}

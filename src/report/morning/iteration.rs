@@ -1,0 +1,150 @@
+//! What became of an iteration, or of many at once.
+
+use super::words::{MAX_FAILURES, commit_line, short};
+use super::{Check, Iteration, Listed};
+use crate::core::event::{Class, EndCause, FailureKind};
+use crate::core::text;
+
+/// How many commits of an iteration are shown.
+const MAX_COMMITS: usize = 20;
+/// A shorter wait is of no interest.
+const WORTH_TELLING_MS: u64 = 60_000;
+
+/// What became of an iteration, in a word or two.
+pub(super) fn state(iteration: &Iteration) -> &'static str {
+    if iteration.under_way {
+        return "under way";
+    }
+    let Some(class) = iteration.class.filter(|_| iteration.ended) else { return "not ended" };
+    if iteration.guardrails.iter().any(Check::failed) {
+        return "guardrail failed";
+    }
+    match class {
+        Class::Answered if iteration.cut_off => "not all checked",
+        Class::Answered if iteration.vetoed.is_some() => "not complete",
+        Class::Answered => "answered",
+        Class::Empty if iteration.repeats_prompt => "repeated its prompt",
+        Class::Empty => "said nothing",
+        Class::Failed => "failed",
+        Class::RateLimited => "rate limit",
+        Class::Overloaded => "overloaded",
+        Class::Credentials => "credentials refused",
+        Class::ContextExhausted => "context full",
+        Class::Limited => match (iteration.ended_by, iteration.failure) {
+            (Some(EndCause::Budget), _) => "run's budget",
+            (None, Some(FailureKind::TurnLimit)) => "agent's turn limit",
+            (None, Some(FailureKind::AgentBudget)) => "agent's own budget",
+            _ => "iteration's budget",
+        },
+        Class::TimedOut if iteration.ended_by == Some(EndCause::Inactivity) => "fell silent",
+        Class::TimedOut => "timed out",
+        Class::Interrupted => "interrupted",
+        Class::NotStarted => "not started",
+    }
+}
+
+/// How often it was tried, if more than once.
+pub(super) fn tries(iteration: &Iteration) -> Option<String> {
+    let Iteration { begun, attempts, .. } = *iteration;
+    match (begun, attempts) {
+        (0..=1, 0..=1) => None,
+        (0..=1, n) => Some(format!("{n} attempts")),
+        (m, n) if n <= m => Some(format!("begun {m} times")),
+        (m, n) => Some(format!("begun {m} times, {n} attempts")),
+    }
+}
+
+/// What an iteration cost.
+pub(super) fn cost(iteration: &Iteration) -> String {
+    match (iteration.usage.cost_usd, iteration.estimated_cost_usd) {
+        (_, Some(guess)) => format!("~{}", text::dollars(guess)),
+        (Some(told), None) => text::dollars(told),
+        (None, None) => "-".to_owned(),
+    }
+}
+
+/// What is told of an iteration below its figures.
+#[derive(Debug)]
+pub(super) enum Detail {
+    Commit(String),
+    Plain(String),
+    Bad(String),
+}
+
+pub(super) fn details(iteration: &Iteration) -> Vec<Detail> {
+    let mut details = Vec::new();
+    let and_more = |shown: usize, all: usize| {
+        let more = all.saturating_sub(shown);
+        (more > 0).then(|| Detail::Plain(format!("and {more} more")))
+    };
+    let commits = &iteration.commits;
+    details.extend(commits.iter().take(MAX_COMMITS).map(|it| Detail::Commit(commit_line(it))));
+    details.extend(and_more(MAX_COMMITS, commits.len()));
+    if let Some(head) = iteration.head.as_ref().filter(|_| commits.is_empty()) {
+        details.push(Detail::Plain(format!("HEAD moved to {}", short(head))));
+    }
+    if iteration.waited_ms >= WORTH_TELLING_MS {
+        details.push(Detail::Plain(format!("waited {}", text::duration(iteration.waited_ms))));
+    }
+    let mut failures = Listed::default();
+    iteration.failures.iter().for_each(|why| failures.push(why.clone()));
+    let failed = failures.first.iter().take(MAX_FAILURES).map(|told| match told.times {
+        1 => format!("failed: {}", told.text),
+        times => format!("failed {times} times: {}", told.text),
+    });
+    details.extend(failed.map(Detail::Bad));
+    details.extend(and_more(MAX_FAILURES, failures.first.len()));
+    let scm = iteration.scm_failed.iter().take(MAX_FAILURES);
+    details.extend(scm.map(|it| Detail::Bad(format!("SCM task failed: {}: {}", it.task, it.why))));
+    let vetoed = iteration.vetoed.iter();
+    details.extend(vetoed.map(|why| Detail::Bad(format!("not complete: {why}"))));
+    details
+}
+
+/// The first and the last of the iterations, and those between that are not worth a line each.
+pub(super) fn fold(
+    iterations: &[Iteration],
+    first: usize,
+    last: usize,
+) -> (&[Iteration], &[Iteration], &[Iteration]) {
+    if iterations.len() <= first + last + 1 {
+        return (iterations, &[], &[]);
+    }
+    let (first, rest) = iterations.split_at(first);
+    let (middle, last) = rest.split_at(rest.len() - last);
+    (first, middle, last)
+}
+
+/// What is told of many iterations at once.
+pub(super) fn in_short(iterations: &[Iteration]) -> String {
+    let mut states: Vec<(&str, u32)> = Vec::new();
+    let (mut took, mut commits) = (0_u64, 0);
+    let (mut cost, mut guessed) = (None, "");
+    for iteration in iterations {
+        took = took.saturating_add(iteration.duration_ms);
+        commits += iteration.commits.len();
+        if iteration.estimated_cost_usd.is_some() {
+            guessed = "~";
+        }
+        if let Some(own) = iteration.estimated_cost_usd.or(iteration.usage.cost_usd) {
+            *cost.get_or_insert(0.0) += own;
+        }
+        let word = state(iteration);
+        match states.iter_mut().find(|(known, _)| *known == word) {
+            Some((_, count)) => *count += 1,
+            None => states.push((word, 1)),
+        }
+    }
+    states.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let states: Vec<String> =
+        states.into_iter().map(|(word, count)| format!("{count} {word}")).collect();
+    let cost = cost.map(|cost| format!(", {guessed}{}", text::dollars(cost))).unwrap_or_default();
+    let number = |iteration: Option<&Iteration>| iteration.map_or(0, |it| it.number);
+    format!(
+        "{} to {}: {}; {}{cost}, {commits} commits",
+        number(iterations.first()),
+        number(iterations.last()),
+        states.join(", "),
+        text::duration(took)
+    )
+}

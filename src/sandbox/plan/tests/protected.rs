@@ -1,0 +1,201 @@
+//! What an agent can see and must not change: what git executes, what is ralph's and Claude's, and the ways there.
+
+use super::*;
+
+fn guarded(plan: &Plan) -> Vec<&str> {
+    plan.guards.iter().map(|guard| guard.path.to_str().unwrap()).collect()
+}
+
+/// What a guard says of a path in the project.
+fn was<'p>(plan: &'p Plan, name: &str) -> Option<&'p Was> {
+    let path = Path::new("/home/u/src/project").join(name);
+    plan.guards.iter().find(|guard| guard.path == path).map(|guard| &guard.was)
+}
+
+#[test]
+fn git_can_commit_and_what_it_executes_is_protected() {
+    let plan = plan_of(
+        &wanted(),
+        &[
+            "/home/u/src/project/.git/config",
+            "/home/u/src/project/.git/hooks/",
+            "/home/u/src/project/.git/worktrees/x/gitdir",
+            "/home/u/src/project/.git/modules/sub/dir/HEAD",
+            "/home/u/src/project/.git/modules/sub/dir/config",
+        ],
+    );
+    let git = "/home/u/src/project/.git";
+    for (name, expected) in [
+        ("index", "w"),
+        ("config", "r"),
+        ("hooks/pre-commit", "r"),
+        ("worktrees/x/gitdir", "r"),
+        ("modules/sub/dir/index", "w"),
+        ("modules/sub/dir/config", "r"),
+    ] {
+        assert!(seen(&plan, &format!("{git}/{name}")).starts_with(expected), "{name}");
+    }
+    let guarded = guarded(&plan);
+    for name in ["commondir", "config.worktree", "modules/sub/dir/hooks"] {
+        assert!(guarded.contains(&format!("{git}/{name}").as_str()), "{name} in {guarded:?}");
+    }
+    // Each directory with something protected in it is a mount of its own, or it could be renamed.
+    for dir in ["", "/modules", "/modules/sub", "/modules/sub/dir"] {
+        assert!(plan.mounts.iter().any(|mount| mount.at() == Path::new(&format!("{git}{dir}"))));
+    }
+}
+
+#[test]
+fn a_worktree_shares_what_it_must() {
+    let plan = plan_of(
+        &wanted(),
+        &[
+            "/home/u/src/project/.git = gitdir: /home/u/main/.git/worktrees/p\n",
+            "/home/u/main/.git/worktrees/p/commondir = ../..\n",
+            "/home/u/main/.git/worktrees/q/commondir = ../..\n",
+            "/home/u/main/.git/config",
+            "/home/u/main/file",
+        ],
+    );
+    for (path, expected) in [
+        ("/home/u/src/project/.git", "r"),
+        ("/home/u/main/.git/objects/x", "w"),
+        ("/home/u/main/.git/config", "r"),
+        ("/home/u/main/.git/worktrees/p/index", "w"),
+        ("/home/u/main/.git/worktrees/p/commondir", "r"),
+        ("/home/u/main/.git/worktrees/q/index", "r"),
+    ] {
+        assert!(seen(&plan, path).starts_with(expected), "{path}: {}", seen(&plan, path));
+    }
+    assert!(seen(&plan, "/home/u/main/file").contains(SCRATCH), "only what git needs");
+}
+
+#[test]
+fn a_project_below_the_top_of_its_repository_sees_the_rest_but_cannot_change_it() {
+    let plan = plan_of(&wanted(), &["/home/u/src/.git/config", "/home/u/src/other"]);
+    assert_eq!(seen(&plan, "/home/u/src/other"), "r /home/u/src/other");
+    assert_eq!(seen(&plan, "/home/u/src/.git/index"), "w /home/u/src/.git/index");
+    assert_eq!(seen(&plan, "/home/u/src/project/x"), "w /home/u/src/project/x");
+    // Dot files under version control must not open the home.
+    let plan = plan_of(&wanted(), &["/home/u/.git/config"]);
+    assert!(seen(&plan, "/home/u/.ssh/id").contains(SCRATCH));
+    assert!(seen(&plan, "/home/u/.git/config").contains(SCRATCH));
+}
+
+#[test]
+fn what_is_ralphs_and_claudes_is_protected_whether_it_is_there_or_not() {
+    let project = "/home/u/src/project";
+    let plan = plan_of(
+        &wanted(),
+        &[
+            "/home/u/src/project/.ralph/settings.json",
+            "/home/u/src/project/.ralph/prompts/build.md",
+            "/home/u/src/project/.ralph/implementation_plan.md",
+            "/home/u/src/project/.claude/settings.team.json",
+            "/home/u/src/project/.claude/hooks -> ../hooks",
+        ],
+    );
+    for (name, expected) in [
+        (".ralph/settings.json", "r"),
+        (".ralph/prompts/build.md", "r"),
+        (".ralph/implementation_plan.md", "w"),
+        (".ralph/side_001.txt", "w"),
+        (".claude/settings.team.json", "r"),
+        (".claude/commands/x.md", "w"),
+    ] {
+        assert!(seen(&plan, &format!("{project}/{name}")).starts_with(expected), "{name}");
+    }
+    let guard = |name: &str| plan.guards.iter().find(|guard| guard.path.ends_with(name));
+    for name in [".ralph/config", ".ralph/settings.local.json", ".claude/settings.local.json"] {
+        assert_eq!(guard(name).unwrap().was, Was::Nothing, "{name}");
+    }
+    assert_eq!(guard(".claude/hooks").unwrap().was, Was::Link("../hooks".into()));
+    // Without a directory there is nothing to mount, but what would be in it is guarded, and so is the way there.
+    let plan = plan_of(&wanted(), &[]);
+    let guard = |name: &str| plan.guards.iter().position(|guard| guard.path.ends_with(name));
+    let (dir, file) = (guard(".claude").unwrap(), guard(".claude/settings.json").unwrap());
+    assert_eq!(plan.guards[dir].was, Was::Directory);
+    assert!(dir < file, "{:?}", plan.guards);
+}
+
+#[test]
+fn where_links_of_the_user_lead_is_protected_as_far_as_an_agent_can_write_there() {
+    let project = "/home/u/src/project";
+    let plan = plan_of(
+        &wanted(),
+        &[
+            "/home/u/src/project/.claude -> there/cfg",
+            "/home/u/src/project/there -> real",
+            "/home/u/src/project/real/cfg/settings.json",
+            "/home/u/src/project/.ralph/settings.json -> ../shared/deep/settings.json",
+            "/home/u/src/project/shared/deep/settings.json",
+            "/home/u/src/project/.ralph/config -> ../to-come/config",
+            "/home/u/src/project/.ralph/prompts -> /home/u/prompts",
+            "/home/u/prompts/x",
+        ],
+    );
+    for (name, expected) in [
+        (".claude", Was::Link("there/cfg".into())),
+        ("there", Was::Link("real".into())),
+        ("real/cfg/settings.local.json", Was::Nothing),
+        ("real", Was::Directory),
+        ("shared/deep", Was::Directory),
+        (".ralph/config", Was::Link("../to-come/config".into())),
+        ("to-come", Was::Directory),
+        ("to-come/config", Was::Nothing),
+    ] {
+        assert_eq!(was(&plan, name), Some(&expected), "{name}: {:?}", plan.guards);
+    }
+    for name in ["real/cfg/settings.json", "shared/deep/settings.json"] {
+        let path = format!("{project}/{name}");
+        assert_eq!(seen(&plan, &path), format!("r {path}"));
+        // Nothing on the way can be renamed.
+        for dir in Path::new(&path).ancestors().skip(1).take_while(|dir| *dir != Path::new(project))
+        {
+            assert!(plan.mounts.iter().any(|mount| mount.at() == dir), "{}", dir.display());
+        }
+    }
+    // What is outside is the user's, whatever becomes of it.
+    assert!(!guarded(&plan).iter().any(|path| path.starts_with("/home/u/prompts")));
+}
+
+#[test]
+fn no_repository_appears_where_there_is_none() {
+    for (more, expected) in [
+        (&[][..], Some(Was::Nothing)),
+        (&["/home/u/src/.git/config"], Some(Was::Nothing)),
+        (&["/home/u/src/project/.git/config"], Some(Was::Directory)),
+        (&["/home/u/src/project/.git = nonsense"], Some(Was::File)),
+        (&["/home/u/src/project/.git -> gone"], Some(Was::Link("gone".into()))),
+        (
+            &["/home/u/src/project/.git -> repo", "/home/u/src/project/repo/config"],
+            Some(Was::Link("repo".into())),
+        ),
+    ] {
+        let plan = plan_of(&wanted(), more);
+        assert_eq!(was(&plan, ".git"), expected.as_ref(), "{more:?}: {:?}", plan.guards);
+        let bare = was(&plan, "HEAD").is_some();
+        assert_eq!(
+            bare,
+            !plan.mounts.iter().any(|mount| {
+                mount.at().starts_with("/home/u/src/project/.git") || mount.at().ends_with("repo")
+            })
+        );
+    }
+    let nonsense = plan_of(&wanted(), &["/home/u/src/project/.git = nonsense"]);
+    assert!(seen(&nonsense, "/home/u/src/project/.git").starts_with('r'));
+    assert_eq!(
+        was(&plan_of(&wanted(), &["/home/u/src/project/.git -> gone"]), "gone"),
+        Some(&Was::Nothing)
+    );
+}
+
+#[test]
+fn submodules_that_are_too_many_cannot_be_changed_at_all() {
+    let heads: Vec<String> =
+        (0..201).map(|nth| format!("/home/u/src/project/.git/modules/m{nth}/HEAD")).collect();
+    let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
+    let plan = plan_of(&wanted(), &heads);
+    assert!(seen(&plan, "/home/u/src/project/.git/modules/m200/config").starts_with('r'));
+    assert!(plan.notes.iter().any(|note| note.contains("too many submodules")), "{:?}", plan.notes);
+}

@@ -1,0 +1,78 @@
+//! Which directory is at a path: one that was moved away, or removed and made again, is not there any more.
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// A directory as it was found, to tell later whether it is still where it was. Whoever holds it open sees to it that
+/// no other gets its number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    path: PathBuf,
+    /// Nothing if nobody could tell.
+    id: Option<(u64, u64)>,
+}
+
+/// What became of a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Became {
+    Stayed,
+    Gone,
+    /// Another has its name.
+    Replaced,
+}
+
+impl Place {
+    pub fn of(path: &Path) -> Place {
+        Place { path: path.to_owned(), id: id(path).ok() }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn became(&self) -> Became {
+        match (self.id, id(&self.path)) {
+            (Some(before), Ok(now)) if before != now => Became::Replaced,
+            (Some(_), Err(err))
+                if matches!(err.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+            {
+                Became::Gone
+            }
+            // What may not be looked at, or what a network does not tell now, is not gone for that.
+            _ => Became::Stayed,
+        }
+    }
+
+    pub fn is_there(&self) -> bool {
+        self.became() == Became::Stayed
+    }
+}
+
+fn id(path: &Path) -> io::Result<(u64, u64)> {
+    std::fs::metadata(path).map(|meta| (meta.dev(), meta.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_known_by_itself_and_not_by_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("project");
+        std::fs::create_dir(&path).unwrap();
+        let place = Place::of(&path);
+        std::fs::write(path.join("file"), "").unwrap();
+        assert_eq!(place.became(), Became::Stayed);
+        std::fs::rename(&path, dir.path().join("moved")).unwrap();
+        assert_eq!(place.became(), Became::Gone);
+        std::fs::create_dir(&path).unwrap();
+        assert_eq!(place.became(), Became::Replaced);
+        std::fs::remove_dir(&path).unwrap();
+        std::fs::rename(dir.path().join("moved"), &path).unwrap();
+        assert!(place.is_there());
+        // What was not there, or could not be looked at, tells nothing later.
+        assert!(Place::of(&dir.path().join("nowhere")).is_there());
+    }
+}

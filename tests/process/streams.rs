@@ -1,0 +1,153 @@
+//! What a child prints and what it is given to read, all of it and in order.
+
+use super::*;
+
+/// How many threads of this process do nothing but read.
+fn pumps() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm"));
+    tasks.flatten().filter_map(|task| name(task).ok()).filter(|name| name == "pump\n").count()
+}
+
+cases! {
+    fn output_and_exit_are_told() {
+        let mut system = System::new().unwrap();
+        let (heard, ended) = run(&mut system, &sh("echo out; echo err >&2; exit 3"));
+        assert_eq!(heard.stdout, b"out\n");
+        assert_eq!(heard.stderr, b"err\n");
+        assert_eq!(ended.exit, Some(Exit::Code(3)));
+        let (_, ended) = run(&mut system, &sh("kill -9 $$"));
+        assert_eq!(ended.exit, Some(Exit::Signal(9)));
+        assert!(system.is_idle());
+    }
+
+    fn what_a_child_is_fed_arrives_whole_and_in_order() {
+        let mut system = System::new().unwrap();
+        let (child, _) = system.start_fed(&sh("cat").launch()).unwrap();
+        let mut sent = Vec::new();
+        for n in 0..200_000 {
+            let piece = format!("{n}\n");
+            assert!(system.feed(child, piece.as_bytes()), "it fits");
+            sent.extend_from_slice(piece.as_bytes());
+        }
+        system.end_of_input(child);
+        let mut heard = Heard::default();
+        assert_eq!(heard.await_end(&mut system, child), PLAIN);
+        assert!(heard.stdout == sent, "{} of {} bytes", heard.stdout.len(), sent.len());
+    }
+
+    fn a_child_that_does_not_read_is_not_waited_for() {
+        let mut system = System::new().unwrap();
+        let (child, _) = system.start_fed(&sh("exec sleep 1000").launch()).unwrap();
+        let piece = vec![b'x'; 1 << 20];
+        let taken = (0..100).take_while(|_| system.feed(child, &piece)).count();
+        assert!((2..20).contains(&taken), "{taken} MiB were kept for it");
+        let now = system.now_ms();
+        assert_eq!(system.wait(Some(now + 1), &mut Vec::new()), Occurrence::Deadline);
+        system.end_of_input(child);
+        system.end(child);
+        Heard::default().await_end(&mut system, child);
+        // One that reads no more needs no room.
+        let (child, _) = system.start_fed(&sh("exec <&-; echo closed; exec sleep 1000").launch()).unwrap();
+        Heard::default().until(&mut system, &["closed\n"]);
+        for _ in 0..100 {
+            assert!(system.feed(child, &piece));
+            let now = system.now_ms();
+            assert_eq!(system.wait(Some(now), &mut Vec::new()), Occurrence::Deadline);
+        }
+        system.end(child);
+        Heard::default().await_end(&mut system, child);
+        assert_eq!(children_of_this_process(), "");
+    }
+
+    fn a_large_prompt_is_there_whether_or_not_it_is_read() {
+        let mut system = System::new().unwrap();
+        let prompt: Vec<u8> = (0..10_000_000u32).map(|i| (i % 251) as u8).collect();
+        let mut script = sh("echo unread");
+        script.stdin = prompt.clone();
+        let (heard, ended) = run(&mut system, &script);
+        assert_eq!((heard.text(), ended), ("unread\n", PLAIN));
+        let mut script = sh("cat; cat");
+        script.stdin = prompt.clone();
+        let (heard, ended) = run(&mut system, &script);
+        assert_eq!(ended, PLAIN);
+        assert!(heard.stdout == prompt);
+        // Without a prompt standard input is at its end at once.
+        assert_eq!(run(&mut system, &sh("cat")).1, PLAIN);
+    }
+
+    fn merged_output_keeps_its_order() {
+        let mut system = System::new().unwrap();
+        let mut script = sh("i=0; while [ $i -lt 500 ]; do echo o$i; echo e$i >&2; i=$((i+1)); done");
+        script.merge_stderr = true;
+        let (heard, _) = run(&mut system, &script);
+        let expected: String = (0..500).map(|i| format!("o{i}\ne{i}\n")).collect();
+        assert_eq!(heard.text(), expected);
+        assert_eq!(heard.stderr, b"");
+    }
+
+    fn closing_the_streams_is_not_an_end() {
+        let mut system = System::new().unwrap();
+        let temp = tempfile::tempdir().unwrap();
+        let go = temp.path().join("go");
+        let (child, pid) = sh(&format!(
+            "echo on; exec >/dev/null 2>&1; until [ -e {} ]; do sleep 0.01; done; exit 5",
+            go.display()
+        ))
+        .start(&mut system);
+        let mut heard = Heard::default();
+        heard.until(&mut system, &["on\n"]);
+        let soon = system.now_ms() + 100;
+        let before = system.wakeups();
+        assert_eq!(system.wait(Some(soon), &mut Vec::new()), Occurrence::Deadline);
+        assert!(system.wakeups() - before <= 5, "a closed stream is not asked again");
+        assert!(alive(pid));
+        std::fs::write(go, "").unwrap();
+        assert_eq!(heard.await_end(&mut system, child).exit, Some(Exit::Code(5)));
+    }
+
+    fn a_lot_of_output_arrives_whole() {
+        let mut system = System::new().unwrap();
+        let (heard, ended) = run(
+            &mut system,
+            &sh("head -c 50000000 /dev/zero; head -c 3000000 /dev/zero >&2"),
+        );
+        assert_eq!(ended, PLAIN);
+        assert_eq!((heard.stdout.len(), heard.stderr.len()), (50_000_000, 3_000_000));
+    }
+
+    fn a_flood_is_read_by_a_second_thread_and_nothing_of_it_is_lost() {
+        let mut system = System::new().unwrap();
+        let (_, pid) = sh("exec seq 3000000").start(&mut system);
+        let mut heard = Heard::default();
+        let mut buf = Vec::new();
+        let mut pumped = false;
+        let ended = loop {
+            match system.wait(None, &mut buf) {
+                Occurrence::Output(_, stream) => heard.take(stream, &buf),
+                Occurrence::Ended(_, ended) => break ended,
+                other => panic!("{other:?}"),
+            }
+            pumped |= pumps() > 0;
+            // Whoever reads slowly finds the pipe full.
+            eventually("the pipe is full or the child is gone", || state(pid) != Some('R'));
+        };
+        assert_eq!(ended, PLAIN);
+        assert!(pumped, "nobody helped");
+        let expected: String = (1..=3_000_000).map(|n| format!("{n}\n")).collect();
+        assert!(heard.text() == expected, "{} bytes of {}", heard.stdout.len(), expected.len());
+        assert_eq!(pumps(), 0);
+    }
+
+    fn a_flood_from_the_background_keeps_nobody() {
+        let mut system = System::new().unwrap();
+        let script = sh("trap '' HUP TERM; yes & echo tool=$!; i=0; while [ $i -lt 300 ]; do i=$((i+1)); echo $i; done");
+        let (heard, ended) = run(&mut system, &script);
+        assert_eq!(ended.leftovers.len(), 1, "{ended:?}");
+        let tool = heard.stdout.split(|byte| *byte == b'\n').find_map(|line| {
+            std::str::from_utf8(line).ok()?.strip_prefix("tool=")?.parse().ok()
+        });
+        assert!(!alive(tool.unwrap()));
+        assert_eq!(pumps(), 0);
+    }
+}

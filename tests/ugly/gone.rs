@@ -1,0 +1,78 @@
+//! A project, or its repository, that is not there any more.
+
+use std::fs;
+
+use serde_json::json;
+
+use crate::support::Project;
+
+const DONE: &str = "<promise>COMPLETE</promise>";
+
+/// What an agent does with the directory that it works in.
+fn moves_away(project: &Project, more: &str) -> String {
+    let (here, away) = (project.path().display(), project.beside("away"));
+    format!("mv '{here}' '{}'{more}", away.display())
+}
+
+/// `build` keeps a log for people in the project, too.
+#[test]
+fn a_project_that_is_moved_away_ends_the_run_and_is_not_made_again() {
+    let again = |project: &Project| format!(" && mkdir '{}'", project.path().display());
+    for is_replaced in [false, true] {
+        let project = Project::git();
+        project.settings(&json!({"notify": {"command": "jq -r .message >>~/told"}}));
+        project.write(".ralph/implementation_plan.md", "- [ ] one\n").write("specs/a.md", "a\n");
+        project.git_command(["add", "-A"]);
+        project.git_command(["commit", "-qm", "first"]);
+        let more = if is_replaced { again(&project) } else { String::new() };
+        let agent = project.fake_agent(&json!({"sessions": [
+            [project.record()],
+            [project.record(), {"shell": moves_away(&project, &more)}, {"print": DONE}],
+            [project.record(), {"print": DONE}],
+        ]}));
+        let output = project.ralph(["build", "-n", "5", "--"]).args(agent).run();
+        let kept = project.home().join(".ralph/journals");
+        output.code(2).stdout_lacks("complete").stdout_lacks("put back");
+        output.stdout_has("was moved or removed").stdout_has(kept.to_str().unwrap());
+        output.stderr_lacks("changed while");
+        assert_eq!(output.stdout.contains("another directory is there now"), is_replaced);
+        assert_eq!(project.recorded().len(), 2);
+        let told = fs::read_to_string(project.home().join("told")).expect("somebody was told");
+        assert!(told.contains("was moved or removed"), "{told}");
+        if is_replaced {
+            assert_eq!(fs::read_dir(project.path()).unwrap().count(), 0, "nothing is put there");
+            fs::remove_dir(project.path()).unwrap();
+        }
+        assert!(!project.path().exists());
+        assert_eq!(fs::read_dir(kept).unwrap().count(), 1);
+        // The answer is not paid for again.
+        fs::rename(project.beside("away"), project.path()).unwrap();
+        project.ralph(["report"]).run().code(0).stdout_has("was moved or removed");
+        project.ralph(["resume"]).run().code(0).stdout_has("did is checked now");
+        assert_eq!(project.recorded().len(), 2);
+        assert_eq!(project.processes(), []);
+    }
+}
+
+#[test]
+fn a_repository_that_is_taken_away_ends_the_run_after_that_iteration() {
+    let project = Project::git();
+    project.git_command(["commit", "-q", "--allow-empty", "-m", "first"]);
+    let aside = project.beside("git");
+    let agent = project.fake_agent(&json!({"sessions": [
+        [project.record(), {"shell": "git commit -q --allow-empty -m work"}],
+        [project.record(), {"shell": format!("mv .git '{}'", aside.display())}, {"print": DONE}],
+        [project.record(), {"print": DONE}],
+    ]}));
+    let args = ["run", "-n", "5", "-p", "x", "--completion-promise", "COMPLETE", "--"];
+    let output = project.ralph(args).args(agent).run();
+    output.code(2).stdout_lacks("complete").stdout_has("the repository is gone");
+    assert_eq!(project.recorded().len(), 2);
+    let report = project.ralph(["report"]).run();
+    report.code(0).stdout_has("1, in a repository that is gone").stdout_lacks("git log");
+    // Whoever goes on without it does so, and the answer is not paid for again.
+    project.ralph(["resume"]).run().code(0).stdout_has("did is checked now");
+    assert_eq!(project.recorded().len(), 2);
+    fs::rename(aside, project.path().join(".git")).unwrap();
+    project.ralph(["report"]).run().code(0).stdout_has("git log");
+}
