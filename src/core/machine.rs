@@ -137,6 +137,8 @@ pub struct LoopMachine {
     scm_feedback: Vec<Feedback>,
     /// Why what the guardrails saw is not what is there now.
     unseen: Option<String>,
+    /// An agent that was asked for a commit message did more than that: it is not asked for one again.
+    meddles: bool,
     /// An agent was asked for a commit message before, and gave one that was not used.
     has_message: bool,
     spending: Spending,
@@ -185,6 +187,7 @@ impl LoopMachine {
             dirty: false,
             scm_feedback: Vec::new(),
             unseen: None,
+            meddles: false,
             has_message: false,
             spending: Spending::default(),
             budget_ended_it: false,

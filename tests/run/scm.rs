@@ -537,6 +537,20 @@ fn what_is_committed_is_what_the_guardrails_saw() {
 }
 
 #[test]
+fn an_agent_that_writes_something_whenever_it_is_started_comes_to_its_end() {
+    let project = project(&["commit"]);
+    let log = json!({"shell": "echo called >> agent.log"});
+    let script = json!({
+        "sessions": [[{"shell": "touch new.txt"}, log, {"print": DONE}]],
+        "commit_message": [log, {"print": "Fix it"}],
+    });
+    let output = run(&project, &["-p", "do it", "-n", "3"], &script).run();
+    output.code(0).stderr_has("did more than give a message before, so the commit gets");
+    assert_eq!((subjects(&project)[1].as_str(), subjects(&project).len()), ("Fix it", 3));
+    assert_eq!(project.git_command(["status", "--porcelain"]), "");
+}
+
+#[test]
 fn commits_on_no_branch_are_told_of() {
     let project = project(&["commit"]);
     let twice = json!({

@@ -400,7 +400,9 @@ fn an_agent_may_use_the_commands_of_the_task_list_in_every_sandbox() {
         }
         project.ralph(["new", "Feature"]).run().code(0);
         project.ralph(["tasks", "add", "One", "--criterion", "c"]).run().code(0);
-        let ralph = shell_words::quote(env!("CARGO_BIN_EXE_ralph"));
+        // Where it was built may be out of sight inside.
+        fs::copy(env!("CARGO_BIN_EXE_ralph"), project.path().join("ralph-here")).unwrap();
+        let ralph = "./ralph-here";
         let steps = ["next", "add Two --criterion d", "set US-001 --passes --notes done"];
         let script: Vec<_> =
             steps.iter().map(|step| format!("{ralph} tasks {step} || exit 1\n")).collect();

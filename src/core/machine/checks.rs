@@ -111,6 +111,10 @@ impl LoopMachine {
             self.scm_until = now.mono_ms.saturating_add(LAST_COMMIT_MS);
             return self.scm_task(now, 0, out);
         }
+        if self.meddles {
+            // One that writes something whenever it is started would never come to an end.
+            return self.own_message(now, "the agent did more than give a message before", out);
+        }
         if self.run_budget_exceeded(now).is_some() {
             return self.own_message(now, "the budget is used up", out);
         }
@@ -172,6 +176,7 @@ impl LoopMachine {
         if let StagedLook::Beside(unseen) | StagedLook::Moved(unseen) = look {
             self.scm_feedback.push(unseen.feedback);
             self.unseen = Some(unseen.reason);
+            self.meddles = true;
         }
         match (moved, given) {
             (true, _) => self.check_completion(now, out),

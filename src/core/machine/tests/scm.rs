@@ -60,7 +60,13 @@ fn what_an_agent_does_that_is_asked_for_a_message_is_not_taken_for_checked() {
             (2, &[feedback("look at a")][..])
         );
 
+        // One that does so whenever it is started would never come to an end: it is not asked again.
+        dirty(&mut run, done());
+        assert!(!run.asked(&Action::StartAgent(Purpose::CommitMessage)), "{:?}", run.actions);
+        assert!(run.asked(&Action::RunScmTask(0)), "{:?}", run.actions);
+
         // What is not what was staged is not committed, nor is anything pushed.
+        let mut run = Loop::start(rules(gates));
         dirty(&mut run, done());
         run.asked_for_message(answered(), StagedLook::Moved(unseen()));
         let is_task = |action: &Action| matches!(action, Action::RunScmTask(_));
