@@ -38,7 +38,8 @@ fn files_connections_and_processes_outside_are_out_of_reach() {
     let home = project.home();
     let home = home.display();
     let script = format!(
-        "cat {home}/secret > stolen; echo evil > {home}/secret; ln {home}/secret linked\n\
+        "case \"$(cat)\" in *\"commit message\"*) echo Made; exit;; esac\n\
+         cat {home}/secret > stolen; echo evil > {home}/secret; ln {home}/secret linked\n\
          curl -s -m 3 --noproxy '*' http://127.0.0.1:{port} && touch connected\n\
          curl -s -m 3 https://example.com\n\
          kill -0 $PPID && kill -0 1 && touch signalled\n\
