@@ -207,8 +207,9 @@ impl Reporter for Human {
             return;
         }
         match event {
-            Event::RunStarted { run, agent, .. } => {
+            Event::RunStarted { run, agent, max_iterations, .. } => {
                 self.run = run.as_ref().to_owned();
+                self.max_iterations = *max_iterations;
                 let adapter = by_name(agent);
                 self.in_pieces = adapter.is_some_and(Adapter::speaks_in_pieces);
             }

@@ -3,8 +3,8 @@
 use super::speech::{MAX_TEXT, MAX_THOUGHT};
 use super::*;
 use crate::core::event::{
-    Class, Entry, Exit, Failure, FailureKind, Leftover, Outcome, Stream, TodoItem, TodoStatus,
-    Usage, WaitReason,
+    Class, Entry, Exit, FailAction, Failure, FailureKind, Feedback, Leftover, Outcome, Stream,
+    TodoItem, TodoStatus, Usage, WaitReason,
 };
 use crate::report::output::tests::Sink;
 use crate::report::replay::replay;
@@ -221,6 +221,32 @@ fn failed_and_denied_tools_are_told_apart() {
     );
 }
 
+fn run_started(word: &str, max_iterations: u32) -> Event<'_> {
+    Event::RunStarted {
+        run: word.into(),
+        version: word.into(),
+        command: word.into(),
+        directory: word.into(),
+        pid: 1,
+        agent: word.into(),
+        prompt: word.into(),
+        completion: word.into(),
+        max_iterations,
+    }
+}
+
+#[test]
+fn whoever_comes_next_is_said_to_be_told_if_there_is_one() {
+    // A run that goes on with the checks of an iteration has begun none yet.
+    let part = Feedback { action: FailAction::Append, message: "mend it".to_owned() };
+    let told = |max_iterations| {
+        let set = Event::FeedbackSet { parts: vec![part.clone()] };
+        out(Style::default(), &[run_started("x", max_iterations), set])
+    };
+    assert!(told(2).contains("Not done: the next iteration is told (APPEND)\n"), "{}", told(2));
+    assert!(told(1).contains("Not done\n"), "{}", told(1));
+}
+
 #[test]
 fn nothing_of_the_agents_steers_the_terminal() {
     let evil = "a\x1b[2J\x1b]0;t\x07b\rc\x08\u{9b}5n";
@@ -276,17 +302,7 @@ fn nothing_of_the_agents_steers_the_terminal() {
             max_failures: 2,
         },
         Event::AgentStarted { purpose: Purpose::Work, pid: 1, argv: vec![evil.to_owned()] },
-        Event::RunStarted {
-            run: evil.into(),
-            version: evil.into(),
-            command: evil.into(),
-            directory: evil.into(),
-            pid: 1,
-            agent: evil.into(),
-            prompt: evil.into(),
-            completion: evil.into(),
-            max_iterations: 1,
-        },
+        run_started(evil, 1),
         Event::RunEnded {
             outcome: Outcome::Broken,
             exit_code: 1,
