@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
@@ -184,6 +184,10 @@ pub trait World {
     /// What was committed where the run works since this was last asked; see [`moves::Watch::look`].
     fn moved(&mut self, thorough: bool) -> Option<Moved> {
         let _ = thorough;
+        None
+    }
+    /// The repository that is in the place of the one that was there at the beginning.
+    fn replaced_repository(&mut self) -> Option<PathBuf> {
         None
     }
     /// Why what is committed where the run works is on no branch, if it is on none.
@@ -656,6 +660,10 @@ impl World for RealWorld {
         }
         self.is_looked_at = thorough;
         self.repository.as_mut().and_then(|watch| watch.look(thorough))
+    }
+
+    fn replaced_repository(&mut self) -> Option<PathBuf> {
+        self.repository.as_ref().and_then(moves::Watch::replaced).map(Path::to_owned)
     }
 
     fn no_branch(&mut self) -> Option<NoBranch> {

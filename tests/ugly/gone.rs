@@ -76,3 +76,16 @@ fn a_repository_that_is_taken_away_ends_the_run_after_that_iteration() {
     fs::rename(aside, project.path().join(".git")).unwrap();
     project.ralph(["report"]).run().code(0).stdout_has("git log");
 }
+
+#[test]
+fn a_repository_in_the_place_of_another_is_told_of() {
+    let project = Project::git();
+    project.git_command(["commit", "-q", "--allow-empty", "-m", "first"]);
+    let agent =
+        json!([{"shell": "rm -rf .git; git init -q"}, {"print": "<response>DONE</response>"}]);
+    let agent = project.fake_agent(&agent);
+    let output = project.ralph(["run", "-p", "x", "--"]).args(agent).run();
+    let told = "is another repository than when this run began";
+    output.code(0).stderr_has(told);
+    project.ralph(["report"]).run().code(0).stdout_has(told);
+}

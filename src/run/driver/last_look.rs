@@ -35,6 +35,13 @@ impl<W: World> Driver<'_, W> {
             );
             self.recorder.record(&Event::Warning { message: message.into() });
         }
+        if let Some(repository) = self.world.replaced_repository() {
+            let message = format!(
+                "{} is another repository than when this run began: what was committed before is not in it",
+                repository.display()
+            );
+            self.recorder.record(&Event::Warning { message: message.into() });
+        }
         for promised in self.spec.promised.iter().filter(|_| exit_code == exit::DONE) {
             if !self.world.exists(&promised.file) {
                 let message = promised.message.as_str().into();

@@ -7,11 +7,13 @@
 //! told as one commit and since which: whoever reads it can ask git, which takes no part in a run.
 
 use std::borrow::Cow;
+use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use crate::core::event::Commit;
 use crate::core::text;
+use crate::state::place::{Became, Place};
 use crate::state::within;
 
 use super::{directory_of, has_repository, head, top_of};
@@ -53,6 +55,8 @@ pub struct Watch {
     /// Where the work tree begins whose repository was there at the beginning.
     top: Option<PathBuf>,
     is_lost: bool,
+    /// The directory of that repository. While it is open, no other gets its number.
+    own: Option<(Place, File)>,
 }
 
 impl Watch {
@@ -61,6 +65,9 @@ impl Watch {
         let mut watch = Watch { root: root.to_owned(), ..Watch::default() };
         watch.find();
         watch.top = top_of(root).filter(|top| has_repository(top)).map(Path::to_owned);
+        // That of a linked work tree is a file, which git may write anew.
+        let own = watch.top.as_ref().map(|top| top.join(".git")).filter(|own| own.is_dir());
+        watch.own = own.and_then(|own| Some((Place::of(&own), File::open(&own).ok()?)));
         let whole = watch.log.as_deref().and_then(|log| read_from(log, 0).ok()).unwrap_or_default();
         watch.known = whole.len;
         watch.remember(&whole.bytes);
@@ -116,6 +123,12 @@ impl Watch {
     /// The repository that was there at the beginning and was not at the last thorough look.
     pub fn lost(&self) -> Option<PathBuf> {
         self.top.as_ref().filter(|_| self.is_lost).map(|top| top.join(".git"))
+    }
+
+    /// The repository that is in the place of the one that was there at the beginning.
+    pub fn replaced(&self) -> Option<&Path> {
+        let (own, _) = self.own.as_ref()?;
+        (own.became() == Became::Replaced).then(|| own.path())
     }
 
     /// Looks for the log until there is one, and tells whether there is a repository at all.

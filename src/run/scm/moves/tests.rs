@@ -173,14 +173,14 @@ fn a_repository_that_was_there_and_is_gone_is_lost() {
         std::fs::create_dir(at.join(".git")).unwrap();
         watch.look(true);
         assert_eq!(watch.lost(), Some(at.join(".git")));
-        // A new one is one.
+        // A new one is one, and another.
         std::fs::write(at.join(".git/HEAD"), "ref: refs/heads/main").unwrap();
         watch.look(true);
-        assert_eq!(watch.lost(), None);
+        assert_eq!((watch.lost(), watch.replaced()), (None, Some(at.join(".git").as_path())));
         std::fs::remove_dir_all(at.join(".git")).unwrap();
         std::fs::rename(aside.path().join("git"), at.join(".git")).unwrap();
         watch.look(true);
-        assert_eq!(watch.lost(), None);
+        assert_eq!((watch.lost(), watch.replaced()), (None, None));
     }
 
     // A linked work tree has its log elsewhere. And one above is another repository.
