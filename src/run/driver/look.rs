@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{Driver, Task};
@@ -39,20 +40,25 @@ impl Look {
 
 impl<W: World> Driver<'_, W> {
     pub(super) fn look_at_repository(&mut self) {
-        let args = safely::words(Purpose::Look, &status::WORDS);
-        let mut env = self.run_variables();
-        env.extend(safely::env(Purpose::Look));
-        let directory = &self.spec.directory;
-        let launch = Launch::plain(directory, OsStr::new(status::PROGRAM), &args, &env);
-        // What git warns of is not what it knows.
-        let launch = Launch { merge_stderr: false, spare: true, ..launch };
-        match self.world.start_inside(Part::Check, &launch) {
-            Ok((child, _)) => {
+        match self.ask_for_status(status::PROGRAM, &[]) {
+            Ok(child) => {
                 let look = Look { child, status: Vec::new(), too_much: false };
                 self.task = Task::Look(look);
             }
             Err(_) => self.looked_without_git(),
         }
+    }
+
+    /// Asks git how the work tree stands, with these words besides the usual ones.
+    pub(super) fn ask_for_status(&mut self, git: &str, more: &[&str]) -> io::Result<ChildId> {
+        let args = safely::words(Purpose::Look, &[&status::WORDS[..], more].concat());
+        let mut env = self.run_variables();
+        env.extend(safely::env(Purpose::Look));
+        let launch = Launch::plain(&self.spec.directory, OsStr::new(git), &args, &env);
+        // What git warns of is not what it knows.
+        let launch = Launch { merge_stderr: false, spare: true, ..launch };
+        let (child, _) = self.world.start_inside(Part::Check, &launch)?;
+        Ok(child)
     }
 
     pub(super) fn look_ended(&mut self, look: &Look, exit: Option<Exit>) {

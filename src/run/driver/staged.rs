@@ -1,18 +1,16 @@
 //! The driver's part in holding an agent to its task that is asked for a commit message: it has every permission,
 //! and runs after the guardrails.
 
-use std::ffi::OsStr;
 use std::io;
 
 use super::scm::is_last;
 use super::{Driver, Task};
 use crate::core::event::{Event, Exit, FailAction, Feedback};
 use crate::core::machine::{Input, ScmLook, StagedLook, Unseen};
-use crate::process::{ChildId, Launch};
-use crate::run::scm::safely::{self, Purpose};
+use crate::process::ChildId;
 use crate::run::scm::staged::{self, Change, Reader, Staged};
 use crate::run::spec::ScmSpec;
-use crate::run::world::{Part, World};
+use crate::run::world::World;
 
 /// A look that is under way.
 #[derive(Debug)]
@@ -47,13 +45,7 @@ impl<W: World> Driver<'_, W> {
 
     fn start_look_at_staged(&mut self, after: bool) -> io::Result<()> {
         let Some(scm) = &self.spec.scm else { return Err(io::ErrorKind::NotFound.into()) };
-        let args = safely::words(Purpose::Look, &staged::WORDS);
-        let mut env = self.run_variables();
-        env.extend(safely::env(Purpose::Look));
-        let launch = Launch::plain(&self.spec.directory, OsStr::new(&scm.program), &args, &env);
-        // What git warns of is not what it knows.
-        let launch = Launch { merge_stderr: false, spare: true, ..launch };
-        let (child, _) = self.world.start_inside(Part::Check, &launch)?;
+        let child = self.ask_for_status(&scm.program, staged::MORE_WORDS)?;
         let reader = Reader::default();
         self.task = Task::Staged(StagedRun { child, reader, ended: None, after });
         Ok(())

@@ -7,16 +7,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::state::project::is_run_time_file;
 
-/// What git is asked. A file that was renamed is one that is gone and one that is new: so each is told in one field.
-pub(in crate::run) const WORDS: [&str; 7] = [
-    "status",
-    "--porcelain=v2",
-    "-z",
-    "--branch",
-    "--untracked-files=all",
-    "--ignore-submodules=dirty",
-    "--no-renames",
-];
+/// What git is asked besides [`status::WORDS`](super::status::WORDS). A file that was renamed is one that is gone and
+/// one that is new: so each is told in one field.
+pub(in crate::run) const MORE_WORDS: &[&str] = &["--no-renames"];
 
 /// The mode of what is a repository of its own.
 const REPOSITORY: &str = "160000";
