@@ -12,6 +12,7 @@
 //! - [`hook`]: the answers to Claude Code's hooks.
 //! - [`agent`]: what is known of each agent: how to start it, how its output becomes events.
 //! - [`sandbox`]: where agents are locked in.
+//! - [`trust`]: which paths and programs may be used outside the sandbox.
 //! - [`process`]: starting programs and ending them with everything that they started.
 //! - [`state`]: what is kept on disk: locks, journals, runs.
 //! - [`report`]: the faces of a run, all drawn from the same events.
@@ -36,6 +37,7 @@ pub mod run;
 pub mod sandbox;
 pub mod state;
 pub mod tmux;
+pub mod trust;
 pub mod worker;
 
 use std::ffi::OsStr;

@@ -12,6 +12,7 @@ pub mod lock;
 pub mod logs;
 pub mod place;
 pub mod project;
+pub mod project_record;
 pub mod run_files;
 pub mod runs;
 pub mod save;

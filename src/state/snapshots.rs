@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::core::tasks::ledger::Ledger;
 use crate::core::tasks::naming;
 
+use super::project_record::fnv64;
 use super::runs::{self, is_id};
 use super::save::save_atomically;
 
@@ -34,7 +35,7 @@ pub fn directory(home: &Path, root: &Path, list: &Path) -> PathBuf {
 /// the documents itself is locked for each change of a moment, by the agent, too.
 pub fn lock_directory(home: &Path, list: &Path) -> PathBuf {
     let list = list.canonicalize().unwrap_or_else(|_| in_real_directory(list));
-    home.join("in-use").join(format!("{:016x}", fnv(list.as_os_str().as_encoded_bytes())))
+    home.join("in-use").join(format!("{:016x}", fnv64(list.as_os_str().as_encoded_bytes())))
 }
 
 /// Where something may be remembered of a list, the place for what is new first: a name may have become
@@ -59,13 +60,7 @@ fn in_real_directory(path: &Path) -> PathBuf {
 fn named(home: &Path, root: &Path, list: &Path) -> PathBuf {
     let name = root.file_name().map_or_else(String::new, |name| name.to_string_lossy().into());
     let path = list.as_os_str().as_encoded_bytes();
-    home.join("tasks").join(format!("{}-{:016x}", naming::label(&name), fnv(path)))
-}
-
-/// FNV-1a: a number for a text that is the same in every version of this program.
-fn fnv(bytes: &[u8]) -> u64 {
-    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
+    home.join("tasks").join(format!("{}-{:016x}", naming::label(&name), fnv64(path)))
 }
 
 /// Why nothing new can be remembered in this place, if that is so.

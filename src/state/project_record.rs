@@ -1,0 +1,147 @@
+//! What ralph remembers about a project, outside its work tree and out of the agent's reach:
+//! `$RALPH_HOME/projects/<label>-<hash of the path>/project.json`.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::core::tasks::naming;
+
+use super::save::save_privately;
+
+const FILE: &str = "project.json";
+const LOCK: &str = "record.lock";
+
+/// The content of `project.json`. Keys of newer versions are kept.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProjectRecord {
+    /// The project's path without links.
+    pub root: PathBuf,
+    /// The sandbox backend of the last run that had one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<String>,
+    /// Directories outside `root` that an agent of this project could write to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub agent_writable: Vec<PathBuf>,
+    #[serde(flatten)]
+    pub other: serde_json::Map<String, serde_json::Value>,
+}
+
+/// The directory of one project in `$RALPH_HOME`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProjectHome {
+    dir: PathBuf,
+    root: PathBuf,
+}
+
+impl ProjectHome {
+    /// `home` is `$RALPH_HOME`, `root` the project's path without links.
+    pub fn new(home: &Path, root: &Path) -> ProjectHome {
+        let name = root.file_name().map_or_else(String::new, |name| name.to_string_lossy().into());
+        let hash = fnv64(root.as_os_str().as_encoded_bytes());
+        let dir = projects_dir(home).join(format!("{}-{hash:016x}", naming::label(&name)));
+        ProjectHome { dir, root: root.to_owned() }
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Reads the record. A project without one has an empty record.
+    ///
+    /// # Errors
+    /// The file cannot be read or parsed; the message names it.
+    pub fn load(&self) -> io::Result<ProjectRecord> {
+        let empty = ProjectRecord { root: self.root.clone(), ..ProjectRecord::default() };
+        Ok(read_record(&self.dir.join(FILE))?.unwrap_or(empty))
+    }
+
+    /// Changes the record under a lock. Writes only if it changed.
+    ///
+    /// # Errors
+    /// As [`load`](ProjectHome::load), or the file cannot be written.
+    pub fn update(&self, change: impl FnOnce(&mut ProjectRecord)) -> io::Result<ProjectRecord> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
+        let lock = File::create(self.dir.join(LOCK))?;
+        lock.lock()?;
+        let before = self.load()?;
+        let mut record = before.clone();
+        change(&mut record);
+        if record != before || !self.dir.join(FILE).exists() {
+            save_privately(&self.dir.join(FILE), &serde_json::to_vec_pretty(&record)?)?;
+        }
+        Ok(record)
+    }
+}
+
+/// The records of all projects on this machine. Those that cannot be read are left out.
+pub fn all_records(home: &Path) -> Vec<ProjectRecord> {
+    let dirs = fs::read_dir(projects_dir(home)).into_iter().flatten().flatten();
+    dirs.filter_map(|entry| read_record(&entry.path().join(FILE)).ok().flatten()).collect()
+}
+
+fn projects_dir(home: &Path) -> PathBuf {
+    home.join("projects")
+}
+
+fn read_record(path: &Path) -> io::Result<Option<ProjectRecord>> {
+    let named = |err: io::Error| io::Error::new(err.kind(), format!("{}: {err}", path.display()));
+    match fs::read(path) {
+        Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|err| named(err.into())),
+        Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(err) => Err(named(err)),
+    }
+}
+
+/// FNV-1a: a hash that is the same in every version of this program.
+pub(super) fn fnv64(bytes: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn record_survives_reload_and_keeps_unknown_keys() {
+        let home = tempfile::tempdir().unwrap();
+        let project = ProjectHome::new(home.path(), Path::new("/work/a b"));
+        assert_eq!(project.load().unwrap().root, Path::new("/work/a b"));
+        assert!(!project.dir().exists(), "loading writes nothing");
+        project.update(|record| record.sandbox = Some("bwrap".to_owned())).unwrap();
+        let path = project.dir().join(FILE);
+        let text = fs::read_to_string(&path).unwrap().replace('{', "{\"newer\": 1,");
+        fs::write(&path, text).unwrap();
+        project.update(|record| record.agent_writable.push("/cache".into())).unwrap();
+        let record = project.load().unwrap();
+        assert_eq!(record.sandbox.as_deref(), Some("bwrap"));
+        assert_eq!(record.other["newer"], 1);
+        assert_eq!(all_records(home.path()), [record]);
+    }
+
+    #[test]
+    fn damaged_record_is_an_error_that_names_the_file() {
+        let home = tempfile::tempdir().unwrap();
+        let project = ProjectHome::new(home.path(), Path::new("/work/a"));
+        project.update(|_| {}).unwrap();
+        fs::write(project.dir().join(FILE), "{").unwrap();
+        let error = project.load().unwrap_err().to_string();
+        assert!(error.contains(FILE), "{error}");
+        assert!(project.update(|_| {}).is_err(), "a damaged record is not overwritten");
+        assert_eq!(all_records(home.path()), []);
+    }
+
+    #[test]
+    fn projects_with_one_name_have_different_directories() {
+        let home = Path::new("/h");
+        let (a, b) = ("/x/app", "/y/app");
+        let [a, b] = [a, b].map(|root| ProjectHome::new(home, Path::new(root)));
+        assert_ne!(a.dir(), b.dir());
+        assert!(a.dir().starts_with("/h/projects"));
+        assert_eq!(a, ProjectHome::new(home, Path::new("/x/app")));
+    }
+}
