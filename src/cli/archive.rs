@@ -14,7 +14,7 @@ use crate::state::save::{Saving, save_all_within};
 use crate::state::{archive, home};
 
 use super::new::{DocumentsArgs, UNNAMED_BRANCH, forget, name_of, today};
-use super::{launch, work};
+use super::{launch, task_memory};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -58,7 +58,7 @@ pub(super) fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error
     let list = tasks::parse(list.as_bytes());
     let progress = String::from_utf8_lossy(content(PROGRESS).map_or(&[], Vec::as_slice));
     let mut page = summary::page(&list, summary::started(&progress), &today);
-    let doubts = list.as_ref().ok().and_then(|list| work::doubts(project, &documents, list));
+    let doubts = list.as_ref().ok().and_then(|list| task_memory::doubts(project, &documents, list));
     if let Some(doubts) = &doubts {
         page.push_str(&format!("\nThis is the list's own account; {doubts}.\n"));
     }

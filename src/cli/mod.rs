@@ -23,6 +23,7 @@ mod runs;
 mod sandbox;
 mod settings;
 mod swept;
+mod task_memory;
 mod tasks;
 mod work;
 mod worker;

@@ -10,9 +10,9 @@ use crate::run::session;
 use crate::state::documents::{Documents, Fresh, PRD, PROGRESS, PROMPT, TASKS};
 use crate::state::project::Project;
 use crate::state::save::{Saving, save_all_within};
-use crate::state::{active, home, snapshots};
+use crate::state::{active, home};
 
-use super::launch;
+use super::{launch, task_memory};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -148,16 +148,10 @@ pub(super) fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
     ))
 }
 
-/// What runs remember of a list is not for one that takes its place.
+/// Keeps earlier runs from judging a list that takes the place of another.
 pub(super) fn forget(project: &Project, documents: &Documents) {
-    let Some(home) = home::ralph_home(|name| std::env::var_os(name)) else { return };
-    for directory in snapshots::directories(&home, project.root(), &documents.path(TASKS)) {
-        if let Err(err) = snapshots::begin_anew(&directory) {
-            super::warn(&format!(
-                "what earlier runs remember of {} could not be set aside, in {}: {err}",
-                documents.shown(TASKS),
-                directory.display()
-            ));
-        }
+    if let Err(err) = task_memory::places(project, documents).reset() {
+        let name = documents.shown(TASKS);
+        super::warn(&format!("earlier runs will be held against the new {name}: {err}"));
     }
 }

@@ -14,7 +14,7 @@ use crate::state::documents::{self, Documents, TASKS};
 use crate::state::project::Project;
 
 use super::new::DocumentsArgs;
-use super::work;
+use super::task_memory;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -227,7 +227,7 @@ pub(super) fn wrong(documents: &Documents, problems: &[Problem]) -> Error {
 
 fn list(project: &Project, documents: &Documents, format: Format) -> Result<u8, Error> {
     let list = read(documents)?;
-    let gone = work::gone(project, documents, &list);
+    let gone = task_memory::gone(project, documents, &list);
     let text = match format {
         Format::Text => {
             stories::table(&list, gone, &documents.shown(TASKS), Output::stdout().width())
@@ -242,7 +242,7 @@ fn list(project: &Project, documents: &Documents, format: Format) -> Result<u8, 
     super::print(&text)?;
     // What an agent has marked is its word; a run may know better.
     if (list.is_complete() || gone > 0)
-        && let Some(doubts) = work::doubts(project, documents, &list)
+        && let Some(doubts) = task_memory::doubts(project, documents, &list)
     {
         super::warn(&doubts);
     }
@@ -284,7 +284,7 @@ fn next(project: &Project, documents: &Documents, format: Format) -> Result<u8, 
         (None, Format::Text) if list.stories.is_empty() => {
             super::print(&format!("{} has no stories yet\n", documents.shown(TASKS)))
         }
-        (None, Format::Text) => match work::doubts(project, documents, &list) {
+        (None, Format::Text) => match task_memory::doubts(project, documents, &list) {
             None => super::print("every story passes\n"),
             Some(doubts) => super::print(&format!("every story is marked as passing; {doubts}\n")),
         },
@@ -335,7 +335,7 @@ fn add(
         id = given.map_or_else(|| free_id(list), str::to_owned);
         for replaced in &args.replaces {
             // It may be gone from the list already.
-            if !work::has_seen(project, documents, replaced) {
+            if !task_memory::has_seen(project, documents, replaced) {
                 find(documents, list, replaced)?;
             }
         }

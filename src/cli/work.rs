@@ -1,6 +1,6 @@
 //! `ralph work`: works a task list off.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::Args;
 
@@ -8,19 +8,17 @@ use crate::config::Loaded;
 use crate::config::settings::SandboxBackend;
 use crate::core::completion::Rule;
 use crate::core::event::FailAction;
-use crate::core::tasks::TaskList;
 use crate::core::tasks::ledger::Ledger;
-use crate::core::tasks::since::{self, Since};
-use crate::core::tasks::verdict;
 use crate::error::Error;
 use crate::run::spec::{GuardrailSpec, PromptSource, RunSpec, TasksSpec, Variables};
 use crate::state::documents::{Documents, PROMPT, TASKS};
 use crate::state::project::Project;
-use crate::state::{home, snapshots};
+use crate::state::snapshots;
 
 use super::args::{CompletionArgs, LoopArgs, PromptArgs};
 use super::launch::{self, Defaults, Start, prompt, rules};
 use super::new::DocumentsArgs;
+use super::task_memory::{self, Memory, recall, recall_own};
 use super::tasks;
 
 pub(super) const EXAMPLES: &str = "\
@@ -76,24 +74,25 @@ pub(super) fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
         return start.print_prompt(&prompt, Some(&Variables::Figures));
     }
     let name = documents.shown(TASKS);
-    let home = home::ralph_home(|name| std::env::var_os(name));
-    let places = home.map_or_else(Vec::new, |home| {
-        snapshots::directories(&home, project.root(), &documents.path(TASKS))
-    });
-    let snapshots = places.first().cloned();
+    let places = task_memory::places(project, &documents);
+    let snapshots = places.directory().map(Path::to_owned);
     let resume = args.common.resume.as_ref();
     // One that was left before its first iteration begins as if for the first time, by what it remembers, if it has
     // come to remember anything.
     let begins = resume.is_none_or(|resume| !resume.left.progress.has_begun());
-    let own = resume.filter(|it| !begins || snapshots::read(&places, &it.run).is_ok());
-    // What was accepted when the run began is part of what it remembers.
-    let known = if args.accept_list && own.is_none() { &[][..] } else { &places[..] };
+    let own = resume.filter(|it| !begins || places.read(&it.run).is_ok());
     let has_guardrails = !loaded.settings.guardrails.is_empty();
+    let accepted = args.accept_list && own.is_none();
     let (list, memory) = match own {
-        Some(resume) => recall_own(&documents, known, &resume.run, has_guardrails),
-        None => recall(&documents, known, has_guardrails),
+        // What was accepted when the run began is part of its ledger.
+        Some(resume) => recall_own(&documents, &places, &resume.run, has_guardrails),
+        None if accepted => tasks::read_whole(&documents).map(|list| {
+            let memory = Memory::fresh(&list);
+            (list, memory)
+        }),
+        None => recall(&documents, &places, has_guardrails),
     }
-    .map_err(|err| match snapshots::newest(&places) {
+    .map_err(|err| match places.newest() {
         Some(path) => err.hint(format!(
             "what its stories were when the last run saw them is in {}",
             path.display()
@@ -111,15 +110,19 @@ pub(super) fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
     let is_clean = memory.ledger.clone().review(&Ok(list.clone())).findings.is_empty();
     // What an agent marked that answered is judged by the checks of its answer, which are run now.
     let is_checked = resume.is_some_and(|resume| resume.left.progress.pending.is_an_answer());
-    loaded.warnings.extend(memory.told(&documents, is_clean, is_checked));
-    let Memory { ledger, since, .. } = memory;
-    let guardrails = guardrails(&loaded, &ledger);
-    let is_idle = complete && is_clean && since.doubtful.is_empty() && guardrails.is_empty();
+    loaded.warnings.extend(memory.warnings(&documents, is_clean, is_checked));
+    let guardrails = guardrails(&loaded, &memory.ledger);
+    let is_doubtful = !memory.since.doubtful.is_empty();
+    let is_idle = complete && is_clean && !is_doubtful && guardrails.is_empty();
     if is_idle && resume.is_none() {
         if let Some(err) = snapshots.as_deref().and_then(snapshots::unkeepable) {
             super::warn(&format!(
                 "what runs remember of {name} cannot be kept ({err}): a story that an agent has dropped is not missed"
             ));
+        }
+        memory.lost.iter().for_each(|message| super::warn(message));
+        if accepted && let Err(err) = places.accept(&memory.ledger) {
+            super::warn(&format!("that {name} was accepted cannot be remembered: {err}"));
         }
         let n = list.stories.len();
         return super::print(&format!(
@@ -145,7 +148,8 @@ pub(super) fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
         path: documents.path(TASKS),
         name,
         list,
-        ledger,
+        ledger: memory.ledger,
+        accepted,
         check_first: complete,
         snapshots,
     };
@@ -153,157 +157,12 @@ pub(super) fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
     start.carry_out(RunSpec { guardrails, tasks: Some(tasks), variables, ..spec })
 }
 
-/// Whether a story was in the list when a run last saw it.
-pub(super) fn has_seen(project: &Project, documents: &Documents, id: &str) -> bool {
-    remembered(project, documents).is_some_and(|(_, ledger)| ledger.has_seen(id))
-}
-
-/// What the last run knows of the list, and which run that is.
-fn remembered(project: &Project, documents: &Documents) -> Option<(String, Ledger)> {
-    let home = home::ralph_home(|name| std::env::var_os(name))?;
-    let places = snapshots::directories(&home, project.root(), &documents.path(TASKS));
-    snapshots::last(&places).ok()?
-}
-
-/// How many stories are gone from the list that it owes by what the last run knows.
-pub(super) fn gone(project: &Project, documents: &Documents, list: &TaskList) -> usize {
-    let Some((_, ledger)) = remembered(project, documents) else { return 0 };
-    let review = ledger.after(list, true).0.review(&Ok(list.clone()));
-    review.progress.map_or(0, |progress| progress.total - list.stories.len())
-}
-
-/// What the last run knows that speaks against a list of which every story is marked as passing.
-pub(super) fn doubts(project: &Project, documents: &Documents, list: &TaskList) -> Option<String> {
-    let (run, ledger) = remembered(project, documents)?;
-    let (mut ledger, since) = ledger.after(list, true);
-    let mut against = since.losses();
-    let review = ledger.review(&Ok(list.clone()));
-    let vetoes = review.findings.iter().filter(|it| it.vetoes()).map(ToString::to_string);
-    against.extend(vetoes);
-    if !review.unverified.is_empty() {
-        against.push(format!("no check has passed on {}", since::few(&review.unverified)));
-    }
-    let few = verdict::first_few(&against);
-    (!few.is_empty()).then(|| format!("by what run {run} knows, the work is not complete: {few}"))
-}
-
-/// What is known of a list when a run begins.
-struct Memory {
-    ledger: Ledger,
-    since: Since,
-    /// The run that knew it.
-    run: Option<String>,
-    /// What it knew cannot be read.
-    lost: Option<String>,
-}
-
-/// Reads the list, and finds what the last run of it remembers, in `directories`. `has_guardrails`: those of
-/// the settings prove something, too.
-fn recall(
-    documents: &Documents,
-    directories: &[PathBuf],
-    has_guardrails: bool,
-) -> Result<(TaskList, Memory), Error> {
-    let list = tasks::read_whole(documents)?;
-    let memory = match snapshots::last(directories) {
-        Ok(None) => Memory::fresh(&list),
-        Ok(Some((run, ledger))) => Memory::of(run, ledger, &list, has_guardrails),
-        Err(err) => {
-            let lost = format!(
-                "what the last run remembered of {} cannot be read, in {}: {err}",
-                documents.shown(TASKS),
-                directories.first().map_or(Path::new(""), PathBuf::as_path).display()
-            );
-            Memory::lost(&list, lost)
-        }
-    };
-    Ok((list, memory))
-}
-
-/// The same for a run that goes on, by what it remembers itself. What is wrong with a list in the middle of
-/// a run is told to its agent.
-fn recall_own(
-    documents: &Documents,
-    directories: &[PathBuf],
-    run: &str,
-    has_guardrails: bool,
-) -> Result<(TaskList, Memory), Error> {
-    let Ok(ledger) = snapshots::read(directories, run) else {
-        let list = tasks::read_whole(documents)?;
-        let lost = format!(
-            "what this run remembered of {} is gone, so that a story that its agent has dropped is not \
-             missed",
-            documents.shown(TASKS)
-        );
-        let memory = Memory::lost(&list, lost);
-        return Ok((list, memory));
-    };
-    Ok(match tasks::read(documents) {
-        Ok(list) => {
-            let memory = Memory::of(run.to_owned(), ledger.reopened(), &list, has_guardrails);
-            (list, memory)
-        }
-        Err(_) => {
-            let list = ledger.list();
-            (
-                list,
-                Memory { ledger, since: Since::default(), run: Some(run.to_owned()), lost: None },
-            )
-        }
-    })
-}
-
-impl Memory {
-    /// Nothing is known but the list.
-    fn fresh(list: &TaskList) -> Memory {
-        Memory { ledger: Ledger::new(list), since: Since::default(), run: None, lost: None }
-    }
-
-    /// What was known cannot be read, as this says.
-    fn lost(list: &TaskList, message: String) -> Memory {
-        let (ledger, since) = Ledger::doubting(list);
-        Memory { ledger, since, run: None, lost: Some(message) }
-    }
-
-    /// What a run knew, and what became of the list since.
-    fn of(run: String, ledger: Ledger, list: &TaskList, has_guardrails: bool) -> Memory {
-        let has_checks = has_guardrails || !ledger.verify_commands().is_empty();
-        let (ledger, since) = ledger.after(list, has_checks);
-        Memory { ledger, since, run: Some(run), lost: None }
-    }
-
-    /// What there is to say of it before a run begins.
-    fn told(&self, documents: &Documents, is_clean: bool, is_checked: bool) -> Vec<String> {
-        let name = documents.shown(TASKS);
-        let run = self.run.as_deref().unwrap_or_default();
-        let judged = (!is_clean).then(|| {
-            format!(
-                "{name} is judged by what run {run} knew of it, and has lost some of that; `{}` takes it \
-                 as it is",
-                documents.command("ralph work --accept-list")
-            )
-        });
-        let changed = self.since.told();
-        let changed = (!changed.is_empty())
-            .then(|| format!("{name} is not as run {run} left it: {}", changed.join("; ")));
-        let doubtful = &self.since.doubtful;
-        let doubtful = (!doubtful.is_empty() && !is_checked).then(|| {
-            format!(
-                "{name}: marked as passing by an iteration that nothing stands behind, so that the agent \
-                 is asked to look again: {}",
-                since::few(doubtful)
-            )
-        });
-        self.lost.iter().cloned().chain(judged).chain(changed).chain(doubtful).collect()
-    }
-}
-
 /// Every story passes, but the list has lost something since the last run.
 fn less_than_it_was(documents: &Documents, memory: &Memory) -> Error {
-    let run = memory.run.as_deref().unwrap_or_default();
     Error::input(format!(
-        "every story of {} passes, but it is not as run {run} left it: {}",
+        "every story of {} passes, but it is not as {} left it: {}",
         documents.shown(TASKS),
+        memory.source(),
         memory.since.losses().join("; ")
     ))
     .hint(format!(

@@ -601,6 +601,10 @@ pub enum Event<'a> {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         unreadable: bool,
     },
+    /// The user took the task list as it is: earlier versions of it no longer count (`--accept-list`).
+    TaskListAccepted {
+        list: Cow<'a, str>,
+    },
     /// A completion does not count: a gate refused it, or there is something that no guardrail has seen.
     Vetoed {
         reason: Cow<'a, str>,

@@ -11,7 +11,9 @@ use crate::run::scm;
 use crate::state::active;
 use crate::state::documents::{DIRECTORY, Documents, PROGRESS, TASKS};
 use crate::state::home::ralph_home;
-use crate::state::{runs, snapshots};
+use crate::state::project::Project;
+use crate::state::runs;
+use crate::state::snapshots::Places;
 
 /// How many files are named.
 const NAMED: usize = 10;
@@ -49,8 +51,8 @@ fn ledger(
     surroundings: &Surroundings<'_>,
 ) -> Option<Ledger> {
     let home = ralph_home(surroundings.variable).filter(|_| runs::is_id(run))?;
-    let places = snapshots::directories(&home, project, &documents.path(TASKS));
-    snapshots::read(&places, run).ok()
+    let project = Project::new(project.to_owned());
+    Places::new(Some(&home), &project, &documents.path(TASKS)).read(run).ok()
 }
 
 /// What is wrong with the task list, if a loop works it off.

@@ -2,6 +2,7 @@
 //! commit message with `$(…)` is committed as those characters.
 
 pub mod branch;
+pub mod file_history;
 pub mod locks;
 pub mod lookup;
 pub mod moves;

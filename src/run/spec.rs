@@ -325,6 +325,8 @@ pub struct TasksSpec {
     pub list: TaskList,
     /// What is known of it, from runs before this one too.
     pub ledger: Ledger,
+    /// The user took the list as it is, whatever earlier runs know of it.
+    pub accepted: bool,
     /// Every story passes by now, so that the work is checked before anybody is asked to do any.
     pub check_first: bool,
     /// Where what is remembered of it is kept, by the run's id: nowhere that the agent works.

@@ -34,18 +34,21 @@ pub(super) struct TaskGate {
     replacements: Vec<String>,
     /// Nobody has looked yet.
     is_new: bool,
-    snapshot: Option<Snapshot>,
+    snapshot: Snapshot,
     /// Where stories are given back to the agent that are too many to be told of, and the name by which
     /// it finds the file. There may be one that a run before left.
     given_back: (PathBuf, String),
     may_be_there: bool,
 }
 
-/// What is remembered, on disk.
+/// The ledger on disk.
 #[derive(Debug)]
 struct Snapshot {
-    path: PathBuf,
-    /// The revision of what is in it.
+    /// In `$RALPH_HOME`. `None` if there is no such place, or it cannot be written.
+    home: Option<PathBuf>,
+    /// In the run directory.
+    in_run: PathBuf,
+    /// The revision that was saved last.
     saved: Option<u64>,
 }
 
@@ -60,10 +63,9 @@ pub(super) struct Look {
 
 impl TaskGate {
     pub(super) fn new(spec: &TasksSpec, run: &RunSpec) -> TaskGate {
-        let snapshot = spec.snapshots.as_ref().map(|directory| Snapshot {
-            path: snapshots::path(directory, &run.run_id),
-            saved: None,
-        });
+        let home = spec.snapshots.as_ref().map(|dir| snapshots::path(dir, &run.run_id));
+        let in_run = snapshots::in_run(&run.ralph_dir.join("runs").join(&run.run_id));
+        let snapshot = Snapshot { home, in_run, saved: None };
         TaskGate {
             path: spec.path.clone(),
             name: spec.name.clone(),
@@ -192,31 +194,27 @@ impl TaskGate {
         }
     }
 
-    /// Keeps what is remembered, for whoever has to find a story again that an agent has lost. The run
-    /// itself goes by what it has in memory, so that a full disk is worth a warning, once.
+    /// Saves the ledger for later runs. This run uses the one in memory, so a failure is only a warning, once.
     fn save(&mut self, world: &mut impl World) -> Option<String> {
-        let snapshot = self.snapshot.as_mut()?;
         let revision = Some(self.ledger.revision());
-        if snapshot.saved == revision {
+        if self.snapshot.saved == revision {
             return None;
         }
-        let file = snapshots::File { list: self.path.to_string_lossy(), ledger: &self.ledger };
+        self.snapshot.saved = revision;
+        let (list, name) = (self.path.to_string_lossy(), (&*self.name).into());
+        let file = snapshots::File { list, name, ledger: &self.ledger };
         let bytes = serde_json::to_vec_pretty(&file).ok()?;
-        match world.save(&snapshot.path, &bytes) {
-            Ok(()) => {
-                snapshot.saved = revision;
-                None
-            }
-            Err(err) => {
-                let message = format!(
-                    "what is remembered of {} cannot be kept in {}: {err}",
-                    self.name,
-                    snapshot.path.display()
-                );
-                self.snapshot = None;
-                Some(message)
-            }
-        }
+        // The copy for a project that moves, and for a home that is full or fresh.
+        let _ = world.save(&self.snapshot.in_run, &bytes);
+        let path = self.snapshot.home.as_ref()?;
+        let err = world.save(path, &bytes).err()?;
+        let message = format!(
+            "what is remembered of {} cannot be kept in {}: {err}",
+            self.name,
+            path.display()
+        );
+        self.snapshot.home = None;
+        Some(message)
     }
 }
 

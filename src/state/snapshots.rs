@@ -1,5 +1,6 @@
-//! What runs remember of their task lists: a directory for each list, outside of every work tree, and a
-//! file in it for each run.
+//! The memory of task lists. Each run keeps the ledger of its list in two places: in
+//! `$RALPH_HOME/projects/<project>/tasks/<list>/<run>.json`, where no agent can write, and in its own run directory, which
+//! moves with the project and outlives a full or fresh `$RALPH_HOME`.
 
 use std::borrow::Cow;
 use std::io;
@@ -10,17 +11,164 @@ use serde::Serialize;
 use crate::core::tasks::ledger::Ledger;
 use crate::core::tasks::naming;
 
-use super::project_record::fnv64;
+use super::project::Project;
+use super::project_record::{ProjectHome, fnv64};
 use super::runs::{self, is_id};
 use super::save::save_atomically;
+use super::within;
 
-/// A file of these.
+/// The name of the copy in a run directory.
+const IN_RUN: &str = "ledger.json";
+
+/// The content of a ledger file.
 #[derive(Debug, Serialize)]
 pub struct File<'a> {
-    /// Which list this is of, for people who look for it.
+    /// The path of the list.
     pub list: Cow<'a, str>,
+    /// The path of the list from the project's root, which still holds after the project was moved.
+    pub name: Cow<'a, str>,
     #[serde(flatten)]
     pub ledger: &'a Ledger,
+}
+
+/// Where the ledgers of one list are.
+#[derive(Debug, Clone)]
+pub struct Places {
+    /// Directories in `$RALPH_HOME`; new ledgers go into the first.
+    home: Vec<PathBuf>,
+    project: Project,
+    list: PathBuf,
+}
+
+impl Places {
+    /// The places for a list. `home` is `$RALPH_HOME`, if there is one.
+    pub fn new(home: Option<&Path>, project: &Project, list: &Path) -> Places {
+        let home = home.map_or_else(Vec::new, |home| directories(home, project.root(), list));
+        Places { home, project: project.clone(), list: list.to_owned() }
+    }
+
+    /// The directory for new ledgers.
+    pub fn directory(&self) -> Option<&Path> {
+        self.home.first().map(PathBuf::as_path)
+    }
+
+    /// The ledger of a run.
+    ///
+    /// # Errors
+    /// It does not exist, or cannot be read.
+    pub fn read(&self, run: &str) -> io::Result<Ledger> {
+        let home = self.home.iter().map(|directory| path(directory, run));
+        let mut paths = home.chain([in_run(&self.project.runs_dir().join(run))]);
+        let path = paths.find(|path| path.exists()).ok_or(io::ErrorKind::NotFound)?;
+        Ok(serde_json::from_value(read_value(&path)?)?)
+    }
+
+    /// The ledger of the last run, and which run that was.
+    ///
+    /// # Errors
+    /// It exists and cannot be read; the message names the file.
+    pub fn last(&self) -> io::Result<Last> {
+        let Some((run, path)) = self.newest_file() else { return Ok(Last::Unknown) };
+        let named =
+            |err: io::Error| io::Error::new(err.kind(), format!("{}: {err}", path.display()));
+        let value = read_value(&path).map_err(named)?;
+        if value.is_null() || value.get("reset").is_some() {
+            return Ok(Last::Reset);
+        }
+        let ledger = serde_json::from_value(value).map_err(|err| named(err.into()))?;
+        Ok(Last::Run(run, Box::new(ledger)))
+    }
+
+    /// The file of the last run, if it holds a ledger.
+    pub fn newest(&self) -> Option<PathBuf> {
+        let holds_ledger = matches!(self.last(), Ok(Last::Run(..)));
+        self.newest_file().filter(|_| holds_ledger).map(|(_, path)| path)
+    }
+
+    /// The newest file, with its run. Of two files for one run the one in `$RALPH_HOME` counts: no agent can write it.
+    fn newest_file(&self) -> Option<(String, PathBuf)> {
+        let stem = |path: PathBuf| {
+            let run = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            (run, path)
+        };
+        let home = self.home.iter().filter_map(|directory| files(directory).pop()).map(stem);
+        let home = home.max_by(|a, b| a.0.cmp(&b.0));
+        let newer_than = home.as_ref().map(|(run, _)| run.as_str());
+        self.newest_in_runs(newer_than).or(home)
+    }
+
+    /// The newest ledger of this list in a run directory.
+    fn newest_in_runs(&self, newer_than: Option<&str>) -> Option<(String, PathBuf)> {
+        let root = self.project.root();
+        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| in_real_directory(path));
+        let is_of_list = |path: &Path| match read_value(path) {
+            Ok(value) => {
+                let name = value.get("name").and_then(|name| name.as_str());
+                name.is_some_and(|name| real(&root.join(name)) == real(&self.list))
+            }
+            // It may be of this list: the caller reports that it cannot be read.
+            Err(_) => true,
+        };
+        let runs = runs::list(&self.project.runs_dir()).unwrap_or_default();
+        let newer =
+            runs.into_iter().rev().take_while(|run| newer_than.is_none_or(|it| *run.id > *it));
+        let mut ledgers = newer.map(|run| (in_run(&run.path), run.id));
+        let found = ledgers.find(|(path, _)| path.is_file() && is_of_list(path));
+        found.map(|(path, run)| (run, path))
+    }
+
+    /// Remembers a list that the user accepted, without a run.
+    ///
+    /// # Errors
+    /// There is no `$RALPH_HOME`, or it cannot be written.
+    pub fn accept(&self, ledger: &Ledger) -> io::Result<()> {
+        let directory = self.directory().ok_or(io::ErrorKind::NotFound)?;
+        let name = self.list.strip_prefix(self.project.root()).unwrap_or(&self.list);
+        let (list, name) = (self.list.to_string_lossy(), name.to_string_lossy());
+        std::fs::create_dir_all(directory)?;
+        let id = runs::new_id(jiff::Timestamp::now().as_millisecond());
+        save_atomically(&path(directory, &id), &serde_json::to_vec(&File { list, name, ledger })?)
+    }
+
+    /// Marks that a new list begins here: earlier ledgers do not apply to it. The ledgers in `$RALPH_HOME` stay.
+    ///
+    /// # Errors
+    /// A marker cannot be written; the message names it.
+    pub fn reset(&self) -> io::Result<()> {
+        let named = |path: &Path, err: io::Error| {
+            io::Error::new(err.kind(), format!("{}: {err}", path.display()))
+        };
+        let in_runs = self.newest_in_runs(None);
+        for directory in &self.home {
+            begin_anew(directory).map_err(|err| named(directory, err))?;
+        }
+        let Some((_, path)) = in_runs else { return Ok(()) };
+        let name = self.list.strip_prefix(self.project.root()).unwrap_or(&self.list);
+        let marker = serde_json::json!({"name": name.to_string_lossy(), "reset": true});
+        save_atomically(&path, marker.to_string().as_bytes()).map_err(|err| named(&path, err))
+    }
+}
+
+/// What is known of a list from earlier runs on this machine.
+#[derive(Debug)]
+pub enum Last {
+    Run(String, Box<Ledger>),
+    /// The list was begun anew after the last run.
+    Reset,
+    /// No run has left a ledger.
+    Unknown,
+}
+
+/// The ledger file in a run directory.
+pub fn in_run(run_dir: &Path) -> PathBuf {
+    run_dir.join(IN_RUN)
+}
+
+fn read_value(path: &Path) -> io::Result<serde_json::Value> {
+    /// No list that anyone works through has a larger ledger.
+    const MAX_BYTES: u64 = 256 << 20;
+    let bytes = within::whole(within::open_file(path)?, MAX_BYTES)?;
+    Ok(serde_json::from_slice(&bytes)?)
 }
 
 /// Where what is remembered of a list is kept: in `home`, by the project's name and by the list's path,
@@ -40,10 +188,18 @@ pub fn lock_directory(home: &Path, list: &Path) -> PathBuf {
 
 /// Where something may be remembered of a list, the place for what is new first: a name may have become
 /// a link since, and what was known under it holds still.
-pub fn directories(home: &Path, root: &Path, list: &Path) -> Vec<PathBuf> {
+fn directories(home: &Path, root: &Path, list: &Path) -> Vec<PathBuf> {
     let real_root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
     let mut places = vec![directory(home, root, list)];
-    for place in [named(home, &real_root, &in_real_directory(list)), named(home, root, list)] {
+    // Version 0.1 kept them elsewhere.
+    let real_list = list.canonicalize().unwrap_or_else(|_| in_real_directory(list));
+    for place in [
+        named(home, &real_root, &in_real_directory(list)),
+        named(home, root, list),
+        named_by_0_1(home, &real_root, &real_list),
+        named_by_0_1(home, &real_root, &in_real_directory(list)),
+        named_by_0_1(home, root, list),
+    ] {
         if !places.contains(&place) {
             places.push(place);
         }
@@ -58,6 +214,11 @@ fn in_real_directory(path: &Path) -> PathBuf {
 }
 
 fn named(home: &Path, root: &Path, list: &Path) -> PathBuf {
+    let hash = fnv64(list.as_os_str().as_encoded_bytes());
+    ProjectHome::new(home, root).dir().join("tasks").join(format!("{hash:016x}"))
+}
+
+fn named_by_0_1(home: &Path, root: &Path, list: &Path) -> PathBuf {
     let name = root.file_name().map_or_else(String::new, |name| name.to_string_lossy().into());
     let path = list.as_os_str().as_encoded_bytes();
     home.join("tasks").join(format!("{}-{:016x}", naming::label(&name), fnv64(path)))
@@ -81,44 +242,11 @@ pub fn path(directory: &Path, run: &str) -> PathBuf {
     directory.join(format!("{run}.json"))
 }
 
-/// What a run remembers, in one of these places.
-///
-/// # Errors
-/// It is not there, or cannot be understood.
-pub fn read(directories: &[PathBuf], run: &str) -> io::Result<Ledger> {
-    let paths = directories.iter().map(|directory| path(directory, run));
-    let path = paths.into_iter().find(|path| path.exists()).ok_or(io::ErrorKind::NotFound)?;
-    Ok(serde_json::from_slice(&std::fs::read(path)?)?)
-}
-
-/// What the last run remembered, and which run that was. Nothing if the list has begun anew since.
-///
-/// # Errors
-/// It is there and cannot be read.
-pub fn last(directories: &[PathBuf]) -> io::Result<Option<(String, Ledger)>> {
-    let Some(path) = newest_file(directories) else { return Ok(None) };
-    let run = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let ledger: Option<Ledger> = serde_json::from_slice(&std::fs::read(&path)?)?;
-    Ok(ledger.map(|ledger| (run, ledger)))
-}
-
-/// The file of the last run that there is anything in.
-pub fn newest(directories: &[PathBuf]) -> Option<PathBuf> {
-    last(directories).ok()??;
-    newest_file(directories)
-}
-
-/// The file that was begun last, by its name.
-fn newest_file(directories: &[PathBuf]) -> Option<PathBuf> {
-    let newest = directories.iter().filter_map(|directory| files(directory).pop());
-    newest.max_by(|a, b| a.file_name().cmp(&b.file_name()))
-}
-
 /// The list begins anew: what comes now is not judged by what was. The files of old runs stay.
 ///
 /// # Errors
 /// It cannot be written down.
-pub fn begin_anew(directory: &Path) -> io::Result<()> {
+fn begin_anew(directory: &Path) -> io::Result<()> {
     if files(directory).is_empty() {
         return Ok(());
     }
@@ -183,11 +311,13 @@ mod tests {
     fn the_last_run_is_remembered_until_the_list_begins_anew() {
         let home = tempfile::tempdir().unwrap();
         let list = Path::new("/p/it's mine/ralph/tasks.json");
-        let dir = directory(home.path(), Path::new("/p/it's mine"), list);
-        assert!(dir.starts_with(home.path().join("tasks")));
+        let project = Project::new("/p/it's mine".into());
+        let places = Places::new(Some(home.path()), &project, list);
+        let dir = places.directory().unwrap().to_owned();
+        assert!(dir.starts_with(home.path().join("projects")));
         assert_ne!(dir, directory(home.path(), Path::new("/q/it's mine"), Path::new("/q/x")));
-        assert!(last(std::slice::from_ref(&dir)).unwrap().is_none());
-        begin_anew(&dir).unwrap();
+        assert!(matches!(places.last(), Ok(Last::Unknown)));
+        places.reset().unwrap();
         assert!(!dir.exists(), "there was nothing to forget");
         let ledger = Ledger::new(
             &parse(br#"{"project": "", "branchName": "", "description": "", "userStories": []}"#)
@@ -195,14 +325,56 @@ mod tests {
         );
         std::fs::create_dir_all(&dir).unwrap();
         let run = "20261113-202752-0a1b";
-        let file =
-            serde_json::to_vec(&File { list: list.to_string_lossy(), ledger: &ledger }).unwrap();
+        let name = "ralph/tasks.json".into();
+        let file = File { list: list.to_string_lossy(), name, ledger: &ledger };
+        let file = serde_json::to_vec(&file).unwrap();
         std::fs::write(dir.join(format!("{run}.json")), &file).unwrap();
         assert!(String::from_utf8(file).unwrap().contains("/p/it's mine/ralph/tasks.json"));
-        assert_eq!(last(std::slice::from_ref(&dir)).unwrap().unwrap().0, run);
-        begin_anew(&dir).unwrap();
-        assert!(last(std::slice::from_ref(&dir)).unwrap().is_none());
+        assert!(matches!(places.last(), Ok(Last::Run(last, _)) if last == run));
+        places.reset().unwrap();
+        assert!(matches!(places.last(), Ok(Last::Reset)));
         std::fs::write(dir.join("20991113-202752-0a1b.json"), "{").unwrap();
-        assert!(last(std::slice::from_ref(&dir)).is_err());
+        assert!(places.last().is_err());
+    }
+
+    #[test]
+    fn ledger_in_run_directory_counts_if_home_has_none_for_that_run() {
+        let temp = tempfile::tempdir().unwrap();
+        let (home, root) = (temp.path().join("home"), temp.path().join("project"));
+        let project = Project::new(root.clone());
+        let text = br#"{"project": "", "branchName": "", "description": "", "userStories": []}"#;
+        let ledger = Ledger::new(&parse(text).unwrap());
+        let list = root.join("ralph/tasks.json");
+        std::fs::create_dir_all(list.parent().unwrap()).unwrap();
+        std::fs::write(&list, text).unwrap();
+        let save = |path: PathBuf, name: &str| {
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            let file = File { list: "/elsewhere".into(), name: name.into(), ledger: &ledger };
+            std::fs::write(path, serde_json::to_vec(&file).unwrap()).unwrap();
+        };
+        let [first, second, third] =
+            ["0a1b", "0a1c", "0a1d"].map(|end| format!("20261113-202752-{end}"));
+        let run_dir = |run: &str| project.runs_dir().join(run);
+        let places = Places::new(Some(&home), &project, &list);
+        let last = || match places.last() {
+            Ok(Last::Run(run, _)) => Some(run),
+            Ok(Last::Reset) => None,
+            other => panic!("{other:?}"),
+        };
+        save(path(places.directory().unwrap(), &first), "ralph/tasks.json");
+        save(in_run(&run_dir(&first)), "ralph/tasks.json");
+        assert_eq!(places.newest(), Some(path(places.directory().unwrap(), &first)));
+        save(in_run(&run_dir(&second)), "ralph/tasks.json");
+        save(in_run(&run_dir(&third)), "other/tasks.json");
+        assert_eq!(last(), Some(second.clone()), "a full home has none of the second run");
+        let fresh = Places::new(None, &project, &list);
+        assert_eq!(fresh.newest(), Some(in_run(&run_dir(&second))));
+        fresh.reset().unwrap();
+        assert!(matches!(fresh.last(), Ok(Last::Reset)));
+        let other = Places::new(None, &project, &root.join("other/tasks.json"));
+        assert!(matches!(other.last(), Ok(Last::Run(run, _)) if run == third));
+        std::fs::write(in_run(&run_dir(&second)), "{").unwrap();
+        let error = fresh.last().unwrap_err().to_string();
+        assert!(error.contains(&second), "{error}");
     }
 }

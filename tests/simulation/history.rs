@@ -217,6 +217,7 @@ fn spec(rng: &mut Rng) -> RunSpec {
             ledger: Ledger::new(&list),
             list,
             check_first: false,
+            accepted: false,
             snapshots: None,
         }
     });

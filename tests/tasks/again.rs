@@ -207,7 +207,7 @@ fn what_cannot_be_remembered_is_told_and_looked_at_again() {
     work(&project, &[], &done).run().success();
     std::fs::write(memory(&project), "{").expect("the memory");
     let output = work(&project, &[], &done).run();
-    output.success().stderr_has("what the last run remembered of ralph/tasks.json cannot be read");
+    output.success().stderr_has("the ledger of ralph/tasks.json cannot be read");
     assert!(prompts(&project)[1].contains("Find out whether they do pass"));
 }
 

@@ -5,6 +5,7 @@ mod support;
 
 mod again;
 mod archive;
+mod memory;
 mod new;
 mod planted;
 mod stories;

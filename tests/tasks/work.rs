@@ -128,9 +128,12 @@ fn a_story_that_vanishes_is_asked_for_and_given_back() {
 pub(super) fn memory(project: &Project) -> std::path::PathBuf {
     let run = project.newest_run();
     let name = run.file_name().expect("a name").to_str().expect("UTF-8");
-    let lists = std::fs::read_dir(project.home().join(".ralph/tasks")).expect("a directory");
-    let list = lists.map(|entry| entry.expect("an entry").path()).next().expect("a list");
-    list.join(format!("{name}.json"))
+    let only = |dir: std::path::PathBuf| {
+        let mut entries = std::fs::read_dir(dir).expect("a directory");
+        entries.next().expect("an entry").expect("an entry").path()
+    };
+    let tasks = only(project.home().join(".ralph/projects")).join("tasks");
+    only(tasks).join(format!("{name}.json"))
 }
 
 #[test]

@@ -485,6 +485,9 @@ fn preface(spec: &RunSpec, loaded: &Loaded) -> Vec<Event<'static>> {
         .collect();
     events.extend(loaded.warnings.iter().cloned().map(warning));
     events.push(note(format!("Settings: {}", merged(loaded))));
+    if let Some(tasks) = spec.tasks.as_ref().filter(|tasks| tasks.accepted) {
+        events.push(Event::TaskListAccepted { list: tasks.name.clone().into() });
+    }
     events.extend(agent::oddities(&spec.agent).map(warning));
     let (_, unusable) = AllowList::parse(loaded.settings.hooks.allow.iter().map(String::as_str));
     events.extend(unusable.into_iter().map(|bad| {

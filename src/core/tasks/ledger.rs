@@ -190,6 +190,23 @@ impl Ledger {
         (ledger, since)
     }
 
+    /// Rebuilds the memory of a list from its earlier versions, the newest first, when no run has left one.
+    /// Stories of any version are known, and the commands of the oldest one check the work. Marks and acceptance criteria
+    /// are those of the list itself.
+    pub fn rebuilt(list: &TaskList, versions: &[TaskList]) -> Ledger {
+        let mut ledger = Ledger::new(list);
+        for story in versions.iter().flat_map(|version| &version.stories) {
+            if !ledger.stories.contains_key(&story.id) {
+                ledger.stories.insert(story.id.clone(), story.source.clone());
+            }
+        }
+        if let Some(oldest) = versions.iter().rfind(|version| !version.stories.is_empty()) {
+            let added = missing(&list.verify_commands, &oldest.verify_commands);
+            ledger.verify_commands = oldest.verify_commands.iter().cloned().chain(added).collect();
+        }
+        ledger
+    }
+
     /// The memory of a run that begins with this list, by what the run before remembered; and what was
     /// done to the list since. After a run that came to its end that was its owner's doing, and holds.
     /// After one that was cut off nobody can tell an agent's doing from anybody else's, so that nothing

@@ -122,6 +122,10 @@ impl Human {
                 pen.end();
             }
             Event::Tasks { .. } => self.tasks(at, event),
+            Event::TaskListAccepted { list } if loud => {
+                let mut pen = self.line(at, Paragraph::Run);
+                pen.say(marks.notice).say(" Task list accepted as it is: ").quote(list).end();
+            }
             Event::Vetoed { reason } => {
                 let mut pen = self.line(at, Paragraph::Run);
                 pen.head(marks.denied, Paint::Bad, "Not complete");

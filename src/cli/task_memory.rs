@@ -1,0 +1,214 @@
+//! What is known of a task list before a run starts: by the ledger of the last run, or, where there is none, by the
+//! history of the file in git.
+
+use crate::core::tasks::ledger::Ledger;
+use crate::core::tasks::since::{self, Since};
+use crate::core::tasks::{self as task_list, TaskList, verdict};
+use crate::error::Error;
+use crate::run::scm::file_history::file_versions;
+use crate::state::documents::{Documents, TASKS, without_placeholder};
+use crate::state::home;
+use crate::state::project::Project;
+use crate::state::snapshots::{Last, Places};
+
+use super::tasks;
+
+/// The memory of a list.
+pub(super) struct Memory {
+    pub(super) ledger: Ledger,
+    pub(super) since: Since,
+    /// Where it comes from, for people: `run 20261113-202752-0a1b`.
+    source: Option<String>,
+    /// Says that the ledger cannot be read, or that there is no record at all.
+    pub(super) lost: Option<String>,
+}
+
+/// The places of the ledgers for these documents.
+pub(super) fn places(project: &Project, documents: &Documents) -> Places {
+    let home = home::ralph_home(|name| std::env::var_os(name));
+    Places::new(home.as_deref(), project, &documents.path(TASKS))
+}
+
+/// Reads the list and recalls what is known of it. `has_guardrails`: those of the settings prove something, too.
+///
+/// # Errors
+/// The list cannot be read.
+pub(super) fn recall(
+    documents: &Documents,
+    places: &Places,
+    has_guardrails: bool,
+) -> Result<(TaskList, Memory), Error> {
+    let list = tasks::read_whole(documents)?;
+    let memory = match places.last() {
+        Ok(Last::Run(run, ledger)) => Memory::of(&run, *ledger, &list, has_guardrails),
+        Ok(Last::Reset) => Memory::fresh(&list),
+        Ok(Last::Unknown) => Memory::from_history(documents, &list, None),
+        Err(err) => {
+            let name = documents.shown(TASKS);
+            let lost = format!("the ledger of {name} cannot be read: {err}");
+            Memory::from_history(documents, &list, Some(lost))
+        }
+    };
+    Ok((list, memory))
+}
+
+/// The same for a run that is resumed, by its own ledger. A list that is broken in the middle of a run is a matter for
+/// its agent.
+///
+/// # Errors
+/// As [`recall`].
+pub(super) fn recall_own(
+    documents: &Documents,
+    places: &Places,
+    run: &str,
+    has_guardrails: bool,
+) -> Result<(TaskList, Memory), Error> {
+    let Ok(ledger) = places.read(run) else {
+        let list = tasks::read_whole(documents)?;
+        let lost = format!(
+            "what this run remembered of {} is gone, so that a story that its agent has dropped is not \
+             missed",
+            documents.shown(TASKS)
+        );
+        let memory = Memory::from_history(documents, &list, Some(lost));
+        return Ok((list, memory));
+    };
+    Ok(match tasks::read(documents) {
+        Ok(list) => {
+            let memory = Memory::of(run, ledger.reopened(), &list, has_guardrails);
+            (list, memory)
+        }
+        Err(_) => {
+            let source = Some(format!("run {run}"));
+            (ledger.list(), Memory { ledger, since: Since::default(), source, lost: None })
+        }
+    })
+}
+
+/// Whether a story was in the list when a run last saw it.
+pub(super) fn has_seen(project: &Project, documents: &Documents, id: &str) -> bool {
+    remembered(project, documents).is_some_and(|(_, ledger)| ledger.has_seen(id))
+}
+
+/// How many stories are gone from the list that it owes by what the last run knows.
+pub(super) fn gone(project: &Project, documents: &Documents, list: &TaskList) -> usize {
+    let Some((_, ledger)) = remembered(project, documents) else { return 0 };
+    let review = ledger.after(list, true).0.review(&Ok(list.clone()));
+    review.progress.map_or(0, |progress| progress.total - list.stories.len())
+}
+
+/// What the last run knows that speaks against a list of which every story is marked as passing.
+pub(super) fn doubts(project: &Project, documents: &Documents, list: &TaskList) -> Option<String> {
+    let (run, ledger) = remembered(project, documents)?;
+    let (mut ledger, since) = ledger.after(list, true);
+    let mut against = since.losses();
+    let review = ledger.review(&Ok(list.clone()));
+    let vetoes = review.findings.iter().filter(|it| it.vetoes()).map(ToString::to_string);
+    against.extend(vetoes);
+    if !review.unverified.is_empty() {
+        against.push(format!("no check has passed on {}", since::few(&review.unverified)));
+    }
+    let few = verdict::first_few(&against);
+    (!few.is_empty()).then(|| format!("by what run {run} knows, the work is not complete: {few}"))
+}
+
+fn remembered(project: &Project, documents: &Documents) -> Option<(String, Ledger)> {
+    match places(project, documents).last().ok()? {
+        Last::Run(run, ledger) => Some((run, *ledger)),
+        Last::Reset | Last::Unknown => None,
+    }
+}
+
+impl Memory {
+    /// Knows the list as it is and nothing else.
+    pub(super) fn fresh(list: &TaskList) -> Memory {
+        Memory { ledger: Ledger::new(list), since: Since::default(), source: None, lost: None }
+    }
+
+    /// Rebuilds the memory from git. `lost` says why the ledger of the last run cannot be used.
+    fn from_history(documents: &Documents, list: &TaskList, lost: Option<String>) -> Memory {
+        let name = documents.shown(TASKS);
+        let versions = committed_versions(documents);
+        if !versions.is_empty() {
+            let ledger = Ledger::rebuilt(list, &versions);
+            let lost = lost.map(|lost| format!("{lost}; its history in git is used instead"));
+            return Memory { ledger, since: Since::default(), source: None, lost };
+        }
+        match lost {
+            Some(lost) => {
+                let (ledger, since) = Ledger::doubting(list);
+                Memory { ledger, since, source: None, lost: Some(lost) }
+            }
+            None => {
+                let message = format!(
+                    "no earlier record of {name}: no run has left one, and git has no version of it. \
+                     It is taken as it is"
+                );
+                Memory { lost: Some(message), ..Memory::fresh(list) }
+            }
+        }
+    }
+
+    /// What a run knew, and what became of the list since.
+    fn of(run: &str, ledger: Ledger, list: &TaskList, has_guardrails: bool) -> Memory {
+        let has_checks = has_guardrails || !ledger.verify_commands().is_empty();
+        let (ledger, since) = ledger.after(list, has_checks);
+        Memory { ledger, since, source: Some(format!("run {run}")), lost: None }
+    }
+
+    pub(super) fn source(&self) -> &str {
+        self.source.as_deref().unwrap_or_default()
+    }
+
+    /// The warnings before a run begins.
+    pub(super) fn warnings(
+        &self,
+        documents: &Documents,
+        is_clean: bool,
+        is_checked: bool,
+    ) -> Vec<String> {
+        let name = documents.shown(TASKS);
+        let source = self.source();
+        let judged = (!is_clean).then(|| {
+            let accept = documents.command("ralph work --accept-list");
+            match self.source {
+                Some(_) => format!(
+                    "{name} is judged by what {source} knew of it, and has lost some of that; `{accept}` takes \
+                     it as it is"
+                ),
+                None => format!(
+                    "{name} lacks stories or checks that its history in git has; `{accept}` takes it as it is"
+                ),
+            }
+        });
+        let changed = self.since.told();
+        let changed = (!changed.is_empty())
+            .then(|| format!("{name} is not as {source} left it: {}", changed.join("; ")));
+        let doubtful = &self.since.doubtful;
+        let doubtful = (!doubtful.is_empty() && !is_checked).then(|| {
+            format!(
+                "{name}: marked as passing by an iteration that nothing stands behind, so that the agent \
+                 is asked to look again: {}",
+                since::few(doubtful)
+            )
+        });
+        self.lost.iter().cloned().chain(judged).chain(changed).chain(doubtful).collect()
+    }
+}
+
+/// The committed versions of the list, the newest first, back to where the present list began: the file's creation, or
+/// the template that `ralph archive` and `ralph new --force` write.
+fn committed_versions(documents: &Documents) -> Vec<TaskList> {
+    let path = documents.path(TASKS);
+    let path = path.canonicalize().unwrap_or(path);
+    let mut versions = Vec::new();
+    // Without a repository there is no history.
+    let _ = file_versions(&path, |text| {
+        let is_template = without_placeholder(text).is_some();
+        if !is_template && let Ok(list) = task_list::parse(text.as_bytes()) {
+            versions.push(list);
+        }
+        !is_template
+    });
+    versions
+}
