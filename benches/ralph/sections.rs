@@ -9,6 +9,7 @@ use ralph::agent;
 use ralph::core::completion::Rule;
 use ralph::core::event::Event;
 use ralph::core::lines::LineSplitter;
+use ralph::core::prompt::OutputLimits;
 use ralph::core::rules::{Budget, RateLimit, Retry, RetryScope, Rules};
 use ralph::core::stall::StallRule;
 use ralph::report::{Reporter, json::Json, output::Output};
@@ -233,7 +234,8 @@ fn driven(claude: &Path, bytes: u64, reporters: Vec<Box<dyn Reporter>>) -> io::R
         iteration_line: true,
         completion: Rule::Response("DONE".to_owned()),
         guardrails: Vec::new(),
-        output_truncate_chars: 5000,
+        unasked_signal: None,
+        guardrail_output: OutputLimits { head: 5000, tail: 2000 },
         scm: None,
         tasks: None,
         rules: rules(),

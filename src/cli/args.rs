@@ -71,6 +71,14 @@ pub struct LoopArgs {
     )]
     pub max_iterations: Option<u32>,
 
+    /// A command that must exit with 0 before the work counts as done; may be repeated.
+    #[arg(long, value_name = "CMD")]
+    pub check: Vec<String>,
+
+    /// Commit after each iteration that passes its checks.
+    #[arg(long)]
+    pub commit: bool,
+
     /// The agent's program, instead of the one in the settings.
     #[arg(long, value_name = "PROGRAM", conflicts_with = "agent_command")]
     pub agent: Option<String>,

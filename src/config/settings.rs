@@ -33,8 +33,11 @@ pub struct Settings {
     #[schemars(length(min = 1))]
     pub completion_response: String,
 
-    /// How many characters of a failed guardrail's output go into the next prompt.
+    /// How many characters from the beginning of a failed guardrail's output go into the next prompt.
     pub output_truncate_chars: u32,
+
+    /// How many characters from the end of that output follow, if it was cut.
+    pub output_tail_chars: u32,
 
     /// Show what the agent does while it does it.
     pub stream_agent_output: bool,
@@ -104,6 +107,7 @@ impl Default for Settings {
             maximum_iterations: None,
             completion_response: "DONE".into(),
             output_truncate_chars: 5000,
+            output_tail_chars: 2000,
             stream_agent_output: true,
             include_iteration_count_in_prompt: false,
             agent: Agent::default(),

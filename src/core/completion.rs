@@ -32,6 +32,27 @@ pub enum Rule {
 }
 
 impl Rule {
+    /// Whether a prompt tells the agent how to signal that it is done. Errs on the side of yes.
+    pub fn is_mentioned_in(&self, prompt: &str) -> bool {
+        let names = |tag: &str, text: &str| {
+            let prompt = prompt.to_lowercase();
+            prompt.contains(&format!("<{tag}"))
+                || (prompt.contains(tag) && prompt.contains(&text.trim().to_lowercase()))
+        };
+        match self {
+            Rule::Response(text) => names("response", text),
+            Rule::Promise(text) => names("promise", text),
+            Rule::Pattern(regex) => {
+                let is_word = |word: &&str| word.len() > 2;
+                let mut words =
+                    regex.as_str().split(|c: char| !c.is_alphanumeric()).filter(is_word);
+                // An error of the expression, such as too much backtracking, says nothing about the prompt.
+                regex.is_match(prompt).unwrap_or(true) || words.all(|word| prompt.contains(word))
+            }
+            Rule::Never => true,
+        }
+    }
+
     /// The rule in words, for people and for the journal.
     pub fn describe(&self) -> String {
         match self {

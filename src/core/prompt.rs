@@ -36,14 +36,29 @@ pub enum GuardrailFailure {
     TimedOut { limit_ms: u64 },
 }
 
-/// What the agent is told of a failed guardrail. Only the output is ever cut.
+/// How many characters of a guardrail's output go into the next prompt: the first `head`, and of the rest the last `tail`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutputLimits {
+    pub head: usize,
+    pub tail: usize,
+}
+
+/// The output of a guardrail, as far as it was kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GuardrailOutput<'a> {
+    pub start: &'a str,
+    /// The last part of what follows `start`; empty if `start` is all of it.
+    pub end: &'a str,
+}
+
+/// The feedback of a failed guardrail. Only the output is ever cut.
 pub fn guardrail_message(
     command: &str,
     failure: GuardrailFailure,
     hint: Option<&str>,
     log: &str,
-    output: &str,
-    max_chars: usize,
+    output: GuardrailOutput<'_>,
+    limits: OutputLimits,
 ) -> String {
     let how = match failure {
         GuardrailFailure::Exit(Some(Exit::Code(code))) => format!("failed with exit code {code}"),
@@ -57,11 +72,19 @@ pub fn guardrail_message(
         }
     };
     let hint = hint.map(|hint| format!("Hint: {hint}\n")).unwrap_or_default();
-    let shown = text::truncate(output, max_chars, "... [truncated]");
-    let cut = matches!(shown, std::borrow::Cow::Owned(_));
-    let label = if cut { "Output (truncated):" } else { "Output:" };
+    let shown = text::head(output.start, limits.head);
+    let rest = format!("{}{}", &output.start[shown.len()..], output.end);
+    let label = if rest.is_empty() { "Output:" } else { "Output (truncated):" };
     let mut message =
         format!("Guardrail \"{command}\" {how}.\n{hint}Output file: {log}\n{label}\n{shown}");
+    if !rest.is_empty() {
+        message.push_str("... [truncated]");
+        // Most tools print last what failed.
+        let end = text::tail(rest.trim_end(), limits.tail);
+        if !end.is_empty() {
+            message.push_str(&format!("\nEnd of output:\n{end}"));
+        }
+    }
     // What it is put together with is told apart by an empty line, not by as many as the command
     // happened to print.
     message.truncate(message.trim_end_matches('\n').len());
@@ -175,22 +198,30 @@ mod tests {
     #[test]
     fn a_failure_is_told_in_the_documented_form() {
         let exit = GuardrailFailure::Exit(Some(Exit::Code(2)));
+        let all = |start| GuardrailOutput { start, end: "" };
+        let limits = |head, tail| OutputLimits { head, tail };
         assert_eq!(
             guardrail_message(
                 "make test",
                 exit,
                 Some("no shortcuts"),
                 ".ralph/g.log",
-                "boom\n\n",
-                5000
+                all("boom\n\n"),
+                limits(5000, 2000)
             ),
             "Guardrail \"make test\" failed with exit code 2.\nHint: no shortcuts\n\
              Output file: .ralph/g.log\nOutput:\nboom"
         );
         assert_eq!(
-            guardrail_message("make", exit, None, "g.log", "héllo", 2),
+            guardrail_message("make", exit, None, "g.log", all("héllo"), limits(2, 0)),
             "Guardrail \"make\" failed with exit code 2.\nOutput file: g.log\n\
              Output (truncated):\nhé... [truncated]"
+        );
+        let long = GuardrailOutput { start: "ok 1\nok 2\n", end: "ok 9\nassertion failed: é\n\n" };
+        assert_eq!(
+            guardrail_message("make", exit, None, "g.log", long, limits(4, 19)),
+            "Guardrail \"make\" failed with exit code 2.\nOutput file: g.log\n\
+             Output (truncated):\nok 1... [truncated]\nEnd of output:\nassertion failed: é"
         );
         assert!(
             guardrail_message(
@@ -198,8 +229,8 @@ mod tests {
                 GuardrailFailure::TimedOut { limit_ms: 3_000 },
                 None,
                 "l",
-                "",
-                9
+                all(""),
+                limits(9, 9)
             )
             .contains("time limit of 3 s")
         );

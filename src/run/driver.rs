@@ -255,8 +255,8 @@ impl<W: World> Driver<'_, W> {
     fn perform(&mut self, action: Action) {
         match action {
             Action::Emit(mut event) => {
-                if let Event::RunEnded { exit_code, .. } = event {
-                    self.look_back(exit_code);
+                if let Event::RunEnded { outcome, exit_code, .. } = event {
+                    self.look_back(outcome, exit_code);
                 }
                 self.announce(&mut event);
                 if let Event::IterationStarted { .. } = event {

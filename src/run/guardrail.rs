@@ -1,7 +1,7 @@
-//! One guardrail that is running: its output goes to its log, the beginning of it to the agent.
+//! One guardrail that is running: its output goes to its log, both ends of it to the agent.
 
 use crate::core::event::{Event, Exit, FailAction, Feedback};
-use crate::core::prompt::{GuardrailFailure, guardrail_message};
+use crate::core::prompt::{GuardrailFailure, GuardrailOutput, OutputLimits, guardrail_message};
 use crate::process::ChildId;
 
 use super::spec::GuardrailSpec;
@@ -15,8 +15,49 @@ pub(super) struct GuardrailTask {
     pub(super) cut_off: bool,
     /// The log's path as people are told of it.
     pub(super) log: String,
+    output: Excerpt,
+}
+
+/// The beginning and the end of an output of any length.
+#[derive(Debug)]
+struct Excerpt {
     head: Vec<u8>,
+    tail: Vec<u8>,
     max_head: usize,
+    max_tail: usize,
+    /// Bytes between the two were dropped.
+    has_gap: bool,
+}
+
+impl Excerpt {
+    fn new(limits: OutputLimits) -> Excerpt {
+        // A character has at most four bytes. One more tells that something was cut.
+        let bytes = |chars: usize| chars.saturating_add(1).saturating_mul(4);
+        let (max_head, max_tail) = (bytes(limits.head), bytes(limits.tail));
+        Excerpt { head: Vec::new(), tail: Vec::new(), max_head, max_tail, has_gap: false }
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        let (first, rest) = bytes.split_at(bytes.len().min(self.max_head - self.head.len()));
+        self.head.extend_from_slice(first);
+        self.tail.extend_from_slice(rest);
+        // Moving the tail only now and then keeps a flood of small pieces cheap.
+        if self.tail.len() > self.max_tail.saturating_mul(4) {
+            self.tail.drain(..self.tail.len() - self.max_tail);
+            self.has_gap = true;
+        }
+    }
+
+    fn into_text(mut self) -> (String, String) {
+        if !self.has_gap {
+            self.head.append(&mut self.tail);
+        }
+        // The tail may begin inside a character.
+        let inside = |byte: &u8| byte & 0b1100_0000 == 0b1000_0000;
+        let start = self.tail.iter().take(3).take_while(|byte| inside(byte)).count();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (text(&self.head), text(&self.tail[start..]))
+    }
 }
 
 impl GuardrailTask {
@@ -25,18 +66,15 @@ impl GuardrailTask {
         index: usize,
         started_ms: u64,
         log: String,
-        max_chars: usize,
+        limits: OutputLimits,
     ) -> Self {
-        // A character is at most four bytes, and one more tells that something was cut off.
-        let max_head = max_chars.saturating_add(1).saturating_mul(4);
-        let head = Vec::new();
         let (timed_out, cut_off) = (false, false);
-        GuardrailTask { child, index, started_ms, timed_out, cut_off, log, head, max_head }
+        let output = Excerpt::new(limits);
+        GuardrailTask { child, index, started_ms, timed_out, cut_off, log, output }
     }
 
     pub(super) fn output(&mut self, bytes: &[u8]) {
-        let room = self.max_head - self.head.len();
-        self.head.extend_from_slice(&bytes[..room.min(bytes.len())]);
+        self.output.push(bytes);
     }
 
     /// What is known of a guardrail that has ended, and what the agent is told if it failed.
@@ -44,7 +82,7 @@ impl GuardrailTask {
         self,
         exit: Option<Exit>,
         spec: &GuardrailSpec,
-        max_chars: usize,
+        limits: OutputLimits,
         now_ms: u64,
     ) -> (Event<'static>, Option<Feedback>) {
         let passed = !self.timed_out && exit.is_some_and(Exit::success);
@@ -66,8 +104,9 @@ impl GuardrailTask {
                 Some(ms) if self.timed_out => GuardrailFailure::TimedOut { limit_ms: ms },
                 _ => GuardrailFailure::Exit(exit),
             };
-            let output = String::from_utf8_lossy(&self.head);
-            feedback(spec, failure, &self.log, &output, max_chars)
+            let (start, end) = self.output.into_text();
+            let output = GuardrailOutput { start: &start, end: &end };
+            feedback(spec, failure, &self.log, output, limits)
         });
         (ended, feedback)
     }
@@ -77,11 +116,36 @@ pub(super) fn feedback(
     spec: &GuardrailSpec,
     failure: GuardrailFailure,
     log: &str,
-    output: &str,
-    max_chars: usize,
+    output: GuardrailOutput<'_>,
+    limits: OutputLimits,
 ) -> Feedback {
     let hint = spec.hint.as_deref().filter(|hint| !hint.is_empty());
-    let message = guardrail_message(&spec.command, failure, hint, log, output, max_chars);
+    let message = guardrail_message(&spec.command, failure, hint, log, output, limits);
     let action: FailAction = spec.fail_action;
     Feedback { action, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn excerpt_keeps_both_ends_of_any_output() {
+        let limits = OutputLimits { head: 3, tail: 5 };
+        let excerpt = |pieces: &[&[u8]]| {
+            let mut excerpt = Excerpt::new(limits);
+            pieces.iter().for_each(|piece| excerpt.push(piece));
+            excerpt.into_text()
+        };
+        assert_eq!(excerpt(&[b"short"]), ("short".to_owned(), String::new()));
+        // Split in the middle of a character, between head and tail.
+        let text = "é".repeat(20);
+        let (start, end) = text.as_bytes().split_at(13);
+        assert_eq!(excerpt(&[start, end]), (text.clone(), String::new()));
+        let long = "0123456789é".repeat(1_000);
+        let pieces: Vec<&[u8]> = long.as_bytes().chunks(7).collect();
+        let (start, end) = excerpt(&pieces);
+        assert!(long.starts_with(&start) && long.ends_with(&end), "{start} {end}");
+        assert!(start.chars().count() > 3 && end.chars().count() > 5 && end.len() < 200);
+    }
 }

@@ -10,6 +10,7 @@ use crate::agent::{self, Adapter, Invocation, PromptVia, Reader, Request, Respon
 use crate::core::completion::Rule;
 use crate::core::event::{FailAction, Purpose};
 use crate::core::progress::Progress;
+use crate::core::prompt::OutputLimits;
 use crate::core::rules::Rules;
 use crate::core::tasks::TaskList;
 use crate::core::tasks::ledger::Ledger;
@@ -40,9 +41,11 @@ pub struct RunSpec {
     /// Begin each prompt with `Iteration X of Y, Z remaining.`
     pub iteration_line: bool,
     pub completion: Rule,
+    /// The warning that the prompt never asks for the signal that completes the run.
+    pub unasked_signal: Option<String>,
     pub guardrails: Vec<GuardrailSpec>,
-    /// How many characters of a guardrail's output the agent is told.
-    pub output_truncate_chars: usize,
+    /// How much of a failed guardrail's output goes into the next prompt.
+    pub guardrail_output: OutputLimits,
     pub scm: Option<ScmSpec>,
     /// The task list that has a say in completion.
     pub tasks: Option<TasksSpec>,

@@ -265,3 +265,25 @@ fn an_answer_that_was_left_behind_is_nobodys() {
     let args = ["-p", "do it", "-n", "1", "--no-stream-agent-output"];
     run_with("codex", &project, &args, &json!([{"print": "a log"}])).run().code(1);
 }
+
+#[test]
+fn prompt_that_never_asks_for_the_signal_warns_at_start_and_limit() {
+    let project = Project::new();
+    let script = json!([{"print": "working"}]);
+    let warning = "the prompt never mentions <response>DONE</response>, which completes the run";
+    let output = run(&project, &["-n", "2", "-p", "Fix it."], &script).run();
+    output.code(1);
+    assert_eq!(output.stderr.matches(warning).count(), 2, "{}", output.stderr);
+    for (args, mentioned) in [
+        (&["-p", "Answer <response>done</response> at the end."][..], true),
+        (&["-p", "Put DONE into a response tag."], true),
+        (&["--completion-promise", "OK", "-p", "Fix it."], false),
+        (&["--completion-promise", "OK", "-p", "Say <promise>OK</promise>."], true),
+        (&["--done-pattern", "(?m)^ALL DONE$", "-p", "Print ALL DONE on a line of its own."], true),
+        (&["--done-pattern", "(?m)^ALL DONE$", "-p", "Fix it."], false),
+    ] {
+        let output = run(&project, &[args, &["--dry-run"]].concat(), &script).run();
+        output.code(0);
+        assert_eq!(!output.stderr.contains("the prompt never mentions"), mentioned, "{args:?}");
+    }
+}

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::support::Project;
-use crate::{DONE, run, run_id, run_with, sessions};
+use crate::{ASKED, DONE, run, run_id, run_with, sessions};
 
 /// A claude that does a bit of everything.
 fn busy() -> Value {
@@ -112,7 +112,7 @@ fn verbose_adds_details_on_standard_error() {
         .stderr_has("[ralph] Guardrail exited with code 0 (")
         .stderr_has("[ralph] Completion check: found \"DONE\", complete\n")
         .stdout_lacks("[ralph]");
-    run(&project, &["-p", "x"], &script).run().code(0).stderr_is("");
+    run(&project, &ASKED, &script).run().code(0).stderr_is("");
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn quiet_prints_failures_and_the_outcome() {
         json!([{"print": "talk"}]),
         json!([{"print": "talk"}, {"shell": "touch fixed"}, {"print": DONE}]),
     ]);
-    let output = run(&project, &["-q", "-p", "do it"], &script).run();
+    let output = run(&project, &[&["-q"], &ASKED[..]].concat(), &script).run();
     output.code(0).stdout_lacks("talk").stderr_is("");
     let lines: Vec<&str> = output.stdout.lines().collect();
     assert!(lines[0].starts_with("[ERR] Guardrail failed: test -e fixed"), "{lines:?}");
@@ -265,7 +265,7 @@ fn a_run_that_was_cut_off_is_told_of_by_the_next() {
     let output = run(&project, &["-p", "do it"], &json!([{"print": DONE}])).run();
     output.code(0).stderr_has(&format!("the last run, {id}, was cut off in iteration 1"));
     assert_eq!(project.processes(), [], "what it left running is gone");
-    run(&project, &["-p", "do it"], &json!([{"print": DONE}])).run().code(0).stderr_is("");
+    run(&project, &ASKED, &json!([{"print": DONE}])).run().code(0).stderr_is("");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::Project;
-use crate::{DONE, prompts, run, run_id, sessions};
+use crate::{ASKED, DONE, prompts, recorded_steps, run, run_id, sessions};
 
 /// An agent that says that it is done each time, and on its second start really is.
 fn fixes_it_at_last(project: &Project) -> Value {
@@ -129,8 +129,8 @@ fn output_is_cut_by_characters_and_the_log_has_all_of_it() {
     let command = format!("printf '{output}'; test -e fixed");
     for (max, label, shown) in [
         (5, "Output:", "äöü€😀"),
-        (4, "Output (truncated):", "äöü€... [truncated]"),
-        (0, "Output (truncated):", "... [truncated]"),
+        (4, "Output (truncated):", "äöü€... [truncated]\nEnd of output:\n😀"),
+        (0, "Output (truncated):", "... [truncated]\nEnd of output:\näöü€😀"),
     ] {
         let project = Project::new();
         let prompt = second_prompt(
@@ -152,7 +152,52 @@ fn long_output_is_cut_at_5000_characters_by_default() {
     let project = Project::new();
     let command = "head -c 6000 /dev/zero | tr '\\0' x; test -e fixed";
     let prompt = second_prompt(&project, &json!({"guardrails": [{"command": command}]}));
-    assert!(prompt.ends_with(&format!(":\n{}... [truncated]", "x".repeat(5000))), "{prompt}");
+    let (start, end) = ("x".repeat(5000), "x".repeat(1000));
+    let expected = format!("Output (truncated):\n{start}... [truncated]\nEnd of output:\n{end}");
+    assert!(prompt.ends_with(&expected), "{prompt}");
+}
+
+#[test]
+fn failing_line_at_the_end_reaches_prompt_and_screen() {
+    let project = Project::new();
+    let command = "i=0; while [ $i -lt 600 ]; do echo \"ok test number $i\"; i=$((i+1)); done
+        echo 'assertion failed: parse() == None'; test -e fixed";
+    project.settings(&json!({"guardrails": [{"command": command}]}));
+    let first = recorded_steps(&project, &json!([{"print": DONE}]));
+    let second = recorded_steps(&project, &json!([{"shell": "touch fixed"}, {"print": DONE}]));
+    let output = run(&project, &["-p", "do it"], &sessions([first, second])).run();
+    output.code(0).stdout_has("assertion failed: parse() == None");
+    let prompt = &prompts(&project)[1];
+    assert!(prompt.contains("ok test number 0\n"), "{prompt}");
+    assert!(prompt.ends_with("ok test number 599\nassertion failed: parse() == None"), "{prompt}");
+}
+
+#[test]
+fn check_flag_adds_a_guardrail_to_those_of_the_settings() {
+    let project = Project::new();
+    project.settings(&json!({"guardrails": [{"command": "touch from-settings"}]}));
+    let args = ["-p", "do it", "--check", "test -e made", "--check", "touch 'second check'"];
+    let script =
+        sessions([json!([{"print": DONE}]), json!([{"shell": "touch made"}, {"print": DONE}])]);
+    run(&project, &args, &script).run().code(0);
+    assert!(project.has("from-settings") && project.has("second check"));
+    assert_eq!(project.events().all("iteration_started").len(), 2);
+    run(&project, &["-p", "x", "--check", " "], &script)
+        .run()
+        .code(2)
+        .stderr_has("--check is empty");
+}
+
+#[test]
+fn run_without_checks_says_so_once() {
+    let project = Project::new();
+    let script = sessions([json!([{"print": "no"}]), json!([{"print": DONE}])]);
+    let output = run(&project, &["-p", "do it"], &script).run();
+    output.code(0);
+    assert_eq!(output.stderr.matches("no checks: the agent's word is all there is").count(), 1);
+    let dry = run(&project, &["-p", "do it", "--dry-run"], &script).run();
+    dry.code(0).stderr_has("no checks").stderr_has("the prompt never mentions");
+    run(&project, &ASKED, &script).run().code(0).stderr_lacks("no checks");
 }
 
 #[test]

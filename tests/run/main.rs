@@ -26,6 +26,9 @@ use support::{Project, Ralph};
 /// What completes a run unless it is told otherwise.
 const DONE: &str = "<response>DONE</response>";
 
+/// A prompt that asks for [`DONE`], and a check: nothing to warn about.
+const ASKED: [&str; 4] = ["-p", "Say <response>DONE</response>.", "--check", "true"];
+
 /// `ralph run ARGS -- robot`, where `robot` is an agent that no adapter knows and that does what
 /// `script` says.
 fn run(project: &Project, args: &[&str], script: &Value) -> Ralph {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::{LONG, Project, wait_until};
-use crate::{DONE, run, run_with, sessions};
+use crate::{ASKED, DONE, run, run_with, sessions};
 
 /// A repository with one commit, in which ralph commits.
 fn project(tasks: &[&str]) -> Project {
@@ -89,7 +89,7 @@ fn what_only_a_submodule_could_commit_is_nothing_to_commit() {
         "sessions": [[{"shell": own}], [{"shell": "touch new"}, {"print": DONE}]],
         "commit_message": [{"print": "Add it"}],
     });
-    let output = run(&project, &["-p", "do it"], &script).run();
+    let output = run(&project, &ASKED, &script).run();
     output.code(0).stderr_has("app is a git repository of its own, so its files are not part of");
     assert_eq!(project.events().all("warning").len(), 1);
 }
@@ -562,7 +562,7 @@ fn commits_on_no_branch_are_told_of() {
         report.code(0).stdout.lines().find(|line| line.starts_with("Commits:")).unwrap().to_owned()
     };
     project.git_command(["checkout", "--quiet", "--detach"]);
-    run(&project, &["-p", "do it"], &twice).run().code(0).stderr_has("HEAD is detached, so");
+    run(&project, &ASKED, &twice).run().code(0).stderr_has("HEAD is detached, so");
     let warnings = project.events().all("warning").len();
     assert_eq!(warnings, 1, "once is enough");
     let line = reported(&project);
@@ -602,4 +602,16 @@ fn a_lock_of_another_git_is_waited_for() {
     std::fs::remove_file(project.path().join(".git/index.lock")).unwrap();
     running.wait().code(0).stderr_lacks("lock");
     assert_eq!(subjects(&project), ["New", "First"]);
+}
+
+#[test]
+fn commit_flag_commits_without_settings() {
+    let project = Project::git();
+    project.git_command(["commit", "--quiet", "--allow-empty", "-m", "First"]);
+    let script = json!({
+        "sessions": [[{"shell": "touch made"}, {"print": DONE}]],
+        "commit_message": [{"print": "Add it"}],
+    });
+    run(&project, &["-p", "do it", "--commit"], &script).run().code(0);
+    assert_eq!(subjects(&project), ["Add it", "First"]);
 }

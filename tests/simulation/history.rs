@@ -8,6 +8,7 @@ use ralph::agent;
 use ralph::core::completion::Rule;
 use ralph::core::event::{Entry, Event, FailAction, Outcome, Stamp};
 use ralph::core::progress::{Progress, Tracker};
+use ralph::core::prompt::OutputLimits;
 use ralph::core::rules::{Budget, RateLimit, Retry, RetryScope, Rules};
 use ralph::core::stall::StallRule;
 use ralph::core::tasks;
@@ -253,7 +254,8 @@ fn spec(rng: &mut Rng) -> RunSpec {
         iteration_line: false,
         completion: Rule::Response("DONE".to_owned()),
         guardrails: (0..rng.below(3)).map(|n| guardrail(n, rng)).collect(),
-        output_truncate_chars: 200,
+        unasked_signal: None,
+        guardrail_output: OutputLimits { head: 200, tail: 100 },
         scm: rng.maybe(40, |_| ScmSpec {
             program: "git".to_owned(),
             tasks: vec![vec!["commit".to_owned()], vec!["push".to_owned()]],

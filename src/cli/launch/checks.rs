@@ -39,6 +39,22 @@ pub(super) fn refuse_unkeepable_budgets(spec: &RunSpec) -> Result<(), Error> {
     })
 }
 
+/// The warning for a prompt that never asks for the signal that completes the run. A task list completes it by itself.
+pub(super) fn unasked_signal(spec: &RunSpec) -> Option<String> {
+    if spec.tasks.is_some() {
+        return None;
+    }
+    // A prompt that cannot be read is an error of its own.
+    let (prompt, _) = super::prompt::text(&spec.prompt).ok()?;
+    let signal = spec.completion.describe();
+    (!spec.completion.is_mentioned_in(&prompt)).then(|| {
+        format!(
+            "the prompt never mentions {signal}, which completes the run: it may use all of its {} iterations",
+            spec.rules.max_iterations
+        )
+    })
+}
+
 /// A run that goes on only to find that it may do nothing more would look as if it had been tried.
 pub(super) fn refuse_used_up(spec: &RunSpec, run: &str, progress: &Progress) -> Result<(), Error> {
     if progress.outcome.is_none() {

@@ -18,11 +18,12 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use crate::config::settings::SandboxBackend;
-use crate::config::{self, Flag, Loaded, Sources, loop_file};
+use crate::config::settings::{Guardrail, SandboxBackend, Scm};
+use crate::config::{self, Flag, Loaded, Settings, Sources, loop_file};
 use crate::core::completion::Rule;
-use crate::core::event::Event;
+use crate::core::event::{Event, FailAction};
 use crate::core::exit;
+use crate::core::prompt::OutputLimits;
 use crate::error::Error;
 use crate::policy::AllowList;
 use crate::report::Pace;
@@ -147,8 +148,12 @@ impl Start<'_> {
             settings_files: settings_files(project, args, None).to_vec(),
             iteration_line: settings.include_iteration_count_in_prompt,
             completion,
+            unasked_signal: None,
             guardrails: rules::guardrails(settings),
-            output_truncate_chars: settings.output_truncate_chars as usize,
+            guardrail_output: OutputLimits {
+                head: settings.output_truncate_chars as usize,
+                tail: settings.output_tail_chars as usize,
+            },
             scm: rules::scm(settings)?,
             tasks: None,
             rules: rules::rules(settings, defaults),
@@ -201,9 +206,7 @@ impl Start<'_> {
             checks::refuse_used_up(&spec, run, progress)?;
         }
         let choice = confine::choose(&mut spec, project, self)?;
-        if args.dry_run {
-            return dry_run::dry_run(&spec, &choice, loaded);
-        }
+        spec.unasked_signal = checks::unasked_signal(&spec);
         let mut preface = preface(&spec, loaded);
         preface.extend(confine::tell(&choice, &spec, &loaded.settings));
         let left = args.resume.as_ref().map(|resume| &resume.left);
@@ -215,6 +218,14 @@ impl Start<'_> {
         preface.extend(damage.map(|message| Event::Warning { message: message.into() }));
         let warnings = unsaved.into_iter().chain(sign::keep_ignored(project, &spec));
         preface.extend(warnings.map(|message| Event::Warning { message: message.into() }));
+        if args.dry_run {
+            for event in &preface {
+                if let Event::Warning { message } = event {
+                    crate::cli::warn(message);
+                }
+            }
+            return dry_run::dry_run(&spec, &choice, loaded);
+        }
         self.run(spec, choice, preface, background)
     }
 
@@ -444,12 +455,40 @@ pub(in crate::cli) fn load_from(
         flags,
         overlay,
     })?;
+    if is_new {
+        add_checks(&mut loaded.settings, args)?;
+    }
     if is_new && !args.dry_run && !args.print_prompt {
         told::tell_missed(project, loaded.settings.notify.command.as_deref(), super::warn)?;
     }
     loaded.warnings.extend(planted);
     loaded.warnings.extend(args.resume.iter().flat_map(|resume| resume.warnings.clone()));
     Ok(loaded)
+}
+
+/// Adds the guardrails of `--check` and the SCM task of `--commit` to those of the settings.
+fn add_checks(settings: &mut Settings, args: &LoopArgs) -> Result<(), Error> {
+    for command in &args.check {
+        if command.trim().is_empty() {
+            return Err(Error::usage("--check is empty").hint("--check \"make test\""));
+        }
+        if !settings.guardrails.iter().any(|guardrail| guardrail.command == *command) {
+            settings.guardrails.push(Guardrail {
+                command: command.clone(),
+                fail_action: FailAction::Append,
+                hint: None,
+                timeout_seconds: None,
+            });
+        }
+    }
+    if args.commit {
+        let tasks = &mut settings.scm.get_or_insert_with(Scm::default).tasks;
+        let commits = |task: &String| task.split_whitespace().next() == Some("commit");
+        if !tasks.iter().any(commits) {
+            tasks.insert(0, "commit".to_owned());
+        }
+    }
+    Ok(())
 }
 
 /// Cleans up after a run that was cut off. That is said at once: what is wrong with this start may keep it
@@ -496,6 +535,12 @@ fn preface(spec: &RunSpec, loaded: &Loaded) -> Vec<Event<'static>> {
     if loaded.settings.scm.is_some() && spec.scm.is_none() && !loaded.is_set("scm.tasks") {
         let message = "scm has no tasks, so that nothing is committed; \
                        \"scm\": {\"tasks\": [\"commit\"]} commits each iteration that passes";
+        events.push(warning(message.to_owned()));
+    }
+    events.extend(spec.unasked_signal.clone().map(warning));
+    if spec.command == Defaults::RUN.command && spec.guardrails.is_empty() && spec.tasks.is_none() {
+        let message =
+            "no checks: the agent's word is all there is. Add one with --check \"make test\"";
         events.push(warning(message.to_owned()));
     }
     let adapter = spec.agent.adapter;

@@ -9,6 +9,9 @@ use crate::report::output::Target;
 use crate::report::style::Paint;
 use crate::report::visible;
 
+/// The characters of one of the last lines that are shown.
+const MAX_LAST_LINE: usize = 300;
+
 impl Human {
     /// Lines of a tool's or a command's output beneath its headline. `total` is the size of all of it.
     pub(super) fn preview(&mut self, at: Stamp, indent: &str, shown: &str, total: (u64, u64)) {
@@ -48,6 +51,24 @@ impl Human {
         scratch.clear();
         scratch.shrink_to(KEPT);
         self.scratch = scratch;
+    }
+
+    /// As [`preview`](Human::preview), followed by the last lines if something was cut: most tools print last what failed.
+    pub(super) fn preview_both_ends(&mut self, at: Stamp, text: &str) {
+        const LAST_LINES: usize = 3;
+        let size = (text.lines().count() as u64, text.chars().count() as u64);
+        self.preview(at, "", text, size);
+        let shown = self.style.max_output_lines;
+        if shown == 0 || text.lines().count() <= shown {
+            return;
+        }
+        let last: Vec<&str> = text.lines().skip(shown).collect();
+        let mut scratch = String::new();
+        for line in &last[last.len().saturating_sub(LAST_LINES)..] {
+            let clean = Cleaner::default().clean(line, &mut scratch);
+            let line = text::tail(clean, MAX_LAST_LINE).to_owned();
+            self.preview_line(at, "", false, &line);
+        }
     }
 
     /// Somebody else's words on one line beneath a headline.

@@ -101,9 +101,7 @@ impl Human {
                         pen.say(&format!(": the next iteration is told ({action})"));
                     }
                     pen.end();
-                    let text = &part.message;
-                    let size = (text.lines().count() as u64, text.chars().count() as u64);
-                    self.preview(at, "", text, size);
+                    self.preview_both_ends(at, &part.message);
                 }
             }
             Event::ScmStarted { argv, .. } if loud => {

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use super::{Driver, Task};
 use crate::core::event::Event;
 use crate::core::machine::Input;
-use crate::core::prompt::{self as prompts, GuardrailFailure};
+use crate::core::prompt::{self as prompts, GuardrailFailure, GuardrailOutput};
 use crate::process::Launch;
 use crate::run::guardrail::{self, GuardrailTask};
 use crate::run::world::{Part, World};
@@ -24,17 +24,18 @@ impl<W: World> Driver<'_, W> {
         let env = self.run_variables();
         let args = [OsString::from("-c"), OsString::from(&spec.command)];
         let launch = Launch::plain(&self.spec.directory, OsStr::new("sh"), &args, &env);
-        let max_chars = self.spec.output_truncate_chars;
+        let limits = self.spec.guardrail_output;
         match self.world.start_inside(Part::Check, &launch) {
             Ok((child, _)) => {
                 let started = self.world.now().mono_ms;
-                let task = GuardrailTask::new(child, index, started, log, max_chars);
+                let task = GuardrailTask::new(child, index, started, log, limits);
                 self.task = Task::Guardrail(task);
             }
             Err(err) => {
                 let failure = GuardrailFailure::Exit(None);
-                let output = format!("sh: {err}");
-                let feedback = guardrail::feedback(spec, failure, &log, &output, max_chars);
+                let message = format!("sh: {err}");
+                let output = GuardrailOutput { start: &message, end: "" };
+                let feedback = guardrail::feedback(spec, failure, &log, output, limits);
                 self.recorder.record(&Event::GuardrailEnded {
                     index: index as u32,
                     command: spec.command.as_str().into(),

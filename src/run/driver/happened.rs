@@ -99,8 +99,8 @@ impl<W: World> Driver<'_, W> {
             Task::Guardrail(task) if task.child == child => {
                 self.leftovers(ended.leftovers, false);
                 let guardrail = &self.spec.guardrails[task.index];
-                let max_chars = self.spec.output_truncate_chars;
-                let (event, failed) = task.finish(ended.exit, guardrail, max_chars, now.mono_ms);
+                let limits = self.spec.guardrail_output;
+                let (event, failed) = task.finish(ended.exit, guardrail, limits, now.mono_ms);
                 self.recorder.record(&event);
                 self.queue.push_back(Input::GuardrailEnded { failed });
             }

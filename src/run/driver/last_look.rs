@@ -2,7 +2,7 @@
 
 use super::Driver;
 use crate::config;
-use crate::core::event::Event;
+use crate::core::event::{Event, Outcome};
 use crate::core::exit;
 use crate::run::world::World;
 
@@ -18,10 +18,15 @@ impl<W: World> Driver<'_, W> {
 
     /// Says what is not as it was, or as it should be: an agent may have changed by what the next run is
     /// judged, and one that was to write a file may not have.
-    pub(super) fn look_back(&mut self, exit_code: u8) {
+    pub(super) fn look_back(&mut self, outcome: Outcome, exit_code: u8) {
         if self.world.stuck().is_some() {
             // What is there now, or is not, tells nothing of what agents have changed.
             return;
+        }
+        if let Some(message) =
+            self.spec.unasked_signal.as_ref().filter(|_| outcome == Outcome::LimitReached)
+        {
+            self.recorder.record(&Event::Warning { message: message.as_str().into() });
         }
         let now = self.settings_now();
         let looks = self.settings_then.iter().zip(now).zip(&self.spec.settings_files);
