@@ -27,6 +27,10 @@ pub struct ArchiveArgs {
     #[arg(long, value_name = "LABEL")]
     pub label: Option<String>,
 
+    /// Archive even if a story does not pass.
+    #[arg(long)]
+    pub force: bool,
+
     #[command(flatten)]
     pub place: DocumentsArgs,
 }
@@ -76,6 +80,9 @@ pub(super) fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error
         )));
     }
     let list = list.ok();
+    if !args.force {
+        refuse_unfinished(&documents, list.as_ref())?;
+    }
     let label = label(project, args.label.as_deref(), list.as_ref())?;
     files.push(("summary.md", page.into_bytes()));
     let unwritable = |path: &Path, err: &io::Error| {
@@ -95,6 +102,18 @@ pub(super) fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error
     let set_aside: Vec<PathBuf> = files.iter().map(|(name, _)| place.join(name)).collect();
     let paths: Vec<&Path> = set_aside.iter().chain(&reset).map(PathBuf::as_path).collect();
     commit(root, &paths, &shown, text)
+}
+
+fn refuse_unfinished(documents: &Documents, list: Option<&TaskList>) -> Result<(), Error> {
+    let name = documents.shown(TASKS);
+    let unfinished = match list {
+        Some(list) if list.is_complete() => return Ok(()),
+        Some(list) => format!("{} of {} stories of {name} pass", list.done(), list.stories.len()),
+        None => format!("{name} cannot be read"),
+    };
+    let archive = documents.command("ralph archive --force");
+    Err(Error::input(format!("the work is not finished: {unfinished}"))
+        .hint(format!("`{archive}` archives it as it is")))
 }
 
 /// What there is to be set aside.

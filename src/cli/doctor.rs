@@ -6,12 +6,15 @@ use super::settings::LoopFileLook;
 use super::{agents, sandbox, swept};
 use crate::agent;
 use crate::config::{self, Sources};
+use crate::core::exit;
 use crate::error::Error;
 use crate::report::visible::one_line;
 use crate::state::project::Project;
 
 pub(super) const EXAMPLES: &str = "Examples:\n  ralph doctor";
 
+/// Prints what is there. The exit code is 2 if the settings or `.ralph/config` are wrong.
+///
 /// # Errors
 /// Standard output cannot be written.
 pub(super) fn doctor(project: &Project) -> Result<u8, Error> {
@@ -48,17 +51,20 @@ pub(super) fn doctor(project: &Project) -> Result<u8, Error> {
         env: std::env::vars_os().collect(),
         ..Sources::default()
     };
-    out.push_str(&format!("  settings   {}\n", settings(&sources)));
+    let (settings, mut is_wrong) = settings(&sources);
+    out.push_str(&format!("  settings   {settings}\n"));
     if let Some(look) = LoopFileLook::at(&sources) {
         let name = config::display_name(&look.path);
         match look.problem() {
             None => out.push_str(&format!("  config     {name}, for plan, build and prompt\n")),
             Some(error) => {
+                is_wrong = true;
                 out.push_str(&format!("  config     wrong\n{}\n", error.to_string().trim_end()));
             }
         }
     }
-    super::print(&out)
+    super::print(&out)?;
+    Ok(if is_wrong { exit::INPUT } else { exit::DONE })
 }
 
 fn row(out: &mut String, name: &str, found: Option<String>, otherwise: &str) {
@@ -77,14 +83,15 @@ fn check(name: &str, args: &[&str], dir: &Path) -> Option<String> {
     })
 }
 
-fn settings(sources: &Sources) -> String {
+/// The settings in words, and whether they are wrong.
+fn settings(sources: &Sources) -> (String, bool) {
     match config::load(sources) {
-        Ok(loaded) if loaded.files.is_empty() => "none; `ralph init` writes some".to_owned(),
+        Ok(loaded) if loaded.files.is_empty() => ("none; `ralph init` writes some".into(), false),
         Ok(loaded) => {
             let names: Vec<String> =
                 loaded.files.iter().map(|path| config::display_name(path)).collect();
-            names.join(", ")
+            (names.join(", "), false)
         }
-        Err(error) => format!("wrong\n{}", error.to_string().trim_end()),
+        Err(error) => (format!("wrong\n{}", error.to_string().trim_end()), true),
     }
 }

@@ -204,6 +204,13 @@ impl Mode {
             loaded.warnings.push(format!("{message}; {}", hints.join("; ")));
         }
 
+        if defaults.command == "plan"
+            && let Some(specs) = empty_specs(project, &variables)
+        {
+            loaded.warnings.push(format!(
+                "{specs}/ holds no specifications, so the agent has nothing to plan from"
+            ));
+        }
         let start = Start { project, args: &common, defaults: &defaults, loaded: &loaded };
         if common.print_prompt {
             let (template, _) = prompt::text(&source)?;
@@ -293,6 +300,13 @@ fn require_specs(project: &Project, template: &str, variables: &Variables) -> Re
     Err(Error::input(format!("the directory of the specifications is not there: {specs}"))
         .hint(format!("write what is wanted into files in {specs}/"))
         .hint("SPECS_DIR in .ralph/config names another directory"))
+}
+
+/// The directory of the specifications, if there is nothing in it.
+fn empty_specs<'v>(project: &Project, variables: &'v Variables) -> Option<&'v str> {
+    let specs = variables.value("SPECS_DIR")?;
+    let is_empty = std::fs::read_dir(project.root().join(specs)).ok()?.next().is_none();
+    is_empty.then_some(specs)
 }
 
 /// What would keep the first agent from being asked is found before anything is spent.

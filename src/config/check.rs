@@ -9,6 +9,7 @@ use super::duration::{self, Duration};
 use super::schema::{allows, join, keys, literals, nearest, plain, quote, schema, type_of, walk};
 use super::{args, secret};
 use crate::core::text;
+use crate::sandbox::hosts::AllowList;
 
 /// Everything that is wrong with a document of settings, each as `key: what is wrong`.
 pub(crate) fn problems(document: &Value) -> Vec<String> {
@@ -18,6 +19,13 @@ pub(crate) fn problems(document: &Value) -> Vec<String> {
         for (index, flag) in flags.iter().enumerate() {
             if let Some(Err(problem)) = flag.as_str().map(args::split) {
                 problems.push(format!("agent.flags[{index}]: {problem}"));
+            }
+        }
+    }
+    if let Some(domains) = document.pointer("/sandbox/allowedDomains").and_then(Value::as_array) {
+        for (index, domain) in domains.iter().enumerate() {
+            if let Some(Err(bad)) = domain.as_str().map(|it| AllowList::default().add(it)) {
+                problems.push(format!("sandbox.allowedDomains[{index}]: {bad}"));
             }
         }
     }

@@ -285,6 +285,7 @@ pub struct Scm {
     pub command: String,
 
     /// What it is told to do, in order, such as `commit` and `push`.
+    #[schemars(inner(length(min = 1)))]
     pub tasks: Vec<String>,
 
     /// End a task after so long, in seconds or as `"30m"`, with everything that it started (a hook, for

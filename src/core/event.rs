@@ -278,6 +278,9 @@ pub struct Commit {
 pub struct Leftover {
     pub pid: u32,
     pub command: String,
+    /// Not even KILL ended it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub survived: bool,
 }
 
 /// Why the loop is not working right now.

@@ -153,7 +153,8 @@ pub fn commit_message(answer: &str) -> Option<String> {
             while line.ends_with(':') && lines.peek().is_some() {
                 line = lines.next()?;
             }
-            line.to_owned()
+            // An answer that was cut may have lost the end of its tag.
+            line.strip_prefix("<response>").unwrap_or(line).to_owned()
         }
     };
     let message = message.trim();
@@ -262,6 +263,7 @@ mod tests {
             ("\n  Fix the parser \nmore", Some("Fix the parser")),
             ("Sure!\n<response>Add `$(x)` handling</response>", Some("Add `$(x)` handling")),
             ("<response>  </response>", None),
+            ("<response>Fix the parser\n\nIt was", Some("Fix the parser")),
             (" \n\n", None),
             ("```\nAdd it\n```\n", Some("Add it")),
             (" ```text \n\nAdd it\n```", Some("Add it")),

@@ -149,7 +149,8 @@ impl Member {
     }
 
     pub(super) fn leftover(&self) -> Leftover {
-        Leftover { pid: self.identity.pid.as_raw_pid().unsigned_abs(), command: self.command() }
+        let pid = self.identity.pid.as_raw_pid().unsigned_abs();
+        Leftover { pid, command: self.command(), survived: false }
     }
 
     /// Its command line, for people.

@@ -25,16 +25,32 @@ pub struct Recorder {
     lines: Lines,
     ration: Ration,
     reporters: Vec<Box<dyn Reporter>>,
+    /// Warnings of this run, and how often each was given.
+    warnings: Vec<(String, u32)>,
 }
 
 impl Recorder {
     /// `room` is what may be recorded of what agents print, in bytes.
     pub fn new(reporters: Vec<Box<dyn Reporter>>, room: u64) -> Self {
         let at = Stamp { time_ms: 0, iteration: 0, attempt: 0 };
-        Recorder { at, lines: Lines::default(), ration: Ration::new(room), reporters }
+        let (lines, ration) = (Lines::default(), Ration::new(room));
+        Recorder { at, lines, ration, reporters, warnings: Vec::new() }
     }
 
+    /// Records an event. A warning that was given before is only counted; the counts are told before the run's end.
     pub fn record(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Warning { message } if self.is_repeated(message) => return,
+            Event::RunEnded { .. } => {
+                for (message, times) in std::mem::take(&mut self.warnings) {
+                    if times > 1 {
+                        let message = format!("{message} ({times} times in this run)");
+                        self.put(&Event::Warning { message: message.into() });
+                    }
+                }
+            }
+            _ => {}
+        }
         if let Event::AgentEnded { .. } = event {
             for late in self.ration.agent_ends() {
                 self.put(&late);
@@ -53,6 +69,19 @@ impl Recorder {
                 }
             }
         }
+    }
+
+    fn is_repeated(&mut self, message: &str) -> bool {
+        /// More different warnings than this are given each time.
+        const MAX_COUNTED: usize = 1000;
+        if let Some((_, times)) = self.warnings.iter_mut().find(|(known, _)| known == message) {
+            *times += 1;
+            return true;
+        }
+        if self.warnings.len() < MAX_COUNTED {
+            self.warnings.push((message.to_owned(), 1));
+        }
+        false
     }
 
     fn put(&mut self, event: &Event<'_>) -> usize {

@@ -395,10 +395,22 @@ fn end_what_is_left(run: &str) -> Option<String> {
 }
 
 fn ended_what_was_left(run: &str, ended: &[Leftover]) -> Option<String> {
-    let names: Vec<String> =
-        ended.iter().map(|left| format!("{} ({})", left.command, left.pid)).collect();
-    (!names.is_empty())
-        .then(|| format!("ended what run {run} had left running: {}", names.join(", ")))
+    let names = |survived: bool| {
+        let names = ended.iter().filter(|left| left.survived == survived);
+        names.map(|left| format!("{} ({})", left.command, left.pid)).collect::<Vec<_>>().join(", ")
+    };
+    match (names(false), names(true)) {
+        (ended, survived) if ended.is_empty() && survived.is_empty() => None,
+        (ended, survived) if survived.is_empty() => {
+            Some(format!("ended what run {run} had left running: {ended}"))
+        }
+        (ended, survived) if ended.is_empty() => {
+            Some(format!("run {run} had left running, and it could not be ended: {survived}"))
+        }
+        (ended, survived) => Some(format!(
+            "ended what run {run} had left running: {ended}; could not be ended: {survived}"
+        )),
+    }
 }
 
 #[cfg(test)]

@@ -323,3 +323,12 @@ fn a_part_of_a_project_is_no_project_of_its_own() {
         project.ralph(args).current_dir(project.path().join(dir)).run().code(0);
     }
 }
+
+#[test]
+fn plan_with_empty_specs_directory_warns() {
+    let project = ready();
+    let specs = project.path().join("specs");
+    std::fs::remove_dir_all(&specs).expect("the specifications");
+    std::fs::create_dir(&specs).expect("a directory");
+    project.ralph(["plan", "-n", "1"]).run().code(0).stderr_has("specs/ holds no specifications");
+}

@@ -615,3 +615,17 @@ fn commit_flag_commits_without_settings() {
     run(&project, &["-p", "do it", "--commit"], &script).run().code(0);
     assert_eq!(subjects(&project), ["Add it", "First"]);
 }
+
+#[test]
+fn warning_of_every_iteration_is_given_once_and_counted() {
+    let project = project(&["commit"]);
+    let script = json!({
+        "sessions": [[{"shell": "date +%N > new.txt"}]],
+        "commit_message": [{"exit": 1}],
+    });
+    let output = run(&project, &[&ASKED[..], &["-n", "4"]].concat(), &script).run();
+    output.code(1);
+    let warning = "so the commit gets a message of ralph's own";
+    assert_eq!(output.stderr.matches(warning).count(), 2, "{}", output.stderr);
+    output.stderr_has(&format!("{warning} (4 times in this run)"));
+}

@@ -218,3 +218,20 @@ fn settings_that_an_agent_changed_for_the_next_run_are_told_at_the_end_of_this_o
     project.ralph(["report"]).run().code(0).stdout_has(&told);
     go().code(0).stderr_lacks("changed");
 }
+
+#[test]
+fn values_that_cannot_work_are_refused_when_settings_are_read() {
+    for (settings, problem) in [
+        (json!({"scm": {"tasks": [""]}}), "scm.tasks[0]: must not be blank"),
+        (
+            json!({"sandbox": {"allowedDomains": ["ok.example", "http://x/"]}}),
+            "sandbox.allowedDomains[1]: ",
+        ),
+    ] {
+        let project = Project::new();
+        project.settings(&settings);
+        run(&project, &["-p", "x"], &json!([{"print": DONE}])).run().code(2).stderr_has(problem);
+        project.ralph(["doctor"]).run().code(2).stdout_has(problem);
+    }
+    Project::new().ralph(["doctor"]).run().code(0);
+}

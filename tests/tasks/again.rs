@@ -180,7 +180,7 @@ fn what_you_take_out_while_there_is_work_left_is_told_and_taken_for_your_will() 
 fn new_work_is_not_judged_by_the_old() {
     let project = project_with(&[open("a", &json!({}))]);
     work(&project, &[], &[json!([leave(&[passing("a")]), say("ok")])]).run().success();
-    project.ralph(["archive"]).run().success();
+    project.ralph(["archive", "--force"]).run().success();
     write_list(&project, &list(&[passing("x")]));
     work(&project, &[], &[json!([])]).run().success().stdout_has("nothing to do");
     write_list(&project, &list(&[open("x", &json!({}))]));
@@ -318,7 +318,7 @@ fn what_a_run_knows_better_is_told_by_whoever_tells_of_the_list() {
     let told = ["b (Title of b) is gone", "no check has passed on a"];
     let next = project.ralph(["tasks", "next"]).run();
     let list = project.ralph(["tasks"]).run();
-    let archive = project.ralph(["archive"]).run();
+    let archive = project.ralph(["archive", "--force"]).run();
     list.stdout_has("1 of 2 stories pass");
     for words in told {
         next.success().stdout_has(words);

@@ -51,7 +51,7 @@ fn work_is_set_aside_with_a_summary_and_begins_anew() {
     project.write("ralph/prompt.md", "my own prompt");
     commit_all(&project);
     let before = project.read("ralph/tasks.json");
-    project.ralph(["archive"]).run().success().stdout_has("1 of 2 stories complete");
+    project.ralph(["archive", "--force"]).run().success().stdout_has("1 of 2 stories complete");
     assert_eq!(archives(&project), ["shop"]);
     assert_eq!(archived(&project, "tasks.json"), before);
     let summary = archived(&project, "summary.md");
@@ -69,7 +69,7 @@ fn the_commit_holds_the_archive_and_the_reset_and_nothing_else() {
     project.write("staged", "1").write("new", "1").write("ralph/mine.md", "1");
     project.git_command(["add", "staged"]);
     project.write("staged", "2");
-    project.ralph(["archive", "--label", "First *"]).run().success();
+    project.ralph(["archive", "--force", "--label", "First *"]).run().success();
     let files = project.git_command(["show", "--name-only", "--format=", "HEAD"]);
     for file in files.lines() {
         let ours = ["ralph/prd.md", "ralph/tasks.json", "ralph/progress.txt"].contains(&file);
@@ -88,7 +88,7 @@ fn archives_of_one_day_and_label_stand_side_by_side() {
     let project = project();
     for _ in 0..3 {
         begin(&project);
-        project.ralph(["archive", "--label", "../a/b"]).run().success();
+        project.ralph(["archive", "--force", "--label", "../a/b"]).run().success();
     }
     assert_eq!(archives(&project), ["a-b", "a-b-2", "a-b-3"]);
 }
@@ -98,7 +98,7 @@ fn without_a_repository_the_archive_is_made_all_the_same() {
     let project = Project::new();
     project.ralph(["new", "Shop"]).run().success();
     begin(&project);
-    project.ralph(["archive"]).run().success().stdout_has("not a git repository");
+    project.ralph(["archive", "--force"]).run().success().stdout_has("not a git repository");
     assert_eq!(archives(&project), ["Shop"]);
 }
 
@@ -107,7 +107,7 @@ fn the_first_commit_of_a_repository_may_be_an_archive() {
     let project = Project::git();
     project.ralph(["new", "Shop"]).run().success();
     begin(&project);
-    project.ralph(["archive"]).run().success().stdout_has("Committed as");
+    project.ralph(["archive", "--force"]).run().success().stdout_has("Committed as");
 }
 
 #[test]
@@ -115,21 +115,25 @@ fn what_only_a_template_wrote_is_not_archived() {
     let project = Project::git();
     project.ralph(["new", "Shop \"1\""]).run().success();
     let nothing = "ralph/ holds only what `ralph new` wrote";
-    project.ralph(["archive"]).run().code(2).stderr_has(nothing);
+    project.ralph(["archive", "--force"]).run().code(2).stderr_has(nothing);
     assert!(!project.has("ralph-archive"));
     begin(&project);
-    project.ralph(["archive"]).run().success();
-    project.ralph(["archive"]).run().code(2).stderr_has(nothing);
+    project.ralph(["archive", "--force"]).run().success();
+    project.ralph(["archive", "--force"]).run().code(2).stderr_has(nothing);
     // A word in any of the documents is worth keeping.
     project.write("ralph/progress.txt", project.read("ralph/progress.txt") + "Learned: x\n");
-    project.ralph(["archive"]).run().success();
+    project.ralph(["archive", "--force"]).run().success();
 }
 
 #[test]
 fn a_label_has_to_name_something() {
     let project = project();
     for label in ["", " ", "!!!", "../.."] {
-        project.ralph(["archive", "--label", label]).run().code(2).stderr_has("no letter or digit");
+        project
+            .ralph(["archive", "--force", "--label", label])
+            .run()
+            .code(2)
+            .stderr_has("no letter or digit");
     }
     assert!(!project.has("ralph-archive"));
 }
@@ -139,7 +143,7 @@ fn a_commit_that_leaves_the_archive_out_says_so() {
     let project = project();
     project.write(".gitignore", "ralph-archive/\n");
     commit_all(&project);
-    let output = project.ralph(["archive"]).run();
+    let output = project.ralph(["archive", "--force"]).run();
     output
         .success()
         .stdout_has("Committed as")
@@ -155,14 +159,14 @@ fn what_git_ignores_is_archived_and_not_committed() {
     begin(&project);
     project.write(".gitignore", "ralph*\n");
     commit_all(&project);
-    project.ralph(["archive"]).run().success().stdout_has("git ignores these files");
+    project.ralph(["archive", "--force"]).run().success().stdout_has("git ignores these files");
 }
 
 #[test]
 fn a_list_that_nobody_can_read_is_archived_as_it_is() {
     let project = project();
     project.write("ralph/tasks.json", "{ broken");
-    project.ralph(["archive"]).run().success();
+    project.ralph(["archive", "--force"]).run().success();
     assert_eq!(archived(&project, "tasks.json"), "{ broken");
     assert!(archived(&project, "summary.md").contains("could not be read"));
 }
@@ -176,7 +180,12 @@ fn a_commit_that_is_refused_loses_nothing_and_is_told() {
     // What you have staged of a document is yours, whatever becomes of the commit.
     project.write("ralph/prd.md", "staged");
     project.git_command(["add", "ralph/prd.md"]);
-    project.ralph(["archive"]).run().code(5).stderr_has("not on my watch").stderr_has("commit it");
+    project
+        .ralph(["archive", "--force"])
+        .run()
+        .code(5)
+        .stderr_has("not on my watch")
+        .stderr_has("commit it");
     assert_eq!(archives(&project), ["shop"]);
     assert_eq!(project.git_command(["diff", "--cached", "--name-only"]), "ralph/prd.md\n");
     assert_eq!(project.git_command(["show", ":ralph/prd.md"]), "staged");
@@ -185,7 +194,11 @@ fn a_commit_that_is_refused_loses_nothing_and_is_told() {
 #[test]
 fn nothing_to_archive_is_said() {
     let project = Project::git();
-    project.ralph(["archive"]).run().code(2).stderr_has("there is nothing to archive in ralph/");
+    project
+        .ralph(["archive", "--force"])
+        .run()
+        .code(2)
+        .stderr_has("there is nothing to archive in ralph/");
     assert!(!project.has("ralph-archive"));
 }
 
@@ -196,9 +209,19 @@ fn a_commit_that_a_silent_hook_refuses_is_told_as_that() {
     project.write(".git/hooks/pre-commit", "#!/bin/sh\nexit 1\n");
     std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).expect("the hook");
     project
-        .ralph(["archive"])
+        .ralph(["archive", "--force"])
         .run()
         .code(5)
         .stderr_has("git commit: exit code 1")
         .stderr_has("a hook");
+}
+
+#[test]
+fn archive_of_unfinished_work_needs_force() {
+    let project = Project::git();
+    write_list(&project, &list(&[passing("a"), open("b", &json!({}))]));
+    let refused = project.ralph(["archive"]).run();
+    refused.code(2).stderr_has("the work is not finished: 1 of 2 stories").stderr_has("--force");
+    assert_eq!(read_list(&project)["userStories"][1]["id"], "b");
+    project.ralph(["archive", "--force"]).run().success().stdout_has("1 of 2 stories complete");
 }

@@ -83,7 +83,7 @@ fn no_command_executes_what_an_agent_has_planted_in_a_repository() {
         ),
         ("report", project.ralph(["report"])),
         ("doctor", project.ralph(["doctor"])),
-        ("archive", project.ralph(["archive"])),
+        ("archive", project.ralph(["archive", "--force"])),
     ];
     for (name, command) in commands {
         let output = command.run();
@@ -158,7 +158,7 @@ fn no_command_writes_by_a_link_out_of_the_project_or_waits_for_a_pipe() {
 
     link("file", "ralph/prd.md");
     project
-        .ralph(["archive"])
+        .ralph(["archive", "--force"])
         .run()
         .code(2)
         .stderr_has("ralph/prd.md: it is a link to something outside");
@@ -181,7 +181,7 @@ fn no_command_writes_by_a_link_out_of_the_project_or_waits_for_a_pipe() {
     project.write("ralph/prd.md", "mine");
     link("", "ralph-archive");
     project
-        .ralph(["archive"])
+        .ralph(["archive", "--force"])
         .run()
         .code(2)
         .stderr_has("is a link to something outside of the project");

@@ -172,7 +172,7 @@ fn a_story_that_is_split_may_go() {
     let told = "The story a1 took the place of a (Title of a) and was marked as passing";
     assert!(prompts(&project)[1].contains(told), "{:?}", prompts(&project));
     project.ralph(["report"]).run().success().stdout_has("a1 replaces a (Title of a)");
-    project.ralph(["archive"]).run().success();
+    project.ralph(["archive", "--force"]).run().success();
 }
 
 #[test]

@@ -185,12 +185,13 @@ impl System {
             child.leftovers.push(Leftover {
                 pid: child.family.main.as_raw_pid().unsigned_abs(),
                 command: "something that it started and that could not be caught".to_owned(),
+                survived: true,
             });
         }
         for member in &members {
             let mut left = member.leftover();
             child.leftovers.retain(|other| other.pid != left.pid);
-            left.command.push_str(" (could not be ended)");
+            left.survived = true;
             child.leftovers.push(left);
         }
         self.forest.release(&members);

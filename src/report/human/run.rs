@@ -306,13 +306,22 @@ impl Human {
     }
 
     fn leftovers(&mut self, at: Stamp, processes: &[Leftover], kept: bool) {
+        let (survived, ended): (Vec<_>, Vec<_>) =
+            processes.iter().cloned().partition(|process| process.survived);
+        for (processes, words) in
+            [(&ended, if kept { "Left running" } else { "Ended" }), (&survived, "Could not end")]
+        {
+            if !processes.is_empty() {
+                self.leftovers_of_kind(at, processes, words, kept);
+            }
+        }
+    }
+
+    fn leftovers_of_kind(&mut self, at: Stamp, processes: &[Leftover], words: &str, kept: bool) {
         let count = processes.len();
         let what = if count == 1 { "process" } else { "processes" };
-        let mut message = if kept {
-            format!("Left running {count} {what} of the agent's: ")
-        } else {
-            format!("Ended {count} {what} that the agent had left running: ")
-        };
+        let whose = if kept { "of the agent's" } else { "that the agent had left running" };
+        let mut message = format!("{words} {count} {what} {whose}: ");
         let named: Vec<String> = processes
             .iter()
             .take(MAX_PROCESSES)

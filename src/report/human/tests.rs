@@ -288,7 +288,7 @@ fn nothing_of_the_agents_steers_the_terminal() {
         Event::ScmStarted { task: evil.into(), argv: vec![evil.to_owned()] },
         Event::ScmEnded { task: evil.into(), ok: false, detail: evil.into(), duration_ms: 1 },
         Event::Leftovers {
-            processes: vec![Leftover { pid: 1, command: evil.to_owned() }],
+            processes: vec![Leftover { pid: 1, command: evil.to_owned(), survived: false }],
             kept: true,
         },
         Event::Session { id: Some(evil.into()), model: Some(evil.into()) },
