@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::config::secret::redact_command;
 use crate::core::event::{Event, Leftover};
 use crate::core::text;
 use crate::error::{Error, Kind};
@@ -395,8 +396,10 @@ fn end_what_is_left(run: &str) -> Option<String> {
 }
 
 fn ended_what_was_left(run: &str, ended: &[Leftover]) -> Option<String> {
-    let names: Vec<String> =
-        ended.iter().map(|left| format!("{} ({})", left.command, left.pid)).collect();
+    let names: Vec<String> = ended
+        .iter()
+        .map(|left| format!("{} ({})", redact_command(&left.command), left.pid))
+        .collect();
     (!names.is_empty())
         .then(|| format!("ended what run {run} had left running: {}", names.join(", ")))
 }
