@@ -537,6 +537,50 @@ fn the_recorded_versions_of_agents_are_told_everywhere_the_same() {
     }
 }
 
+/// Whether a licence in SPDX's notation can be had by one of those that are allowed.
+fn is_allowed(license: &str, allowed: &[&str]) -> bool {
+    let license = license.replace('/', " OR ");
+    let any = |part: &str| part.split(" OR ").any(|name| allowed.contains(&name.trim()));
+    license.split(" AND ").all(|part| any(part.trim_matches(['(', ')', ' '])))
+}
+
+/// The same as `cargo deny check licenses sources`, for where that is not installed.
+#[test]
+fn dependency_with_other_license_or_source_is_refused() {
+    let config = read("deny.toml");
+    let (_, list) = config.split_once("\nallow = [").unwrap();
+    let (list, _) = list.split_once(']').unwrap();
+    let allowed: Vec<&str> = list.split('"').skip(1).step_by(2).collect();
+    for (license, expected) in [
+        ("MIT", true),
+        ("GPL-3.0 OR MIT", true),
+        ("MIT/Apache-2.0", true),
+        ("(MIT OR Apache-2.0) AND Unicode-3.0", true),
+        ("MIT AND GPL-3.0", false),
+        ("GPL-3.0", false),
+        ("", false),
+    ] {
+        assert_eq!(is_allowed(license, &allowed), expected, "{license}");
+    }
+    let mut cargo = std::process::Command::new(env!("CARGO"));
+    cargo.args(["metadata", "--offline", "--locked", "--format-version=1"]);
+    // Those of other platforms are not here.
+    cargo.args(["--filter-platform", "host-tuple"]);
+    let output = cargo.current_dir(root()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let packages = metadata["packages"].as_array().unwrap();
+    assert!(packages.len() > 50, "{}", packages.len());
+    for package in packages {
+        let (name, license) = (&package["name"], package["license"].as_str().unwrap_or_default());
+        assert!(is_allowed(license, &allowed), "{name} has the licence {license:?}");
+        let source = package["source"].as_str();
+        let is_own = source.is_none() && name == "ralph";
+        let registry = "registry+https://github.com/rust-lang/crates.io-index";
+        assert!(is_own || source == Some(registry), "{name} comes from {source:?}");
+    }
+}
+
 #[test]
 fn the_picture_is_there_and_small() {
     let size = fs::metadata(root().join("docs/images/demo.svg")).unwrap().len();

@@ -8,6 +8,8 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::agent;
+use crate::core::cleaner::cleaned;
+use crate::core::json_writer;
 use crate::core::text;
 use crate::error::Error;
 use crate::process::{self, find_program};
@@ -61,8 +63,8 @@ pub(super) fn agents(project: &Project, args: &AgentsArgs) -> Result<u8, Error> 
             recorded,
             install: adapter.install(),
         };
-        let json = || serde_json::to_string(&row).map(|json| json + "\n").unwrap_or_default();
-        super::print(&if args.json { json() } else { row.line() })?;
+        let json = || json_writer::compact(&row).map(|json| json + "\n").unwrap_or_default();
+        super::print(&if args.json { json() } else { cleaned(&row.line()) })?;
     }
     if args.json {
         return Ok(0);

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::config::{self, FILE, LOCAL_FILE, Sources, check, schema, secret};
+use crate::core::json_writer;
 use crate::error::{Error, Kind};
 use crate::sandbox::Backend;
 use crate::state::project::Project;
@@ -133,7 +134,7 @@ fn dialog(
     if let Some(existing) = config::existing(sources) {
         let mut document = existing.document;
         secret::redact(&mut document);
-        ask.say(&format!("{document:#}\n"))?;
+        ask.say(&(json_writer::pretty(&document).unwrap_or_default() + "\n"))?;
         for problem in &existing.problems {
             ask.say(&format!("ralph: warning: {problem}\n"))?;
         }

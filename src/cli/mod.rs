@@ -35,6 +35,7 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::core::cleaner::cleaned;
 use crate::core::exit;
 use crate::error::Error;
 use crate::report::style::Capabilities;
@@ -308,12 +309,13 @@ fn exit_code(result: Result<u8, Error>) -> u8 {
 }
 
 fn complain(error: &Error) {
-    let _ = io::stderr().write_all(format!("{error}\n").as_bytes());
+    let _ = io::stderr().write_all(format!("{}\n", cleaned(&error.to_string())).as_bytes());
 }
 
 /// Says what a person has to know beside the answer. If nobody reads it, nobody needs it.
 fn warn(message: &str) {
-    let _ = io::stderr().lock().write_all(format!("ralph: warning: {message}\n").as_bytes());
+    let _ =
+        io::stderr().lock().write_all(format!("ralph: warning: {}\n", cleaned(message)).as_bytes());
 }
 
 /// Prints an answer. A reader that went away has seen enough.

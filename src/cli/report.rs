@@ -3,6 +3,7 @@
 use clap::{Args, ValueEnum};
 use jiff::tz::TimeZone;
 
+use crate::core::json_writer;
 use crate::error::Error;
 use crate::report::morning::{Reading, html, plain};
 use crate::run::left;
@@ -69,7 +70,7 @@ pub(super) fn report(
         ReportForm::Markdown => plain::draw(&facts, &zone, plain::Form::Markdown),
         ReportForm::Html => html::draw(&facts, &zone),
         ReportForm::Json => {
-            let json = serde_json::to_string_pretty(&facts)
+            let json = json_writer::pretty(&facts)
                 .map_err(|err| Error::failed(format!("cannot tell it as JSON: {err}")))?;
             json + "\n"
         }

@@ -9,6 +9,8 @@ use unicode_width::UnicodeWidthStr as _;
 
 use crate::config::loop_file::{self, LoopFile};
 use crate::config::{self, Loaded, Origin, Sources, schema, secret};
+use crate::core::cleaner::cleaned;
+use crate::core::json_writer;
 use crate::error::Error;
 
 use super::args::Place;
@@ -183,7 +185,7 @@ fn as_json(loaded: &Loaded, loop_file: Option<&LoopFileLook>) -> String {
             "warnings": look.warnings(),
         });
     }
-    format!("{document:#}\n")
+    json_writer::pretty(&document).unwrap_or_default() + "\n"
 }
 
 fn as_table(loaded: &Loaded, loop_file: Option<&LoopFileLook>) -> String {
@@ -226,7 +228,8 @@ fn as_table(loaded: &Loaded, loop_file: Option<&LoopFileLook>) -> String {
 
 /// A setting and where it came from, without the end of the line.
 fn row(table: &mut String, key: &str, value: &Value, origin: &Origin) {
-    let setting = format!("{key} = {value}");
+    let value = json_writer::compact(value).unwrap_or_default();
+    let setting = format!("{} = {value}", cleaned(key));
     let space = COMMENT_COLUMN.saturating_sub(setting.width() + 2);
     table.push_str(&setting);
     table.extend(std::iter::repeat_n(' ', space + 2));

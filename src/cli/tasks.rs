@@ -5,6 +5,7 @@ use std::io;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Map, Value, json};
 
+use crate::core::json_writer;
 use crate::core::tasks::order::{self, Standing};
 use crate::core::tasks::{self, Problem, Story, TaskList, edit};
 use crate::error::Error;
@@ -268,7 +269,12 @@ fn row(list: &TaskList, story: &Story, standing: &Standing, next: Option<&str>) 
         .collect();
     value["state"] = json!(state);
     value["waitsFor"] = json!(waits);
-    format!("{value}\n")
+    in_json(&value)
+}
+
+fn in_json(value: &Value) -> String {
+    // What was read from JSON always has a form.
+    json_writer::compact(value).unwrap_or_default() + "\n"
 }
 
 fn next(project: &Project, documents: &Documents, format: Format) -> Result<u8, Error> {
@@ -279,7 +285,7 @@ fn next(project: &Project, documents: &Documents, format: Format) -> Result<u8, 
     }
     match (order::next(&list), format) {
         (Some(story), Format::Text) => super::print(&stories::story(story)),
-        (Some(story), Format::Json) => super::print(&format!("{}\n", story.source)),
+        (Some(story), Format::Json) => super::print(&in_json(&story.source)),
         (None, Format::Json) => Ok(0),
         (None, Format::Text) if list.stories.is_empty() => {
             super::print(&format!("{} has no stories yet\n", documents.shown(TASKS)))

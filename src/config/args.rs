@@ -1,6 +1,7 @@
 //! The elements of `agent.flags` as single arguments.
 
 use super::schema::quote;
+use super::secret::redact_command;
 use crate::core::text;
 
 /// The arguments that `agent.flags` stands for.
@@ -33,7 +34,7 @@ pub(crate) fn split(element: &str) -> Result<Vec<String>, String> {
     shell_words::split(element).map_err(|_| {
         format!(
             "a quote is not closed in {}; give the flag and its value as two elements",
-            quote(&text::truncate(element, 40, "…"))
+            quote(&text::truncate(&redact_command(element), 40, "…"))
         )
     })
 }

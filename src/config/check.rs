@@ -186,7 +186,10 @@ fn found(path: &str, value: &Value) -> String {
         return format!("{kind}(not shown)");
     }
     match value {
-        Value::String(text) => format!("{kind}{}", quote(&text::truncate(text, 40, "…"))),
+        Value::String(text) => {
+            let text = secret::redact_command(text);
+            format!("{kind}{}", quote(&text::truncate(&text, 40, "…")))
+        }
         other => format!("{kind}{other}"),
     }
 }

@@ -10,6 +10,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
 use super::settings::Settings;
+use crate::core::cleaner::is_hidden;
 
 static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
     // Draft 7 is what editors understand best, and without references a walk is a plain recursion.
@@ -122,7 +123,7 @@ pub(crate) fn quote(text: &str) -> String {
     for c in text.chars() {
         match c {
             '"' | '\\' => quoted.extend(['\\', c]),
-            c if c.is_control() => {
+            c if is_hidden(c) => {
                 // Writing to a `String` cannot fail.
                 let _ = write!(quoted, "\\u{:04x}", u32::from(c));
             }

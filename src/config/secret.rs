@@ -1,4 +1,12 @@
-//! What must not be shown.
+//! How secrets look, and how they are left out of what is shown.
+//!
+//! A secret is known by the name of what holds it (`GITHUB_TOKEN=…`, `--api-key …`), or by its own shape (see
+//! [`shapes`]). Command lines and settings are shown, recorded and reported only after they went through here.
+//! What is saved to be used again keeps the real values, in files that only the user can read.
+
+mod shapes;
+
+use std::borrow::Cow;
 
 use serde_json::Value;
 
@@ -8,104 +16,259 @@ pub const REDACTED: &str = "(redacted)";
 /// Whether a name is one that people give to secrets: `GITHUB_TOKEN`, `apiKey`, `DB_PASSWORD`.
 pub fn looks_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    if name == "pwd" {
-        // Where a shell is.
-        return false;
-    }
     let anywhere =
         ["token", "secret", "passw", "passphrase", "credential", "apikey", "api_key", "api-key"];
+    let any_word = ["key", "auth", "pat", "cookie", "jwt"];
+    // `TEST_PASS_COUNT` counts something, and `PWD` alone is a shell's directory.
+    let last_word = ["pass", "pw", "pwd"];
+    let mut words = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|it| !it.is_empty());
     anywhere.iter().any(|word| name.contains(word))
-        || name
-            .split(|c: char| !c.is_ascii_alphanumeric())
-            .any(|word| ["key", "auth", "pwd", "pat", "cookie"].contains(&word))
+        || words.clone().any(|word| any_word.contains(&word))
+        || words.next_back().is_some_and(|word| last_word.contains(&word)) && name != "pwd"
 }
 
-/// Whether a value has a password in it, whatever it is called: `postgres://user:password@host`,
-/// `https://token@host`, `host=…;Password=…`.
-pub fn holds_password(value: &str) -> bool {
-    let given = ["password=", "passwd=", "pwd="];
-    let lower = value.to_ascii_lowercase();
-    let is_given = |word: &&str| {
-        let after = lower.split_once(*word).map(|(_, after)| after);
-        after.is_some_and(|after| !after.is_empty() && !after.starts_with([';', '&', ' ']))
-    };
-    let mut rest = value;
-    while let Some((scheme, after)) = rest.split_once("://") {
-        let end = after.find(|c: char| "/?#\"'".contains(c) || c.is_whitespace());
-        let authority = &after[..end.unwrap_or(after.len())];
-        if let Some((user, _)) = authority.rsplit_once('@') {
-            let password = user.split_once(':').map(|(_, password)| password);
-            // Where nobody logs in by name, a name alone is a token.
-            let by_web = ["http", "https"].iter().any(|web| scheme.ends_with(web));
-            if password.is_some_and(|it| !it.is_empty()) || (by_web && !user.is_empty()) {
-                return true;
-            }
-        }
-        rest = after;
-    }
-    given.iter().any(is_given)
+/// Whether an environment variable holds a secret, by its name or by its value.
+pub fn is_secret_variable(name: &str, value: &str) -> bool {
+    (looks_secret(name) && !is_harmless(name, value))
+        || names_secret_address(name)
+        || is_session(name, value)
+        || holds_secret(value)
 }
 
-/// Whether a name is one of addresses that are secrets themselves: whoever knows them may post there.
-pub fn names_a_secret_address(name: &str) -> bool {
+/// Whether the value tells that a variable only sounds like a secret: `PASSWORD_STORE_DIR=/home/u/.store`,
+/// `BUILD_PWD=/work`, `TOKENIZERS_PARALLELISM=false`, `MAX_TOKENS=4096`.
+fn is_harmless(name: &str, value: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let last = name.rsplit('_').next().unwrap_or_default();
+    let is_path = value.starts_with(['/', '~', '.']);
+    let is_switch = ["true", "false", "yes", "no", "on", "off", "0", "1", ""]
+        .contains(&value.to_ascii_lowercase().as_str());
+    let is_number = value.bytes().all(|byte| byte.is_ascii_digit());
+    (is_path && ["dir", "file", "path", "home", "pwd"].contains(&last))
+        || is_switch
+        || (is_number && last == "tokens")
+}
+
+/// Whether a variable holds a key to a session (`BW_SESSION`), and not the name or the number of one
+/// (`DESKTOP_SESSION`, `XDG_SESSION_ID`).
+fn is_session(name: &str, value: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let mut words = name.split(|c: char| !c.is_ascii_alphanumeric());
+    let describes = ["id", "name", "manager", "type", "class", "path", "desktop", "dir"];
+    words.clone().any(|word| word == "session")
+        && !words.next_back().is_some_and(|last| describes.contains(&last))
+        && name != "wt_session"
+        && value.len() >= 8
+        && value.bytes().any(|byte| byte.is_ascii_digit())
+        && !value.contains(['/', ' '])
+}
+
+/// Whether a value has a secret in it, whatever it is called: `postgres://user:password@host`, `ghp_…`.
+pub fn holds_secret(value: &str) -> bool {
+    !shapes::find(value).is_empty()
+}
+
+/// Whether a variable of this name holds an address that is a secret itself: anyone who knows it may post there.
+fn names_secret_address(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     ["WEBHOOK_URL", "WEBHOOK", "DSN"].iter().any(|end| {
         name.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('_'))
     })
 }
 
-/// Replaces the secrets in a document of settings, for a person to look at.
+/// Replaces the secrets in a document of settings, for display.
 pub fn redact(document: &mut Value) {
     let env = document.pointer_mut("/agent/env");
     for (name, value) in env.and_then(Value::as_object_mut).into_iter().flatten() {
-        if looks_secret(name) || value.as_str().is_some_and(holds_password) {
+        if value.as_str().is_some_and(|text| looks_secret(name) || holds_secret(text)) {
             *value = REDACTED.into();
         }
     }
     let command = document.pointer("/agent/command").and_then(Value::as_str);
-    let mut line = vec![command.unwrap_or_default().to_owned()];
-    let flags = document.pointer_mut("/agent/flags").and_then(Value::as_array_mut);
-    let Some(flags) = flags else { return };
-    line.extend(flags.iter().map(|flag| flag.as_str().unwrap_or_default().to_owned()));
+    let command = command.unwrap_or_default().to_owned();
+    for list in ["/agent/flags", "/agent/args"] {
+        if let Some(list) = document.pointer_mut(list).and_then(Value::as_array_mut) {
+            redact_list(&command, list);
+        }
+    }
+    redact_strings(document);
+}
+
+/// Replaces the secrets in the arguments of a program.
+fn redact_list(program: &str, list: &mut [Value]) {
+    let texts = list.iter().map(|value| value.as_str().unwrap_or_default().to_owned());
+    let mut line: Vec<String> = std::iter::once(program.to_owned()).chain(texts).collect();
     redact_args(&mut line);
-    for (flag, shown) in flags.iter_mut().zip(line.drain(1..)) {
-        if flag.is_string() {
-            *flag = shown.into();
+    for (value, shown) in list.iter_mut().zip(line.drain(1..)) {
+        if value.is_string() {
+            *value = shown.into();
         }
     }
 }
 
-/// Replaces the secrets in a command line: `--api-key X`, `--token=X`, `env API_KEY=X …`. An element
-/// may also hold a flag with its value, as in the settings. Of one-letter flags only those are known
-/// that an agent takes a secret by.
-pub fn redact_args(line: &mut [String]) {
-    let program = line.first().and_then(|program| program.rsplit('/').next());
-    let short: &[&str] = if program == Some("cline") { &["-k"] } else { &[] };
-    // A number of tokens is none.
-    let is_secret = |name: &str| {
-        short.contains(&name)
-            || looks_secret(name) && !name.to_ascii_lowercase().ends_with("tokens")
-    };
-    let mut is_value = false;
-    for arg in line {
-        let is_flag = arg.starts_with("--") || arg.starts_with('-') && arg.len() <= 2;
-        if std::mem::take(&mut is_value) && !is_flag {
-            REDACTED.clone_into(arg);
-            continue;
-        }
-        let end = arg.find(|c: char| c == '=' || c.is_whitespace());
-        let name = &arg[..end.unwrap_or(arg.len())];
-        if !is_secret(name) {
-            continue;
-        }
-        match end {
-            Some(end) if arg[end..].starts_with('=') || arg.starts_with('-') => {
-                arg.replace_range(end + 1.., REDACTED);
+/// Replaces the secrets in every string of a document, each of which may be a command.
+fn redact_strings(document: &mut Value) {
+    match document {
+        Value::String(text) => {
+            if let Cow::Owned(shown) = redact_command(text) {
+                *text = shown;
             }
-            Some(_) => {}
-            None => is_value = is_flag,
+        }
+        Value::Array(items) => items.iter_mut().for_each(redact_strings),
+        Value::Object(members) => members.values_mut().for_each(redact_strings),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Replaces the secrets in a command line of words: `--api-key X`, `--token=X`, `env API_KEY=X …`,
+/// `-H 'Authorization: X'`. A word may also hold a flag with its value, as in the settings, or a whole command.
+pub fn redact_args(line: &mut [String]) {
+    let mut words = Words::new(Syntax::Args);
+    for arg in line {
+        if let Cow::Owned(shown) = shapes::redact(arg) {
+            *arg = shown;
+        }
+        if let Some(shown) = words.redact(arg) {
+            *arg = shown;
+        } else if arg.contains(char::is_whitespace)
+            && let Cow::Owned(shown) = redact_command(arg)
+        {
+            *arg = shown;
         }
     }
+}
+
+/// Replaces the secrets in a command for a shell, or in any other text. References to variables stay:
+/// `--token "$TOKEN"` tells no secret.
+pub fn redact_command(text: &str) -> Cow<'_, str> {
+    let by_shape = shapes::redact(text);
+    let mut shown = String::with_capacity(by_shape.len());
+    let mut words = Words::new(Syntax::Shell);
+    let mut rest = &*by_shape;
+    while !rest.is_empty() {
+        let gap = rest.find(|c| !is_gap(c)).unwrap_or(rest.len());
+        if rest[..gap].contains([';', '|', '&', '\n']) {
+            words = Words::new(Syntax::Shell);
+        }
+        shown.push_str(&rest[..gap]);
+        rest = &rest[gap..];
+        let word = &rest[..word_length(rest)];
+        rest = &rest[word.len()..];
+        let inner = unquoted(word);
+        match words.redact(word) {
+            Some(word) => shown.push_str(&word),
+            // What is in quotes may be a command of its own.
+            None if inner.len() < word.len() && inner.contains(char::is_whitespace) => {
+                shown.push_str(&word[..1]);
+                shown.push_str(&redact_command(inner));
+                shown.push_str(&word[1 + inner.len()..]);
+            }
+            None => shown.push_str(word),
+        }
+    }
+    if shown == text { Cow::Borrowed(text) } else { Cow::Owned(shown) }
+}
+
+fn is_gap(c: char) -> bool {
+    c.is_whitespace() || matches!(c, ';' | '|' | '&' | '<' | '>')
+}
+
+/// How long the word of a shell is that a text begins with.
+fn word_length(text: &str) -> usize {
+    let mut quote = None;
+    let mut escaped = false;
+    for (at, c) in text.char_indices() {
+        match (quote, c) {
+            _ if std::mem::take(&mut escaped) => {}
+            (None | Some('"'), '\\') => escaped = true,
+            (None, '"' | '\'') => quote = Some(c),
+            (Some(open), _) if open == c => quote = None,
+            (None, _) if is_gap(c) => return at,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+/// A word without the quotes around it.
+fn unquoted(word: &str) -> &str {
+    let within = |quote: char| word.strip_prefix(quote)?.strip_suffix(quote);
+    within('"').or_else(|| within('\'')).unwrap_or(word)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Syntax {
+    /// Each word stands for itself.
+    Args,
+    /// Words are quoted, and may refer to variables.
+    Shell,
+}
+
+/// Flags whose names do not tell that a secret follows, by program.
+const FLAGS: &[(&str, &[&str])] =
+    &[("cline", &["-k"]), ("curl", &["-u", "-U", "--user", "--proxy-user"]), ("sshpass", &["-p"])];
+
+/// The words of one command, from left to right.
+struct Words {
+    syntax: Syntax,
+    /// The flags of the program that a secret follows, though their names do not tell it.
+    flags: &'static [&'static str],
+    /// The word before was a flag that a secret follows.
+    is_value: bool,
+}
+
+impl Words {
+    fn new(syntax: Syntax) -> Self {
+        Words { syntax, flags: &[], is_value: false }
+    }
+
+    /// The next word as it may be shown, if it has a secret in it by the name before it.
+    fn redact(&mut self, word: &str) -> Option<String> {
+        let is_flag = word.starts_with("--") || word.starts_with('-') && word.len() <= 2;
+        if std::mem::take(&mut self.is_value) && !is_flag {
+            return (!self.is_reference(word)).then(|| REDACTED.to_owned());
+        }
+        let program = unquoted(word).rsplit('/').next();
+        if let Some((_, flags)) = FLAGS.iter().find(|(name, _)| program == Some(*name)) {
+            self.flags = flags;
+        }
+        if let Some(short) = self.flags.iter().find(|flag| is_attached(word, flag)) {
+            return Some(format!("{short}{REDACTED}"));
+        }
+        let end = word.find(|c: char| c == '=' || c.is_whitespace());
+        let name = &word[..end.unwrap_or(word.len())];
+        // A number of tokens is none.
+        let is_secret = self.flags.contains(&name)
+            || looks_secret(name) && !name.to_ascii_lowercase().ends_with("tokens");
+        match end {
+            _ if !is_secret => None,
+            Some(end) if word[end..].starts_with('=') || word.starts_with('-') => {
+                let value = &word[end + 1..];
+                let is_shown = value.is_empty() || self.is_reference(value);
+                (!is_shown).then(|| format!("{}{REDACTED}", &word[..=end]))
+            }
+            Some(_) => None,
+            None => {
+                self.is_value = is_flag;
+                None
+            }
+        }
+    }
+
+    /// Whether a shell puts the value of a variable in the place of this.
+    fn is_reference(&self, word: &str) -> bool {
+        let inner = word.strip_prefix('"').and_then(|it| it.strip_suffix('"')).unwrap_or(word);
+        let Some(name) = inner.strip_prefix('$') else { return false };
+        let name = name.strip_prefix('{').and_then(|it| it.strip_suffix('}')).unwrap_or(name);
+        let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        self.syntax == Syntax::Shell && !name.is_empty() && is_name
+    }
+}
+
+/// Whether a word is a flag of one letter with its value: `-ume:secret`.
+fn is_attached(word: &str, flag: &str) -> bool {
+    flag.len() == 2
+        && word.strip_prefix(flag).is_some_and(|value| !value.is_empty() && !value.starts_with('='))
 }
 
 #[cfg(test)]
@@ -127,6 +290,7 @@ mod tests {
             ("env OPENAI_API_KEY=abc codex", "env OPENAI_API_KEY=(redacted) codex"),
             ("codex -c providers.x.api_key=abc", "codex -c providers.x.api_key=(redacted)"),
             ("x tell me the token please", "x tell me the token please"),
+            ("x -H=Authorization:abc", "x -H=Authorization:(redacted)"),
             ("x --api-key", "x --api-key"),
             ("", ""),
         ] {
@@ -149,43 +313,163 @@ mod tests {
     }
 
     #[test]
-    fn passwords_in_values() {
-        for value in [
-            "postgres://user:password@db.example.com:5432/shop",
-            "mongodb+srv://u:p@a.example.com,b.example.com/x?y=z",
-            "redis://:password@cache:6379",
-            "https://__token__:pypi-abc@pypi.example.com/simple",
-            "https://abc123@git.example.com/x.git",
-            "https://packages.example.com/simple https://u:p@internal.example.com/simple",
-            "jdbc:postgresql://db/shop?user=u&password=p",
-            "Server=db;User Id=u;Password=p;",
+    fn secret_in_shell_command_is_redacted() {
+        for (command, expected) in [
+            ("curl -H 'Authorization: Bearer abc' x", "curl -H 'Authorization: (redacted)' x"),
+            ("curl -H \"X-Api-Key:abc\" x", "curl -H \"X-Api-Key:(redacted)\" x"),
+            ("curl -H \"PRIVATE-TOKEN: abc\"", "curl -H \"PRIVATE-TOKEN: (redacted)\""),
+            ("curl -u me:abc x; ls -u abc", "curl -u (redacted) x; ls -u abc"),
+            ("/usr/bin/curl -ume:abc x", "/usr/bin/curl -u(redacted) x"),
+            ("sshpass -pabc ssh x", "sshpass -p(redacted) ssh x"),
+            ("make check --token 'a b' -k", "make check --token (redacted) -k"),
+            (
+                "A=1 API_KEY=abc make && DB_PASS=abc x",
+                "A=1 API_KEY=(redacted) make && DB_PASS=(redacted) x",
+            ),
+            ("sh -c 'make --token abc'", "sh -c 'make --token (redacted)'"),
+            (
+                "git push https://me:abc@example.com/x",
+                "git push https://me:(redacted)@example.com/x",
+            ),
+            ("git push https://abc@example.com/x", "git push https://(redacted)@example.com/x"),
+            ("psql 'host=db password=abc'", "psql 'host=db password=(redacted)'"),
+            ("echo ghp_0123456789abcdefghij;ls", "echo (redacted);ls"),
+            // Nothing to hide.
+            ("x --token \"$TOKEN\" --key=${KEY}", "x --token \"$TOKEN\" --key=${KEY}"),
+            (
+                "curl -H \"Authorization: Bearer $TOKEN\"",
+                "curl -H \"Authorization: Bearer $TOKEN\"",
+            ),
+            ("cargo test --token", "cargo test --token"),
+            ("grep -rn 'author: x' . | sort", "grep -rn 'author: x' . | sort"),
+            ("make PWD=/work x", "make PWD=/work x"),
+            ("", ""),
         ] {
-            assert!(holds_password(value), "{value}");
+            assert_eq!(redact_command(command), expected);
+            assert_eq!(redact_command(expected), expected, "twice");
         }
-        for value in [
-            "",
-            "postgres://localhost/shop",
-            "postgres://user@localhost/shop",
-            "postgres://user:@localhost/shop",
-            "ssh://git@example.com/x.git",
-            "git@example.com:x/y.git",
-            "https://example.com/a:b@c",
-            "https://example.com/?mail=a:b@c",
-            "/usr/bin:/bin",
-            "Server=db;Password=;Trusted=yes",
-            "user:password",
+    }
+
+    #[test]
+    fn secret_in_any_setting_is_redacted() {
+        let mut document = serde_json::json!({
+            "agent": {
+                "command": "x", "flags": ["--header=Authorization: Bearer abc", "-H", "Cookie: abc"],
+                "args": ["--proxy", "https://u:abc@example.com", "--api-key", "abc"],
+                "env": {"PLAIN": "sk-abc45678901234567890", "DB_PW": "abc", "LEVEL": "3"},
+            },
+            "guardrails": [{"command": "TOKEN=abc make"}, {"command": "curl -u u:abc x"}],
+            "scm": {"command": "git", "tasks": ["push https://u:abc@example.com/x"]},
+            "notify": {"command": "curl -H 'Authorization: token abc' x"},
+        });
+        redact(&mut document);
+        assert!(!document.to_string().contains("abc"), "{document:#}");
+        assert_eq!(document["agent"]["env"]["LEVEL"], "3");
+        assert_eq!(document["agent"]["flags"][0], "--header=Authorization: (redacted)");
+        assert_eq!(document["agent"]["args"][1], "https://u:(redacted)@example.com");
+    }
+
+    #[test]
+    fn variable_with_secret_is_known_by_name_or_value() {
+        let pem = "-----BEGIN OPENSSH PRIVATE KEY-----\nabc\n-----END OPENSSH PRIVATE KEY-----\n";
+        for (name, value) in [
+            ("DB_PASS", "x"),
+            ("DB_PW", "x"),
+            ("MYSQL_PWD", "x"),
+            ("SUPABASE_JWT", "x"),
+            ("BW_SESSION", "a1b2c3d4e5f6=="),
+            ("APP_SESSION_TOKEN", "x"),
+            ("SLACK_WEBHOOK_URL", "https://example.com"),
+            ("SENTRY_DSN", "x"),
+            ("DSN", "x"),
+            ("A", "ghp_0123456789abcdefghijABCDEFGHIJ012345"),
+            ("A", "gho_0123456789abcdefghij"),
+            ("A", "github_pat_11ABCDEFG0123456789_abcdefghij"),
+            ("A", "glpat-0123456789-abcdefghij"),
+            ("A", "xoxb-123456789012-abcdef"),
+            ("A", "sk-proj-0123456789abcdefghijklmnop"),
+            ("A", "sk-ant-api03-0123456789abcdef"),
+            ("A", "AKIAIOSFODNN7EXAMPLE"),
+            ("A", "npm_0123456789abcdefghijABCDEFGHIJ012345"),
+            ("A", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl"),
+            ("A", "Bearer abc"),
+            ("A", "Authorization: Basic dTpw"),
+            ("A", "x Bearer abc123def"),
+            ("A", pem),
+            ("A", "postgres://user:password@db.example.com:5432/shop"),
+            ("A", "mongodb+srv://u:p@a.example.com,b.example.com/x?y=z"),
+            ("A", "redis://:password@cache:6379"),
+            ("A", "https://__token__:pypi-abc@pypi.example.com/simple"),
+            ("A", "https://abc123@git.example.com/x.git"),
+            ("A", "https://abc123:@git.example.com/x.git"),
+            ("A", "https://a.example.com/simple https://u:p@b.example.com/simple"),
+            ("A", "jdbc:postgresql://db/shop?user=u&password=p"),
+            ("A", "Server=db;User Id=u;Password=p;"),
+            ("A", "Server=db;Pwd=p"),
         ] {
-            assert!(!holds_password(value), "{value}");
+            assert!(is_secret_variable(name, value), "{name}={value}");
         }
-        for (name, expected) in [
-            ("SLACK_WEBHOOK_URL", true),
-            ("SENTRY_DSN", true),
-            ("DSN", true),
-            ("WEBHOOK_PORT", false),
-            ("SHOP_URL", false),
-            ("EDSN", false),
+        for (name, value) in [
+            ("PASSWORD_STORE_DIR", "/home/u/.password-store"),
+            ("COMPASS_HOME", "/opt/compass"),
+            ("BYPASS", "localhost"),
+            ("PASS_COUNT", "3"),
+            ("PWD", "/home/u"),
+            ("OLDPWD", "/home/u"),
+            ("BUILD_PWD", "/home/u"),
+            ("TERM_SESSION_ID", "w0t0p0:8A3B5C7D-0000-1111-2222-333344445555"),
+            ("WT_SESSION", "8a3b5c7d-0000-1111-2222-333344445555"),
+            ("XDG_SESSION_ID", "c12"),
+            ("XDG_SESSION_TYPE", "wayland"),
+            ("DESKTOP_SESSION", "plasma"),
+            ("SESSION_MANAGER", "local/host:@/tmp/.ICE-unix/1234"),
+            ("GPG_TTY", "/dev/pts/1"),
+            ("TOKENIZERS_PARALLELISM", "false"),
+            ("MAX_TOKENS", "4096"),
+            ("GIT_AUTHOR_NAME", "A U Thor"),
+            ("GIT_COMMIT", "0123456789abcdef0123456789abcdef01234567"),
+            (
+                "PATH",
+                "/opt/my-key:/opt/sk-learn-environment-2/bin:/home/u/.cargo/bin:/usr/bin:/bin",
+            ),
+            ("LS_COLORS", "rs=0:di=01;34:ln=01;36:*.tar=01;31:*.key=00;36:ex=01;32"),
+            ("LESSOPEN", "| /usr/bin/lesspipe %s"),
+            ("PS1", "\\u@\\h:\\w\\$ "),
+            ("MAIL", "git@example.com:x/y.git"),
+            ("npm_config_user_agent", "npm/10.2.4 node/v20.11.0 linux x64 workspaces/false"),
+            ("A", "npm_config_registry_and_other_long_names"),
+            ("A", "sk-learn-environment-name"),
+            ("A", "the bearer authentication scheme"),
+            ("A", "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----"),
+            ("A", ""),
+            ("A", "postgres://localhost/shop"),
+            ("A", "postgres://user@localhost/shop"),
+            ("A", "postgres://user:@localhost/shop"),
+            ("A", "ssh://git@example.com/x.git"),
+            ("A", "https://example.com/a:b@c"),
+            ("A", "https://example.com/?mail=a:b@c"),
+            ("A", "Server=db;Password=;Trusted=yes"),
+            ("A", "user:password"),
+            ("A", "größer — 日本: x"),
+            ("WEBHOOK_PORT", "80"),
+            ("SHOP_URL", "https://example.com"),
+            ("EDSN", "x"),
         ] {
-            assert_eq!(names_a_secret_address(name), expected, "{name}");
+            assert!(!is_secret_variable(name, value), "{name}={value}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn token_within_any_text_is_redacted(
+            text in "([ -~é日\n]|://|Bearer |password=|--token |eyJ|-----BEGIN |[\"'@:=]){0,30}",
+        ) {
+            let token = "ghp_0123456789abcdefghij";
+            let text = format!("{text} {token} {text}");
+            proptest::prop_assert!(!redact_command(&text).contains(token));
+            let mut args = [text.clone(), text];
+            redact_args(&mut args);
+            proptest::prop_assert!(!args.concat().contains(token));
         }
     }
 

@@ -119,15 +119,19 @@ fn ground(c: char, out: &mut String) -> State {
         '\u{9b}' => return State::Sequence,
         '\u{90}' | '\u{98}' | '\u{9d}'..='\u{9f}' => return State::Command,
         '\n' | '\t' => out.push(c),
-        _ if c.is_control() || is_reordering(c) => {}
+        '\u{2028}' | '\u{2029}' => out.push(' '),
+        _ if is_hidden(c) => {}
         _ => out.push(c),
     }
     State::Ground
 }
 
-/// Marks that change the direction of all that follows on the line, so that it reads as what it is not.
-fn is_reordering(c: char) -> bool {
-    matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+/// Whether a character acts instead of being seen: a control character, a separator of lines, a byte order mark, or
+/// a mark of direction, which makes the rest of the line read as what it is not.
+pub fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
 /// Whether nothing is to be taken out of a text. Asked by blocks, which the compiler turns into vector instructions.
@@ -137,9 +141,9 @@ fn is_clean(text: &str) -> bool {
 }
 
 /// Bytes that may begin something that is not shown as it is: control characters, and the first bytes
-/// of the UTF-8 forms of C1 and of the marks of direction.
+/// of the UTF-8 forms of C1, of the marks of direction and of the byte order mark.
 fn is_suspicious(byte: u8) -> bool {
-    matches!(byte, 0..=0x08 | 0x0b..=0x1f | 0x7f | 0xc2 | 0xe2)
+    matches!(byte, 0..=0x08 | 0x0b..=0x1f | 0x7f | 0xc2 | 0xd8 | 0xe2 | 0xef)
 }
 
 /// The clean form of a whole text.
@@ -177,7 +181,9 @@ mod tests {
             ("\x1b[12\u{e9}t\u{e9}", "\u{e9}t\u{e9}"),
             ("\x1b", ""),
             ("a\u{202e}cba\u{2069}", "acba"),
-            ("\u{a0}\u{2028}é…", "\u{a0}\u{2028}é…"),
+            ("one\u{2028}two\u{2029}", "one two "),
+            ("\u{feff}a\u{200e}b\u{200f}c\u{61c}", "abc"),
+            ("\u{a0}é…٣ｆ", "\u{a0}é…٣ｆ"),
         ] {
             assert_eq!(clean(text), expected, "{text:?}");
         }
@@ -196,7 +202,7 @@ mod tests {
             ),
         ) {
             let whole = clean(&pieces.concat());
-            prop_assert!(!whole.chars().any(|c| (c.is_control() && c != '\n' && c != '\t') || is_reordering(c)));
+            prop_assert!(!whole.chars().any(|c| is_hidden(c) && c != '\n' && c != '\t'));
             let mut cleaner = Cleaner::default();
             let mut joined = String::new();
             for piece in &pieces {

@@ -9,6 +9,7 @@ pub mod completion;
 pub mod event;
 pub mod exit;
 pub(crate) mod json;
+pub mod json_writer;
 pub mod lines;
 pub mod machine;
 pub mod merge;

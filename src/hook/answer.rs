@@ -3,6 +3,8 @@
 
 use serde_json::json;
 
+use crate::core::json_writer;
+
 /// The longest text that Claude Code hands on to the model, in characters.
 const LONGEST: usize = 9_999;
 
@@ -46,6 +48,22 @@ impl Answer {
             }}),
             Answer::Block(reason) => json!({"decision": "block", "reason": short(reason)}),
         };
-        Some(answer.to_string())
+        json_writer::compact(&answer).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn invisible_characters_in_answer_are_escaped() {
+        let text = "a\u{9b}2J\u{202e}b\u{2028}";
+        for answer in
+            [Answer::Deny(text.into()), Answer::Warn(text.into()), Answer::Block(text.into())]
+        {
+            let json = answer.json().unwrap();
+            assert!(json.contains(r"a\u009b2J\u202eb\u2028"), "{json}");
+        }
     }
 }

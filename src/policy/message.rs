@@ -1,5 +1,7 @@
 //! Commands and paths as a person wants to be told of them: short, on one line.
 
+use crate::core::cleaner::is_hidden;
+
 use super::value::{Arg, BELOW, HOLE};
 
 /// The command as a person would want to be told of it.
@@ -32,7 +34,7 @@ pub(super) fn visible(text: &str) -> String {
         .take(400)
         .map(|c| match c {
             HOLE | BELOW => '…',
-            c if c.is_control() => ' ',
+            c if is_hidden(c) => ' ',
             '`' => '\'',
             c => c,
         })

@@ -2,18 +2,17 @@
 
 use super::Reporter;
 use crate::core::event::Entry;
+use crate::core::json_writer;
 
 /// Events between two flushes: enough to write in large pieces, few enough to be seen soon.
 const BATCH: usize = 256;
 
 /// Hands the events of a journal to a face as the run itself did.
 pub fn replay(entries: impl Iterator<Item = Entry<'static>>, reporter: &mut dyn Reporter) {
-    let mut line = Vec::new();
     for (number, entry) in entries.enumerate() {
-        line.clear();
         // Writing plain data into memory cannot fail; if it did, the other form is still there.
-        if serde_json::to_writer(&mut line, &entry).is_ok() {
-            reporter.line(&line);
+        if let Ok(line) = json_writer::compact(&entry) {
+            reporter.line(line.as_bytes());
         }
         reporter.event(entry.at, &entry.event);
         if (number + 1) % BATCH == 0 {

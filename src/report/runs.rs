@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::visible;
 use crate::core::event::{Entry, Event, Outcome, StallReason, Stamp, Usage};
+use crate::core::json_writer;
 use crate::core::spending::Spending;
 use crate::core::text;
 use crate::state::journal::{self, Entries, Want};
@@ -386,7 +387,7 @@ pub fn json(rows: &[Row], now_ms: i64) -> String {
     let mut out = String::new();
     for row in rows {
         let run = &row.run;
-        let line = serde_json::to_string(&JsonRow {
+        let line = json_writer::compact(&JsonRow {
             id: &run.id,
             started_ms: Some(run.started_ms).filter(|ms| *ms != 0),
             command: &run.command,

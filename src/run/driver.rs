@@ -36,7 +36,7 @@ use super::guardrail::GuardrailTask;
 use super::record::Recorder;
 use super::scm::ScmRun;
 use super::scm::staged::Staged;
-use super::spec::{PromptSource, RunSpec};
+use super::spec::{GuardrailSpec, PromptSource, RunSpec};
 use super::tasks::TaskGate;
 use super::world::World;
 use display::Filter;
@@ -66,14 +66,15 @@ pub fn run<W: World>(
         Some(tasks) if tasks.check_first => machine.checking_first(),
         _ => machine,
     };
-    let commands = spec.guardrails.iter().map(|guardrail| guardrail.command.as_str());
+    // A log's name comes from the command, and must not tell a secret either.
+    let commands: Vec<_> = spec.guardrails.iter().map(GuardrailSpec::shown_command).collect();
     let mut driver = Driver {
         spec,
         world,
         machine,
         recorder: Recorder::new(reporters, spec.journal_bytes),
         task: Task::None,
-        log_slugs: prompts::log_slugs(commands),
+        log_slugs: prompts::log_slugs(commands.iter().map(|command| &**command)),
         queue: VecDeque::new(),
         commit_message: spec.progress.as_ref().and_then(|left| left.commit_message.clone()),
         staged: None,

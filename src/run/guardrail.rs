@@ -90,7 +90,7 @@ impl GuardrailTask {
         let cut_off = self.cut_off && matches!(exit, None | Some(Exit::Signal(_)));
         let ended = Event::GuardrailEnded {
             index: self.index as u32,
-            command: spec.command.clone().into(),
+            command: spec.shown_command().into_owned().into(),
             exit,
             timed_out: self.timed_out,
             cut_off,
@@ -120,7 +120,7 @@ pub(super) fn feedback(
     limits: OutputLimits,
 ) -> Feedback {
     let hint = spec.hint.as_deref().filter(|hint| !hint.is_empty());
-    let message = guardrail_message(&spec.command, failure, hint, log, output, limits);
+    let message = guardrail_message(&spec.shown_command(), failure, hint, log, output, limits);
     let action: FailAction = spec.fail_action;
     Feedback { action, message }
 }

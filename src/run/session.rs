@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::config::secret::redact_command;
 use crate::core::event::{Event, Leftover};
 use crate::core::text;
 use crate::error::{Error, Kind};
@@ -397,7 +398,10 @@ fn end_what_is_left(run: &str) -> Option<String> {
 fn ended_what_was_left(run: &str, ended: &[Leftover]) -> Option<String> {
     let names = |survived: bool| {
         let names = ended.iter().filter(|left| left.survived == survived);
-        names.map(|left| format!("{} ({})", left.command, left.pid)).collect::<Vec<_>>().join(", ")
+        names
+            .map(|left| format!("{} ({})", redact_command(&left.command), left.pid))
+            .collect::<Vec<_>>()
+            .join(", ")
     };
     match (names(false), names(true)) {
         (ended, survived) if ended.is_empty() && survived.is_empty() => None,

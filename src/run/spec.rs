@@ -1,5 +1,6 @@
 //! What a run is to do. Every command that loops differs only in how it fills this in.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -7,6 +8,7 @@ use std::sync::Arc;
 
 use crate::agent::filter::Judge;
 use crate::agent::{self, Adapter, Invocation, PromptVia, Reader, Request, ResponseFilter};
+use crate::config::secret;
 use crate::core::completion::Rule;
 use crate::core::event::{FailAction, Purpose};
 use crate::core::progress::Progress;
@@ -316,6 +318,13 @@ pub struct GuardrailSpec {
     pub fail_action: FailAction,
     pub hint: Option<String>,
     pub timeout_ms: Option<u64>,
+}
+
+impl GuardrailSpec {
+    /// The command as it is shown and recorded, without secrets.
+    pub fn shown_command(&self) -> Cow<'_, str> {
+        secret::redact_command(&self.command)
+    }
 }
 
 /// A task list to be worked off.

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::scm::{self, lookup};
 use crate::core::event::{Entry, Event, Exit, Stamp};
+use crate::core::json_writer;
 use crate::core::text;
 use crate::error::{Error, Kind};
 use crate::process::{self, Launch};
@@ -30,14 +31,14 @@ pub(super) const MAX_SAID: usize = 1024;
 pub(super) fn message(at: Stamp, event: &Event<'_>, facts: &Facts, late: bool) -> Vec<u8> {
     let mut lines = Lines::default();
     let mut message = lines.push(at, event).to_vec();
-    if let Ok(report) = serde_json::to_vec(facts)
+    if let Ok(report) = json_writer::compact(facts)
         && message.pop() == Some(b'}')
     {
         if late {
             message.extend_from_slice(b",\"late\":true");
         }
         message.extend_from_slice(b",\"report\":");
-        message.extend_from_slice(&report);
+        message.extend_from_slice(report.as_bytes());
         message.push(b'}');
     }
     message.push(b'\n');

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::plan::{Disk, INSIDE_DIR, Network, Wanted};
 use super::proxy;
-use crate::config::secret::{holds_password, looks_secret, names_a_secret_address};
+use crate::config::secret;
 
 /// Variables that lead to something outside: sockets, terminals, other machines.
 const OUTSIDE: &[&str] = &[
@@ -116,14 +116,15 @@ fn withheld(wanted: &Wanted, named: &[String]) -> Vec<String> {
             || wanted.env_kept.iter().any(|kept| kept == name)
     };
     let of_aws = |name: &str| name.starts_with("AWS_") && !NO_SECRETS_OF_AWS.contains(&name);
-    // Whoever has the network to themselves needs the user's proxy, by its password.
+    // With the network of the host, the user's proxy is needed with its password.
     let is_proxy = |name: &str| name.to_ascii_lowercase().ends_with("_proxy");
-    let has_password =
-        |name: &str, value: &OsStr| !is_proxy(name) && holds_password(&value.to_string_lossy());
     let variables = wanted.env.iter().filter_map(|(name, value)| Some((name.to_str()?, value)));
     let secrets = variables.filter(|(name, value)| {
-        let by_name = looks_secret(name) || names_a_secret_address(name) || of_aws(name);
-        (by_name || has_password(name, value)) && !OUTSIDE.contains(name)
+        let is_secret = match is_proxy(name) {
+            true => secret::looks_secret(name),
+            false => secret::is_secret_variable(name, &value.to_string_lossy()),
+        };
+        (is_secret || of_aws(name)) && !OUTSIDE.contains(name)
     });
     secrets.map(|(name, _)| name).filter(|name| !needed(name)).map(str::to_owned).collect()
 }

@@ -9,6 +9,7 @@ use std::io::{self, BufRead, BufReader, Read, Seek};
 use std::path::Path;
 
 use crate::core::event::{Entry, Event, Stamp};
+use crate::core::json_writer;
 
 /// Turns events into lines. What is collected here goes to the file in one write, and only then to
 /// anybody's eyes.
@@ -42,6 +43,7 @@ impl Lines {
         }
         // Two objects become one: `{"time":…` and `{"event":…`.
         self.bytes[join] = b',';
+        json_writer::escape_from(&mut self.bytes, join);
         self.bytes.push(b'\n');
         &self.bytes[start..self.bytes.len() - 1]
     }

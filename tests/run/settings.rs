@@ -1,5 +1,7 @@
 //! Where settings come from, as it is seen from outside.
 
+use std::os::unix::fs::PermissionsExt;
+
 use serde_json::{Value, json};
 
 use crate::support::Project;
@@ -125,6 +127,60 @@ fn verbose_says_which_settings_were_loaded_and_keeps_secrets() {
         .stderr_lacks("hunter2");
     let journal = std::fs::read_to_string(project.newest_run().join("events.jsonl")).unwrap();
     assert!(!journal.contains("hunter2"));
+}
+
+#[test]
+fn secret_in_command_line_is_used_and_never_shown() {
+    let project = Project::git();
+    project.agent_named("robot", &json!([project.record(), {"print": DONE}]));
+    project.settings(&json!({
+        "agent": {
+            "flags": ["--header=Authorization: Bearer hunter2", "--api-key", "hunter2", "--api-key=hunter2"],
+            "env": {"PLAIN_NAME": "https://me:hunter2@example.com"},
+        },
+        "guardrails": [{"command": "true || curl -H 'X-Api-Key: hunter2' x; DB_PASS=hunter2 true --token hunter2"}],
+        "scm": {"command": "git", "tasks": ["ls-remote https://me:hunter2@127.0.0.1:9/x"]},
+        "notify": {"command": "cat > notified; : --token hunter2"},
+    }));
+    let lacks = |text: &str, what: &str| assert!(!text.contains("hunter2"), "{what}: {text}");
+    let ralph = |args: &[&str]| {
+        let output = project.ralph(args).run();
+        lacks(&output.stdout, &args.join(" "));
+        lacks(&output.stderr, &args.join(" "));
+        output
+    };
+    ralph(&["settings"]).code(0).stdout_has("--header=Authorization: (redacted)");
+    ralph(&["settings", "--json"]).code(0).stdout_has("https://me:(redacted)@127.0.0.1:9/x");
+    let agent = ["--", "robot", "-H", "Cookie: hunter2", "https://me:hunter2@example.com"];
+    let dry = [&["run", "-p", "x", "--dry-run"], &agent[..]].concat();
+    ralph(&dry)
+        .code(0)
+        .stdout_has("https://me:(redacted)@example.com")
+        .stdout_has("DB_PASS=(redacted)");
+    ralph(&["run", "-p", "x", "--dry-run", "--agent", "robot"])
+        .code(0)
+        .stdout_has("--api-key=(redacted)");
+    ralph(&[&["run", "-V", "-n", "1", "-p", "x"], &agent[..]].concat());
+    // It was given to the agent as it is, and is kept for `ralph resume`, for nobody else to read.
+    assert!(argv(&project)[0].contains(&"Cookie: hunter2".to_owned()));
+    let run = project.newest_run();
+    for name in ["start.json", "settings.json"] {
+        let path = run.join(name);
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+        assert!(std::fs::read_to_string(path).unwrap().contains("hunter2"), "{name}");
+    }
+    lacks(&std::fs::read_to_string(run.join("events.jsonl")).unwrap(), "journal");
+    lacks(&project.read("notified"), "notify.command");
+    for form in ["text", "markdown", "html", "json"] {
+        ralph(&["report", "--format", form]).code(0).stdout_has("(redacted)");
+    }
+    ralph(&["replay", "-V"]).code(0).stdout_has("DB_PASS=");
+    ralph(&["replay", "--output", "json"]).code(0);
+    ralph(&["runs", "--json"]).code(0);
+    for entry in std::fs::read_dir(project.path().join(".ralph")).unwrap() {
+        lacks(&entry.unwrap().file_name().to_string_lossy(), "the name of a file");
+    }
 }
 
 #[test]

@@ -142,6 +142,57 @@ fn secrets_of_the_environment_stay_outside() {
 }
 
 #[test]
+fn variable_with_secret_by_name_or_shape_is_withheld() {
+    if !is_here() {
+        return;
+    }
+    let secrets = [
+        ("DB_PASS", "hidden"),
+        ("DB_PW", "hidden"),
+        ("MYSQL_PWD", "hidden"),
+        ("SERVICE_JWT", "hidden"),
+        ("BW_SESSION", "hidden0123456789"),
+        ("MY_GITHUB", "ghp_hidden0123456789abcdefghijABCDEFGHIJ"),
+        ("MY_SLACK", "xoxb-0123456789-hidden"),
+        ("MY_MODEL", "sk-hidden0123456789abcdefghij"),
+        ("MY_LOGIN", "eyJhidden0.eyJhidden1.hidden2"),
+        ("MY_HEADER", "Bearer hidden"),
+        ("MY_PEM", "-----BEGIN PRIVATE KEY-----\nhidden\n-----END PRIVATE KEY-----"),
+        ("MY_REMOTE", "https://me:hidden@example.com/x.git"),
+    ];
+    let harmless = [
+        ("PASSWORD_STORE_DIR", "/home/u/.store"),
+        ("COMPASS_HOME", "/opt/compass"),
+        ("BYPASS", "localhost"),
+        ("TERM_SESSION_ID", "w0t0p0:8A3B5C7D"),
+        ("XDG_SESSION_ID", "12"),
+        ("GPG_TTY", "/dev/pts/1"),
+        ("GIT_COMMIT", "0123456789abcdef0123456789abcdef01234567"),
+        ("LS_COLORS", "di=01;34:*.key=00;36"),
+        ("OPENAI_API_KEY", "sk-needed0123456789abcdefghij"),
+        ("KEPT_PASS", "ghp_kept0123456789abcdefghijABCDEFGHIJ01"),
+    ];
+    let project = Project::new();
+    project.settings(&json!({"sandbox": {"env": ["KEPT_PASS"]}}));
+    let with_all = |ralph: Ralph| {
+        let all = secrets.iter().chain(&harmless);
+        all.fold(ralph, |ralph, (name, value)| ralph.env(name, value))
+    };
+    with_all(run(&project, &["--sandbox"], &format!("env > seen\n{DONE}"))).run().code(0);
+    let seen = project.read("seen");
+    assert!(!seen.contains("hidden"), "{seen}");
+    for (name, value) in harmless {
+        assert!(seen.lines().any(|line| line == format!("{name}={value}")), "{name} in {seen}");
+    }
+    // And it says which.
+    let output = with_all(project.ralph(["sandbox", "check"])).run();
+    for (name, _) in secrets {
+        output.stdout_has(name);
+    }
+    output.stdout_lacks("hidden").stdout_lacks("GPG_TTY").stdout_lacks("KEPT_PASS");
+}
+
+#[test]
 fn an_agent_that_is_asked_to_leave_may_say_goodbye() {
     if !is_here() {
         return;

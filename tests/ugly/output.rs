@@ -29,6 +29,82 @@ fn bytes_of_every_kind_end_up_in_the_journal_and_complete_the_run() {
     project.ralph(["replay"]).run().code(0).stdout_has("größer 🦀").stdout_lacks("\u{1b}");
 }
 
+/// C1 controls, marks of direction, separators of lines, a byte order mark, a zero-width space.
+const UNSEEN: &str = "a\u{9b}2J\u{85}b\u{202e}c\u{2066}d\u{200f}e\u{61c}f\u{2028}g\u{2029}h\u{feff}i\u{200b}j\u{7f}k";
+
+fn is_unseen(c: char) -> bool {
+    c != '\n' && (c.is_control() || UNSEEN.contains(c) && !c.is_ascii())
+}
+
+#[test]
+fn json_for_programs_escapes_what_cannot_be_seen() {
+    let project = Project::new();
+    project.settings(&json!({
+        "agent": {"env": {"LABEL": UNSEEN}},
+        "guardrails": [{"command": format!("true '{UNSEEN}'")}],
+        "notify": {"command": "cat > notified"},
+    }));
+    let agent = project.fake_agent(&json!([{"print": UNSEEN}, {"print": DONE}]));
+    let live = project.ralph(["run", "-p", UNSEEN, "--output", "json", "--"]).args(agent).run();
+    let journal = std::fs::read_to_string(project.newest_run().join("events.jsonl")).unwrap();
+    let outputs = [
+        ("run", live.code(0).stdout.clone()),
+        ("journal", journal),
+        ("notify", project.read("notified")),
+        ("replay", project.ralph(["replay", "--output", "json"]).run().stdout),
+        ("report", project.ralph(["report", "--format", "json"]).run().stdout),
+        ("settings", project.ralph(["settings", "--json"]).run().stdout),
+        ("settings", project.ralph(["settings"]).run().stdout),
+    ];
+    for (name, output) in &outputs {
+        assert!(output.contains("a\\u009b2J\\u0085b\\u202ec"), "{name}: {output:?}");
+        assert!(!output.contains(is_unseen), "{name}: {output:?}");
+    }
+    // It is the same to a program.
+    let said = live.json_lines();
+    assert!(said.all("text").iter().any(|event| event["text"] == UNSEEN));
+}
+
+#[test]
+fn people_are_shown_nothing_that_cannot_be_seen() {
+    let project = Project::new();
+    project.settings(&json!({"guardrails": [{"command": format!("true '{UNSEEN}'")}]}));
+    let agent = project.fake_agent(&json!([{"print": UNSEEN}, {"print": DONE}]));
+    let dry = project.ralph(["run", "-p", UNSEEN, "--dry-run", "--"]).args(&agent).run();
+    let live = project.ralph(["run", "-V", "-p", UNSEEN, "--"]).args(&agent).run();
+    live.code(0).stdout_has("bcdef g h");
+    let mut outputs = vec![dry.code(0).stdout.clone(), live.stdout.clone(), live.stderr.clone()];
+    for form in ["text", "markdown", "html"] {
+        outputs.push(project.ralph(["report", "--format", form]).run().code(0).stdout.clone());
+    }
+    for output in outputs {
+        let shown = |c: char| is_unseen(c) && c != '\u{200b}';
+        assert!(!output.contains(shown), "{output:?}");
+    }
+}
+
+#[test]
+fn html_report_runs_no_script_of_an_agent() {
+    let project = Project::git();
+    let nasty = "\"><img src=x onerror=alert(1)><script>alert(2)</script><a href=\"javascript:alert(3)\">x</a>";
+    project.write("subject", nasty);
+    let agent = project.fake_agent(&json!([
+        {"shell": "git commit -q --allow-empty -F subject"}, {"print": nasty}, {"print": DONE},
+    ]));
+    project.settings(&json!({"guardrails": [{"command": format!("false '{nasty}'")}]}));
+    project.ralph(["run", "-p", nasty, "-n", "1", "--"]).args(agent).run().code(1);
+    let page = project.ralph(["report", "--format", "html"]).run().code(0).stdout.clone();
+    assert!(page.contains("&lt;script&gt;alert(2)&lt;/script&gt;"), "{page}");
+    for tag in ["<img", "<script", "<a "] {
+        assert!(!page.contains(tag), "{tag} in {page}");
+    }
+    assert!(
+        page.contains(
+            "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
+        )
+    );
+}
+
 #[test]
 fn a_line_of_fifty_megabytes_of_text() {
     let project = Project::new();

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use crate::agent::PromptVia;
-use crate::config::{self, Loaded};
+use crate::config::{self, Loaded, secret};
+use crate::core::cleaner::cleaned;
 use crate::core::event::Purpose;
 use crate::core::tasks::ledger::Progress;
 use crate::core::text;
@@ -40,7 +41,7 @@ pub(super) fn dry_run(spec: &RunSpec, choice: &Choice, loaded: &Loaded) -> Resul
         .chain(&invocation.args)
         .map(|arg| arg.to_string_lossy().into_owned())
         .collect();
-    config::secret::redact_args(&mut argv);
+    secret::redact_args(&mut argv);
     let via = match invocation.prompt_via {
         PromptVia::Stdin => "on its standard input",
         PromptVia::Argument => "as an argument",
@@ -85,21 +86,22 @@ pub(super) fn dry_run(spec: &RunSpec, choice: &Choice, loaded: &Loaded) -> Resul
         rows.push(("Said", format!("what {} finds", filter.expression())));
     }
     if let Some(filter) = &spec.display_filter {
-        rows.push(("Shown", format!("by {filter}")));
+        rows.push(("Shown", format!("by {}", secret::redact_command(filter))));
     }
     for guardrail in &spec.guardrails {
         let action = guardrail.fail_action.as_str();
-        rows.push(("Guardrail", format!("{} (if it fails: {action})", guardrail.command)));
+        let command = guardrail.shown_command();
+        rows.push(("Guardrail", format!("{command} (if it fails: {action})")));
     }
     if let Some(scm) = &spec.scm {
         let tasks: Vec<String> =
             scm.tasks.iter().map(|task| format!("{} {}", scm.program, task.join(" "))).collect();
-        rows.push(("SCM", tasks.join(", ")));
+        rows.push(("SCM", secret::redact_command(&tasks.join(", ")).into_owned()));
     }
     let mut text = String::new();
     for (name, value) in rows {
         text.push_str(&format!("{:<11} {value}\n", format!("{name}:")));
     }
     text.push_str("\nNothing was run.\n");
-    crate::cli::print(&text)
+    crate::cli::print(&cleaned(&text))
 }

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::{ListForm, LsArgs, StatusArgs, StatusForm, live};
 use crate::core::cleaner::cleaned;
+use crate::core::json_writer;
 use crate::core::text;
 use crate::core::worker::{Status, WorkerState, between_ms, duration};
 use crate::error::Error;
@@ -63,7 +64,12 @@ fn clean(text: &str) -> String {
 
 fn objects(all: &[Seen]) -> String {
     let objects: Vec<_> = all.iter().map(object).collect();
-    format!("{:#}\n", json!(objects))
+    in_json(&json!(objects))
+}
+
+fn in_json(value: &serde_json::Value) -> String {
+    // A document of plain values always has a form.
+    json_writer::pretty(value).unwrap_or_default() + "\n"
 }
 
 fn object(seen: &Seen) -> serde_json::Value {
@@ -176,7 +182,7 @@ fn status_text(args: &StatusArgs) -> Result<String, Error> {
         }
     };
     match (args.format, chosen.as_slice()) {
-        (StatusForm::Json, [one]) if args.name.is_some() => Ok(format!("{:#}\n", object(one))),
+        (StatusForm::Json, [one]) if args.name.is_some() => Ok(in_json(&object(one))),
         (StatusForm::Json, all) => Ok(objects(all)),
         (StatusForm::Text, []) => Ok("no workers are running; `ralph ls` lists all\n".to_owned()),
         (StatusForm::Text, [one]) if args.name.is_some() => {

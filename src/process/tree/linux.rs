@@ -6,6 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
+use crate::core::cleaner::is_hidden;
+
 use super::{Family, Identity, Look, Member, Reach};
 
 /// One line of the process table.
@@ -295,7 +297,7 @@ pub(super) fn command_line(pid: Pid) -> String {
         .trim()
         .chars()
         .take(MAX_COMMAND_CHARS)
-        .map(|c| if c.is_control() { ' ' } else { c })
+        .map(|c| if is_hidden(c) { ' ' } else { c })
         .collect()
 }
 

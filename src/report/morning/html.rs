@@ -14,6 +14,10 @@ use crate::core::text;
 /// How many bars are told apart.
 const MAX_BARS: usize = 300;
 
+/// What a browser may load and run for the page: nothing but its own style. Should an agent's words ever come into it as
+/// markup, they can do nothing.
+const CONTENT_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'";
+
 const STYLE: &str = "\
 :root{color-scheme:light dark;--bar:#3b82c4;--bad:#c4483b;--dim:#8884}
 @media(prefers-color-scheme:dark){:root{--bar:#5a9bd8;--bad:#f07b6e}}
@@ -38,6 +42,8 @@ pub fn draw(facts: &Facts, zone: &TimeZone) -> String {
     let _ = write!(
         out,
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{CONTENT_POLICY}\">\n\
+         <meta name=\"referrer\" content=\"no-referrer\">\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n\
          <title>{0}</title>\n<style>\n{STYLE}\n</style>\n<h1>{0}</h1>\n<dl>\n",
         escape(&title)

@@ -294,7 +294,7 @@ fn what_an_agent_said_is_text_and_nothing_else() {
     let html = html::draw(&night(), &TimeZone::UTC);
     assert!(html.contains("Fix &lt;the&gt; parser | and more"), "{html}");
     assert_eq!(html.matches("<rect").count(), 6, "two bars for each iteration");
-    assert!(!html.contains("http"), "nothing comes from elsewhere");
+    assert!(!html.contains("://"), "nothing comes from elsewhere");
 }
 
 #[test]
@@ -355,6 +355,16 @@ fn nothing_that_others_wrote_gets_out_of_its_place() {
         assert!(!page.contains("\nsecond"), "{page}");
     }
     assert!(!html.contains("<script"), "{html}");
+    // Before anything that the policy is about.
+    let head: Vec<&str> = html.lines().skip(2).take(3).collect();
+    assert_eq!(
+        head,
+        [
+            r#"<meta charset="utf-8">"#,
+            r#"<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'">"#,
+            r#"<meta name="referrer" content="no-referrer">"#,
+        ]
+    );
     let quiet = r"\<script\>alert(1)\</script\> \& ";
     assert!(markdown.contains(quiet), "{markdown}");
     let rest = r"second \| \`x\` \[l\](http\://e) \@me \$m\$ \~\~s\~\~ www\.e.org";

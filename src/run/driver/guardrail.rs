@@ -15,7 +15,7 @@ impl<W: World> Driver<'_, W> {
         let spec = &self.spec.guardrails[index];
         let name = prompts::log_name(self.machine.iteration(), &self.log_slugs[index]);
         let log = format!(".ralph/{name}");
-        let command = spec.command.as_str().into();
+        let command = spec.shown_command();
         self.recorder.record(&Event::GuardrailStarted { index: index as u32, command });
         self.commit();
         if let Err(err) = self.world.open_log(&self.spec.ralph_dir.join(name)) {
@@ -38,7 +38,7 @@ impl<W: World> Driver<'_, W> {
                 let feedback = guardrail::feedback(spec, failure, &log, output, limits);
                 self.recorder.record(&Event::GuardrailEnded {
                     index: index as u32,
-                    command: spec.command.as_str().into(),
+                    command: spec.shown_command(),
                     exit: None,
                     timed_out: false,
                     cut_off: false,

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::io;
 
 use super::{Driver, Task};
+use crate::config::secret;
 use crate::core::event::{Event, Leftover, Purpose, Stream};
 use crate::core::machine::Input;
 use crate::core::worker::KILLED;
@@ -190,7 +191,10 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
-    pub(super) fn leftovers(&mut self, processes: Vec<Leftover>, kept: bool) {
+    pub(super) fn leftovers(&mut self, mut processes: Vec<Leftover>, kept: bool) {
+        for process in &mut processes {
+            process.command = secret::redact_command(&process.command).into_owned();
+        }
         if !processes.is_empty() {
             self.recorder.record(&Event::Leftovers { processes, kept });
         }

@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 
 use super::{Driver, Task};
+use crate::config::secret;
 use crate::core::event::{Event, Exit, FailAction, Feedback};
 use crate::core::machine::{Input, Now, ScmLook};
 use crate::core::rules::ScmTask;
@@ -105,7 +106,9 @@ impl<W: World> Driver<'_, W> {
     ) {
         let task = self.scm_task_name(index);
         let program = self.spec.scm.as_ref().map(|scm| scm.program.clone()).unwrap_or_default();
-        let argv = std::iter::once(program).chain(command.iter().cloned()).collect();
+        let mut argv: Vec<String> =
+            std::iter::once(program).chain(command.iter().cloned()).collect();
+        secret::redact_args(&mut argv);
         self.recorder.record(&Event::ScmStarted { task: task.clone(), argv });
         self.commit();
         match self.start_scm(command) {
@@ -269,6 +272,7 @@ impl<W: World> Driver<'_, W> {
             return self.next_scm_command(index, &next, run.rest, run.started_ms);
         }
         let detail = if ok { text } else { run.why_failed(exit) };
+        let detail = secret::redact_command(&detail).into_owned();
         let task = self.scm_task_name(index);
         let duration_ms = now.mono_ms.saturating_sub(run.started_ms);
         let mut feedback = None;
@@ -297,7 +301,8 @@ impl<W: World> Driver<'_, W> {
 
     pub(super) fn scm_task_name(&self, index: usize) -> Cow<'static, str> {
         let words = self.spec.scm.as_ref().and_then(|scm| scm.tasks.get(index));
-        words.map(|words| words.join(" ")).unwrap_or_default().into()
+        let words = words.map(|words| words.join(" ")).unwrap_or_default();
+        secret::redact_command(&words).into_owned().into()
     }
 }
 

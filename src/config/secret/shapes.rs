@@ -1,0 +1,267 @@
+//! Secrets that are known by their shape, wherever they stand in a text.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use super::{REDACTED, looks_secret};
+
+/// What tokens begin with, and of how many letters and digits the rest consists at least.
+const TOKENS: &[(&str, usize)] = &[
+    ("AGE-SECRET-KEY-", 16),
+    ("AIza", 30),
+    ("AKIA", 16),
+    ("ASIA", 16),
+    ("dckr_pat_", 16),
+    ("dop_v1_", 16),
+    ("gho_", 16),
+    ("ghp_", 16),
+    ("ghr_", 16),
+    ("ghs_", 16),
+    ("ghu_", 16),
+    ("github_pat_", 16),
+    ("gldt-", 16),
+    ("glpat-", 16),
+    ("glrt-", 16),
+    ("hf_", 24),
+    ("npm_", 24),
+    ("pypi-Ag", 16),
+    ("rk_live_", 16),
+    ("shpat_", 16),
+    ("sk_live_", 16),
+    ("sk_test_", 16),
+    ("xapp-", 8),
+    ("xoxa-", 8),
+    ("xoxb-", 8),
+    ("xoxe-", 8),
+    ("xoxp-", 8),
+    ("xoxr-", 8),
+    ("xoxs-", 8),
+];
+
+/// Names in `name=value` that a password or a key follows, in connection strings and queries.
+const ASSIGNED: &[&str] = &[
+    "password=",
+    "passwd=",
+    "pwd=",
+    "accountkey=",
+    "accesskey=",
+    "access_token=",
+    "apikey=",
+    "api_key=",
+    "client_secret=",
+];
+
+/// Replaces the secrets in a text.
+pub(super) fn redact(text: &str) -> Cow<'_, str> {
+    let found = find(text);
+    if found.is_empty() {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len());
+    let mut from = 0;
+    for secret in found {
+        shown.push_str(&text[from..secret.start]);
+        shown.push_str(REDACTED);
+        from = secret.end;
+    }
+    shown.push_str(&text[from..]);
+    Cow::Owned(shown)
+}
+
+/// Where the secrets are, in order and without overlap.
+pub(super) fn find(text: &str) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    private_keys(text, &mut found);
+    passwords_in_urls(text, &mut found);
+    headers(text, &mut found);
+    bearers(text, &mut found);
+    assigned(text, &mut found);
+    tokens(text, &mut found);
+    found.retain(|secret| text[secret.clone()] != *REDACTED);
+    found.sort_by_key(|secret| secret.start);
+    let mut merged: Vec<Range<usize>> = Vec::with_capacity(found.len());
+    for secret in found {
+        match merged.last_mut() {
+            Some(last) if secret.start <= last.end => last.end = last.end.max(secret.end),
+            _ => merged.push(secret),
+        }
+    }
+    merged
+}
+
+/// `-----BEGIN … PRIVATE KEY-----` up to its end.
+fn private_keys(text: &str, found: &mut Vec<Range<usize>>) {
+    const BEGIN: &str = "-----BEGIN ";
+    const END: &str = "-----END ";
+    let mut from = 0;
+    while let Some(at) = text[from..].find(BEGIN).map(|at| from + at) {
+        from = at + BEGIN.len();
+        let Some(length) = text[from..].find("-----") else { return };
+        if !text[from..from + length].contains("PRIVATE KEY") {
+            continue;
+        }
+        let end = text[from..].find(END).map(|at| from + at + END.len());
+        let end = end.and_then(|end| Some(end + text[end..].find("-----")? + "-----".len()));
+        found.push(at..end.unwrap_or(text.len()));
+        from = end.unwrap_or(text.len());
+    }
+}
+
+/// `postgres://user:password@host`, `https://token@host`.
+fn passwords_in_urls(text: &str, found: &mut Vec<Range<usize>>) {
+    let mut from = 0;
+    while let Some(at) = text[from..].find("://").map(|at| from + at) {
+        let start = at + "://".len();
+        let authority = &text[start..];
+        let end = authority.find(|c: char| "/?#\"'".contains(c) || c.is_whitespace());
+        let authority = &authority[..end.unwrap_or(authority.len())];
+        if let Some(user) = authority.rfind('@').map(|at| &authority[..at]) {
+            let scheme = &text[from..at];
+            // Nobody logs in there by name alone, so that a name alone is a token.
+            let by_web = ["http", "https"].iter().any(|web| scheme.ends_with(web));
+            let secret = match user.find(':') {
+                Some(colon) => start + colon + 1..start + user.len(),
+                None if by_web => start..start + user.len(),
+                None => start..start,
+            };
+            let secret = match by_web && secret.is_empty() {
+                // A token, and an empty password.
+                true => start..start + user.trim_end_matches(':').len(),
+                false => secret,
+            };
+            if !secret.is_empty() && !is_reference(&text[secret.clone()]) {
+                found.push(secret);
+            }
+        }
+        from = start;
+    }
+}
+
+/// `Authorization: …`, `X-Api-Key: …`, `Cookie: …`, up to the end of the line or the quote.
+fn headers(text: &str, found: &mut Vec<Range<usize>>) {
+    for (colon, _) in text.match_indices(':') {
+        let before = &text[..colon];
+        let start = before.rfind(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+        let start =
+            start.map_or(0, |at| at + before[at..].chars().next().map_or(1, char::len_utf8));
+        let name = before[start..].to_ascii_lowercase();
+        let is_known = ["authorization", "proxy-authorization", "cookie", "set-cookie"]
+            .contains(&name.as_str())
+            || name.starts_with("x-") && looks_secret(&name)
+            || name == "private-token";
+        let after = &text[colon + 1..];
+        let is_spaced = after.starts_with([' ', '\t']) && !name.starts_with('-');
+        // A list of paths has colons as well.
+        let is_header = is_known || is_spaced && name.contains('-') && looks_secret(&name);
+        if !is_header || before[..start].ends_with('/') {
+            continue;
+        }
+        let length = after.find(['"', '\'', '\r', '\n']).unwrap_or(after.len());
+        let value = after[..length].trim();
+        let at = colon + 1 + after.len() - after.trim_start().len();
+        let credentials = value.split_once(' ').map_or(value, |(_, credentials)| credentials);
+        if !value.is_empty() && !is_reference(credentials) {
+            found.push(at..at + value.len());
+        }
+    }
+}
+
+/// `Bearer …`
+fn bearers(text: &str, found: &mut Vec<Range<usize>>) {
+    const WORD: &str = "bearer";
+    let lower = text.to_ascii_lowercase();
+    for (at, _) in lower.match_indices(WORD) {
+        let after = &text[at + WORD.len()..];
+        let value = after.trim_start();
+        let space = after.len() - value.len();
+        let is_value = |c: char| c.is_ascii_alphanumeric() || "._~+/=-".contains(c);
+        let length = value.find(|c| !is_value(c)).unwrap_or(value.len());
+        let value = &value[..length];
+        let is_alone = at == 0 && WORD.len() + space + length == text.trim_end().len();
+        let is_token = value.len() >= 6 && value.bytes().any(|byte| byte.is_ascii_digit())
+            || value.len() >= 20
+            || is_alone && !value.is_empty();
+        let start = at + WORD.len() + space;
+        if space > 0 && is_token && !text[..at].ends_with(|c: char| c.is_ascii_alphanumeric()) {
+            found.push(start..start + length);
+        }
+    }
+}
+
+/// `Server=db;Password=…`, `?access_token=…`
+fn assigned(text: &str, found: &mut Vec<Range<usize>>) {
+    let lower = text.to_ascii_lowercase();
+    for name in ASSIGNED {
+        for (at, _) in lower.match_indices(name) {
+            // A shell's directories: `PWD=/work`, `OLDPWD=/`.
+            if *name == "pwd=" && (text[at..].starts_with("PWD=/") || text[..at].ends_with("OLD")) {
+                continue;
+            }
+            let start = at + name.len();
+            let value = &text[start..];
+            let end = value.find(|c: char| ";&\"'".contains(c) || c.is_whitespace());
+            let value = &value[..end.unwrap_or(value.len())];
+            if !value.is_empty() && !is_reference(value) {
+                found.push(start..start + value.len());
+            }
+        }
+    }
+}
+
+/// `ghp_…`, `sk-…`, `AKIA…`, `eyJ….….…`
+fn tokens(text: &str, found: &mut Vec<Range<usize>>) {
+    let bytes = text.as_bytes();
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    let run = |from: usize| bytes[from..].iter().take_while(|byte| is_word(**byte)).count();
+    let mut at = 0;
+    while at < bytes.len() {
+        let length = run(at);
+        let word = &text[at..at + length];
+        let in_path = at > 0 && bytes[at - 1] == b'/';
+        if is_token(word) || is_model_key(word) && !in_path {
+            found.push(at..at + length);
+        } else if word.starts_with("eyJ") && length > 8 {
+            // Three parts, of which the last may be empty.
+            let second = at + length;
+            let middle =
+                bytes.get(second).filter(|byte| **byte == b'.').map_or(0, |_| run(second + 1));
+            let third = second + 1 + middle;
+            if middle > 1 && bytes.get(third) == Some(&b'.') {
+                found.push(at..third + 1 + run(third + 1));
+            }
+        }
+        at += length.max(1);
+        while at < bytes.len() && !text.is_char_boundary(at) {
+            at += 1;
+        }
+    }
+}
+
+fn is_token(word: &str) -> bool {
+    let of = |(prefix, least): &(&str, usize)| {
+        let rest = word.strip_prefix(prefix)?;
+        let alphanumeric = rest.bytes().filter(u8::is_ascii_alphanumeric).count();
+        // Those of npm and Amazon are one word, unlike `npm_config_…`.
+        let is_one_word = alphanumeric == rest.len();
+        let needs_one_word = ["npm_", "hf_", "AKIA", "ASIA"].contains(prefix);
+        Some(alphanumeric >= *least && (is_one_word || !needs_one_word))
+    };
+    TOKENS.iter().filter_map(of).any(|is_token| is_token)
+}
+
+/// `sk-…`, of OpenAI and Anthropic and many others. A name of several words is none: `sk-learn-environment`.
+fn is_model_key(word: &str) -> bool {
+    let Some(rest) = word.strip_prefix("sk-") else { return false };
+    let longest = rest.split('-').map(str::len).max().unwrap_or(0);
+    let has_digit = rest.bytes().any(|byte| byte.is_ascii_digit());
+    longest >= 20 || rest.len() >= 16 && has_digit && longest >= 10
+}
+
+/// Whether a value only says where it comes from: `$TOKEN`, `${TOKEN}`, `$(pass show x)`, `<token>`, `(redacted)`.
+fn is_reference(value: &str) -> bool {
+    let after = value.strip_prefix('$');
+    after.is_some_and(|it| {
+        it.starts_with(|c: char| c == '{' || c == '(' || c == '_' || c.is_ascii_uppercase())
+    }) || value.starts_with('<') && value.ends_with('>')
+        || value == REDACTED
+}

@@ -1,0 +1,135 @@
+//! JSON as ralph writes it: on standard output, in the journal, for hooks and `notify.command`.
+//!
+//! Its texts come from agents. A program decodes them, but people look at JSON in a terminal as well, where a control
+//! character acts and a mark of direction makes a line read as what it is not. So characters that cannot be seen
+//! are written as `\uXXXX`, which is the same value to every parser.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+use serde::Serialize;
+
+/// A value on one line, without a newline at its end.
+///
+/// # Errors
+/// The value has no form in JSON.
+pub fn compact(value: &impl Serialize) -> serde_json::Result<String> {
+    serde_json::to_string(value).map(escaped)
+}
+
+/// A value over several indented lines, without a newline at its end.
+///
+/// # Errors
+/// The value has no form in JSON.
+pub fn pretty(value: &impl Serialize) -> serde_json::Result<String> {
+    serde_json::to_string_pretty(value).map(escaped)
+}
+
+fn escaped(json: String) -> String {
+    match escape(&json) {
+        Cow::Borrowed(_) => json,
+        Cow::Owned(escaped) => escaped,
+    }
+}
+
+/// JSON with escapes in the place of characters that cannot be seen. Outside of strings it has none.
+pub fn escape(json: &str) -> Cow<'_, str> {
+    let Some(mut at) = next(json) else { return Cow::Borrowed(json) };
+    let mut out = String::with_capacity(json.len() + 64);
+    let mut rest = json;
+    loop {
+        out.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let Some(c) = rest.chars().next() else { break };
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            // Writing to a `String` cannot fail.
+            let _ = write!(out, "\\u{unit:04x}");
+        }
+        rest = &rest[c.len_utf8()..];
+        at = next(rest).unwrap_or(rest.len());
+    }
+    Cow::Owned(out)
+}
+
+/// The same for the end of `bytes`, from `start` on.
+pub fn escape_from(bytes: &mut Vec<u8>, start: usize) {
+    // Nearly every line is plain ASCII, which is told in two quick scans.
+    if bytes[start..].is_ascii() && memchr::memchr(0x7f, &bytes[start..]).is_none() {
+        return;
+    }
+    if let Ok(json) = std::str::from_utf8(&bytes[start..])
+        && let Cow::Owned(escaped) = escape(json)
+    {
+        bytes.truncate(start);
+        bytes.extend_from_slice(escaped.as_bytes());
+    }
+}
+
+/// Where the first character is that cannot be seen.
+fn next(json: &str) -> Option<usize> {
+    let mut from = 0;
+    while let Some(found) = json.as_bytes()[from..].iter().position(|byte| is_lead(*byte)) {
+        from += found;
+        let c = json[from..].chars().next()?;
+        if is_invisible(c) {
+            return Some(from);
+        }
+        from += c.len_utf8();
+    }
+    None
+}
+
+/// The first bytes of all that [`is_invisible`] knows. Characters below a space are escaped by every writer of JSON,
+/// and stand between the lines of a document.
+fn is_lead(byte: u8) -> bool {
+    matches!(byte, 0x7f | 0xc2 | 0xd8 | 0xe1 | 0xe2 | 0xef | 0xf3)
+}
+
+fn is_invisible(c: char) -> bool {
+    matches!(c,
+        '\u{7f}'..='\u{9f}' | '\u{ad}' | '\u{61c}' | '\u{180e}'
+        | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+        | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn invisible_characters_are_escaped_and_others_are_not() {
+        for (text, expected) in [
+            ("plain — “text” é日😀", "plain — “text” é日😀"),
+            ("\u{1b}[31m\u{7f}", r"\u001b[31m\u007f"),
+            ("\u{85}\u{9b}2J\u{a0}", "\\u0085\\u009b2J\u{a0}"),
+            (
+                "a\u{202e}b\u{2066}c\u{2069}\u{200e}\u{200f}\u{61c}",
+                r"a\u202eb\u2066c\u2069\u200e\u200f\u061c",
+            ),
+            ("\u{2028}\u{2029}", r"\u2028\u2029"),
+            ("\u{feff}\u{200b}\u{200d}\u{2060}", r"\ufeff\u200b\u200d\u2060"),
+            ("\u{e0041}", r"\udb40\udc41"),
+        ] {
+            let json = compact(&text).unwrap();
+            assert_eq!(json, format!("\"{expected}\""));
+            assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
+            let mut bytes = "\u{202e}".as_bytes().to_vec();
+            bytes.extend(serde_json::to_vec(text).unwrap());
+            escape_from(&mut bytes, 3);
+            assert_eq!(bytes, format!("\u{202e}{json}").into_bytes());
+        }
+        let document = serde_json::json!({"a\u{202e}": ["\u{9b}"]});
+        assert_eq!(pretty(&document).unwrap(), "{\n  \"a\\u202e\": [\n    \"\\u009b\"\n  ]\n}");
+    }
+
+    proptest! {
+        #[test]
+        fn value_is_the_same_and_nothing_invisible_is_left(text in any::<String>()) {
+            let json = compact(&text).unwrap();
+            prop_assert!(!json.chars().any(|c| c.is_control() || is_invisible(c)));
+            prop_assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
+        }
+    }
+}
