@@ -79,8 +79,10 @@ pub fn main(args: &[OsString]) -> u8 {
     if orders.walls.descriptors {
         inside::close_all();
     }
-    if orders.walls.capabilities {
-        drop_capabilities();
+    if orders.walls.capabilities
+        && let Err(err) = drop_capabilities()
+    {
+        return inside::complain(&format!("cannot drop capabilities: {err}"));
     }
     if let Err(err) = restrict(&orders) {
         return inside::complain(&format!("Landlock: {err}"));
@@ -128,19 +130,37 @@ fn restrict(orders: &Orders) -> Result<(), landlock::RulesetError> {
     Ok(())
 }
 
-/// Gives up all rights of an administrator, for good: what is not in the bounding set does not come back
-/// with another program.
-fn drop_capabilities() {
+/// Drops all capabilities for good: what is not in the bounding set does not come back with another program.
+///
+/// # Errors
+/// One could not be dropped. The program must not be started then.
+fn drop_capabilities() -> io::Result<()> {
     const VERSION_3: u32 = 0x2008_0522;
-    #[expect(unsafe_code, reason = "there is no safe interface to capabilities")]
-    // SAFETY: `capset` reads a header and two data blocks of this layout; nothing is written.
-    unsafe {
-        for capability in 0..64 {
-            libc::prctl(libc::PR_CAPBSET_DROP, capability as libc::c_ulong, 0, 0, 0);
+    let check = |result: libc::c_long| match result {
+        0.. => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    };
+    for capability in 0..64 as libc::c_ulong {
+        #[expect(unsafe_code, reason = "there is no safe interface to capabilities")]
+        // SAFETY: the call takes numbers only.
+        let result = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
+        match check(result.into()) {
+            Ok(()) => {}
+            // The kernel knows no capability with this number, nor with a higher one.
+            Err(err) if err.raw_os_error() == Some(libc::EINVAL) && capability > 0 => break,
+            // Only a process with CAP_SETPCAP can shrink the set. One without, such as an ordinary user's, gains
+            // nothing from it: the programs that it starts get no new privileges.
+            Err(err) if err.raw_os_error() == Some(libc::EPERM) => break,
+            Err(err) => return Err(err),
         }
-        libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-        let (header, data) = ([VERSION_3, 0u32], [[0u32; 3]; 2]);
-        libc::syscall(libc::SYS_capset, header.as_ptr(), data.as_ptr());
+    }
+    let (header, data) = ([VERSION_3, 0u32], [[0u32; 3]; 2]);
+    #[expect(unsafe_code, reason = "there is no safe interface to capabilities")]
+    // SAFETY: `capset` reads a header and two data blocks of this layout; the other calls take numbers only.
+    unsafe {
+        check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0).into())?;
+        check(libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0).into())?;
+        check(libc::syscall(libc::SYS_capset, header.as_ptr(), data.as_ptr()))
     }
 }
 
@@ -375,6 +395,49 @@ impl Drop for Confined {
     fn drop(&mut self) {
         if self.used && self.ended().iter().any(Trace::is_stuck) {
             self.scratch.leave_unfinished();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sandbox::seccomp::Rule;
+
+    /// Drops the capabilities of a thread, with these system calls refused. Returns the result and what the thread has
+    /// left. Capabilities and filters belong to one thread, so that other tests keep theirs.
+    fn drop_in_thread(refused: &[Rule]) -> (io::Result<()>, String) {
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                if !refused.is_empty() {
+                    seccomp::install(refused).unwrap();
+                }
+                let result = drop_capabilities();
+                (result, std::fs::read_to_string("/proc/thread-self/status").unwrap())
+            });
+            thread.join().unwrap()
+        })
+    }
+
+    #[test]
+    fn drop_capabilities_leaves_none() {
+        let (result, status) = drop_in_thread(&[]);
+        result.unwrap();
+        let mut sets = vec!["CapInh", "CapPrm", "CapEff", "CapAmb"];
+        // An ordinary user cannot change the bounding set.
+        sets.extend(rustix::process::geteuid().is_root().then_some("CapBnd"));
+        for set in sets {
+            let line = status.lines().find(|line| line.starts_with(set)).unwrap();
+            assert!(line.ends_with("0000000000000000"), "{line}");
+        }
+        assert!(status.contains("NoNewPrivs:\t1"), "{status}");
+    }
+
+    #[test]
+    fn drop_capabilities_failure_is_error() {
+        for call in [libc::SYS_capset, libc::SYS_prctl] {
+            let (result, _) = drop_in_thread(&[Rule::refuse(call, libc::EIO)]);
+            assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EIO), "{call}");
         }
     }
 }
