@@ -230,7 +230,7 @@ fn check(project: &Project) -> Result<u8, Error> {
 
 fn ls() -> Result<u8, Error> {
     let mut out = String::new();
-    for listed in scratch::list(&scratch::sandboxes()) {
+    for listed in scratch::list(&scratch::sandboxes()?) {
         let name = listed.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let (backend, project, pid) = match &listed.note {
             Some(note) => (note.backend.as_str(), note.project.display().to_string(), note.pid),
@@ -260,7 +260,7 @@ fn rm(name: &str) -> Result<u8, Error> {
     if docker::list().iter().any(|known| known == name) {
         return docker::manage(name, true).map(|()| 0).map_err(|err| Error::failed(err.why));
     }
-    let all = scratch::list(&scratch::sandboxes());
+    let all = scratch::list(&scratch::sandboxes()?);
     let Some(listed) = all.iter().find(|listed| listed.path.file_name() == Some(OsStr::new(name)))
     else {
         return Err(Error::input(format!("there is no sandbox {name}"))

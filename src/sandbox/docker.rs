@@ -125,7 +125,7 @@ impl Docker {
         let tool = Tool::find(request.project)?;
         let name = name_of(request.project);
         let failed = |what: &str, err: &io::Error| Unusable::new(format!("{what}: {err}"));
-        let base = scratch::sandboxes();
+        let base = scratch::sandboxes()?;
         let state = base.parent().unwrap_or(&base).join("docker");
         std::fs::create_dir_all(&state)
             .map_err(|err| failed(&format!("{} cannot be used", state.display()), &err))?;
@@ -170,7 +170,7 @@ impl Docker {
         const TRIALS: &str = "t() { n=$1; shift; if \"$@\" >/dev/null 2>&1; then echo \"$n yes\"; else echo \"$n no\"; fi; }\n\
              t write-project touch \"$1\"\nt read-canary cat \"$2\"\nt connect false\nt order false";
         let failed = |err: &io::Error| Unusable::new(format!("the probe cannot be set up: {err}"));
-        let base = scratch::sandboxes();
+        let base = scratch::sandboxes()?;
         std::fs::create_dir_all(&base).map_err(|err| failed(&err))?;
         let probe = Probe::set_up(project, &base, true).map_err(|err| failed(&err))?;
         let args = probe.args().map_err(|err| failed(&err))?;

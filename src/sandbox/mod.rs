@@ -45,6 +45,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use crate::config::settings;
+use crate::error::Error;
 use crate::process::{self, ChildId, Extras, Launch, Size, System};
 
 use hosts::AllowList;
@@ -269,6 +270,13 @@ impl Unusable {
     fn hint(mut self, hint: impl Into<String>) -> Unusable {
         self.hint = Some(hint.into());
         self
+    }
+}
+
+impl From<Error> for Unusable {
+    fn from(error: Error) -> Unusable {
+        let hint = (!error.hints.is_empty()).then(|| error.hints.join("; "));
+        Unusable { hint, ..Unusable::mistake(error.message) }
     }
 }
 

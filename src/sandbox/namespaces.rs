@@ -61,7 +61,7 @@ pub(super) fn furnish(request: &Request<'_>, backend: Backend) -> Result<Furnish
         let why = "the project's path is no UTF-8, which a sandbox needs; give its directory another name";
         return Err(Unusable::new(why));
     }
-    let base = scratch::sandboxes();
+    let base = scratch::sandboxes()?;
     let mut scratch = Scratch::create(&base)
         .map_err(|err| failed(&format!("{} cannot be used", base.display()), &err))?;
     let env = super::environment_of(request);

@@ -15,7 +15,8 @@ use serde::{Deserialize, Serialize};
 use super::aside::set_aside;
 use super::plan::{Guard, Plan};
 use super::{Backend, Trace};
-use crate::state::home::ralph_home;
+use crate::error::Error;
+use crate::state::home::require_ralph_home;
 
 const NOTE: &str = "sandbox.json";
 /// What is put back as it was, where no mount protects it.
@@ -60,13 +61,12 @@ pub struct Listed {
     pub in_use: bool,
 }
 
-/// Where the directories of sandboxes are.
-pub fn sandboxes() -> PathBuf {
-    let home = ralph_home(|name| std::env::var_os(name)).unwrap_or_else(|| {
-        let user = rustix::process::getuid().as_raw();
-        std::env::temp_dir().join(format!("ralph-{user}"))
-    });
-    home.join("sandboxes")
+/// The directory that holds the directories of all sandboxes.
+///
+/// # Errors
+/// The user has no home.
+pub fn sandboxes() -> Result<PathBuf, Error> {
+    Ok(require_ralph_home(|name| std::env::var_os(name))?.join("sandboxes"))
 }
 
 impl Scratch {
