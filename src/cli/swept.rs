@@ -34,6 +34,15 @@ pub(super) fn sweep_and_go_on(project: &Path) {
     said.iter().chain(&stuck).for_each(|message| super::warn(message));
 }
 
+/// Restores the permissions that agents of killed runs changed, and says so. The rest is left to [`sweep`]: this comes
+/// first because a project may have become unreadable.
+pub(super) fn restore_modes() {
+    let Ok(base) = scratch::sandboxes() else { return };
+    for trace in scratch::restore_modes(&base) {
+        super::warn(&format!("left by a run that was cut off: {trace}"));
+    }
+}
+
 /// What there is to say, and what cannot be put right in this project.
 fn look(project: &Path) -> (Vec<String>, Option<String>) {
     let (mut said, mut stuck) = (Vec::new(), Vec::new());

@@ -18,7 +18,8 @@ use super::aside::set_aside;
 use super::disk::RealDisk;
 use super::grants::{Grants, grants};
 use super::keep::{self, Kept, Place};
-use super::namespaces::{self, Furnished, failed};
+use super::namespaces::{self, Furnished, StandIn, failed};
+use super::permissions::SavedModes;
 use super::plan::{Mount, Network, Plan, Walls};
 use super::probe::{self, Probe};
 use super::proxy::{self, Proxy, Refusal};
@@ -170,6 +171,7 @@ pub(super) struct Confined {
     ralph: PathBuf,
     orders: PathBuf,
     plan: Plan,
+    modes: SavedModes,
     env: Vec<(OsString, Option<OsString>)>,
     kept: Vec<Kept>,
     places: Vec<Place>,
@@ -187,12 +189,11 @@ impl Confined {
             return Err(Unusable::new("this kernel has no Landlock")
                 .hint("it needs Linux 5.13, with `landlock` among its security modules"));
         }
-        let Furnished { scratch, mut plan, rules, ralph } =
+        let Furnished { scratch, mut plan, modes, rules, ralph } =
             namespaces::furnish(request, Backend::Landlock)?;
         let mut proxy = None;
         let mut ports = None;
         let mut env = plan.env.clone();
-        let confined = version >= CONNECTIONS;
         match &plan.network {
             Network::Proxy { ports: local } => {
                 let listener =
@@ -228,29 +229,65 @@ impl Confined {
         let places = plan.guards.iter().filter_map(|guard| Place::of(&guard.path)).collect();
         keep::save(&kept, &scratch.kept())
             .map_err(|err| failed("the sandbox's files cannot be written", &err))?;
-        let used = false;
-        let sandbox =
-            Confined { ralph, orders, plan, env, kept, places, proxy, version, used, scratch };
-        sandbox.probe(request.project, confined)?;
+        let sandbox = Confined {
+            ralph,
+            orders,
+            plan,
+            modes,
+            env,
+            kept,
+            places,
+            proxy,
+            version,
+            used: false,
+            scratch,
+        };
+        sandbox.probe(request.project)?;
         Ok(sandbox)
     }
 
-    fn probe(&self, project: &Path, confined: bool) -> Result<(), Unusable> {
-        let open = self.plan.network == Network::Full || !confined;
-        let probe = Probe::set_up(project, self.scratch.path(), open)
+    fn probe(&self, project: &Path) -> Result<(), Unusable> {
+        let Confined { ralph, orders, env, scratch, plan, version, .. } = self;
+        let open = plan.network == Network::Full || *version < CONNECTIONS;
+        let Err(why) = run_probe(ralph, orders, env, project, scratch.path(), open) else {
+            return Ok(());
+        };
+        let stand_in = StandIn::create(&plan.network)?;
+        let orders = stand_in.scratch.path().join("orders.json");
+        let ports = (plan.network != Network::Full).then(Vec::new);
+        Orders::new(&stand_in.plan, ports)
+            .save(&orders)
             .map_err(|err| failed("the probe cannot be set up", &err))?;
-        let mut args: Vec<OsString> =
-            vec![COMMAND.into(), self.orders.clone().into(), self.ralph.clone().into()];
-        args.extend(probe.args().map_err(|err| failed("the probe cannot be set up", &err))?);
-        let program = OsStr::new(super::THIS_PROGRAM);
-        let output = process::run_quick(program, &args, project, &self.env, probe::PATIENCE)
-            .map_err(|err| failed("it cannot be run", &err))?;
-        if !output.exit.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            return Err(Unusable::new(said.trim().to_owned()));
+        let (env, hidden) = (&stand_in.plan.env, stand_in.scratch.path());
+        match run_probe(ralph, &orders, env, &stand_in.project, hidden, open) {
+            Ok(()) => Err(why.in_project(Backend::Landlock, project)),
+            Err(why) => Err(why),
         }
-        probe.judge(&output.stdout).map_err(|why| Unusable::new(format!("it does not hold: {why}")))
     }
+}
+
+/// Runs the probe around `project`. `hidden` is a directory that must not be seen inside; with `open`, the network need
+/// not be confined.
+fn run_probe(
+    ralph: &Path,
+    orders: &Path,
+    env: &[(OsString, Option<OsString>)],
+    project: &Path,
+    hidden: &Path,
+    open: bool,
+) -> Result<(), Unusable> {
+    let probe = Probe::set_up(project, hidden, open)
+        .map_err(|err| failed("the probe cannot be set up", &err))?;
+    let mut args: Vec<OsString> = vec![COMMAND.into(), orders.into(), ralph.into()];
+    args.extend(probe.args().map_err(|err| failed("the probe cannot be set up", &err))?);
+    let program = OsStr::new(super::THIS_PROGRAM);
+    let output = process::run_quick(program, &args, project, env, probe::PATIENCE)
+        .map_err(|err| Unusable::new(format!("it cannot be run: {err}")))?;
+    if !output.exit.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(Unusable::new(said.trim().to_owned()));
+    }
+    probe.judge(&output.stdout).map_err(Unusable::new)
 }
 
 /// Links to what is shown of the home, in the home that is there instead: nothing can be put over
@@ -370,16 +407,19 @@ impl Sandbox for Confined {
     }
 
     fn ended(&mut self) -> Vec<Trace> {
-        let mut traces = set_aside(&self.plan.guards);
-        traces.extend(self.places.iter().filter_map(Place::restore));
-        // Also in what has just come back.
-        for trace in set_aside(&self.plan.guards) {
-            if !traces.contains(&trace) {
-                traces.push(trace);
+        let Confined { modes, plan, places, kept, .. } = self;
+        modes.restore_around(|| {
+            let mut traces = set_aside(&plan.guards);
+            traces.extend(places.iter().filter_map(Place::restore));
+            // Also in what has just come back.
+            for trace in set_aside(&plan.guards) {
+                if !traces.contains(&trace) {
+                    traces.push(trace);
+                }
             }
-        }
-        traces.extend(self.kept.iter().filter_map(Kept::restore));
-        traces
+            traces.extend(kept.iter().filter_map(Kept::restore));
+            traces
+        })
     }
 
     fn refusals(&mut self) -> Vec<Refusal> {
