@@ -204,7 +204,8 @@ impl Mode {
             loaded.warnings.push(format!("{message}; {}", hints.join("; ")));
         }
 
-        let start = Start { project, args: &common, defaults: &defaults, loaded: &loaded };
+        let start =
+            Start { project, origin: project, args: &common, defaults: &defaults, loaded: &loaded };
         if common.print_prompt {
             let (template, _) = prompt::text(&source)?;
             // It costs nothing to be shown what cannot be sent yet.

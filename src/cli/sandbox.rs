@@ -16,6 +16,7 @@ use crate::config::{self, Settings, Sources};
 use crate::core::event::{Exit, Stream};
 use crate::error::Error;
 use crate::process::{self, Launch, Occurrence, Signal, System};
+use crate::sandbox::backend_memory::BackendMemory;
 use crate::sandbox::choice::{self, Asked, Choice};
 use crate::sandbox::proxy::Refusal;
 use crate::sandbox::{self, Backend, Request, Sandbox, Unusable, docker, scratch};
@@ -334,16 +335,21 @@ fn shell(project: &Project, backend: Option<&str>, command: &[OsString]) -> Resu
 
 /// The sandbox of this name, or the first that works.
 fn choose(name: Option<&str>, request: &Request<'_>) -> Result<Box<dyn Sandbox>, Error> {
-    let backends: Vec<Backend> = match name {
-        None => Backend::ALL.to_vec(),
-        Some(name) => Backend::ALL.into_iter().filter(|other| other.name() == name).collect(),
+    let asked = match name {
+        None => Asked::Any { required: true },
+        Some(name) => match Backend::ALL.into_iter().find(|backend| backend.name() == name) {
+            Some(backend) => Asked::Named(backend),
+            None => {
+                let names: Vec<&str> = Backend::ALL.iter().map(|backend| backend.name()).collect();
+                return Err(Error::usage(format!("there is no sandbox {name}"))
+                    .hint(format!("known are {}", names.join(", "))));
+            }
+        },
     };
-    if backends.is_empty() {
-        let names: Vec<&str> = Backend::ALL.iter().map(|backend| backend.name()).collect();
-        return Err(Error::usage(format!("there is no sandbox {}", name.unwrap_or_default()))
-            .hint(format!("known are {}", names.join(", "))));
-    }
-    match choice::choose(&Asked::FirstOf { backends, required: true }, request)? {
+    let memory = BackendMemory::load(request.project, &asked)?;
+    let choice = choice::choose(&asked, request, &memory)?;
+    memory.remember(&asked, &choice)?;
+    match choice {
         Choice::Found { sandbox, .. } => Ok(sandbox),
         Choice::None | Choice::Without(_) => Err(Error::input("there is no sandbox")),
     }

@@ -6,6 +6,7 @@
 //! ([`hosts`]).
 
 pub mod aside;
+pub mod backend_memory;
 pub mod choice;
 pub mod disk;
 pub mod docker;
@@ -78,6 +79,25 @@ impl Backend {
             Backend::Landlock => "landlock",
         }
     }
+
+    /// How much it confines, to compare it with others.
+    fn strength(self) -> Strength {
+        match self {
+            Backend::Bwrap | Backend::Docker => Strength::Separate,
+            Backend::Landlock => Strength::SameSystem,
+        }
+    }
+}
+
+/// How much a backend confines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Strength {
+    /// Nothing: there is no sandbox.
+    None,
+    /// Rights are taken away from processes that see the whole machine.
+    SameSystem,
+    /// A file system, processes and a network of its own.
+    Separate,
 }
 
 /// What a sandbox is made for.

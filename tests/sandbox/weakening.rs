@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::scene::ordinary_user;
 use crate::support::{LONG, Project, Ralph, skipped, wait_until};
@@ -91,6 +91,7 @@ impl Case {
         let output = self.run("echo ran > \"$HOME/ran\"").run();
         output.code(0).stdout_has(&format!("Sandbox: {}", self.backend)).stderr_lacks(CHANGED);
         assert!(!self.project.home().join("ran").exists(), "the agent has a home of its own");
+        assert_eq!(remembered(&self.project), self.backend);
     }
 
     fn name(&self) -> String {
@@ -110,6 +111,21 @@ fn limited_path(project: &Project, with_bwrap: bool) -> OsString {
         }
     }
     bin.into()
+}
+
+fn record_path(project: &Project) -> PathBuf {
+    let projects = project.home().join(".ralph/projects");
+    let mut dirs = fs::read_dir(projects).unwrap().flatten();
+    let dir = dirs.next().expect("a record").path();
+    assert!(dirs.next().is_none());
+    dir.join("project.json")
+}
+
+/// The backend in the project's record.
+fn remembered(project: &Project) -> Value {
+    let text = fs::read_to_string(record_path(project)).unwrap();
+    let record: Value = serde_json::from_str(&text).unwrap();
+    record["sandbox"].clone()
 }
 
 #[test]
@@ -164,6 +180,7 @@ fn chmod_by_agent_of_killed_run_is_undone_before_project_is_read() {
 fn probe_failure_in_project_is_error() {
     for case in Case::all() {
         case.run("true").run().code(0);
+        fs::remove_file(record_path(&case.project)).unwrap();
         let run = case.run("echo ran > \"$HOME/ran\"");
         let root = case.project.path();
         fs::set_permissions(root, fs::Permissions::from_mode(0o555)).unwrap();
@@ -174,6 +191,70 @@ fn probe_failure_in_project_is_error() {
         assert!(!case.project.home().join("ran").exists(), "{}", case.name());
         case.assert_next_run_is_sandboxed();
     }
+}
+
+#[test]
+fn step_down_without_being_asked_for_is_error() {
+    let Some(case) = Case::new("bwrap", rustix::process::getuid().as_raw()) else { return };
+    let Case { project, path: with, .. } = &case;
+    let without = limited_path(project, false);
+    let go = |path: &OsString, args: &[&str]| {
+        let run = project.ralph(["run", "-p", "Work.", "-n", "1"]).args(args).env("PATH", path);
+        run.args(["--", "sh", "agent.sh"]).run()
+    };
+    project.write("agent.sh", "echo ran >> ran; echo '<response>DONE</response>'\n");
+    let runs = || fs::read_to_string(project.path().join("ran")).unwrap_or_default().len();
+    go(with, &["--dry-run"]).code(0);
+    assert!(!project.home().join(".ralph/projects").exists(), "a dry run writes nothing");
+    go(with, &[]).code(0).stdout_has("Sandbox: bwrap");
+    assert_eq!(remembered(project), "bwrap");
+    let ran = runs();
+    for args in [&[][..], &["--sandbox"], &["--dry-run"]] {
+        let output = go(&without, args);
+        output
+            .code(2)
+            .stderr_has("ran in the sandbox bwrap before")
+            .stderr_has("--sandbox=landlock");
+        output.stderr_has("bwrap is not installed");
+    }
+    let shell = project.ralph(["sandbox", "shell", "--", "true"]).env("PATH", &without).run();
+    shell.code(2).stderr_has("ran in the sandbox bwrap before");
+    // A command without a sandbox by default is no choice of the user's.
+    project.settings(&json!({}));
+    go(&without, &[]).code(0);
+    project.settings(&json!({"sandbox": {"backend": "auto"}}));
+    assert_eq!(remembered(project), "bwrap");
+    assert_eq!(runs(), ran + "ran\n".len());
+    // What is asked for by name is remembered.
+    go(&without, &["--sandbox=landlock"]).code(0).stdout_has("Sandbox: landlock");
+    assert_eq!(remembered(project), "landlock");
+    go(&without, &[]).code(0).stdout_has("Sandbox: landlock");
+    go(with, &[]).code(0).stdout_has("Sandbox: bwrap");
+    assert_eq!(remembered(project), "bwrap");
+    go(&without, &["--no-sandbox"]).code(0);
+    assert_eq!(remembered(project), Value::Null);
+    go(&without, &[]).code(0).stdout_has("Sandbox: landlock");
+}
+
+#[test]
+fn resume_in_weaker_sandbox_is_error() {
+    let Some(case) = Case::new("bwrap", rustix::process::getuid().as_raw()) else { return };
+    case.project.write("agent.sh", "echo work\n");
+    case.ralph(["run", "--sandbox", "-p", "x", "-n", "1", "--", "sh", "agent.sh"]).run().code(1);
+    let without = limited_path(&case.project, false);
+    let resumed = case.ralph(["resume", "-n", "2"]).env("PATH", without).run();
+    resumed.code(2).stderr_has("ran in the sandbox bwrap before").stdout_lacks("work");
+    case.ralph(["resume", "-n", "2"]).run().code(1).stdout_has("Sandbox: bwrap");
+}
+
+#[test]
+fn damaged_project_record_is_error_that_names_the_file() {
+    let Some(case) = Case::new("landlock", rustix::process::getuid().as_raw()) else { return };
+    case.run("true").run().code(0);
+    let path = record_path(&case.project);
+    fs::write(&path, "{").unwrap();
+    case.run("echo ran > ran").run().code(2).stderr_has(path.to_str().unwrap());
+    assert!(!case.project.has("ran"));
 }
 
 #[test]
