@@ -211,7 +211,8 @@ impl Mode {
                 "{specs}/ holds no specifications, so the agent has nothing to plan from"
             ));
         }
-        let start = Start { project, args: &common, defaults: &defaults, loaded: &loaded };
+        let start =
+            Start { project, origin: project, args: &common, defaults: &defaults, loaded: &loaded };
         if common.print_prompt {
             let (template, _) = prompt::text(&source)?;
             // It costs nothing to be shown what cannot be sent yet.

@@ -14,6 +14,7 @@ use super::modes::PROMPTS_DIR;
 
 /// The project that a command is about, by its whole path.
 pub(super) fn project(place: &Place) -> Result<Project, Error> {
+    super::swept::restore_modes();
     let path = match &place.project_dir {
         Some(path) => path.clone(),
         None => std::env::current_dir().map_err(|err| {

@@ -46,7 +46,7 @@ pub(super) fn run(project: &Project, args: &RunArgs, extra: Vec<Flag>) -> Result
     let usual = || rules::configured_response(&loaded.settings);
     let completion = rules::completion(&args.completion, usual)?;
     let defaults = &Defaults::RUN;
-    let start = Start { project, args: &args.common, defaults, loaded: &loaded };
+    let start = Start { project, origin: project, args: &args.common, defaults, loaded: &loaded };
     if args.common.print_prompt {
         return start.print_prompt(&prompt, None);
     }

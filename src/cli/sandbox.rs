@@ -16,6 +16,7 @@ use crate::config::{self, Settings, Sources};
 use crate::core::event::{Exit, Stream};
 use crate::error::Error;
 use crate::process::{self, Launch, Occurrence, Signal, System};
+use crate::sandbox::backend_memory::BackendMemory;
 use crate::sandbox::choice::{self, Asked, Choice};
 use crate::sandbox::proxy::Refusal;
 use crate::sandbox::{self, Backend, Request, Sandbox, Unusable, docker, scratch};
@@ -230,7 +231,7 @@ fn check(project: &Project) -> Result<u8, Error> {
 
 fn ls() -> Result<u8, Error> {
     let mut out = String::new();
-    for listed in scratch::list(&scratch::sandboxes()) {
+    for listed in scratch::list(&scratch::sandboxes()?) {
         let name = listed.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let (backend, project, pid) = match &listed.note {
             Some(note) => (note.backend.as_str(), note.project.display().to_string(), note.pid),
@@ -260,7 +261,7 @@ fn rm(name: &str) -> Result<u8, Error> {
     if docker::list().iter().any(|known| known == name) {
         return docker::manage(name, true).map(|()| 0).map_err(|err| Error::failed(err.why));
     }
-    let all = scratch::list(&scratch::sandboxes());
+    let all = scratch::list(&scratch::sandboxes()?);
     let Some(listed) = all.iter().find(|listed| listed.path.file_name() == Some(OsStr::new(name)))
     else {
         return Err(Error::input(format!("there is no sandbox {name}"))
@@ -334,16 +335,21 @@ fn shell(project: &Project, backend: Option<&str>, command: &[OsString]) -> Resu
 
 /// The sandbox of this name, or the first that works.
 fn choose(name: Option<&str>, request: &Request<'_>) -> Result<Box<dyn Sandbox>, Error> {
-    let backends: Vec<Backend> = match name {
-        None => Backend::ALL.to_vec(),
-        Some(name) => Backend::ALL.into_iter().filter(|other| other.name() == name).collect(),
+    let asked = match name {
+        None => Asked::Any { required: true },
+        Some(name) => match Backend::ALL.into_iter().find(|backend| backend.name() == name) {
+            Some(backend) => Asked::Named(backend),
+            None => {
+                let names: Vec<&str> = Backend::ALL.iter().map(|backend| backend.name()).collect();
+                return Err(Error::usage(format!("there is no sandbox {name}"))
+                    .hint(format!("known are {}", names.join(", "))));
+            }
+        },
     };
-    if backends.is_empty() {
-        let names: Vec<&str> = Backend::ALL.iter().map(|backend| backend.name()).collect();
-        return Err(Error::usage(format!("there is no sandbox {}", name.unwrap_or_default()))
-            .hint(format!("known are {}", names.join(", "))));
-    }
-    match choice::choose(&Asked::FirstOf { backends, required: true }, request)? {
+    let memory = BackendMemory::load(request.project, &asked)?;
+    let choice = choice::choose(&asked, request, &memory)?;
+    memory.remember(&asked, &choice)?;
+    match choice {
         Choice::Found { sandbox, .. } => Ok(sandbox),
         Choice::None | Choice::Without(_) => Err(Error::input("there is no sandbox")),
     }

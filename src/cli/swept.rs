@@ -34,10 +34,21 @@ pub(super) fn sweep_and_go_on(project: &Path) {
     said.iter().chain(&stuck).for_each(|message| super::warn(message));
 }
 
+/// Restores the permissions that agents of killed runs changed, and says so. The rest is left to [`sweep`]: this comes
+/// first because a project may have become unreadable.
+pub(super) fn restore_modes() {
+    let Ok(base) = scratch::sandboxes() else { return };
+    for trace in scratch::restore_modes(&base) {
+        super::warn(&format!("left by a run that was cut off: {trace}"));
+    }
+}
+
 /// What there is to say, and what cannot be put right in this project.
 fn look(project: &Path) -> (Vec<String>, Option<String>) {
     let (mut said, mut stuck) = (Vec::new(), Vec::new());
-    for Left { project: theirs, trace } in scratch::sweep(&scratch::sandboxes()) {
+    // Without a home there are no sandboxes.
+    let Ok(base) = scratch::sandboxes() else { return (said, None) };
+    for Left { project: theirs, trace } in scratch::sweep(&base) {
         let is_here = theirs.starts_with(project) || project.starts_with(&theirs);
         if trace.is_stuck() && is_here {
             stuck.push(trace.to_string());

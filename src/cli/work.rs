@@ -70,7 +70,13 @@ pub(super) fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
     let documents = args.place.of(project);
     let prompt = prompt_source(&documents, args)?;
     if args.common.print_prompt {
-        let start = Start { project, args: &args.common, defaults: &DEFAULTS, loaded: &loaded };
+        let start = Start {
+            project,
+            origin: project,
+            args: &args.common,
+            defaults: &DEFAULTS,
+            loaded: &loaded,
+        };
         return start.print_prompt(&prompt, Some(&Variables::Figures));
     }
     let name = documents.shown(TASKS);
@@ -137,7 +143,13 @@ pub(super) fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
     }
     let usual = || Ok(Rule::Promise(PROMISE.to_owned()));
     let completion = rules::completion(&args.completion, usual)?;
-    let start = Start { project, args: &args.common, defaults: &DEFAULTS, loaded: &loaded };
+    let start = Start {
+        project,
+        origin: project,
+        args: &args.common,
+        defaults: &DEFAULTS,
+        loaded: &loaded,
+    };
     let spec = start.spec(prompt, completion)?;
     let keep = loaded.settings.runs.keep as usize;
     if let Some(snapshots) = snapshots.as_ref().filter(|_| !args.common.dry_run && resume.is_none())

@@ -151,7 +151,7 @@ pub(super) fn opened_up<T>(
 }
 
 #[cfg(target_os = "linux")]
-fn change_mode(dir: &OwnedFd, mode: Mode) -> Result<(), Errno> {
+pub(super) fn change_mode(dir: &OwnedFd, mode: Mode) -> Result<(), Errno> {
     use std::os::fd::AsRawFd;
     // What is only reached cannot be changed but by this name of it, which is no link that anybody could exchange.
     let name = format!("/proc/self/fd/{}", dir.as_raw_fd());

@@ -1,32 +1,31 @@
 //! Which sandbox is used, if any.
 
-use super::{Backend, Request, Sandbox, Unusable, prepare};
+use super::backend_memory::BackendMemory;
+use super::{Backend, Request, Sandbox, Unusable, prepare, scratch};
 use crate::config::settings::{self, SandboxBackend};
 use crate::error::Error;
 
 /// What the settings ask for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Asked {
-    None,
-    /// The first of these that works. Without `required`, none if none does.
-    FirstOf {
-        backends: Vec<Backend>,
-        required: bool,
-    },
+    /// No sandbox. `explicit` if the user said so, rather than that it is the command's default.
+    None { explicit: bool },
+    /// This backend and no other.
+    Named(Backend),
+    /// The first of all backends that works. Without `required`, none if none does.
+    Any { required: bool },
 }
 
-/// What is asked for, where `usual` holds for a command that nobody told.
+/// What is asked for, where `usual` is the default of the command.
 pub fn asked(settings: &settings::Sandbox, usual: SandboxBackend) -> Asked {
-    let first_of =
-        |backends: &[Backend], required| Asked::FirstOf { backends: backends.to_vec(), required };
     match settings.backend.unwrap_or(usual) {
         // Whoever requires one and names none means any.
-        SandboxBackend::None if settings.required => first_of(&Backend::ALL, true),
-        SandboxBackend::None => Asked::None,
-        SandboxBackend::Auto => first_of(&Backend::ALL, settings.required),
-        SandboxBackend::Bwrap => first_of(&[Backend::Bwrap], true),
-        SandboxBackend::Docker => first_of(&[Backend::Docker], true),
-        SandboxBackend::Landlock => first_of(&[Backend::Landlock], true),
+        SandboxBackend::None if settings.required => Asked::Any { required: true },
+        SandboxBackend::None => Asked::None { explicit: settings.backend.is_some() },
+        SandboxBackend::Auto => Asked::Any { required: settings.required },
+        SandboxBackend::Bwrap => Asked::Named(Backend::Bwrap),
+        SandboxBackend::Docker => Asked::Named(Backend::Docker),
+        SandboxBackend::Landlock => Asked::Named(Backend::Landlock),
     }
 }
 
@@ -47,21 +46,36 @@ pub enum Choice {
 /// Finds the sandbox that was asked for.
 ///
 /// # Errors
-/// There is none, and there has to be one.
-pub fn choose(asked: &Asked, request: &Request<'_>) -> Result<Choice, Error> {
-    let Asked::FirstOf { backends, required } = asked else { return Ok(Choice::None) };
+/// There is none and there has to be one, it does not work in this project, or it is weaker than the one that the
+/// project is remembered to have run in and was not asked for by name.
+pub fn choose(
+    asked: &Asked,
+    request: &Request<'_>,
+    memory: &BackendMemory,
+) -> Result<Choice, Error> {
+    let (backends, required) = match asked {
+        Asked::None { .. } => return Ok(Choice::None),
+        Asked::Named(backend) => (vec![*backend], true),
+        Asked::Any { required } => (Backend::ALL.to_vec(), *required),
+    };
+    // Every backend needs it.
+    scratch::sandboxes()?;
     let mut failed = Vec::new();
     for backend in backends {
-        match prepare(*backend, request) {
-            Ok(sandbox) => return Ok(Choice::Found { sandbox, passed_over: failed }),
+        match prepare(backend, request) {
+            Ok(sandbox) => {
+                memory.refuse_step_down(asked, Some(backend), &failed)?;
+                return Ok(Choice::Found { sandbox, passed_over: failed });
+            }
             Err(unusable) if unusable.is_mistake => {
                 let error = Error::input(unusable.why);
                 return Err(unusable.hint.into_iter().fold(error, Error::hint));
             }
-            Err(unusable) => failed.push((*backend, unusable)),
+            Err(unusable) => failed.push((backend, unusable)),
         }
     }
     if !required {
+        memory.refuse_step_down(asked, None, &failed)?;
         return Ok(Choice::Without(failed));
     }
     let error = match failed.as_slice() {
@@ -84,14 +98,15 @@ mod tests {
 
     #[test]
     fn what_settings_and_flags_ask_for() {
-        let all = |required| Asked::FirstOf { backends: Backend::ALL.to_vec(), required };
-        let only = |backend| Asked::FirstOf { backends: vec![backend], required: true };
+        let all = |required| Asked::Any { required };
+        let only = Asked::Named;
         use SandboxBackend::{Auto, Bwrap, Docker, Landlock, None as No};
         for (backend, required, usual, expected) in [
-            (None, false, No, Asked::None),
+            (None, false, No, Asked::None { explicit: false }),
             (None, false, Auto, all(false)),
             (None, true, No, all(true)),
-            (Some(No), false, Auto, Asked::None),
+            (Some(No), false, Auto, Asked::None { explicit: true }),
+            (Some(No), true, No, all(true)),
             (Some(Auto), false, No, all(false)),
             (Some(Auto), true, No, all(true)),
             (Some(Bwrap), false, No, only(Backend::Bwrap)),

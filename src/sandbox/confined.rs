@@ -18,7 +18,8 @@ use super::aside::set_aside;
 use super::disk::RealDisk;
 use super::grants::{Grants, grants};
 use super::keep::{self, Kept, Place};
-use super::namespaces::{self, Furnished, failed};
+use super::namespaces::{self, Furnished, StandIn, failed};
+use super::permissions::SavedModes;
 use super::plan::{Mount, Network, Plan, Walls};
 use super::probe::{self, Probe};
 use super::proxy::{self, Proxy, Refusal};
@@ -79,8 +80,10 @@ pub fn main(args: &[OsString]) -> u8 {
     if orders.walls.descriptors {
         inside::close_all();
     }
-    if orders.walls.capabilities {
-        drop_capabilities();
+    if orders.walls.capabilities
+        && let Err(err) = drop_capabilities()
+    {
+        return inside::complain(&format!("cannot drop capabilities: {err}"));
     }
     if let Err(err) = restrict(&orders) {
         return inside::complain(&format!("Landlock: {err}"));
@@ -128,19 +131,37 @@ fn restrict(orders: &Orders) -> Result<(), landlock::RulesetError> {
     Ok(())
 }
 
-/// Gives up all rights of an administrator, for good: what is not in the bounding set does not come back
-/// with another program.
-fn drop_capabilities() {
+/// Drops all capabilities for good: what is not in the bounding set does not come back with another program.
+///
+/// # Errors
+/// One could not be dropped. The program must not be started then.
+fn drop_capabilities() -> io::Result<()> {
     const VERSION_3: u32 = 0x2008_0522;
-    #[expect(unsafe_code, reason = "there is no safe interface to capabilities")]
-    // SAFETY: `capset` reads a header and two data blocks of this layout; nothing is written.
-    unsafe {
-        for capability in 0..64 {
-            libc::prctl(libc::PR_CAPBSET_DROP, capability as libc::c_ulong, 0, 0, 0);
+    let check = |result: libc::c_long| match result {
+        0.. => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    };
+    for capability in 0..64 as libc::c_ulong {
+        #[expect(unsafe_code, reason = "there is no safe interface to capabilities")]
+        // SAFETY: the call takes numbers only.
+        let result = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
+        match check(result.into()) {
+            Ok(()) => {}
+            // The kernel knows no capability with this number, nor with a higher one.
+            Err(err) if err.raw_os_error() == Some(libc::EINVAL) && capability > 0 => break,
+            // Only a process with CAP_SETPCAP can shrink the set. One without, such as an ordinary user's, gains
+            // nothing from it: the programs that it starts get no new privileges.
+            Err(err) if err.raw_os_error() == Some(libc::EPERM) => break,
+            Err(err) => return Err(err),
         }
-        libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-        let (header, data) = ([VERSION_3, 0u32], [[0u32; 3]; 2]);
-        libc::syscall(libc::SYS_capset, header.as_ptr(), data.as_ptr());
+    }
+    let (header, data) = ([VERSION_3, 0u32], [[0u32; 3]; 2]);
+    #[expect(unsafe_code, reason = "there is no safe interface to capabilities")]
+    // SAFETY: `capset` reads a header and two data blocks of this layout; the other calls take numbers only.
+    unsafe {
+        check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0).into())?;
+        check(libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0).into())?;
+        check(libc::syscall(libc::SYS_capset, header.as_ptr(), data.as_ptr()))
     }
 }
 
@@ -150,6 +171,7 @@ pub(super) struct Confined {
     ralph: PathBuf,
     orders: PathBuf,
     plan: Plan,
+    modes: SavedModes,
     env: Vec<(OsString, Option<OsString>)>,
     kept: Vec<Kept>,
     places: Vec<Place>,
@@ -167,12 +189,11 @@ impl Confined {
             return Err(Unusable::new("this kernel has no Landlock")
                 .hint("it needs Linux 5.13, with `landlock` among its security modules"));
         }
-        let Furnished { scratch, mut plan, rules, ralph } =
+        let Furnished { scratch, mut plan, modes, rules, ralph } =
             namespaces::furnish(request, Backend::Landlock)?;
         let mut proxy = None;
         let mut ports = None;
         let mut env = plan.env.clone();
-        let confined = version >= CONNECTIONS;
         match &plan.network {
             Network::Proxy { ports: local } => {
                 let listener =
@@ -208,29 +229,65 @@ impl Confined {
         let places = plan.guards.iter().filter_map(|guard| Place::of(&guard.path)).collect();
         keep::save(&kept, &scratch.kept())
             .map_err(|err| failed("the sandbox's files cannot be written", &err))?;
-        let used = false;
-        let sandbox =
-            Confined { ralph, orders, plan, env, kept, places, proxy, version, used, scratch };
-        sandbox.probe(request.project, confined)?;
+        let sandbox = Confined {
+            ralph,
+            orders,
+            plan,
+            modes,
+            env,
+            kept,
+            places,
+            proxy,
+            version,
+            used: false,
+            scratch,
+        };
+        sandbox.probe(request.project)?;
         Ok(sandbox)
     }
 
-    fn probe(&self, project: &Path, confined: bool) -> Result<(), Unusable> {
-        let open = self.plan.network == Network::Full || !confined;
-        let probe = Probe::set_up(project, self.scratch.path(), open)
+    fn probe(&self, project: &Path) -> Result<(), Unusable> {
+        let Confined { ralph, orders, env, scratch, plan, version, .. } = self;
+        let open = plan.network == Network::Full || *version < CONNECTIONS;
+        let Err(why) = run_probe(ralph, orders, env, project, scratch.path(), open) else {
+            return Ok(());
+        };
+        let stand_in = StandIn::create(&plan.network)?;
+        let orders = stand_in.scratch.path().join("orders.json");
+        let ports = (plan.network != Network::Full).then(Vec::new);
+        Orders::new(&stand_in.plan, ports)
+            .save(&orders)
             .map_err(|err| failed("the probe cannot be set up", &err))?;
-        let mut args: Vec<OsString> =
-            vec![COMMAND.into(), self.orders.clone().into(), self.ralph.clone().into()];
-        args.extend(probe.args().map_err(|err| failed("the probe cannot be set up", &err))?);
-        let program = OsStr::new(super::THIS_PROGRAM);
-        let output = process::run_quick(program, &args, project, &self.env, probe::PATIENCE)
-            .map_err(|err| failed("it cannot be run", &err))?;
-        if !output.exit.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            return Err(Unusable::new(said.trim().to_owned()));
+        let (env, hidden) = (&stand_in.plan.env, stand_in.scratch.path());
+        match run_probe(ralph, &orders, env, &stand_in.project, hidden, open) {
+            Ok(()) => Err(why.in_project(Backend::Landlock, project)),
+            Err(why) => Err(why),
         }
-        probe.judge(&output.stdout).map_err(|why| Unusable::new(format!("it does not hold: {why}")))
     }
+}
+
+/// Runs the probe around `project`. `hidden` is a directory that must not be seen inside; with `open`, the network need
+/// not be confined.
+fn run_probe(
+    ralph: &Path,
+    orders: &Path,
+    env: &[(OsString, Option<OsString>)],
+    project: &Path,
+    hidden: &Path,
+    open: bool,
+) -> Result<(), Unusable> {
+    let probe = Probe::set_up(project, hidden, open)
+        .map_err(|err| failed("the probe cannot be set up", &err))?;
+    let mut args: Vec<OsString> = vec![COMMAND.into(), orders.into(), ralph.into()];
+    args.extend(probe.args().map_err(|err| failed("the probe cannot be set up", &err))?);
+    let program = OsStr::new(super::THIS_PROGRAM);
+    let output = process::run_quick(program, &args, project, env, probe::PATIENCE)
+        .map_err(|err| Unusable::new(format!("it cannot be run: {err}")))?;
+    if !output.exit.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(Unusable::new(said.trim().to_owned()));
+    }
+    probe.judge(&output.stdout).map_err(Unusable::new)
 }
 
 /// Links to what is shown of the home, in the home that is there instead: nothing can be put over
@@ -350,16 +407,19 @@ impl Sandbox for Confined {
     }
 
     fn ended(&mut self) -> Vec<Trace> {
-        let mut traces = set_aside(&self.plan.guards);
-        traces.extend(self.places.iter().filter_map(Place::restore));
-        // Also in what has just come back.
-        for trace in set_aside(&self.plan.guards) {
-            if !traces.contains(&trace) {
-                traces.push(trace);
+        let Confined { modes, plan, places, kept, .. } = self;
+        modes.restore_around(|| {
+            let mut traces = set_aside(&plan.guards);
+            traces.extend(places.iter().filter_map(Place::restore));
+            // Also in what has just come back.
+            for trace in set_aside(&plan.guards) {
+                if !traces.contains(&trace) {
+                    traces.push(trace);
+                }
             }
-        }
-        traces.extend(self.kept.iter().filter_map(Kept::restore));
-        traces
+            traces.extend(kept.iter().filter_map(Kept::restore));
+            traces
+        })
     }
 
     fn refusals(&mut self) -> Vec<Refusal> {
@@ -375,6 +435,49 @@ impl Drop for Confined {
     fn drop(&mut self) {
         if self.used && self.ended().iter().any(Trace::is_stuck) {
             self.scratch.leave_unfinished();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sandbox::seccomp::Rule;
+
+    /// Drops the capabilities of a thread, with these system calls refused. Returns the result and what the thread has
+    /// left. Capabilities and filters belong to one thread, so that other tests keep theirs.
+    fn drop_in_thread(refused: &[Rule]) -> (io::Result<()>, String) {
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                if !refused.is_empty() {
+                    seccomp::install(refused).unwrap();
+                }
+                let result = drop_capabilities();
+                (result, std::fs::read_to_string("/proc/thread-self/status").unwrap())
+            });
+            thread.join().unwrap()
+        })
+    }
+
+    #[test]
+    fn drop_capabilities_leaves_none() {
+        let (result, status) = drop_in_thread(&[]);
+        result.unwrap();
+        let mut sets = vec!["CapInh", "CapPrm", "CapEff", "CapAmb"];
+        // An ordinary user cannot change the bounding set.
+        sets.extend(rustix::process::geteuid().is_root().then_some("CapBnd"));
+        for set in sets {
+            let line = status.lines().find(|line| line.starts_with(set)).unwrap();
+            assert!(line.ends_with("0000000000000000"), "{line}");
+        }
+        assert!(status.contains("NoNewPrivs:\t1"), "{status}");
+    }
+
+    #[test]
+    fn drop_capabilities_failure_is_error() {
+        for call in [libc::SYS_capset, libc::SYS_prctl] {
+            let (result, _) = drop_in_thread(&[Rule::refuse(call, libc::EIO)]);
+            assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EIO), "{call}");
         }
     }
 }

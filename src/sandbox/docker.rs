@@ -12,9 +12,13 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::disk::RealDisk;
+use super::git;
+use super::permissions::SavedModes;
 use super::probe::Probe;
 use super::proxy::Refusal;
-use super::{Backend, Request, Sandbox, Trace, Unusable, Wrapped, scratch};
+use super::scratch::{self, Scratch};
+use super::{Backend, Request, Sandbox, Trace, Unusable, Wrapped};
 use crate::config::settings::SandboxNetwork;
 use crate::process::{self, Launch, Output, System};
 
@@ -81,6 +85,13 @@ impl Tool {
         Err(Unusable::new(format!("{}: {said}", self.program().display())))
     }
 
+    fn create(&self, name: &str, project: &Path, state: &Path) -> Result<(), Unusable> {
+        let words = ["create", "--name", name, "claude"].map(OsStr::new);
+        let dirs = [project.as_os_str(), state.as_os_str()];
+        let words: Vec<&OsStr> = words.into_iter().chain(dirs).collect();
+        self.call(&words, PATIENCE).map(drop)
+    }
+
     /// The names of all sandboxes, whatever else is told of them.
     fn names(&self) -> Result<Vec<String>, Unusable> {
         let output = self.call(&["ls", "--json"], SHORT)?;
@@ -118,22 +129,24 @@ pub(super) struct Docker {
     tool: Tool,
     name: String,
     notes: Vec<String>,
+    modes: SavedModes,
 }
 
 impl Docker {
     pub(super) fn prepare(request: &Request<'_>) -> Result<Docker, Unusable> {
         let tool = Tool::find(request.project)?;
         let name = name_of(request.project);
-        let failed = |what: &str, err: &io::Error| Unusable::new(format!("{what}: {err}"));
-        let base = scratch::sandboxes();
+        let base = scratch::sandboxes()?;
         let state = base.parent().unwrap_or(&base).join("docker");
-        std::fs::create_dir_all(&state)
-            .map_err(|err| failed(&format!("{} cannot be used", state.display()), &err))?;
-        let project = request.project.as_os_str();
+        std::fs::create_dir_all(&state).map_err(|err| {
+            Unusable::mistake(format!("{} cannot be used: {err}", state.display()))
+        })?;
+        let in_project = |why: Unusable| match try_elsewhere(&tool, &base, &state) {
+            Ok(()) => why.in_project(Backend::Docker, request.project),
+            Err(_) => why,
+        };
         if !tool.names()?.contains(&name) {
-            let create = ["create", "--name", &name, "claude"].map(OsStr::new);
-            let create: Vec<&OsStr> = create.into_iter().chain([project, state.as_ref()]).collect();
-            tool.call(&create, PATIENCE)?;
+            tool.create(&name, request.project, &state).map_err(in_project)?;
             if let Err(unusable) = set_up(&tool, &name, &state) {
                 // One that is half set up would be taken for a whole one next time.
                 let _ = tool.call(&["rm", "-f", &name], SHORT);
@@ -160,29 +173,44 @@ impl Docker {
                     .to_owned(),
             ),
         }
-        let docker = Docker { tool, name, notes };
-        docker.probe(request.project)?;
-        Ok(docker)
+        run_probe(&tool, &name, request.project, &base).map_err(in_project)?;
+        let own = ["", ".ralph", ".ralph/lock", ".ralph/logs", ".ralph/runs"];
+        let own = own.map(|name| request.project.join(name).components().collect());
+        let modes = SavedModes::save(git::dirs(&RealDisk, request.project).into_iter().chain(own));
+        Ok(Docker { tool, name, notes, modes })
     }
+}
 
-    /// A shell in there tries what must be possible and what must not. Its kernel is its own.
-    fn probe(&self, project: &Path) -> Result<(), Unusable> {
-        const TRIALS: &str = "t() { n=$1; shift; if \"$@\" >/dev/null 2>&1; then echo \"$n yes\"; else echo \"$n no\"; fi; }\n\
-             t write-project touch \"$1\"\nt read-canary cat \"$2\"\nt connect false\nt order false";
-        let failed = |err: &io::Error| Unusable::new(format!("the probe cannot be set up: {err}"));
-        let base = scratch::sandboxes();
-        std::fs::create_dir_all(&base).map_err(|err| failed(&err))?;
-        let probe = Probe::set_up(project, &base, true).map_err(|err| failed(&err))?;
-        let args = probe.args().map_err(|err| failed(&err))?;
-        // Behind the command and an address: the file in the project, and the canary.
-        let [_, _, file, canary, ..] = args.as_slice() else {
-            return Err(Unusable::new("the probe cannot be set up"));
-        };
-        let words = ["exec", &self.name, "sh", "-c", TRIALS, "probe"].map(OsStr::new);
-        let words: Vec<&OsStr> = words.into_iter().chain([file.as_os_str(), canary]).collect();
-        let output = self.tool.call(&words, PATIENCE)?;
-        probe.judge(&output.stdout).map_err(|why| Unusable::new(format!("it does not hold: {why}")))
-    }
+/// Lets a shell in there try what must be possible and what must not. Its kernel is its own. `hidden` is a directory
+/// that must not be seen inside.
+fn run_probe(tool: &Tool, name: &str, project: &Path, hidden: &Path) -> Result<(), Unusable> {
+    const TRIALS: &str = "t() { n=$1; shift; if \"$@\" >/dev/null 2>&1; then echo \"$n yes\"; else echo \"$n no\"; fi; }\n\
+         t write-project touch \"$1\"\nt read-canary cat \"$2\"\nt connect false\nt order false";
+    let failed = |err: &io::Error| Unusable::mistake(format!("the probe cannot be set up: {err}"));
+    std::fs::create_dir_all(hidden).map_err(|err| failed(&err))?;
+    let probe = Probe::set_up(project, hidden, true).map_err(|err| failed(&err))?;
+    let args = probe.args().map_err(|err| failed(&err))?;
+    // Behind the command and an address: the file in the project, and the canary.
+    let [_, _, file, canary, ..] = args.as_slice() else {
+        return Err(Unusable::mistake("the probe cannot be set up"));
+    };
+    let words = ["exec", name, "sh", "-c", TRIALS, "probe"].map(OsStr::new);
+    let words: Vec<&OsStr> = words.into_iter().chain([file.as_os_str(), canary]).collect();
+    let output = tool.call(&words, PATIENCE)?;
+    probe.judge(&output.stdout).map_err(Unusable::new)
+}
+
+/// Makes a sandbox around an empty directory of ralph's own, probes it and removes it.
+fn try_elsewhere(tool: &Tool, base: &Path, state: &Path) -> Result<(), Unusable> {
+    let failed = |err: &io::Error| Unusable::mistake(format!("the probe cannot be set up: {err}"));
+    let scratch = Scratch::create(base).map_err(|err| failed(&err))?;
+    let project = scratch.path().join("project");
+    std::fs::create_dir(&project).map_err(|err| failed(&err))?;
+    let name = name_of(&project);
+    let probed =
+        tool.create(&name, &project, state).and_then(|()| run_probe(tool, &name, &project, base));
+    let _ = tool.call(&["rm", "-f", &name], SHORT);
+    probed
 }
 
 /// Gives the agent a home that outlasts the machine, git a name, and the hooks a ralph.
@@ -260,7 +288,7 @@ impl Sandbox for Docker {
     }
 
     fn ended(&mut self) -> Vec<Trace> {
-        Vec::new()
+        self.modes.restore()
     }
 
     fn rest(&mut self, system: &mut System) {

@@ -55,6 +55,12 @@ pub(super) fn repository(
     None
 }
 
+/// The git directories of a project: its own, and the one that it shares with other worktrees.
+pub(super) fn dirs(disk: &dyn Disk, project: &Path) -> Vec<PathBuf> {
+    let repository = repository(disk, project, None);
+    repository.map_or_else(Vec::new, |repository| vec![repository.git_dir, repository.common])
+}
+
 /// Protects the name by which git finds the repository of a project. Where there is none, the agent must not
 /// make one: whoever calls git there, outside, would execute what its configuration says.
 pub(super) fn protect_name(project: &Path, draft: &mut Draft<'_>, guards: &mut Vec<Guard>) {

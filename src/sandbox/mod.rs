@@ -6,6 +6,7 @@
 //! ([`hosts`]).
 
 pub mod aside;
+pub mod backend_memory;
 pub mod choice;
 pub mod disk;
 pub mod docker;
@@ -14,6 +15,7 @@ mod environment;
 mod git;
 mod home;
 pub mod hosts;
+pub mod permissions;
 mod places;
 pub mod plan;
 pub mod probe;
@@ -45,6 +47,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use crate::config::settings;
+use crate::error::Error;
 use crate::process::{self, ChildId, Extras, Launch, Size, System};
 
 use hosts::AllowList;
@@ -76,6 +79,25 @@ impl Backend {
             Backend::Landlock => "landlock",
         }
     }
+
+    /// How much it confines, to compare it with others.
+    fn strength(self) -> Strength {
+        match self {
+            Backend::Bwrap | Backend::Docker => Strength::Separate,
+            Backend::Landlock => Strength::SameSystem,
+        }
+    }
+}
+
+/// How much a backend confines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Strength {
+    /// Nothing: there is no sandbox.
+    None,
+    /// Rights are taken away from processes that see the whole machine.
+    SameSystem,
+    /// A file system, processes and a network of its own.
+    Separate,
 }
 
 /// What a sandbox is made for.
@@ -173,6 +195,8 @@ pub enum Trace {
     Exposed(PathBuf),
     /// What was here had been removed, and is here again.
     PutBack(PathBuf),
+    /// The permissions of these paths were changed, and have been restored.
+    ModesRestored(Vec<PathBuf>),
     /// What is here is not as it was and cannot be put right, for this reason. Nothing may go on as if it were.
     Stuck(PathBuf, String),
 }
@@ -209,6 +233,14 @@ impl fmt::Display for Trace {
                 "{} was removed inside a sandbox; it is there again, as it was",
                 path.display()
             ),
+            Trace::ModesRestored(paths) => {
+                let paths: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+                write!(
+                    f,
+                    "permissions were changed inside the sandbox and have been restored: {}",
+                    paths.join(", ")
+                )
+            }
             Trace::Stuck(path, why) => write!(
                 f,
                 "{} was made or changed inside a sandbox, would be executed outside, and cannot be put right: \
@@ -269,6 +301,27 @@ impl Unusable {
     fn hint(mut self, hint: impl Into<String>) -> Unusable {
         self.hint = Some(hint.into());
         self
+    }
+
+    /// The same failure for a backend that works elsewhere on this machine: an error, since an agent may have caused
+    /// it in order to run without a sandbox.
+    fn in_project(self, backend: Backend, project: &Path) -> Unusable {
+        let (name, shown) = (backend.name(), project.display());
+        let hint = self.hint.unwrap_or_else(|| {
+            format!(
+                "check the owner and the permissions of the project: ls -ld {shown}; \
+                 --no-sandbox runs without a sandbox"
+            )
+        });
+        let why = format!("{name} works on this machine, but not in {shown}: {}", self.why);
+        Unusable::mistake(why).hint(hint)
+    }
+}
+
+impl From<Error> for Unusable {
+    fn from(error: Error) -> Unusable {
+        let hint = (!error.hints.is_empty()).then(|| error.hints.join("; "));
+        Unusable { hint, ..Unusable::mistake(error.message) }
     }
 }
 

@@ -12,6 +12,7 @@ use super::aside::set_aside;
 use super::bwrap::{self, Command, MountsBy};
 use super::disk::RealDisk;
 use super::hosts::AllowList;
+use super::permissions::SavedModes;
 use super::plan::{self, INSIDE_DIR, Network, Plan, Refused, Wanted};
 use super::probe::{self, Probe};
 use super::proxy::{ListenersId, Proxy, Refusal, Resolver, Rules, Upstream};
@@ -26,6 +27,7 @@ pub(super) struct Namespaces {
     bwrap: PathBuf,
     mounts_by: MountsBy,
     plan: Plan,
+    modes: SavedModes,
     project: PathBuf,
     /// What is protected by a mount while something runs, and which file that is.
     covered: Vec<(PathBuf, Option<Identity>)>,
@@ -49,29 +51,26 @@ fn identity(path: &Path) -> Option<Identity> {
 pub(super) struct Furnished {
     pub(super) scratch: Scratch,
     pub(super) plan: Plan,
+    pub(super) modes: SavedModes,
     /// For the proxy.
     pub(super) rules: Rules,
     /// This program, as it is found outside.
     pub(super) ralph: PathBuf,
 }
 
-/// Plans the sandbox, and makes its directory with all that belongs there.
+/// Plans the sandbox, and makes its directory with all that belongs there. Nothing in here depends on the backend, so
+/// that every failure is an error rather than a reason to try the next one.
 pub(super) fn furnish(request: &Request<'_>, backend: Backend) -> Result<Furnished, Unusable> {
     if request.project.to_str().is_none() {
         let why = "the project's path is no UTF-8, which a sandbox needs; give its directory another name";
-        return Err(Unusable::new(why));
+        return Err(Unusable::mistake(why));
     }
-    let base = scratch::sandboxes();
-    let mut scratch = Scratch::create(&base)
-        .map_err(|err| failed(&format!("{} cannot be used", base.display()), &err))?;
+    let (base, mut scratch) = new_scratch()?;
     let env = super::environment_of(request);
     let allow = super::allow_list(request, &env)?;
     let (upstream, problem) = Upstream::from_env(&env);
     let wanted = wanted(request, &scratch, &base, env, &allow)?;
-    let mut plan = plan::plan(&wanted, &RealDisk).map_err(|refused| match refused {
-        Refused::Place(why) => Unusable::new(why),
-        Refused::Setting(why) => Unusable::mistake(why),
-    })?;
+    let mut plan = make_plan(&wanted)?;
     if let Network::Proxy { .. } = &plan.network {
         plan.notes.extend(problem);
     }
@@ -79,11 +78,63 @@ pub(super) fn furnish(request: &Request<'_>, backend: Backend) -> Result<Furnish
     set_up(&plan).map_err(|err| failed("the sandbox's files cannot be written", &err))?;
     let note = Note::new(backend, request.project, &plan);
     scratch.write_note(&note).map_err(|err| failed("the sandbox's note", &err))?;
-    Ok(Furnished { scratch, plan, rules, ralph: wanted.ralph })
+    Ok(Furnished { scratch, plan, modes: note.modes, rules, ralph: wanted.ralph })
+}
+
+/// A directory for a sandbox, and the one that it is in.
+fn new_scratch() -> Result<(PathBuf, Scratch), Unusable> {
+    let base = scratch::sandboxes()?;
+    let scratch = Scratch::create(&base)
+        .map_err(|err| failed(&format!("{} cannot be used", base.display()), &err))?;
+    Ok((base, scratch))
+}
+
+fn make_plan(wanted: &Wanted) -> Result<Plan, Unusable> {
+    plan::plan(wanted, &RealDisk)
+        .map_err(|(Refused::Place(why) | Refused::Setting(why))| Unusable::mistake(why))
+}
+
+fn own_program() -> Result<PathBuf, Unusable> {
+    std::env::current_exe()
+        .map_err(|err| Unusable::mistake(format!("ralph's own program cannot be found: {err}")))
 }
 
 pub(super) fn failed(what: &str, err: &io::Error) -> Unusable {
-    Unusable::new(format!("{what}: {err}"))
+    Unusable::mistake(format!("{what}: {err}"))
+}
+
+/// A sandbox around an empty directory of ralph's own. A backend that fails in a project is tried here as well: if it
+/// works here, it is the project that it fails in, not the machine. Nothing that an agent can change is part of it:
+/// no settings, no environment, nothing of the home.
+pub(super) struct StandIn {
+    pub(super) project: PathBuf,
+    pub(super) plan: Plan,
+    pub(super) scratch: Scratch,
+}
+
+impl StandIn {
+    pub(super) fn create(network: &Network) -> Result<StandIn, Unusable> {
+        let (base, scratch) = new_scratch()?;
+        let project = scratch.path().join("project");
+        std::fs::create_dir(&project).map_err(|err| failed("the probe cannot be set up", &err))?;
+        let plan = make_plan(&Wanted {
+            project: project.clone(),
+            ralph_home: base.parent().unwrap_or(&base).to_owned(),
+            scratch: scratch.path().to_owned(),
+            ralph: own_program()?,
+            adapter: "text",
+            network: network.clone(),
+            user: user(),
+            ..Wanted::default()
+        })?;
+        set_up(&plan).map_err(|err| failed("the probe cannot be set up", &err))?;
+        Ok(StandIn { project, plan, scratch })
+    }
+}
+
+/// The user that runs this, and its group.
+fn user() -> (u32, u32) {
+    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
 }
 
 impl Namespaces {
@@ -92,55 +143,81 @@ impl Namespaces {
             return Err(Unusable::new("bwrap is not installed")
                 .hint("install bubblewrap: apt install bubblewrap, dnf install bubblewrap, …"));
         };
-        let Furnished { scratch, plan, rules, .. } = furnish(request, Backend::Bwrap)?;
-        let mut sandbox = Namespaces {
+        let Furnished { scratch, plan, modes, rules, .. } = furnish(request, Backend::Bwrap)?;
+        let mounts_by =
+            find_mounts_by(&bwrap, &plan, request.project, scratch.path()).or_else(|why| {
+                match StandIn::create(&plan.network)?.probe(&bwrap) {
+                    Ok(_) => Err(why.in_project(Backend::Bwrap, request.project)),
+                    Err(why) => Err(why),
+                }
+            })?;
+        let proxy = match &plan.network {
+            Network::Proxy { .. } => {
+                Some(Proxy::start(rules).map_err(|err| failed("the proxy", &err))?)
+            }
+            Network::None | Network::Full => None,
+        };
+        Ok(Namespaces {
             bwrap,
-            mounts_by: MountsBy::Ralph,
+            mounts_by,
             plan,
+            modes,
             project: request.project.to_owned(),
             covered: Vec::new(),
-            proxy: None,
+            proxy,
             listeners: None,
             used: false,
             scratch,
-        };
-        if sandbox.probe(request.project).is_err() {
-            sandbox.mounts_by = MountsBy::Bwrap;
-            sandbox.probe(request.project)?;
-        }
-        if let Network::Proxy { .. } = &sandbox.plan.network {
-            let proxy = Proxy::start(rules).map_err(|err| failed("the proxy", &err))?;
-            sandbox.proxy = Some(proxy);
-        }
-        Ok(sandbox)
+        })
     }
+}
 
-    fn probe(&self, project: &Path) -> Result<(), Unusable> {
-        let full = self.plan.network == Network::Full;
-        let probe = Probe::set_up(project, self.scratch.path(), full)
-            .map_err(|err| failed("the probe cannot be set up", &err))?;
-        let args = probe.args().map_err(|err| failed("the probe cannot be set up", &err))?;
-        let ralph = Path::new(INSIDE_DIR).join("ralph");
-        let command = Command {
-            program: ralph.as_os_str(),
-            args: &args,
-            directory: project,
-            socket: None,
-            terminal: None,
-            spare: false,
-        };
-        let (program, args) = bwrap::line(&self.bwrap, &self.plan, &command, self.mounts_by);
-        let output = process::run_quick(&program, &args, project, &self.plan.env, probe::PATIENCE)
-            .map_err(|err| failed("bwrap cannot be run", &err))?;
-        if !output.exit.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            let said = said.trim().lines().last().unwrap_or_default();
-            return Err(explain(said, &output.exit.to_string()));
-        }
-        probe
-            .judge(&output.stdout)
-            .map_err(|why| Unusable::new(format!("bwrap does not hold: {why}")))
+impl StandIn {
+    fn probe(&self, bwrap: &Path) -> Result<MountsBy, Unusable> {
+        find_mounts_by(bwrap, &self.plan, &self.project, self.scratch.path())
     }
+}
+
+/// Finds out by which program the mounts can be made such that the sandbox passes the probe.
+fn find_mounts_by(
+    bwrap: &Path,
+    plan: &Plan,
+    project: &Path,
+    hidden: &Path,
+) -> Result<MountsBy, Unusable> {
+    let works = |by| run_probe(bwrap, plan, by, project, hidden).map(|()| by);
+    works(MountsBy::Ralph).or_else(|_| works(MountsBy::Bwrap))
+}
+
+/// Runs the probe around `project`. `hidden` is a directory that must not be seen inside.
+fn run_probe(
+    bwrap: &Path,
+    plan: &Plan,
+    mounts_by: MountsBy,
+    project: &Path,
+    hidden: &Path,
+) -> Result<(), Unusable> {
+    let probe = Probe::set_up(project, hidden, plan.network == Network::Full)
+        .map_err(|err| failed("the probe cannot be set up", &err))?;
+    let args = probe.args().map_err(|err| failed("the probe cannot be set up", &err))?;
+    let ralph = Path::new(INSIDE_DIR).join("ralph");
+    let command = Command {
+        program: ralph.as_os_str(),
+        args: &args,
+        directory: project,
+        socket: None,
+        terminal: None,
+        spare: false,
+    };
+    let (program, args) = bwrap::line(bwrap, plan, &command, mounts_by);
+    let output = process::run_quick(&program, &args, project, &plan.env, probe::PATIENCE)
+        .map_err(|err| Unusable::new(format!("bwrap cannot be run: {err}")))?;
+    if !output.exit.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said = said.trim().lines().last().unwrap_or_default();
+        return Err(explain(said, &output.exit.to_string()));
+    }
+    probe.judge(&output.stdout).map_err(Unusable::new)
 }
 
 /// What a plan is made from, on this machine.
@@ -164,14 +241,12 @@ pub(super) fn wanted(
         return Err(Unusable::mistake(why));
     }
     let paths = |paths: &[String]| paths.iter().map(PathBuf::from).collect();
-    let ralph = std::env::current_exe()
-        .map_err(|err| Unusable::new(format!("ralph's own program cannot be found: {err}")))?;
     Ok(Wanted {
         project: request.project.to_owned(),
         home: std::env::var_os("HOME").map(PathBuf::from),
         ralph_home: base.parent().unwrap_or(base).to_owned(),
         scratch: scratch.path().to_owned(),
-        ralph,
+        ralph: own_program()?,
         adapter: request.adapter,
         agent: request.agent.clone(),
         env,
@@ -182,7 +257,7 @@ pub(super) fn wanted(
         readable: paths(&request.settings.readable),
         writable: paths(&request.settings.writable),
         network,
-        user: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
+        user: user(),
     })
 }
 
@@ -280,7 +355,7 @@ impl Sandbox for Namespaces {
 
     fn ended(&mut self) -> Vec<Trace> {
         self.release();
-        let put = set_aside(&self.plan.guards);
+        let put = self.clean_up();
         // A mount is of a file, and goes with it: whoever writes another one in its place, as git does with
         // its configuration, takes the mount away, in every namespace.
         let exposed = std::mem::take(&mut self.covered)
@@ -300,6 +375,10 @@ impl Sandbox for Namespaces {
 }
 
 impl Namespaces {
+    fn clean_up(&mut self) -> Vec<Trace> {
+        self.modes.restore_around(|| set_aside(&self.plan.guards))
+    }
+
     fn release(&mut self) {
         if let (Some(proxy), Some(listeners)) = (&mut self.proxy, self.listeners.take()) {
             proxy.release(listeners);
@@ -309,7 +388,7 @@ impl Namespaces {
 
 impl Drop for Namespaces {
     fn drop(&mut self) {
-        if self.used && set_aside(&self.plan.guards).iter().any(Trace::is_stuck) {
+        if self.used && self.clean_up().iter().any(Trace::is_stuck) {
             self.scratch.leave_unfinished();
         }
     }

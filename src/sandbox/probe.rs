@@ -2,6 +2,7 @@
 //! must be possible and what must not.
 
 use std::ffi::{OsStr, OsString};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
@@ -40,7 +41,8 @@ pub(super) struct Probe {
 impl Probe {
     /// `hidden` is a directory that must not be seen inside. With `network` nothing of that is tried.
     pub(super) fn set_up(project: &Path, hidden: &Path, network: bool) -> io::Result<Probe> {
-        let mark = format!(".ralph-probe-{}", std::process::id());
+        // A name that no agent can have taken.
+        let mark = format!(".ralph-probe-{:016x}", RandomState::new().build_hasher().finish());
         let canary = hidden.join("canary");
         std::fs::write(&canary, "sing")?;
         let outside = [Path::new("/usr"), Path::new("/etc"), project.parent().unwrap_or(project)]

@@ -13,9 +13,11 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::aside::set_aside;
+use super::permissions::SavedModes;
 use super::plan::{Guard, Plan};
 use super::{Backend, Trace};
-use crate::state::home::ralph_home;
+use crate::error::Error;
+use crate::state::home::require_ralph_home;
 
 const NOTE: &str = "sandbox.json";
 /// What is put back as it was, where no mount protects it.
@@ -29,6 +31,9 @@ pub struct Note {
     pub pid: u32,
     /// What must be as it was.
     pub guards: Vec<Guard>,
+    /// The permissions that are restored.
+    #[serde(default)]
+    pub modes: SavedModes,
 }
 
 impl Note {
@@ -38,6 +43,7 @@ impl Note {
             project: project.to_owned(),
             pid: std::process::id(),
             guards: plan.guards.clone(),
+            modes: SavedModes::of_plan(project, plan),
         }
     }
 }
@@ -60,13 +66,12 @@ pub struct Listed {
     pub in_use: bool,
 }
 
-/// Where the directories of sandboxes are.
-pub fn sandboxes() -> PathBuf {
-    let home = ralph_home(|name| std::env::var_os(name)).unwrap_or_else(|| {
-        let user = rustix::process::getuid().as_raw();
-        std::env::temp_dir().join(format!("ralph-{user}"))
-    });
-    home.join("sandboxes")
+/// The directory that holds the directories of all sandboxes.
+///
+/// # Errors
+/// The user has no home.
+pub fn sandboxes() -> Result<PathBuf, Error> {
+    Ok(require_ralph_home(|name| std::env::var_os(name))?.join("sandboxes"))
 }
 
 impl Scratch {
@@ -149,6 +154,15 @@ pub struct Left {
     pub trace: Trace,
 }
 
+/// Restores the permissions that agents of killed runs changed. To be called before a project is read: its root may
+/// have become unreadable.
+pub fn restore_modes(base: &Path) -> Vec<Trace> {
+    let left = list(base).into_iter().filter(|listed| !listed.in_use);
+    let traces = left.filter_map(|left| left.note).flat_map(|mut note| note.modes.restore());
+    // Whatever cannot be restored is reported by `sweep`.
+    traces.filter(|trace| !trace.is_stuck()).collect()
+}
+
 /// Puts right what killed ones left behind, and removes what is theirs. Whatever cannot be put right is found
 /// again by the next one.
 pub fn sweep(base: &Path) -> Vec<Left> {
@@ -186,12 +200,14 @@ fn put_right(note: &Note, kept: &Path) -> Vec<Trace> {
     if !note.project.is_dir() {
         return Vec::new();
     }
-    let mut traces = set_aside(&note.guards);
-    #[cfg(target_os = "linux")]
-    traces.extend(super::keep::restore_saved(kept));
-    #[cfg(not(target_os = "linux"))]
-    let _ = kept;
-    traces
+    note.modes.clone().restore_around(|| {
+        let traces = set_aside(&note.guards);
+        #[cfg(target_os = "linux")]
+        let traces = traces.into_iter().chain(super::keep::restore_saved(kept)).collect();
+        #[cfg(not(target_os = "linux"))]
+        let _ = kept;
+        traces
+    })
 }
 
 /// Removes everything in the directory of a sandbox but what the next one has to know.
@@ -243,6 +259,7 @@ mod tests {
             project: base.clone(),
             pid: 1,
             guards: vec![Guard { path: planted.clone(), was: Was::Nothing }],
+            modes: SavedModes::default(),
         };
         let mut used = Scratch::create(&base).unwrap();
         used.write_note(&note).unwrap();

@@ -43,6 +43,14 @@ enum When {
 
 const CLONE_NEWUSER: u32 = libc::CLONE_NEWUSER.cast_unsigned();
 
+#[cfg(test)]
+impl Rule {
+    /// Refuses a call, whatever its arguments.
+    pub(super) fn refuse(call: i64, errno: i32) -> Rule {
+        Rule { call, when: When::Always, errno }
+    }
+}
+
 /// Calls that nothing inside needs.
 const REFUSED: &[i64] = &[
     libc::SYS_acct,

@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use crate::error::Error;
+
 /// `$RALPH_HOME`, or `.ralph` in the user's home; `None` if there is neither. `variable` looks a
 /// variable of the environment up. A relative path is no place that two processes would agree on, so
 /// it counts for nothing.
@@ -13,9 +15,51 @@ pub fn ralph_home(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf
     path("RALPH_HOME").or_else(|| path("HOME").map(|home| home.join(".ralph")))
 }
 
+/// The same for what cannot do without it.
+///
+/// # Errors
+/// There is no such directory, or `RALPH_HOME` is not an absolute path.
+pub fn require_ralph_home(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, Error> {
+    let set = variable("RALPH_HOME").filter(|value| !value.is_empty()).map(PathBuf::from);
+    if let Some(path) = set.filter(|path| !path.is_absolute()) {
+        return Err(Error::input(format!(
+            "RALPH_HOME is not an absolute path: {}",
+            path.display()
+        ))
+        .hint("set RALPH_HOME to an absolute path"));
+    }
+    ralph_home(variable).ok_or_else(|| {
+        Error::input("ralph has no directory for its own files: neither RALPH_HOME nor HOME is set")
+            .hint("set HOME, or RALPH_HOME to an absolute path")
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn require_ralph_home_without_absolute_path_is_error() {
+        for (given, expected) in [
+            (&[("RALPH_HOME", "/r")][..], Ok("/r")),
+            (&[("RALPH_HOME", ""), ("HOME", "/h")], Ok("/h/.ralph")),
+            (&[("RALPH_HOME", "r"), ("HOME", "/h")], Err("RALPH_HOME is not an absolute path: r")),
+            (&[("HOME", "h")], Err("neither RALPH_HOME nor HOME is set")),
+            (&[], Err("neither RALPH_HOME nor HOME is set")),
+        ] {
+            let variable = |name: &str| {
+                given.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
+            };
+            match (require_ralph_home(variable), expected) {
+                (Ok(home), Ok(expected)) => assert_eq!(home, Path::new(expected)),
+                (Err(error), Err(expected)) => {
+                    assert!(error.message.contains(expected), "{error}");
+                    assert_eq!(error.exit_code(), 2);
+                }
+                (home, _) => panic!("{given:?}: {home:?}"),
+            }
+        }
+    }
 
     #[test]
     fn the_variable_comes_before_the_users_home() {

@@ -91,7 +91,12 @@ fn read_record(path: &Path) -> io::Result<Option<ProjectRecord>> {
     let named = |err: io::Error| io::Error::new(err.kind(), format!("{}: {err}", path.display()));
     match fs::read(path) {
         Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|err| named(err.into())),
-        Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
+        // A home that is no directory holds no record either.
+        Err(err)
+            if matches!(err.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+        {
+            Ok(None)
+        }
         Err(err) => Err(named(err)),
     }
 }

@@ -106,3 +106,45 @@ fn one_that_cannot_be_set_up_is_not_left_behind() {
     assert!(calls(&project).iter().any(|call| call.starts_with("<rm><-f>")));
     assert!(!project.beside("bin").join("made").exists());
 }
+
+/// `create` and the probe fail for every directory that does not match a pattern of the shell.
+fn works_only_in(project: &Project, pattern: &str) {
+    let create = format!(
+        "create) case \"$5\" in {pattern}) ;; *) echo cannot share it >&2; exit 1 ;; esac; echo"
+    );
+    let script = STAND_IN.replace("create) echo", &create);
+    assert_ne!(script, STAND_IN);
+    fs::write(project.beside("bin").join("sbx"), script).unwrap();
+}
+
+#[test]
+fn docker_failure_in_project_only_is_error() {
+    let project = Project::new();
+    stand_in(&project, "sbx");
+    let go = |args: &[&str]| run(&project, args).args(["--", "sh", "agent.sh"]).run();
+    works_only_in(&project, "*/sandboxes/run-*/project");
+    let output = go(&[]);
+    output
+        .code(2)
+        .stderr_has("docker works on this machine, but not in")
+        .stderr_has("cannot share");
+    assert!(!project.has("prompt"), "no agent was started");
+    let made = calls(&project);
+    assert!(made.last().unwrap().starts_with("<rm><-f><ralph-project-"), "{made:?}");
+    // Where it works nowhere, that is said of the machine.
+    works_only_in(&project, "nowhere");
+    go(&[]).code(2).stderr_has("the sandbox docker: ").stderr_lacks("works on this machine");
+}
+
+#[test]
+fn docker_agent_changing_permissions_is_undone() {
+    let project = Project::git();
+    stand_in(&project, "sbx");
+    project.write("agent.sh", "chmod 0 .git .ralph .; echo '<response>DONE</response>'\n");
+    let args = ["run", "--sandbox=docker", "-p", "Work.", "-n", "1", "--", "sh", "agent.sh"];
+    project.ralph(args).run().code(0).stderr_has("permissions were changed inside the sandbox");
+    for name in [".git", ".ralph", ""] {
+        let mode = fs::metadata(project.path().join(name)).unwrap().permissions().mode();
+        assert_ne!(mode & 0o777, 0, "{name}");
+    }
+}

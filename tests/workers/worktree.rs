@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use crate::Workshop;
-use crate::support::{LONG, Project, wait_until};
+use crate::support::{LONG, Project, skipped, wait_until};
 
 /// A repository with one commit.
 fn repository() -> Workshop {
@@ -312,4 +312,20 @@ fn a_worker_whose_budget_is_used_up_goes_on_with_a_larger_one() {
     shop.ralph(["resume", "agent", "--max-cost", "3", "-n", "5"]).run().code(0);
     shop.ralph(["wait", "agent"]).run().code(3);
     assert_eq!(shop.recorded().len(), 5);
+}
+
+/// A new worktree is no way around what is remembered about a project.
+#[test]
+fn worktree_worker_uses_sandbox_record_of_its_project() {
+    let shop = repository();
+    let check = shop.ralph(["sandbox", "check"]).run();
+    if !check.stdout.contains("ok      landlock") {
+        return skipped("Landlock does not work here");
+    }
+    let spawn = shop.spawn(1, &["--worktree", "--sandbox=landlock", "--wait"]);
+    spawn.args(["sh", "-c", "true"]).run().code(0);
+    let records = ralph::state::project_record::all_records(&shop.home().join(".ralph"));
+    assert_eq!(records.len(), 1, "{records:?}");
+    assert_eq!(records[0].root, shop.path());
+    assert_eq!(records[0].sandbox.as_deref(), Some("landlock"));
 }

@@ -8,6 +8,7 @@ use crate::core::event::Event;
 use crate::error::Error;
 use crate::process;
 use crate::run::spec::RunSpec;
+use crate::sandbox::backend_memory::BackendMemory;
 use crate::sandbox::choice::{self, Asked, Choice};
 use crate::sandbox::{Backend, Request, Unusable};
 use crate::state::project::Project;
@@ -25,7 +26,8 @@ pub(super) fn choose(
 ) -> Result<Choice, Error> {
     let settings = &start.loaded.settings;
     let asked = choice::asked(&settings.sandbox, start.defaults.sandbox);
-    if asked != Asked::None && !start.args.dry_run {
+    let memory = BackendMemory::load(start.origin.root(), &asked)?;
+    if !matches!(asked, Asked::None { .. }) && !start.args.dry_run {
         // What is ours has to be there before the agent is, or it could be there first.
         project.prepare_all().map_err(|err| {
             Error::input(format!("cannot write {}: {err}", project.ralph_dir().display()))
@@ -43,13 +45,16 @@ pub(super) fn choose(
         agent: process::find_program(program, path.as_deref(), &spec.directory),
         env: &agent.env,
     };
-    let choice = choice::choose(&asked, &request)?;
+    let choice = choice::choose(&asked, &request, &memory)?;
     if let Choice::Found { sandbox, .. } = &choice
         && spec.agent.interactive
         && sandbox.backend() == Backend::Docker
     {
         return Err(Error::usage("an agent in Docker's sandbox has no screen of its own")
             .hint("--sandbox=bwrap, --sandbox=landlock, or leave --interactive out"));
+    }
+    if !start.args.dry_run {
+        memory.remember(&asked, &choice)?;
     }
     spec.agent.sandboxed = matches!(choice, Choice::Found { .. });
     super::agent::guard(&mut spec.agent, &settings.hooks.allow, project.root());

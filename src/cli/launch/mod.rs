@@ -121,6 +121,8 @@ pub(super) fn settings_files(
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Start<'a> {
     pub(super) project: &'a Project,
+    /// The project whose settings apply: for a worker in a worktree, the one that it was spawned in.
+    pub(super) origin: &'a Project,
     pub(super) args: &'a LoopArgs,
     pub(super) defaults: &'a Defaults,
     pub(super) loaded: &'a Loaded,
@@ -132,7 +134,7 @@ impl Start<'_> {
     /// # Errors
     /// There is no agent, or the settings do not fit together.
     pub(super) fn spec(&self, prompt: PromptSource, completion: Rule) -> Result<RunSpec, Error> {
-        let Start { project, args, defaults, loaded } = *self;
+        let Start { project, args, defaults, loaded, .. } = *self;
         let settings = &loaded.settings;
         Ok(RunSpec {
             command: defaults.command,
@@ -273,7 +275,7 @@ impl Start<'_> {
         preface: Vec<Event<'static>>,
         background: Option<Background>,
     ) -> Result<u8, Error> {
-        let Start { project, args, defaults, loaded } = *self;
+        let Start { project, args, defaults, loaded, .. } = *self;
         let settings = &loaded.settings;
         let keep = Keep {
             runs: settings.runs.keep as usize,

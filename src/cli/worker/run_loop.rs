@@ -118,8 +118,13 @@ fn start(worker: &Worker) -> Result<u8, Error> {
     let resume = before.as_ref().and_then(|before| before.run_id.clone()).filter(journal);
     let left = resume.as_ref().map(|run| left(&project, run));
     args.common.only_checks = left.as_ref().is_some_and(|it| it.progress.needs_only_checks());
-    let start =
-        Start { project: &project, args: &args.common, defaults: defaults(&args), loaded: &loaded };
+    let start = Start {
+        project: &project,
+        origin: &home,
+        args: &args.common,
+        defaults: defaults(&args),
+        loaded: &loaded,
+    };
     let mut spec = spec(&start, &args)?;
     spec.rules.budget = launch.budget.or(spec.rules.budget);
     let mut state = new_state(worker, &spec);
@@ -144,8 +149,13 @@ fn start(worker: &Worker) -> Result<u8, Error> {
     let interactive = args.interactive;
     let background = Background { worker: worker.clone(), follower, door, resume, interactive };
     loaded.warnings.extend(damage);
-    let start =
-        Start { project: &project, args: &args.common, defaults: defaults(&args), loaded: &loaded };
+    let start = Start {
+        project: &project,
+        origin: &home,
+        args: &args.common,
+        defaults: defaults(&args),
+        loaded: &loaded,
+    };
     start.carry_out_as(spec, Some(background))
 }
 

@@ -54,7 +54,13 @@ pub(in crate::cli) fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, E
         return Err(required("--max-iterations"));
     };
     let loaded = launch::load(project, &args.common, Vec::new(), Vec::new())?;
-    let start = Start { project, args: &args.common, defaults: defaults(args), loaded: &loaded };
+    let start = Start {
+        project,
+        origin: project,
+        args: &args.common,
+        defaults: defaults(args),
+        loaded: &loaded,
+    };
     // What keeps the loop from starting is found here, where somebody sees it.
     let spec = run_loop::spec(&start, args)?;
     if args.common.print_prompt {

@@ -1,0 +1,205 @@
+//! Restores the permissions of a project's directories once an agent is gone. Without this, `chmod 0 .` would keep
+//! ralph, git and the next sandbox out of the project.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, Mode};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use super::Trace;
+use super::aside::{describe, open_dir};
+use super::plan::{Plan, Was};
+
+/// The permission bits, with those for setuid, setgid and sticky.
+const MODE_BITS: u32 = 0o7777;
+
+/// The permissions of some files and directories at one time.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedModes {
+    /// Sorted by path: what a directory contains can be reached only after the directory.
+    modes: Vec<SavedMode>,
+    /// A restoration was reported. It is reported once, not after every step.
+    #[serde(skip)]
+    reported: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+struct SavedMode {
+    path: PathBuf,
+    is_dir: bool,
+    mode: u32,
+}
+
+impl SavedModes {
+    /// Saves the modes of these paths. Links and what does not exist are left out.
+    pub fn save(paths: impl IntoIterator<Item = PathBuf>) -> SavedModes {
+        let mut modes: Vec<SavedMode> = paths.into_iter().filter_map(SavedMode::save).collect();
+        modes.sort();
+        modes.dedup();
+        SavedModes { modes, reported: false }
+    }
+
+    /// Saves the modes of a project's root and of everything in it that is guarded: ralph's files, the git directories.
+    pub(super) fn of_plan(project: &Path, plan: &Plan) -> SavedModes {
+        let guards = plan.guards.iter();
+        let guarded = guards.filter(|guard| matches!(guard.was, Was::Directory | Was::File));
+        SavedModes::save(guarded.map(|guard| guard.path.clone()).chain([project.to_owned()]))
+    }
+
+    /// Restores the modes that are different now.
+    pub(super) fn restore(&mut self) -> Vec<Trace> {
+        let (mut restored, mut traces) = (Vec::new(), Vec::new());
+        for saved in &self.modes {
+            match saved.restore() {
+                Ok(false) => {}
+                Ok(true) => restored.push(saved.path.clone()),
+                Err(err) => traces.push(Trace::Stuck(saved.path.clone(), describe(err))),
+            }
+        }
+        if !restored.is_empty() && !self.reported {
+            self.reported = true;
+            traces.insert(0, Trace::ModesRestored(restored));
+        }
+        traces
+    }
+
+    /// Restores the modes before and after `clean_up`, which needs the directories and may bring some back.
+    pub(super) fn restore_around(&mut self, clean_up: impl FnOnce() -> Vec<Trace>) -> Vec<Trace> {
+        let mut traces = self.restore();
+        traces.retain(|trace| !trace.is_stuck());
+        traces.extend(clean_up());
+        traces.extend(self.restore());
+        traces
+    }
+}
+
+impl SavedMode {
+    fn save(path: PathBuf) -> Option<SavedMode> {
+        let meta = fs::symlink_metadata(&path).ok()?;
+        let mode = meta.permissions().mode() & MODE_BITS;
+        (meta.is_dir() || meta.is_file()).then_some(SavedMode { path, is_dir: meta.is_dir(), mode })
+    }
+
+    /// Whether the mode was another one and is restored now. No link is followed.
+    fn restore(&self) -> Result<bool, Errno> {
+        let (Some(parent), Some(name)) = (self.path.parent(), self.path.file_name()) else {
+            return Ok(false);
+        };
+        let dir = match open_dir(parent) {
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(false),
+            dir => dir?,
+        };
+        let expected = if self.is_dir { FileType::Directory } else { FileType::RegularFile };
+        let mode = Mode::from_raw_mode(self.mode);
+        let differs = |found: u32| {
+            FileType::from_raw_mode(found) == expected && found & MODE_BITS != self.mode
+        };
+        #[cfg(target_os = "linux")]
+        {
+            use rustix::fs::OFlags;
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let file = match rustix::fs::openat(&dir, name, flags, Mode::empty()) {
+                Err(Errno::NOENT) => return Ok(false),
+                file => file?,
+            };
+            let differs = differs(rustix::fs::fstat(&file)?.st_mode);
+            if differs {
+                super::aside::change_mode(&file, mode)?;
+            }
+            Ok(differs)
+        }
+        #[cfg(not(target_os = "linux"))]
+        {
+            use rustix::fs::AtFlags;
+            let stat = match rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Err(Errno::NOENT) => return Ok(false),
+                stat => stat?,
+            };
+            let differs = differs(u32::from(stat.st_mode));
+            if differs {
+                rustix::fs::chmodat(&dir, name, mode, AtFlags::SYMLINK_NOFOLLOW)?;
+            }
+            Ok(differs)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn set_mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::symlink_metadata(path).unwrap().permissions().mode() & MODE_BITS
+    }
+
+    #[test]
+    fn restore_after_chmod_resets_modes_and_reports_once() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = temp.path().canonicalize().unwrap().join("project");
+        let (inner, file) = (root.join(".ralph"), root.join(".ralph/lock"));
+        fs::create_dir_all(&inner).unwrap();
+        fs::write(&file, "").unwrap();
+        set_mode(&root, 0o2755);
+        set_mode(&inner, 0o750);
+        set_mode(&file, 0o640);
+        let paths = [file.clone(), inner.clone(), root.clone(), root.join("absent")];
+        let mut saved = SavedModes::save(paths);
+        assert_eq!(saved.restore(), []);
+        for path in [&file, &inner, &root] {
+            set_mode(path, 0);
+        }
+        let text = serde_json::to_string(&saved).unwrap();
+        let expected = vec![root.clone(), inner.clone(), file.clone()];
+        assert_eq!(saved.restore(), [Trace::ModesRestored(expected)]);
+        assert_eq!([&root, &inner, &file].map(|path| mode(path)), [0o2755, 0o750, 0o640]);
+        set_mode(&root, 0o777);
+        assert_eq!(saved.restore(), [], "reported before");
+        assert_eq!(mode(&root), 0o2755);
+        set_mode(&root, 0o555);
+        let mut reloaded: SavedModes = serde_json::from_str(&text).unwrap();
+        assert_eq!(reloaded.restore(), [Trace::ModesRestored(vec![root.clone()])]);
+    }
+
+    #[test]
+    fn restore_around_covers_what_cleaning_up_brings_back() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = temp.path().canonicalize().unwrap().join(".git");
+        fs::create_dir(&dir).unwrap();
+        set_mode(&dir, 0o755);
+        let mut saved = SavedModes::save([dir.clone()]);
+        fs::rename(&dir, dir.with_extension("old")).unwrap();
+        set_mode(&dir.with_extension("old"), 0);
+        let traces = saved.restore_around(|| {
+            fs::rename(dir.with_extension("old"), &dir).unwrap();
+            vec![Trace::PutBack(dir.clone())]
+        });
+        assert_eq!(traces, [Trace::PutBack(dir.clone()), Trace::ModesRestored(vec![dir.clone()])]);
+        assert_eq!(mode(&dir), 0o755);
+    }
+
+    #[test]
+    fn restore_does_not_follow_links() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = temp.path().canonicalize().unwrap();
+        let (ours, users) = (root.join("ours"), root.join("users"));
+        fs::create_dir_all(ours.join("below")).unwrap();
+        fs::create_dir_all(users.join("below")).unwrap();
+        let mut saved = SavedModes::save([ours.clone(), ours.join("below")]);
+        fs::remove_dir_all(&ours).unwrap();
+        symlink(&users, &ours).unwrap();
+        set_mode(&users, 0o700);
+        set_mode(&users.join("below"), 0o700);
+        assert_eq!(saved.restore(), []);
+        assert_eq!(mode(&users), 0o700);
+        assert_eq!(mode(&users.join("below")), 0o700);
+    }
+}
