@@ -190,14 +190,15 @@ impl Draft<'_> {
     }
 
     /// Sees to it that `dir` and each directory on the way to it, in what the agent can write, stays what it is:
-    /// they become mounts of their own, because a directory that holds mounts can be renamed and another put in
-    /// its place, while one that is a mount cannot. One that is not there must not become a link.
-    fn hold(&mut self, dir: &Path, guards: &mut Vec<Guard>) {
+    /// they become mounts of their own if they hold something to protect, because a directory that holds mounts can be
+    /// renamed and another put in its place, while one that is a mount cannot. One that is not there must not become
+    /// a link.
+    fn hold(&mut self, dir: &Path, holds_something: bool, guards: &mut Vec<Guard>) {
         let Some(top) = self.writable_above(dir).map(Path::to_owned) else { return };
         let mut way: Vec<&Path> = dir.ancestors().take_while(|above| *above != top).collect();
         way.reverse();
         for dir in way {
-            if self.disk.find(dir).is_some_and(|found| found.is_dir) {
+            if holds_something && self.disk.find(dir).is_some_and(|found| found.is_dir) {
                 self.mounts.push(Mount::Writable { from: dir.to_owned(), at: dir.to_owned() });
             }
             guards.push(Guard { path: dir.to_owned(), was: Was::Directory });
@@ -214,8 +215,14 @@ impl Draft<'_> {
     ) {
         let is_link = self.disk.link(dir).is_some();
         let dir = if is_link { self.follow(dir, guards) } else { dir.to_owned() };
+        let names: Vec<&OsStr> = names.collect();
         if self.is_writable(&dir) {
-            self.hold(&dir, guards);
+            let is_there = |name: &&OsStr| {
+                let path = dir.join(name);
+                self.disk.link(&path).is_some() || self.disk.find(&path).is_some()
+            };
+            let holds_something = names.iter().any(is_there);
+            self.hold(&dir, holds_something, guards);
         } else if is_link {
             // The agent cannot write there.
             return;
@@ -237,7 +244,7 @@ impl Draft<'_> {
                 return;
             }
             if let Some(parent) = path.parent() {
-                self.hold(parent, guards);
+                self.hold(parent, true, guards);
             }
         }
         let was = match self.disk.find(&path) {

@@ -12,7 +12,9 @@ use super::draft::{Draft, absolute};
 use super::environment;
 use super::git;
 use super::home;
-use super::places::{CERTIFICATES, HIDDEN_DIRS, HIDDEN_FILES, KERNEL, SHOWN};
+use super::places::{
+    CERTIFICATES, HIDDEN_DIRS, HIDDEN_FILES, KERNEL, PROTECTED, PROTECTED_DIRS, SHOWN,
+};
 use super::tools;
 
 /// Where ralph itself is inside: it makes the listeners, and the agent's hooks call it.
@@ -386,31 +388,38 @@ fn refuse_overlaps(wanted: &Wanted, home: Option<&Path>) -> Result<(), String> {
     Ok(())
 }
 
-/// ralph's own files, and the settings of Claude Code: what is in them is executed outside.
+/// Protects the files of a project that ralph or another program obeys outside: see [`PROTECTED_DIRS`].
 fn protect_project(project: &Path, draft: &mut Draft<'_>, guards: &mut Vec<Guard>) {
-    for (dir, names) in [
-        (
-            ".ralph",
-            &[
-                ".gitignore",
-                "config",
-                "lock",
-                "logs",
-                "prompts",
-                "runs",
-                "settings.json",
-                "settings.local.json",
-            ][..],
-        ),
-        (".claude", &["hooks", "settings.json", "settings.local.json"][..]),
-    ] {
+    for (dir, names) in PROTECTED_DIRS {
         let dir = project.join(dir);
+        // `.clinerules` is a file in some projects, and `.jj/repo` in a second workspace.
+        let is_file = |path: &Path| {
+            draft.disk.link(path).is_none() && draft.disk.find(path).is_some_and(|it| !it.is_dir)
+        };
+        if is_file(&dir) {
+            draft.protect_one(&dir, guards);
+            continue;
+        }
+        if dir.parent().is_some_and(is_file) {
+            continue;
+        }
         let mut names: BTreeSet<OsString> = names.iter().map(OsString::from).collect();
         names.extend(draft.disk.names(&dir).into_iter().filter(|name| {
             let name = name.as_encoded_bytes();
             name.starts_with(b"settings") && name.ends_with(b".json")
         }));
         draft.protect(&dir, names.iter().map(OsString::as_os_str), guards);
+    }
+    for name in PROTECTED {
+        draft.protect_one(&project.join(name), guards);
+    }
+    // Like a new git repository, one of these would bring a configuration with it.
+    for name in [".hg", ".jj"] {
+        let dir = project.join(name);
+        if draft.disk.find(&dir).is_none() && draft.disk.link(&dir).is_none() {
+            guards.retain(|guard| !guard.path.starts_with(&dir));
+            guards.push(Guard { path: dir, was: Was::Nothing });
+        }
     }
 }
 
