@@ -30,7 +30,7 @@ use crate::process::{self, Launch};
 pub const COMMAND: &str = "__confined";
 
 /// The first version that confines files, that confines connections, that confines signals.
-const FILES: i32 = 1;
+pub(super) const FILES: i32 = 1;
 const CONNECTIONS: i32 = 4;
 const SIGNALS: i32 = 6;
 
@@ -56,7 +56,7 @@ impl Orders {
 }
 
 /// Which version of Landlock the kernel has; 0 for none.
-fn version() -> i32 {
+pub(super) fn version() -> i32 {
     #[expect(unsafe_code, reason = "the crate does not tell the version")]
     // SAFETY: asked like this, the call reads nothing and changes nothing.
     let version = unsafe {

@@ -87,8 +87,8 @@ impl Draft<'_> {
         hidden.filter(|dir| *dir != real).find(|dir| dir.starts_with(&real)).map(Path::to_owned)
     }
 
-    /// Hides the sockets that services of this machine listen on, wherever they are seen inside: to connect to
-    /// one, it need not be writable. One that the settings name is wanted.
+    /// Hides the sockets and named pipes that services of this machine listen on, wherever they are seen inside: to
+    /// use one, its mount need not be writable. One that the settings name is wanted.
     pub(super) fn hide_sockets(&mut self, wanted: &Wanted) {
         let home = self.home.as_ref().map(|(_, home)| home.clone());
         let named = wanted.readable.iter().chain(&wanted.writable);

@@ -10,6 +10,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::aside::set_aside;
 use super::bwrap::{self, Command, MountsBy};
+use super::confined;
 use super::disk::RealDisk;
 use super::hosts::AllowList;
 use super::plan::{self, INSIDE_DIR, Network, Plan, Refused, Wanted};
@@ -230,6 +231,13 @@ impl Sandbox for Namespaces {
             "the kernel is shared: a hole in it is a way out".to_owned(),
             "package caches and the agent's own credentials can be changed".to_owned(),
         ];
+        if confined::version() < confined::FILES {
+            limits.push(
+                "named pipes in what can be read can also be written: this kernel cannot prevent that (it needs \
+                 Linux 5.13 with Landlock)"
+                    .to_owned(),
+            );
+        }
         limits.push(match self.plan.network {
             Network::Proxy { .. } => "what is sent to an allowed host is not looked at".to_owned(),
             Network::Full => {

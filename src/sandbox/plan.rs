@@ -32,7 +32,7 @@ pub trait Disk {
     fn names(&self, directory: &Path) -> Vec<OsString>;
     /// Whether this user may read a file, or look for anything in a directory.
     fn is_open(&self, path: &Path) -> bool;
-    /// The files that services listen on, by their paths without links.
+    /// The files that services listen on, sockets and named pipes, by their paths without links.
     fn sockets(&self) -> Vec<PathBuf>;
 }
 
@@ -151,6 +151,8 @@ pub struct Walls {
     pub descriptors: bool,
     /// System calls that agents have no use for.
     pub calls: bool,
+    /// Named pipes in what can only be read: a read-only mount does not keep anybody from writing to them.
+    pub pipes: bool,
 }
 
 impl Walls {
@@ -164,6 +166,7 @@ impl Walls {
         session: true,
         descriptors: true,
         calls: true,
+        pipes: true,
     };
 }
 

@@ -24,6 +24,8 @@ fn unmount(plan: &mut Plan, ends: &[&str]) {
 /// Gives the rights of an administrator of the namespaces.
 fn empower(plan: &mut Plan) {
     plan.user = (0, 0);
+    // Any rule of Landlock forbids mounts, and looking into processes that are not bound by it.
+    plan.walls.pipes = false;
     plan.walls.capabilities = false;
     plan.walls.calls = false;
 }
