@@ -9,21 +9,22 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, NetPort, Ruleset, RulesetAttr, RulesetCreatedAttr, Scope,
-    path_beneath_rules,
+    ABI, Access, AccessFs, AccessNet, BitFlags, NetPort, PathBeneath, Ruleset, RulesetAttr,
+    RulesetCreated, RulesetCreatedAttr, RulesetError, Scope, path_beneath_rules,
 };
+use rustix::fs::{FileType, OFlags};
 use serde::{Deserialize, Serialize};
 
 use super::aside::set_aside;
 use super::disk::RealDisk;
-use super::grants::{Grants, grants};
+use super::grants::{DEVICES, Grants, grants};
 use super::keep::{self, Kept, Place};
 use super::namespaces::{self, Furnished, failed};
 use super::plan::{Mount, Network, Plan, Walls};
 use super::probe::{self, Probe};
 use super::proxy::{self, Proxy, Refusal};
 use super::scratch::Scratch;
-use super::{Backend, Request, Sandbox, Trace, Unusable, Wrapped, inside, seccomp};
+use super::{Backend, Request, Sandbox, Trace, Unusable, Wrapped, inside, mounts, seccomp};
 use crate::process::{self, Launch};
 
 /// What it is called by, in the place of a command. Nobody types this.
@@ -41,11 +42,13 @@ pub struct Orders {
     /// Ports that may be connected to; all of them without a list.
     ports: Option<Vec<u16>>,
     walls: Walls,
+    project: PathBuf,
 }
 
 impl Orders {
     pub fn new(plan: &Plan, ports: Option<Vec<u16>>) -> Orders {
-        Orders { grants: grants(plan, &RealDisk), ports, walls: plan.walls }
+        let (walls, project) = (plan.walls, plan.project.clone());
+        Orders { grants: grants(plan, &RealDisk), ports, walls, project }
     }
 
     /// # Errors
@@ -79,8 +82,13 @@ pub fn main(args: &[OsString]) -> u8 {
     if orders.walls.descriptors {
         inside::close_all();
     }
-    if orders.walls.capabilities {
-        drop_capabilities();
+    if orders.walls.capabilities
+        && let Err(err) = drop_capabilities()
+    {
+        return inside::complain(&format!("capabilities cannot be dropped: {err}"));
+    }
+    if let Err(err) = mounts::open_unlinked(&orders.project, OFlags::PATH) {
+        return inside::complain(&format!("{}: {err}", orders.project.display()));
     }
     if let Err(err) = restrict(&orders) {
         return inside::complain(&format!("Landlock: {err}"));
@@ -94,8 +102,8 @@ pub fn main(args: &[OsString]) -> u8 {
     inside::run(program, args)
 }
 
-fn restrict(orders: &Orders) -> Result<(), landlock::RulesetError> {
-    let Orders { grants, ports, walls } = orders;
+fn restrict(orders: &Orders) -> Result<(), RulesetError> {
+    let Orders { grants, ports, walls, .. } = orders;
     let ports = ports.as_ref().filter(|_| walls.network);
     if !walls.files && !walls.ipc && !walls.processes && ports.is_none() {
         return Ok(());
@@ -117,9 +125,13 @@ fn restrict(orders: &Orders) -> Result<(), landlock::RulesetError> {
     }
     let mut ruleset = ruleset.create()?;
     if walls.files {
-        ruleset = ruleset
-            .add_rules(path_beneath_rules(&grants.read, AccessFs::from_read(ABI::V6)))?
-            .add_rules(path_beneath_rules(&grants.write, all))?;
+        ruleset = ruleset.add_rules(path_beneath_rules(DEVICES, all))?;
+        for (paths, access) in [(&grants.read, AccessFs::from_read(ABI::V6)), (&grants.write, all)]
+        {
+            for path in paths {
+                ruleset = allow(ruleset, path, access)?;
+            }
+        }
     }
     for port in ports.into_iter().flatten() {
         ruleset = ruleset.add_rule(NetPort::new(*port, AccessNet::ConnectTcp))?;
@@ -128,20 +140,39 @@ fn restrict(orders: &Orders) -> Result<(), landlock::RulesetError> {
     Ok(())
 }
 
-/// Gives up all rights of an administrator, for good: what is not in the bounding set does not come back
-/// with another program.
-fn drop_capabilities() {
+/// Allows what is at a path, unless it is gone or an agent has put a link there since the sandbox was planned.
+fn allow(
+    ruleset: RulesetCreated,
+    path: &Path,
+    access: BitFlags<AccessFs>,
+) -> Result<RulesetCreated, RulesetError> {
+    let Ok(file) = mounts::open_unlinked(path, OFlags::PATH) else { return Ok(ruleset) };
+    let is_dir = rustix::fs::fstat(&file)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory);
+    let access = if is_dir { access } else { access & AccessFs::from_file(ABI::V6) };
+    ruleset.add_rule(PathBeneath::new(file, access))
+}
+
+/// Gives up all rights of an administrator, for good.
+fn drop_capabilities() -> io::Result<()> {
     const VERSION_3: u32 = 0x2008_0522;
     #[expect(unsafe_code, reason = "there is no safe interface to capabilities")]
     // SAFETY: `capset` reads a header and two data blocks of this layout; nothing is written.
     unsafe {
+        // Only an administrator may do this. It may fail: without new privileges (`restrict` and the filter see to
+        // that) no program gets back what `capset` takes away.
         for capability in 0..64 {
             libc::prctl(libc::PR_CAPBSET_DROP, capability as libc::c_ulong, 0, 0, 0);
         }
-        libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
         let (header, data) = ([VERSION_3, 0u32], [[0u32; 3]; 2]);
-        libc::syscall(libc::SYS_capset, header.as_ptr(), data.as_ptr());
+        let clear = libc::PR_CAP_AMBIENT_CLEAR_ALL;
+        if libc::prctl(libc::PR_CAP_AMBIENT, clear, 0, 0, 0) != 0
+            || libc::syscall(libc::SYS_capset, header.as_ptr(), data.as_ptr()) != 0
+        {
+            return Err(io::Error::last_os_error());
+        }
     }
+    Ok(())
 }
 
 /// A sandbox of Landlock.
@@ -155,6 +186,8 @@ pub(super) struct Confined {
     places: Vec<Place>,
     proxy: Option<Proxy>,
     version: i32,
+    /// What is no longer shown, because it was replaced, and has not been reported.
+    replaced: Vec<PathBuf>,
     /// Somebody was inside.
     used: bool,
     scratch: Scratch,
@@ -208,9 +241,19 @@ impl Confined {
         let places = plan.guards.iter().filter_map(|guard| Place::of(&guard.path)).collect();
         keep::save(&kept, &scratch.kept())
             .map_err(|err| failed("the sandbox's files cannot be written", &err))?;
-        let used = false;
-        let sandbox =
-            Confined { ralph, orders, plan, env, kept, places, proxy, version, used, scratch };
+        let sandbox = Confined {
+            ralph,
+            orders,
+            plan,
+            env,
+            kept,
+            places,
+            proxy,
+            version,
+            replaced: Vec::new(),
+            used: false,
+            scratch,
+        };
         sandbox.probe(request.project, confined)?;
         Ok(sandbox)
     }
@@ -299,15 +342,30 @@ impl Sandbox for Confined {
             "package caches and the agent's own credentials can be changed".to_owned(),
             "no terminal can be made inside: those of the user could be used as well".to_owned(),
         ];
-        match self.plan.network {
+        match &self.plan.network {
             Network::Full => limits.push("the network is open".to_owned()),
             _ if self.version < CONNECTIONS => limits.push(
                 "connections are not confined: this kernel cannot (it needs Linux 6.7)".to_owned(),
             ),
-            Network::Proxy { .. } => limits.push(
-                "a host that listens on the port of the proxy can be reached without it".to_owned(),
-            ),
+            Network::Proxy { ports } => {
+                limits.push(
+                    "a host that listens on the port of the proxy can be reached without it"
+                        .to_owned(),
+                );
+                if !ports.is_empty() {
+                    limits.push(
+                        "ports of this machine that allowedDomains names can be reached at every address"
+                            .to_owned(),
+                    );
+                }
+            }
             Network::None => {}
+        }
+        if self.plan.network != Network::Full {
+            limits.push(
+                "servers that the agent starts can be reached from the network, as far as a firewall lets them"
+                    .to_owned(),
+            );
         }
         if self.version < SIGNALS {
             limits.push(
@@ -335,6 +393,7 @@ impl Sandbox for Confined {
             ));
         }
         self.used = true;
+        self.replaced.extend(self.plan.drop_replaced(mounts::is_unlinked));
         let mut args: Vec<OsString> =
             vec![COMMAND.into(), self.orders.clone().into(), launch.program.into()];
         args.extend_from_slice(launch.args);
@@ -359,6 +418,7 @@ impl Sandbox for Confined {
             }
         }
         traces.extend(self.kept.iter().filter_map(Kept::restore));
+        traces.extend(self.replaced.drain(..).map(Trace::Replaced));
         traces
     }
 

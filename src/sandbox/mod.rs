@@ -173,6 +173,8 @@ pub enum Trace {
     Exposed(PathBuf),
     /// What was here had been removed, and is here again.
     PutBack(PathBuf),
+    /// What is here was replaced by a link, or removed, and is no longer shown inside.
+    Replaced(PathBuf),
     /// What is here is not as it was and cannot be put right, for this reason. Nothing may go on as if it were.
     Stuck(PathBuf, String),
 }
@@ -207,6 +209,11 @@ impl fmt::Display for Trace {
             Trace::PutBack(path) => write!(
                 f,
                 "{} was removed inside a sandbox; it is there again, as it was",
+                path.display()
+            ),
+            Trace::Replaced(path) => write!(
+                f,
+                "sandbox: {} was removed or replaced by a link during the run; the agent no longer sees it",
                 path.display()
             ),
             Trace::Stuck(path, why) => write!(
