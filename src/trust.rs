@@ -57,6 +57,12 @@ impl AgentWritable {
         }
     }
 
+    /// These directories and others, by absolute paths without links.
+    #[must_use]
+    pub fn and(&self, dirs: impl IntoIterator<Item = PathBuf>) -> AgentWritable {
+        AgentWritable { dirs: self.dirs.iter().cloned().chain(dirs).collect() }
+    }
+
     /// Follows an absolute path, reading links with `read_link`. `None` for a relative path or a link cycle.
     pub fn resolve(
         &self,

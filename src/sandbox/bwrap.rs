@@ -105,11 +105,24 @@ fn arguments(plan: &Plan, command: &Command<'_>, by: MountsBy) -> Vec<OsString> 
         ports: ports.to_vec(),
         close: walls.descriptors,
         filter: walls.calls,
+        writable: (walls.files && walls.pipes).then(|| writable(plan).count()),
     };
     args.add([OsString::from(inside::COMMAND), orders.to_argument()]);
+    if orders.writable.is_some() {
+        args.add(writable(plan));
+    }
     args.add([command.program]);
     args.add(command.args);
     args.0
+}
+
+/// The places inside that can be written.
+fn writable(plan: &Plan) -> impl Iterator<Item = &Path> {
+    let mounts = plan.mounts.iter().filter_map(|mount| match mount {
+        Mount::Writable { at, .. } | Mount::EmptyDir { at } => Some(at.as_path()),
+        Mount::ReadOnly { .. } | Mount::EmptyFile { .. } => None,
+    });
+    mounts.chain(["/dev", "/proc"].map(Path::new))
 }
 
 struct Args(Vec<OsString>);

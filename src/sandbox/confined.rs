@@ -9,14 +9,15 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, NetPort, Ruleset, RulesetAttr, RulesetCreatedAttr, Scope,
-    path_beneath_rules,
+    ABI, Access, AccessFs, AccessNet, BitFlags, NetPort, PathBeneath, Ruleset, RulesetAttr,
+    RulesetCreated, RulesetCreatedAttr, RulesetError, Scope, path_beneath_rules,
 };
+use rustix::fs::{FileType, OFlags};
 use serde::{Deserialize, Serialize};
 
 use super::aside::set_aside;
 use super::disk::RealDisk;
-use super::grants::{Grants, grants};
+use super::grants::{DEVICES, Grants, grants};
 use super::keep::{self, Kept, Place};
 use super::namespaces::{self, Furnished, StandIn, failed};
 use super::permissions::SavedModes;
@@ -24,14 +25,14 @@ use super::plan::{Mount, Network, Plan, Walls};
 use super::probe::{self, Probe};
 use super::proxy::{self, Proxy, Refusal};
 use super::scratch::Scratch;
-use super::{Backend, Request, Sandbox, Trace, Unusable, Wrapped, inside, seccomp};
+use super::{Backend, Request, Sandbox, Trace, Unusable, Wrapped, inside, mounts, seccomp};
 use crate::process::{self, Launch};
 
 /// What it is called by, in the place of a command. Nobody types this.
 pub const COMMAND: &str = "__confined";
 
 /// The first version that confines files, that confines connections, that confines signals.
-const FILES: i32 = 1;
+pub(super) const FILES: i32 = 1;
 const CONNECTIONS: i32 = 4;
 const SIGNALS: i32 = 6;
 
@@ -42,11 +43,13 @@ pub struct Orders {
     /// Ports that may be connected to; all of them without a list.
     ports: Option<Vec<u16>>,
     walls: Walls,
+    project: PathBuf,
 }
 
 impl Orders {
     pub fn new(plan: &Plan, ports: Option<Vec<u16>>) -> Orders {
-        Orders { grants: grants(plan, &RealDisk), ports, walls: plan.walls }
+        let (walls, project) = (plan.walls, plan.project.clone());
+        Orders { grants: grants(plan, &RealDisk), ports, walls, project }
     }
 
     /// # Errors
@@ -57,7 +60,7 @@ impl Orders {
 }
 
 /// Which version of Landlock the kernel has; 0 for none.
-fn version() -> i32 {
+pub(super) fn version() -> i32 {
     #[expect(unsafe_code, reason = "the crate does not tell the version")]
     // SAFETY: asked like this, the call reads nothing and changes nothing.
     let version = unsafe {
@@ -85,6 +88,9 @@ pub fn main(args: &[OsString]) -> u8 {
     {
         return inside::complain(&format!("cannot drop capabilities: {err}"));
     }
+    if let Err(err) = mounts::open_unlinked(&orders.project, OFlags::PATH) {
+        return inside::complain(&format!("{}: {err}", orders.project.display()));
+    }
     if let Err(err) = restrict(&orders) {
         return inside::complain(&format!("Landlock: {err}"));
     }
@@ -97,8 +103,8 @@ pub fn main(args: &[OsString]) -> u8 {
     inside::run(program, args)
 }
 
-fn restrict(orders: &Orders) -> Result<(), landlock::RulesetError> {
-    let Orders { grants, ports, walls } = orders;
+fn restrict(orders: &Orders) -> Result<(), RulesetError> {
+    let Orders { grants, ports, walls, .. } = orders;
     let ports = ports.as_ref().filter(|_| walls.network);
     if !walls.files && !walls.ipc && !walls.processes && ports.is_none() {
         return Ok(());
@@ -120,15 +126,32 @@ fn restrict(orders: &Orders) -> Result<(), landlock::RulesetError> {
     }
     let mut ruleset = ruleset.create()?;
     if walls.files {
-        ruleset = ruleset
-            .add_rules(path_beneath_rules(&grants.read, AccessFs::from_read(ABI::V6)))?
-            .add_rules(path_beneath_rules(&grants.write, all))?;
+        ruleset = ruleset.add_rules(path_beneath_rules(DEVICES, all))?;
+        for (paths, access) in [(&grants.read, AccessFs::from_read(ABI::V6)), (&grants.write, all)]
+        {
+            for path in paths {
+                ruleset = allow(ruleset, path, access)?;
+            }
+        }
     }
     for port in ports.into_iter().flatten() {
         ruleset = ruleset.add_rule(NetPort::new(*port, AccessNet::ConnectTcp))?;
     }
     ruleset.restrict_self()?;
     Ok(())
+}
+
+/// Allows what is at a path, unless it is gone or an agent has put a link there since the sandbox was planned.
+fn allow(
+    ruleset: RulesetCreated,
+    path: &Path,
+    access: BitFlags<AccessFs>,
+) -> Result<RulesetCreated, RulesetError> {
+    let Ok(file) = mounts::open_unlinked(path, OFlags::PATH) else { return Ok(ruleset) };
+    let is_dir = rustix::fs::fstat(&file)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory);
+    let access = if is_dir { access } else { access & AccessFs::from_file(ABI::V6) };
+    ruleset.add_rule(PathBeneath::new(file, access))
 }
 
 /// Drops all capabilities for good: what is not in the bounding set does not come back with another program.
@@ -177,6 +200,8 @@ pub(super) struct Confined {
     places: Vec<Place>,
     proxy: Option<Proxy>,
     version: i32,
+    /// What is no longer shown, because it was replaced, and has not been reported.
+    replaced: Vec<PathBuf>,
     /// Somebody was inside.
     used: bool,
     scratch: Scratch,
@@ -239,6 +264,7 @@ impl Confined {
             places,
             proxy,
             version,
+            replaced: Vec::new(),
             used: false,
             scratch,
         };
@@ -356,15 +382,30 @@ impl Sandbox for Confined {
             "package caches and the agent's own credentials can be changed".to_owned(),
             "no terminal can be made inside: those of the user could be used as well".to_owned(),
         ];
-        match self.plan.network {
+        match &self.plan.network {
             Network::Full => limits.push("the network is open".to_owned()),
             _ if self.version < CONNECTIONS => limits.push(
                 "connections are not confined: this kernel cannot (it needs Linux 6.7)".to_owned(),
             ),
-            Network::Proxy { .. } => limits.push(
-                "a host that listens on the port of the proxy can be reached without it".to_owned(),
-            ),
+            Network::Proxy { ports } => {
+                limits.push(
+                    "a host that listens on the port of the proxy can be reached without it"
+                        .to_owned(),
+                );
+                if !ports.is_empty() {
+                    limits.push(
+                        "ports of this machine that allowedDomains names can be reached at every address"
+                            .to_owned(),
+                    );
+                }
+            }
             Network::None => {}
+        }
+        if self.plan.network != Network::Full {
+            limits.push(
+                "servers that the agent starts can be reached from the network, as far as a firewall lets them"
+                    .to_owned(),
+            );
         }
         if self.version < SIGNALS {
             limits.push(
@@ -392,6 +433,7 @@ impl Sandbox for Confined {
             ));
         }
         self.used = true;
+        self.replaced.extend(self.plan.drop_replaced(mounts::is_unlinked));
         let mut args: Vec<OsString> =
             vec![COMMAND.into(), self.orders.clone().into(), launch.program.into()];
         args.extend_from_slice(launch.args);
@@ -407,7 +449,7 @@ impl Sandbox for Confined {
     }
 
     fn ended(&mut self) -> Vec<Trace> {
-        let Confined { modes, plan, places, kept, .. } = self;
+        let Confined { modes, plan, places, kept, replaced, .. } = self;
         modes.restore_around(|| {
             let mut traces = set_aside(&plan.guards);
             traces.extend(places.iter().filter_map(Place::restore));
@@ -418,6 +460,7 @@ impl Sandbox for Confined {
                 }
             }
             traces.extend(kept.iter().filter_map(Kept::restore));
+            traces.extend(replaced.drain(..).map(Trace::Replaced));
             traces
         })
     }

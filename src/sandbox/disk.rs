@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use super::plan::{Disk, Found};
@@ -49,8 +50,20 @@ impl Disk for RealDisk {
 
     fn sockets(&self) -> Vec<PathBuf> {
         let Ok(table) = std::fs::read("/proc/net/unix") else { return Vec::new() };
-        sockets(&table).filter_map(|path| path.canonicalize().ok()).collect()
+        sockets(&table).chain(open_pipes()).filter_map(|path| path.canonicalize().ok()).collect()
     }
+}
+
+/// The named pipes that a process of this user has open.
+fn open_pipes() -> impl Iterator<Item = PathBuf> {
+    let entries = |dir: &Path| std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let processes = entries(Path::new("/proc")).map(|process| process.path().join("fd"));
+    processes.flat_map(move |descriptors| entries(&descriptors)).filter_map(|descriptor| {
+        let path = std::fs::read_link(descriptor.path()).ok()?;
+        let is_named = path.is_absolute() && !path.starts_with("/dev");
+        let is_pipe = || path.symlink_metadata().is_ok_and(|meta| meta.file_type().is_fifo());
+        (is_named && is_pipe()).then_some(path)
+    })
 }
 
 /// The files in the kernel's table of sockets, which has a heading.

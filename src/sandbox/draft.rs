@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
-use super::plan::{Disk, Guard, Mount, Wanted, Was};
+use super::plan::{Disk, Found, Guard, Mount, Wanted, Was};
+use crate::trust::AgentWritable;
 
 /// A plan that is being made.
 pub(super) struct Draft<'d> {
@@ -14,6 +15,25 @@ pub(super) struct Draft<'d> {
     pub(super) mounts: Vec<Mount>,
     /// What is not seen inside, unless it is shown again.
     pub(super) hidden: Vec<PathBuf>,
+    pub(super) agent_writable: AgentWritable,
+    /// The sources of mounts that an agent could replace by a link after the plan was made.
+    pub(super) replaceable: BTreeSet<PathBuf>,
+    /// Links that were not followed.
+    pub(super) skipped: BTreeSet<PathBuf>,
+    /// What the user should know.
+    pub(super) notes: Vec<String>,
+}
+
+/// What a path of the machine leads to.
+pub(super) enum Target {
+    Missing,
+    /// Something that may be shown.
+    Inside(Found),
+    /// An agent may have made a link on the way: it leads out of this directory, which agents can write to.
+    Outside {
+        dir: PathBuf,
+        found: Found,
+    },
 }
 
 impl Draft<'_> {
@@ -34,50 +54,137 @@ impl Draft<'_> {
         self.hidden.push(at.to_owned());
     }
 
-    /// Shows what is there, if it is: where it is, and where it is called so.
-    pub(super) fn show(&mut self, path: &Path, writable: bool) -> bool {
-        let Some(found) = self.disk.find(path) else { return false };
-        for at in self.places(path, &found.real) {
-            let from = found.real.clone();
-            self.mounts.push(if writable {
-                Mount::Writable { from, at }
-            } else {
-                Mount::ReadOnly { from, at }
-            });
+    /// Follows a path, and decides whether what it leads to may be shown: everything that a plan shows is looked up
+    /// here. A link in a directory that agents can write to must not lead out of it.
+    pub(super) fn target(&self, path: &Path) -> Target {
+        let resolved = self.agent_writable.resolve(path, |path| self.disk.link(path));
+        let Some(resolved) = resolved else { return Target::Missing };
+        let Some(found) = self.disk.find(&resolved.target) else { return Target::Missing };
+        match resolved.escapes() {
+            Some(dir) => Target::Outside { dir: dir.to_owned(), found },
+            // Something else by now.
+            None if found.real != resolved.target => Target::Missing,
+            None => Target::Inside(found),
         }
-        true
     }
 
-    /// Shows what would be hidden otherwise, to be read. Never something that what is hidden is in:
-    /// that would show it all.
-    pub(super) fn show_hidden(&mut self, path: &Path) {
-        for (from, at) in self.hidden_places(path) {
-            // Each mount takes its time at every start, so that none is made for what is shown already.
-            if !self.is_shown(&from, &at) {
-                self.mounts.push(Mount::ReadOnly { from, at });
+    /// Returns what a path leads to, if no agent can change that.
+    pub(super) fn trusted(&self, path: &Path) -> Option<PathBuf> {
+        let resolved = self.agent_writable.resolve(path, |path| self.disk.link(path))?;
+        resolved.is_trusted().then_some(resolved.target)
+    }
+
+    /// Looks up a path that `what` names. A link that leads out is noted and not followed.
+    pub(super) fn look_up(&mut self, what: &str, path: &Path) -> Option<Found> {
+        match self.target(path) {
+            Target::Missing => None,
+            Target::Inside(found) => Some(found),
+            Target::Outside { found, .. } => {
+                self.note_skipped(what, path, &found.real, "readable");
+                None
             }
         }
     }
 
-    /// The same, to be written.
-    pub(super) fn show_hidden_writable(&mut self, path: &Path) {
-        for (from, at) in self.hidden_places(path) {
-            self.mounts.push(Mount::Writable { from, at });
+    /// Notes that a path is not shown, once for each link. `key` is the setting that shows its target all the same.
+    fn note_skipped(&mut self, what: &str, path: &Path, target: &Path, key: &str) {
+        let mut way: Vec<&Path> = path.ancestors().collect();
+        way.reverse();
+        let link = way.into_iter().find_map(|part| match self.target(part) {
+            Target::Outside { dir, .. } => Some((part, dir)),
+            Target::Inside(_) | Target::Missing => None,
+        });
+        let Some((link, dir)) = link else { return };
+        if !self.skipped.insert(link.to_owned()) {
+            return;
+        }
+        let it = if link == path { "it".to_owned() } else { link.display().to_string() };
+        let (path, dir, target) = (path.display(), dir.display(), target.display());
+        self.notes.push(format!(
+            "sandbox: skipped {what} {path}: {it} leads out of {dir} to {target}; if the agent needs that, add \
+             {target} to sandbox.{key}"
+        ));
+    }
+
+    /// Shows what is there, if it is: where it is, and where it is called so. `what` names the path for the user.
+    pub(super) fn show(&mut self, what: &str, path: &Path, writable: bool) {
+        match self.target(path) {
+            Target::Missing => {}
+            Target::Inside(found) => {
+                for at in self.places(path, &found.real) {
+                    self.mount(found.real.clone(), at, writable);
+                }
+            }
+            Target::Outside { found, .. } => {
+                let key = if writable { "writable" } else { "readable" };
+                self.note_skipped(what, path, &found.real, key);
+            }
         }
     }
 
-    fn hidden_places(&self, path: &Path) -> Vec<(PathBuf, PathBuf)> {
+    /// Shows what would be hidden otherwise, to be read. Never something that what is hidden is in:
+    /// that would show it all.
+    pub(super) fn show_hidden(&mut self, what: &str, path: &Path) {
+        self.show_if_hidden(what, path, false);
+    }
+
+    /// The same, to be written.
+    pub(super) fn show_hidden_writable(&mut self, what: &str, path: &Path) {
+        self.show_if_hidden(what, path, true);
+    }
+
+    fn show_if_hidden(&mut self, what: &str, path: &Path, writable: bool) {
         if !path.is_absolute() || path.components().any(|part| part == Component::ParentDir) {
-            return Vec::new();
+            return;
         }
-        let Some(found) = self.disk.find(path) else { return Vec::new() };
-        let holds_hidden = self.hidden.iter().any(|dir| dir.starts_with(&found.real));
-        let is_hidden = |at: &PathBuf| self.hidden.iter().any(|dir| at.starts_with(dir));
-        let places = self.places(path, &found.real).into_iter();
-        places
-            .filter(|at| is_hidden(at) && !holds_hidden)
-            .map(|at| (found.real.clone(), at))
-            .collect()
+        let (found, outside) = match self.target(path) {
+            Target::Missing => return,
+            Target::Inside(found) => (found, false),
+            Target::Outside { found, .. } => (found, true),
+        };
+        if self.hidden.iter().any(|dir| dir.starts_with(&found.real)) {
+            return;
+        }
+        let mut places = self.places(path, &found.real);
+        places.retain(|at| {
+            let is_hidden = self.hidden.iter().any(|dir| at.starts_with(dir));
+            // Each mount takes its time at every start, so that none is made for what is shown already.
+            is_hidden && !self.is_shown(&found.real, at, writable)
+        });
+        if outside && !places.is_empty() {
+            let key = if writable { "writable" } else { "readable" };
+            return self.note_skipped(what, path, &found.real, key);
+        }
+        for at in places {
+            self.mount(found.real.clone(), at, writable);
+        }
+    }
+
+    fn mount(&mut self, from: PathBuf, at: PathBuf, writable: bool) {
+        let resolved = self.agent_writable.resolve(&from, |_| None);
+        if resolved.is_none_or(|resolved| resolved.passed.iter().any(|dir| *dir != from)) {
+            self.replaceable.insert(from.clone());
+        }
+        self.mounts.push(if writable {
+            Mount::Writable { from, at }
+        } else {
+            Mount::ReadOnly { from, at }
+        });
+    }
+
+    /// Takes out the mounts that a later one covers: nobody sees them, but a source that an agent has removed
+    /// would keep the sandbox from starting.
+    pub(super) fn drop_covered(&mut self) {
+        let mut later: Vec<PathBuf> = Vec::new();
+        let mut kept = Vec::new();
+        for mount in std::mem::take(&mut self.mounts).into_iter().rev() {
+            if !later.iter().any(|at| mount.at().starts_with(at)) {
+                later.push(mount.at().to_owned());
+                kept.push(mount);
+            }
+        }
+        kept.reverse();
+        self.mounts = kept;
     }
 
     /// What has to be hidden and is inside of this.
@@ -87,8 +194,8 @@ impl Draft<'_> {
         hidden.filter(|dir| *dir != real).find(|dir| dir.starts_with(&real)).map(Path::to_owned)
     }
 
-    /// Hides the sockets that services of this machine listen on, wherever they are seen inside: to connect to
-    /// one, it need not be writable. One that the settings name is wanted.
+    /// Hides the sockets and named pipes that services of this machine listen on, wherever they are seen inside: to
+    /// use one, its mount need not be writable. One that the settings name is wanted.
     pub(super) fn hide_sockets(&mut self, wanted: &Wanted) {
         let home = self.home.as_ref().map(|(_, home)| home.clone());
         let named = wanted.readable.iter().chain(&wanted.writable);
@@ -126,11 +233,18 @@ impl Draft<'_> {
         }
     }
 
-    /// Whether `from` is what is seen at this place already, by a mount of something that it is in.
-    fn is_shown(&self, from: &Path, at: &Path) -> bool {
+    /// Whether `from` is what is seen at this place already, by a mount of something that it is in, and can be
+    /// written if it has to be.
+    fn is_shown(&self, from: &Path, at: &Path, writable: bool) -> bool {
         let covering = self.mounts.iter().rev().find(|mount| at.starts_with(mount.at()));
-        let Some(Mount::ReadOnly { from: whole, at: whole_at }) = covering else { return false };
-        at.strip_prefix(whole_at).is_ok_and(|below| whole.join(below) == from)
+        let (whole, whole_at) = match covering {
+            Some(Mount::Writable { from, at }) => (from, at),
+            Some(Mount::ReadOnly { from, at }) if !writable => (from, at),
+            _ => return false,
+        };
+        at.strip_prefix(whole_at).is_ok_and(|below| {
+            if below == Path::new("") { whole == from } else { whole.join(below) == from }
+        })
     }
 
     /// Where something has to be seen: a link that leads to it is not there in the scratch home.
@@ -190,14 +304,15 @@ impl Draft<'_> {
     }
 
     /// Sees to it that `dir` and each directory on the way to it, in what the agent can write, stays what it is:
-    /// they become mounts of their own, because a directory that holds mounts can be renamed and another put in
-    /// its place, while one that is a mount cannot. One that is not there must not become a link.
-    fn hold(&mut self, dir: &Path, guards: &mut Vec<Guard>) {
+    /// they become mounts of their own if they hold something to protect, because a directory that holds mounts can be
+    /// renamed and another put in its place, while one that is a mount cannot. One that is not there must not become
+    /// a link.
+    fn hold(&mut self, dir: &Path, holds_something: bool, guards: &mut Vec<Guard>) {
         let Some(top) = self.writable_above(dir).map(Path::to_owned) else { return };
         let mut way: Vec<&Path> = dir.ancestors().take_while(|above| *above != top).collect();
         way.reverse();
         for dir in way {
-            if self.disk.find(dir).is_some_and(|found| found.is_dir) {
+            if holds_something && self.disk.find(dir).is_some_and(|found| found.is_dir) {
                 self.mounts.push(Mount::Writable { from: dir.to_owned(), at: dir.to_owned() });
             }
             guards.push(Guard { path: dir.to_owned(), was: Was::Directory });
@@ -214,8 +329,14 @@ impl Draft<'_> {
     ) {
         let is_link = self.disk.link(dir).is_some();
         let dir = if is_link { self.follow(dir, guards) } else { dir.to_owned() };
+        let names: Vec<&OsStr> = names.collect();
         if self.is_writable(&dir) {
-            self.hold(&dir, guards);
+            let is_there = |name: &&OsStr| {
+                let path = dir.join(name);
+                self.disk.link(&path).is_some() || self.disk.find(&path).is_some()
+            };
+            let holds_something = names.iter().any(is_there);
+            self.hold(&dir, holds_something, guards);
         } else if is_link {
             // The agent cannot write there.
             return;
@@ -237,7 +358,7 @@ impl Draft<'_> {
                 return;
             }
             if let Some(parent) = path.parent() {
-                self.hold(parent, guards);
+                self.hold(parent, true, guards);
             }
         }
         let was = match self.disk.find(&path) {
@@ -255,6 +376,14 @@ impl Draft<'_> {
 pub(super) fn absolute(path: &Path, project: &Path, home: Option<&Path>) -> PathBuf {
     match (path.strip_prefix("~"), home) {
         (Ok(rest), Some(home)) => home.join(rest).components().collect(),
-        _ => project.join(path),
+        _ => {
+            // `..` in front is that of the project, and passes through nothing in it.
+            let (mut from, mut path) = (project, path);
+            while let Ok(rest) = path.strip_prefix("..") {
+                (from, path) = (from.parent().unwrap_or(from), rest);
+            }
+            // Joining nothing would leave a slash at the end.
+            from.join(path).components().collect()
+        }
     }
 }

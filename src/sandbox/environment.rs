@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use super::draft::Draft;
 use super::plan::{Disk, INSIDE_DIR, Network, Wanted};
 use super::proxy;
 use crate::config::secret;
@@ -129,7 +130,7 @@ fn withheld(wanted: &Wanted, named: &[String]) -> Vec<String> {
     secrets.map(|(name, _)| name).filter(|name| !needed(name)).map(str::to_owned).collect()
 }
 
-/// The variables that codex is told to take a key from. Its configuration cannot be written inside.
+/// The variables that codex is told to take a key from.
 fn keys_of_codex(text: &str) -> Vec<String> {
     let values = text.lines().filter_map(|line| {
         let value =
@@ -144,13 +145,15 @@ fn keys_of_codex(text: &str) -> Vec<String> {
 pub(super) fn changes(
     wanted: &Wanted,
     home: Option<&Path>,
-    disk: &dyn Disk,
+    draft: &Draft<'_>,
 ) -> (Vec<(OsString, Option<OsString>)>, Vec<String>) {
     let mut named = Vec::new();
     if wanted.adapter == "codex" {
         let moved = get(&wanted.env, "CODEX_HOME").map(PathBuf::from);
         let dir = moved.or_else(|| Some(home?.join(".codex")));
-        let text = dir.and_then(|dir| disk.read(&dir.join("config.toml")));
+        // One that an agent can write would give it whichever key it names.
+        let config = dir.and_then(|dir| draft.trusted(&dir.join("config.toml")));
+        let text = config.and_then(|config| draft.disk.read(&config));
         named = text.as_deref().map(keys_of_codex).unwrap_or_default();
     }
     let withheld = withheld(wanted, &named);

@@ -13,7 +13,7 @@ pub(super) struct Grants {
 
 /// Devices that every program may use. The others are not needed. Not among them are `/dev/pts`: whoever may use the
 /// terminal that they have just made may use the user's others as well, read what is typed there and write to it.
-const DEVICES: [&str; 7] =
+pub(super) const DEVICES: [&str; 7] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx"];
 
 pub(super) fn grants(plan: &Plan, disk: &dyn Disk) -> Grants {
@@ -34,7 +34,6 @@ pub(super) fn grants(plan: &Plan, disk: &dyn Disk) -> Grants {
         }
     }
     show(Path::new("/"), &hidden, disk, &mut grants.read);
-    grants.write.extend(DEVICES.iter().map(PathBuf::from));
     // Secrets in the middle of what is shown cannot be taken out of it again: what holds one is shown
     // without it.
     let secrets: Vec<&Path> = plan
@@ -55,6 +54,12 @@ pub(super) fn grants(plan: &Plan, disk: &dyn Disk) -> Grants {
         list.sort();
         list.dedup();
     }
+    // What is below something writable may be used by that. The agent could replace it by a link.
+    let writable = grants.write.clone();
+    let is_below =
+        |path: &PathBuf| writable.iter().any(|above| above != path && path.starts_with(above));
+    grants.read.retain(|path| !is_below(path) && !writable.contains(path));
+    grants.write.retain(|path| !is_below(path));
     grants
 }
 

@@ -242,11 +242,11 @@ pub(super) fn show(
     wanted: &Wanted,
 ) -> Vec<(PathBuf, PathBuf)> {
     for tool in TOOLS {
-        draft.show_hidden(&home.join(tool));
+        draft.show_hidden("tool", &home.join(tool));
     }
     for cache in CACHES {
         // One that is a link to another disk is shown where it is.
-        draft.show(&home.join(cache), true);
+        draft.show("package cache", &home.join(cache), true);
     }
     for secret in SECRETS {
         let at = home.join(secret);
@@ -260,16 +260,14 @@ pub(super) fn show(
         let dir = moved.map_or_else(|| home.join(agent.dir), PathBuf::from);
         for (name, how) in agent.files {
             let path = dir.join(name);
-            match (how, draft.disk.find(&path)) {
-                (_, None) => {}
-                (How::Config, Some(_)) => draft.show_hidden(&path),
-                (How::Credentials, Some(_)) => {
-                    draft.show(&path, true);
+            const WHAT: &str = "agent file";
+            match (how, path.strip_prefix(home)) {
+                (How::Credentials, _) => draft.show(WHAT, &path, true),
+                (How::Copy, Ok(below)) => {
+                    let found = draft.look_up(WHAT, &path);
+                    copies.extend(found.map(|found| (found.real, scratch.join(below))));
                 }
-                (How::Copy, Some(found)) => match path.strip_prefix(home) {
-                    Ok(below) => copies.push((found.real, scratch.join(below))),
-                    Err(_) => draft.show_hidden(&path),
-                },
+                (How::Config | How::Copy, _) => draft.show_hidden(WHAT, &path),
             }
         }
     }

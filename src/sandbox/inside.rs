@@ -11,6 +11,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use landlock::{
+    AccessFs, PathBeneath, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError,
+    path_beneath_rules,
+};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 use super::proxy;
@@ -35,6 +39,8 @@ pub(super) struct Orders {
     pub(super) ports: Vec<u16>,
     pub(super) close: bool,
     pub(super) filter: bool,
+    /// How many paths follow that can be written. Without it, writing is not confined any further.
+    pub(super) writable: Option<usize>,
 }
 
 impl Orders {
@@ -45,17 +51,20 @@ impl Orders {
         words.extend(self.ports.iter().map(|port| format!("port={port}")));
         words.extend(self.close.then(|| "close".to_owned()));
         words.extend(self.filter.then(|| "filter".to_owned()));
+        words.extend(self.writable.map(|count| format!("writable={count}")));
         words.join(",").into()
     }
 
     fn from_argument(text: &OsStr) -> Option<Orders> {
         let (socket, terminal, ports) = (None, None, Vec::new());
-        let mut orders = Orders { socket, terminal, ports, close: false, filter: false };
+        let (close, filter, writable) = (false, false, None);
+        let mut orders = Orders { socket, terminal, ports, close, filter, writable };
         for word in text.to_str()?.split(',').filter(|word| !word.is_empty()) {
             match word.split_once('=') {
                 Some(("socket", number)) => orders.socket = Some(number.parse().ok()?),
                 Some(("terminal", number)) => orders.terminal = Some(number.parse().ok()?),
                 Some(("port", number)) => orders.ports.push(number.parse().ok()?),
+                Some(("writable", number)) => orders.writable = Some(number.parse().ok()?),
                 None if word == "close" => orders.close = true,
                 None if word == "filter" => orders.filter = true,
                 _ => return None,
@@ -67,11 +76,16 @@ impl Orders {
 
 /// The program inside. `args` are the orders, and what to become. Returns only if that fails.
 pub fn main(args: &[OsString]) -> u8 {
-    let [orders, program, args @ ..] = args else {
+    let [orders, args @ ..] = args else {
         return complain("it is called by ralph itself, to set up a sandbox");
     };
     let Some(orders) = Orders::from_argument(orders) else {
         return complain("it was given orders that it does not know");
+    };
+    let Some((writable, [program, args @ ..])) =
+        args.split_at_checked(orders.writable.unwrap_or_default())
+    else {
+        return complain("it was given too few arguments");
     };
     if let Some(socket) = orders.socket
         && let Err(err) = hand_out(socket, &orders.ports)
@@ -87,12 +101,36 @@ pub fn main(args: &[OsString]) -> u8 {
         close_all();
     }
     default_signals();
+    if orders.writable.is_some()
+        && let Err(err) = confine_writes(writable)
+    {
+        return complain(&format!("Landlock: {err}"));
+    }
     if orders.filter
         && let Err(err) = seccomp::install(&seccomp::inside_namespaces())
     {
         return complain(&format!("system calls cannot be filtered: {err}"));
     }
     run(program, args)
+}
+
+/// Lets files be opened for writing only below these paths. Mounts see to that already, except for named pipes: those
+/// can be written on a read-only mount. What is mounted read-only below one of the paths stays open to that: only pipes
+/// that are in use are hidden there. Does nothing where the kernel has no Landlock.
+fn confine_writes(paths: &[OsString]) -> Result<(), RulesetError> {
+    let access = AccessFs::WriteFile;
+    let mut ruleset = Ruleset::default()
+        .handle_access(access)?
+        .create()?
+        .add_rules(path_beneath_rules(paths, access))?;
+    // Programs open a terminal or file that they were given once more, as `/dev/stderr`. Pipes and sockets without
+    // a name are not confined, and refused here.
+    let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
+    for given in [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()] {
+        let _ = (&mut ruleset).add_rule(PathBeneath::new(given, access));
+    }
+    ruleset.restrict_self()?;
+    Ok(())
 }
 
 /// Becomes a program. The exit code, if that fails.
@@ -197,8 +235,16 @@ mod tests {
                 ports: vec![80, 8080],
                 close: true,
                 filter: true,
+                writable: Some(2),
             },
-            Orders { socket: None, terminal: None, ports: Vec::new(), close: false, filter: false },
+            Orders {
+                socket: None,
+                terminal: None,
+                ports: Vec::new(),
+                close: false,
+                filter: false,
+                writable: None,
+            },
         ] {
             assert_eq!(Orders::from_argument(&orders.to_argument()), Some(orders));
         }

@@ -197,6 +197,8 @@ pub enum Trace {
     PutBack(PathBuf),
     /// The permissions of these paths were changed, and have been restored.
     ModesRestored(Vec<PathBuf>),
+    /// What is here was replaced by a link, or removed, and is no longer shown inside.
+    Replaced(PathBuf),
     /// What is here is not as it was and cannot be put right, for this reason. Nothing may go on as if it were.
     Stuck(PathBuf, String),
 }
@@ -241,6 +243,11 @@ impl fmt::Display for Trace {
                     paths.join(", ")
                 )
             }
+            Trace::Replaced(path) => write!(
+                f,
+                "sandbox: {} was removed or replaced by a link during the run; the agent no longer sees it",
+                path.display()
+            ),
             Trace::Stuck(path, why) => write!(
                 f,
                 "{} was made or changed inside a sandbox, would be executed outside, and cannot be put right: \

@@ -15,9 +15,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::CWD;
+use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::mount::{MountFlags, MoveMountFlags, OpenTreeFlags};
 use rustix::thread::UnshareFlags;
 
@@ -181,12 +181,42 @@ fn leave(users: bool) -> io::Result<()> {
     Ok(())
 }
 
+/// Opens an absolute path that has no link in it: an agent may have put one there since the sandbox was planned.
+///
+/// # Errors
+/// What the file system said; `ELOOP` or `ENOTDIR` for a link.
+pub(super) fn open_unlinked(path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+    let reach = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut dir = rustix::fs::open("/", reach, Mode::empty())?;
+    let mut parts = path.components().filter(|part| *part != Component::RootDir).peekable();
+    while let Some(part) = parts.next() {
+        let Component::Normal(name) = part else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let is_last = parts.peek().is_none();
+        let flags = if is_last { flags | OFlags::NOFOLLOW | OFlags::CLOEXEC } else { reach };
+        dir = rustix::fs::openat(&dir, name, flags, Mode::empty())?;
+    }
+    // With `O_PATH` a link at the end is opened instead of refused.
+    if FileType::from_raw_mode(rustix::fs::fstat(&dir)?.st_mode) == FileType::Symlink {
+        return Err(io::Error::from_raw_os_error(libc::ELOOP));
+    }
+    Ok(dir)
+}
+
+/// Whether there is something at a path without a link on the way.
+pub(super) fn is_unlinked(path: &Path) -> bool {
+    open_unlinked(path, OFlags::PATH).is_ok()
+}
+
 /// What is at a path now, with all that is mounted below it, to be put somewhere later.
 fn copy(path: &Path) -> io::Result<OwnedFd> {
+    let source = open_unlinked(path, OFlags::PATH)?;
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
-        | OpenTreeFlags::AT_RECURSIVE;
-    Ok(rustix::mount::open_tree(CWD, path, flags)?)
+        | OpenTreeFlags::AT_RECURSIVE
+        | OpenTreeFlags::AT_EMPTY_PATH;
+    Ok(rustix::mount::open_tree(source, "", flags)?)
 }
 
 fn hold(mount: &Mount) -> Result<Option<OwnedFd>, Failed> {
@@ -336,6 +366,8 @@ mod tests {
             user: (0, 0),
             walls: Walls { users: false, ..Walls::ALL },
             notes: Vec::new(),
+            project: PathBuf::new(),
+            replaceable: Default::default(),
         };
         let mut words = arguments(&plan, Some(7));
         words.extend(["bwrap".into(), "--proc".into()]);

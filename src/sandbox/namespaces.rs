@@ -1,17 +1,22 @@
 //! Bubblewrap, with a network that has nothing in it but our proxy.
 
 use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
 use std::io::{self, PipeReader};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::fs::OFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::aside::set_aside;
 use super::bwrap::{self, Command, MountsBy};
+use super::confined;
 use super::disk::RealDisk;
 use super::hosts::AllowList;
+use super::mounts;
 use super::permissions::SavedModes;
 use super::plan::{self, INSIDE_DIR, Network, Plan, Refused, Wanted};
 use super::probe::{self, Probe};
@@ -20,6 +25,7 @@ use super::scratch::{self, Note, Scratch};
 use super::{Backend, Request, Sandbox, Trace, Unusable, Wrapped, inside};
 use crate::config::settings::SandboxNetwork;
 use crate::process::{self, Launch};
+use crate::trust;
 
 /// A sandbox of namespaces.
 #[derive(Debug)]
@@ -33,6 +39,8 @@ pub(super) struct Namespaces {
     covered: Vec<(PathBuf, Option<Identity>)>,
     proxy: Option<Proxy>,
     listeners: Option<ListenersId>,
+    /// What is no longer shown, because it was replaced, and has not been reported.
+    replaced: Vec<PathBuf>,
     /// Somebody was inside.
     used: bool,
     // Last: what is above may still use it.
@@ -166,6 +174,7 @@ impl Namespaces {
             covered: Vec::new(),
             proxy,
             listeners: None,
+            replaced: Vec::new(),
             used: false,
             scratch,
         })
@@ -258,6 +267,7 @@ pub(super) fn wanted(
         writable: paths(&request.settings.writable),
         network,
         user: user(),
+        agent_writable: trust::agent_writable(),
     })
 }
 
@@ -273,7 +283,11 @@ pub(super) fn set_up(plan: &Plan) -> io::Result<()> {
         if let Some(parent) = to.parent() {
             std::fs::create_dir_all(parent)?;
         }
-        std::fs::copy(from, to)?;
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+        let mut from = File::from(mounts::open_unlinked(from, flags)?);
+        let mut options = OpenOptions::new();
+        let mut to = options.write(true).create(true).truncate(true).mode(0o600).open(to)?;
+        io::copy(&mut from, &mut to)?;
     }
     Ok(())
 }
@@ -305,6 +319,13 @@ impl Sandbox for Namespaces {
             "the kernel is shared: a hole in it is a way out".to_owned(),
             "package caches and the agent's own credentials can be changed".to_owned(),
         ];
+        if confined::version() < confined::FILES {
+            limits.push(
+                "named pipes in what can be read can also be written: this kernel cannot prevent that (it needs \
+                 Linux 5.13 with Landlock)"
+                    .to_owned(),
+            );
+        }
         limits.push(match self.plan.network {
             Network::Proxy { .. } => "what is sent to an allowed host is not looked at".to_owned(),
             Network::Full => {
@@ -326,6 +347,7 @@ impl Sandbox for Namespaces {
     fn wrap(&mut self, launch: &Launch<'_>, terminal: Option<i32>) -> io::Result<Wrapped> {
         self.release();
         self.used = true;
+        self.replaced.extend(self.plan.drop_replaced(mounts::is_unlinked));
         let mut socket = None;
         if let (Some(proxy), Network::Proxy { ports }) = (&mut self.proxy, &self.plan.network) {
             let flags = SocketFlags::CLOEXEC;
@@ -362,7 +384,8 @@ impl Sandbox for Namespaces {
             .into_iter()
             .filter(|(path, file)| identity(path) != *file)
             .map(|(path, _)| Trace::Exposed(path));
-        put.into_iter().chain(exposed).collect()
+        let replaced = self.replaced.drain(..).map(Trace::Replaced);
+        put.into_iter().chain(exposed).chain(replaced).collect()
     }
 
     fn refusals(&mut self) -> Vec<Refusal> {

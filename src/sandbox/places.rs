@@ -91,3 +91,37 @@ pub(super) const CERTIFICATES: &[&str] = &[
     "npm_config_cafile",
     "NPM_CONFIG_CAFILE",
 ];
+
+/// Directories of a project, and what of them is executed outside, or says what is: by ralph, by the user's agents
+/// (hooks, MCP servers, plugins, rules about which commands need no approval) and by version control.
+pub(super) const PROTECTED_DIRS: &[(&str, &[&str])] = &[
+    (
+        ".ralph",
+        &[
+            ".gitignore",
+            "config",
+            "lock",
+            "logs",
+            "prompts",
+            "runs",
+            "settings.json",
+            "settings.local.json",
+        ],
+    ),
+    (".amp", &["settings.json", "settings.jsonc", "plugins"]),
+    (".claude", &["hooks", "settings.json", "settings.local.json"]),
+    (".clinerules", &["hooks"]),
+    (".codex", &["config.toml", "hooks", "hooks.json", "rules"]),
+    (".cursor", &["hooks", "hooks.json", "mcp.json"]),
+    (".gemini", &[".env", "extensions", "hooks", "settings.json"]),
+    (".github", &["hooks", "mcp.json"]),
+    (".hg", &["hgrc", "hgrc-not-shared", "sharedpath"]),
+    (".jj", &["config.toml", "workspace-config.toml"]),
+    (".jj/repo", &["config.toml"]),
+    (".jj/repo/store", &["git_target"]),
+    (".qwen", &[".env", "extensions", "hooks", "settings.json"]),
+];
+
+/// The same for single files, and for directories of which everything counts.
+pub(super) const PROTECTED: &[&str] =
+    &[".mcp.json", ".opencode", "opencode.json", "opencode.jsonc"];

@@ -8,12 +8,15 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use super::draft::{Draft, absolute};
+use super::draft::{Draft, Target, absolute};
 use super::environment;
 use super::git;
 use super::home;
-use super::places::{CERTIFICATES, HIDDEN_DIRS, HIDDEN_FILES, KERNEL, SHOWN};
+use super::places::{
+    CERTIFICATES, HIDDEN_DIRS, HIDDEN_FILES, KERNEL, PROTECTED, PROTECTED_DIRS, SHOWN,
+};
 use super::tools;
+use crate::trust::AgentWritable;
 
 /// Where ralph itself is inside: it makes the listeners, and the agent's hooks call it.
 pub const INSIDE_DIR: &str = "/run/ralph";
@@ -30,7 +33,7 @@ pub trait Disk {
     fn names(&self, directory: &Path) -> Vec<OsString>;
     /// Whether this user may read a file, or look for anything in a directory.
     fn is_open(&self, path: &Path) -> bool;
-    /// The files that services listen on, by their paths without links.
+    /// The files that services listen on, sockets and named pipes, by their paths without links.
     fn sockets(&self) -> Vec<PathBuf>;
 }
 
@@ -66,6 +69,8 @@ pub struct Wanted {
     pub network: Network,
     /// The user that runs this, and its group.
     pub user: (u32, u32),
+    /// Directories that agents can write to, besides what this sandbox makes writable.
+    pub agent_writable: AgentWritable,
 }
 
 /// What of the network is there inside.
@@ -149,6 +154,8 @@ pub struct Walls {
     pub descriptors: bool,
     /// System calls that agents have no use for.
     pub calls: bool,
+    /// Named pipes in what can only be read: a read-only mount does not keep anybody from writing to them.
+    pub pipes: bool,
 }
 
 impl Walls {
@@ -162,6 +169,7 @@ impl Walls {
         session: true,
         descriptors: true,
         calls: true,
+        pipes: true,
     };
 }
 
@@ -189,9 +197,38 @@ pub struct Plan {
     pub walls: Walls,
     /// What the user should know of it.
     pub notes: Vec<String>,
+    pub project: PathBuf,
+    /// Sources of mounts that an agent could replace by a link later. See [`Plan::drop_replaced`].
+    pub replaceable: BTreeSet<PathBuf>,
 }
 
 impl Plan {
+    /// Takes out the mounts whose sources have meanwhile been removed or replaced by links. Returns those
+    /// sources.
+    pub(super) fn drop_replaced(&mut self, is_there: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
+        let gone: BTreeSet<PathBuf> =
+            self.replaceable.extract_if(.., |path| !is_there(path)).collect();
+        self.mounts.retain(|mount| match mount {
+            Mount::ReadOnly { from, .. } | Mount::Writable { from, .. } => !gone.contains(from),
+            Mount::EmptyDir { .. } | Mount::EmptyFile { .. } => true,
+        });
+        gone.into_iter().collect()
+    }
+
+    /// The directories outside the project that an agent can write to.
+    fn writable_sources(&self, scratch: &Path) -> Vec<PathBuf> {
+        let mut sources: Vec<PathBuf> = Vec::new();
+        for mount in &self.mounts {
+            if let Mount::Writable { from, .. } = mount
+                && ![scratch, &self.project].iter().any(|known| from.starts_with(known))
+                && !sources.iter().any(|known| from.starts_with(known))
+            {
+                sources.push(from.clone());
+            }
+        }
+        sources
+    }
+
     /// What of `project` is there and must not be changed.
     pub(super) fn protected(&self, project: &Path) -> impl Iterator<Item = &Path> {
         let outside = self.mounts.iter().rposition(|mount| mount.at() == project).unwrap_or(0);
@@ -229,12 +266,33 @@ pub enum Refused {
 /// # Errors
 /// What is to be shown and what has to be hidden cannot be told apart.
 pub fn plan(wanted: &Wanted, disk: &dyn Disk) -> Result<Plan, Refused> {
+    let known = wanted.agent_writable.and([wanted.project.clone()]);
+    let first = draft(wanted, disk, known.clone())?;
+    // An agent of an earlier run could write there as well, and leave links.
+    let writable = first.writable_sources(&wanted.scratch);
+    if writable.is_empty() {
+        return Ok(first);
+    }
+    draft(wanted, disk, known.and(writable))
+}
+
+/// Plans a sandbox, given the directories that agents can write to.
+fn draft(wanted: &Wanted, disk: &dyn Disk, agent_writable: AgentWritable) -> Result<Plan, Refused> {
     let home = wanted.home.as_deref().and_then(|home| disk.find(home)).filter(|home| home.is_dir);
     // Users of services have all of the machine for a home, which is none.
     let home = home.map(|home| home.real).filter(|home| home != Path::new("/"));
     refuse_overlaps(wanted, home.as_deref()).map_err(Refused::Place)?;
     let named_home = wanted.home.clone().zip(home.clone());
-    let mut draft = Draft { disk, home: named_home, mounts: Vec::new(), hidden: Vec::new() };
+    let mut draft = Draft {
+        disk,
+        home: named_home,
+        mounts: Vec::new(),
+        hidden: Vec::new(),
+        agent_writable,
+        replaceable: BTreeSet::new(),
+        skipped: BTreeSet::new(),
+        notes: Vec::new(),
+    };
     let scratch = |name: &str| wanted.scratch.join(name);
 
     for dir in HIDDEN_DIRS {
@@ -251,7 +309,7 @@ pub fn plan(wanted: &Wanted, disk: &dyn Disk) -> Result<Plan, Refused> {
         draft.mounts.push(Mount::EmptyFile { at: file });
     }
     for path in SHOWN {
-        draft.show(Path::new(path), false);
+        draft.show("system directory", Path::new(path), false);
     }
     for (name, place) in [("tmp", "/tmp"), ("var-tmp", "/var/tmp")] {
         if let Some(found) = disk.find(Path::new(place)) {
@@ -267,52 +325,55 @@ pub fn plan(wanted: &Wanted, disk: &dyn Disk) -> Result<Plan, Refused> {
     tools::show(&mut draft, home.as_deref(), wanted);
     for name in CERTIFICATES {
         if let Some(path) = variable(name) {
-            draft.show_hidden(Path::new(path));
+            draft.show_hidden(name, Path::new(path));
         }
     }
     if let Some(agent) = &wanted.agent
-        && let Some(found) = disk.find(agent)
+        && let Some(found) = draft.look_up("agent program", agent)
     {
-        draft.show_hidden(package_of(&found.real));
-        draft.show_hidden(agent);
+        draft.show_hidden("agent program", package_of(&found.real));
+        draft.show_hidden("agent program", agent);
     }
-    let mut notes = Vec::new();
     for (paths, writable, key) in
         [(&wanted.readable, false, "readable"), (&wanted.writable, true, "writable")]
     {
         for path in paths {
             let path = absolute(path, &wanted.project, home.as_deref());
-            if let Some(hidden) = draft.hidden_below(&path, &wanted.scratch) {
+            if let Target::Inside(_) = draft.target(&path)
+                && let Some(hidden) = draft.hidden_below(&path, &wanted.scratch)
+            {
                 return Err(Refused::Setting(format!(
                     "sandbox.{key}: {} holds {}, which a sandbox has to hide; name what is needed of it",
                     path.display(),
                     hidden.display()
                 )));
             }
-            if !draft.show(&path, writable) {
-                notes.push(format!("sandbox.{key}: there is no {}", path.display()));
+            if let Target::Missing = draft.target(&path) {
+                draft.notes.push(format!("sandbox.{key}: there is no {}", path.display()));
             }
+            draft.show(&format!("sandbox.{key}"), &path, writable);
         }
     }
 
-    let repository = git::repository(disk, &wanted.project, home.as_deref());
+    let repository = git::repository(&mut draft, &wanted.project, home.as_deref());
     if let Some(repository) = &repository
         && repository.top != wanted.project
     {
-        draft.show(&repository.top, false);
+        draft.show("repository", &repository.top, false);
     }
-    draft.show(&wanted.project, true);
+    draft.show("project", &wanted.project, true);
     let mut guards = Vec::new();
     git::protect_name(&wanted.project, &mut draft, &mut guards);
     if let Some(repository) = &repository {
-        notes.extend(git::protect(repository, &mut draft, &mut guards));
+        git::protect(repository, &mut draft, &mut guards);
     }
     protect_project(&wanted.project, &mut draft, &mut guards);
 
     draft.hide_sockets(wanted);
 
     let inside = Path::new(INSIDE_DIR);
-    draft.mounts.push(Mount::ReadOnly { from: wanted.ralph.clone(), at: inside.join("ralph") });
+    let ralph = disk.find(&wanted.ralph).map_or_else(|| wanted.ralph.clone(), |found| found.real);
+    draft.mounts.push(Mount::ReadOnly { from: ralph, at: inside.join("ralph") });
     // As the administrator the agent would be able to do more, and some refuse to work for one.
     let user = if wanted.user.0 == 0 { (1000, 1000) } else { wanted.user };
     let mut files = Vec::new();
@@ -321,9 +382,20 @@ pub fn plan(wanted: &Wanted, disk: &dyn Disk) -> Result<Plan, Refused> {
         files.push((scratch(name), text));
         draft.mounts.push(Mount::ReadOnly { from: scratch(name), at });
     }
-    let (env, withheld) = environment::changes(wanted, home.as_deref(), disk);
+    let (env, withheld) = environment::changes(wanted, home.as_deref(), &draft);
     let dirs = ["home", "tmp", "var-tmp"].map(scratch).to_vec();
-    let (mounts, network) = (draft.mounts, wanted.network.clone());
+    draft.drop_covered();
+    let Draft { mounts, mut replaceable, notes, .. } = draft;
+    // The agent cannot replace what a mount protects.
+    replaceable.retain(|source| {
+        mounts.iter().any(|mount| match mount {
+            Mount::ReadOnly { from, at } | Mount::Writable { from, at } => {
+                from == source && !(from == at && at.starts_with(&wanted.project))
+            }
+            Mount::EmptyDir { .. } | Mount::EmptyFile { .. } => false,
+        })
+    });
+    let network = wanted.network.clone();
     let kernel = if wanted.user.0 == 0 { kernel(disk) } else { Vec::new() };
     // What something is in comes before it.
     guards.sort();
@@ -342,6 +414,8 @@ pub fn plan(wanted: &Wanted, disk: &dyn Disk) -> Result<Plan, Refused> {
         user,
         walls,
         notes,
+        project: wanted.project.clone(),
+        replaceable,
     })
 }
 
@@ -386,31 +460,38 @@ fn refuse_overlaps(wanted: &Wanted, home: Option<&Path>) -> Result<(), String> {
     Ok(())
 }
 
-/// ralph's own files, and the settings of Claude Code: what is in them is executed outside.
+/// Protects the files of a project that ralph or another program obeys outside: see [`PROTECTED_DIRS`].
 fn protect_project(project: &Path, draft: &mut Draft<'_>, guards: &mut Vec<Guard>) {
-    for (dir, names) in [
-        (
-            ".ralph",
-            &[
-                ".gitignore",
-                "config",
-                "lock",
-                "logs",
-                "prompts",
-                "runs",
-                "settings.json",
-                "settings.local.json",
-            ][..],
-        ),
-        (".claude", &["hooks", "settings.json", "settings.local.json"][..]),
-    ] {
+    for (dir, names) in PROTECTED_DIRS {
         let dir = project.join(dir);
+        // `.clinerules` is a file in some projects, and `.jj/repo` in a second workspace.
+        let is_file = |path: &Path| {
+            draft.disk.link(path).is_none() && draft.disk.find(path).is_some_and(|it| !it.is_dir)
+        };
+        if is_file(&dir) {
+            draft.protect_one(&dir, guards);
+            continue;
+        }
+        if dir.parent().is_some_and(is_file) {
+            continue;
+        }
         let mut names: BTreeSet<OsString> = names.iter().map(OsString::from).collect();
         names.extend(draft.disk.names(&dir).into_iter().filter(|name| {
             let name = name.as_encoded_bytes();
             name.starts_with(b"settings") && name.ends_with(b".json")
         }));
         draft.protect(&dir, names.iter().map(OsString::as_os_str), guards);
+    }
+    for name in PROTECTED {
+        draft.protect_one(&project.join(name), guards);
+    }
+    // Like a new git repository, one of these would bring a configuration with it.
+    for name in [".hg", ".jj"] {
+        let dir = project.join(name);
+        if draft.disk.find(&dir).is_none() && draft.disk.link(&dir).is_none() {
+            guards.retain(|guard| !guard.path.starts_with(&dir));
+            guards.push(Guard { path: dir, was: Was::Nothing });
+        }
     }
 }
 

@@ -95,6 +95,39 @@ const ABSENT: &[i64] = &[
     libc::SYS_openat2,
 ];
 
+/// Calls about a process, and the argument that names it. 0 is the caller itself; a filter cannot know by which other
+/// number that goes. Landlock does not look at these calls. (It does at signals, and at whatever looks into the
+/// memory of a process.)
+const PROCESS_CALLS: &[(i64, u32)] = &[
+    (libc::SYS_ioprio_set, 1),
+    (libc::SYS_migrate_pages, 0),
+    (libc::SYS_move_pages, 0),
+    (libc::SYS_prlimit64, 0),
+    (libc::SYS_sched_setaffinity, 0),
+    (libc::SYS_sched_setattr, 0),
+    (libc::SYS_sched_setparam, 0),
+    (libc::SYS_sched_setscheduler, 0),
+    (libc::SYS_setpriority, 1),
+];
+
+/// Memory, semaphores and queues that all processes of a user share, wherever they are. Programs take this for a kernel
+/// that was built without them.
+const SHARED: &[i64] = &[
+    libc::SYS_mq_open,
+    libc::SYS_mq_unlink,
+    libc::SYS_msgctl,
+    libc::SYS_msgget,
+    libc::SYS_msgrcv,
+    libc::SYS_msgsnd,
+    libc::SYS_semctl,
+    libc::SYS_semget,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_shmat,
+    libc::SYS_shmctl,
+    libc::SYS_shmget,
+];
+
 /// Unix, IPv4, IPv6, netlink: all that reaches no further than the network that is there. Others talk to
 /// the machine around a virtual one, or to rarely used parts of the kernel.
 const FAMILIES: &[u32] = &[
@@ -163,6 +196,19 @@ pub(super) fn inside_namespaces() -> Vec<Rule> {
 /// network is not confined.
 pub(super) fn without_namespaces(open: bool) -> Vec<Rule> {
     let mut rules = inside_namespaces();
+    let refuse = |call, when| Rule { call, when, errno: libc::EPERM };
+    for (call, argument) in PROCESS_CALLS {
+        rules.push(refuse(*call, When::Beyond { argument: *argument, values: &[0] }));
+    }
+    // The caller's group and all processes of its user are other processes, too.
+    for (call, process) in [(libc::SYS_setpriority, &[0]), (libc::SYS_ioprio_set, &[1])] {
+        rules.push(refuse(call, When::Beyond { argument: 0, values: process }));
+    }
+    rules.extend(SHARED.iter().map(|call| Rule {
+        call: *call,
+        when: When::Always,
+        errno: libc::ENOSYS,
+    }));
     if !open {
         rules.push(Rule { call: libc::SYS_socket, when: When::NotTcp, errno: libc::EACCES });
         // It connects without `connect`, which is all that Landlock looks at.
@@ -412,6 +458,30 @@ mod tests {
         let call = libc::SYS_sendto as u32;
         assert_eq!(run(&program, ARCHITECTURE, call, fast), no(libc::EOPNOTSUPP));
         assert_eq!(run(&program, ARCHITECTURE, call, [0; 6]), yes);
+        for (call, args, expected) in [
+            (libc::SYS_prlimit64, [0, 0], yes),
+            (libc::SYS_prlimit64, [1, 0], no(libc::EPERM)),
+            // The kernel takes the lower half for the number of a process.
+            (libc::SYS_prlimit64, [0xabcd_0000_0000, 0], yes),
+            (libc::SYS_sched_setaffinity, [0, 8], yes),
+            (libc::SYS_sched_setaffinity, [77, 8], no(libc::EPERM)),
+            (libc::SYS_sched_setscheduler, [77, 0], no(libc::EPERM)),
+            (libc::SYS_sched_setparam, [77, 0], no(libc::EPERM)),
+            (libc::SYS_sched_setattr, [77, 0], no(libc::EPERM)),
+            (libc::SYS_setpriority, [libc::PRIO_PROCESS as u64, 0], yes),
+            (libc::SYS_setpriority, [libc::PRIO_PROCESS as u64, 77], no(libc::EPERM)),
+            (libc::SYS_setpriority, [libc::PRIO_PGRP as u64, 0], no(libc::EPERM)),
+            (libc::SYS_setpriority, [libc::PRIO_USER as u64, 0], no(libc::EPERM)),
+            (libc::SYS_ioprio_set, [1, 0], yes),
+            (libc::SYS_ioprio_set, [1, 77], no(libc::EPERM)),
+            (libc::SYS_ioprio_set, [3, 0], no(libc::EPERM)),
+            (libc::SYS_shmget, [0, 0], no(libc::ENOSYS)),
+            (libc::SYS_shmat, [0, 0], no(libc::ENOSYS)),
+            (libc::SYS_mq_open, [0, 0], no(libc::ENOSYS)),
+        ] {
+            let args = [args[0], args[1], 0, 0, 0, 0];
+            assert_eq!(run(&program, ARCHITECTURE, call as u32, args), expected, "{call} {args:?}");
+        }
         let program = compile(&without_namespaces(true));
         let unix = [libc::AF_UNIX as u64, stream, 0, 0, 0, 0];
         assert_eq!(run(&program, ARCHITECTURE, libc::SYS_socket as u32, unix), yes);

@@ -3,10 +3,10 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use super::draft::Draft;
+use super::draft::{Draft, Target};
 use super::environment;
 use super::home::{CACHES, SECRETS, TOOLS, empty};
-use super::plan::Wanted;
+use super::plan::{Found, Wanted};
 
 /// Variables that say where something is, and where it would be in the home without them.
 const MOVED_BY: &[(&str, &str)] = &[
@@ -47,22 +47,24 @@ pub(super) fn show(draft: &mut Draft<'_>, home: Option<&Path>, wanted: &Wanted) 
             below.map(|below| root.join(below).components().collect()).collect()
         };
         for tool in moved(TOOLS) {
-            draft.show_hidden(&tool);
+            draft.show_hidden(name, &tool);
         }
         for cache in moved(CACHES) {
-            draft.show_hidden_writable(&cache);
+            draft.show_hidden_writable(name, &cache);
         }
         secrets.extend(moved(SECRETS));
     }
     let path = environment::get(&wanted.env, "PATH");
     for dir in path.map(std::env::split_paths).into_iter().flatten() {
         if let Some(whole) = whole_of(draft, &dir) {
-            draft.show_hidden(&whole);
+            draft.show_hidden("PATH entry", &whole);
         }
-        draft.show_hidden(&dir);
+        draft.show_hidden("PATH entry", &dir);
     }
-    for found in secrets.into_iter().filter_map(|secret| draft.disk.find(&secret)) {
-        draft.mounts.push(empty(found.real, found.is_dir));
+    for secret in secrets {
+        if let Target::Inside(found) = draft.target(&secret) {
+            draft.mounts.push(empty(found.real, found.is_dir));
+        }
     }
 }
 
@@ -70,6 +72,7 @@ pub(super) fn show(draft: &mut Draft<'_>, home: Option<&Path>, wanted: &Wanted) 
 /// asdf call what is beside them, and `bin` of a Node.js or a virtual environment holds links to its `lib`.
 fn whole_of(draft: &Draft<'_>, dir: &Path) -> Option<PathBuf> {
     let whole = dir.parent()?;
+    let Target::Inside(Found { real, .. }) = draft.target(whole) else { return None };
     let has = |name: &str| draft.disk.find(&whole.join(name)).is_some();
     let manages_versions = has("libexec") || has("shims") || has("installs");
     let needed = match dir.file_name().and_then(OsStr::to_str)? {
@@ -80,7 +83,6 @@ fn whole_of(draft: &Draft<'_>, dir: &Path) -> Option<PathBuf> {
         _ => false,
     };
     // What is mounted below it already would be covered by it.
-    let real = draft.disk.find(whole)?.real;
     let covers =
         draft.mounts.iter().any(|mount| mount.at() != real && mount.at().starts_with(&real));
     let is_local = whole.file_name() == Some(OsStr::new(".local"));

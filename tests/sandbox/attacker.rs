@@ -2,7 +2,8 @@
 
 use std::ffi::c_int;
 use std::fs;
-use std::net::{TcpStream, UdpSocket};
+use std::io::Write;
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::{SocketAddr, UnixStream};
@@ -44,6 +45,16 @@ fn attack() {
             call(libc::SYS_ptrace, [16, target.parse().unwrap(), 0, 0])
         }
         "type" => types_into_the_terminal(),
+        "pipe" => {
+            // To be read as well: it is not waited for somebody who does.
+            let open = fs::OpenOptions::new().read(true).write(true).open(target);
+            open.is_ok_and(|mut pipe| pipe.write_all(b"x").is_ok())
+        }
+        "memory" => uses_memory(target.parse().unwrap()),
+        "listen" => TcpListener::bind("0.0.0.0:0").is_ok(),
+        "limit" | "priority" | "affinity" | "scheduler" | "disk" => {
+            slows_down(name, target.parse().unwrap())
+        }
         other => panic!("no attack {other}"),
     };
     std::process::exit(if escaped { ESCAPED } else { 0 });
@@ -60,6 +71,34 @@ fn types_into_the_terminal() -> bool {
     let key: c_int = c_int::from(b'x');
     // SAFETY: it reads one byte from where the pointer leads.
     unsafe { libc::ioctl(0, libc::TIOCSTI, &raw const key) == 0 }
+}
+
+#[expect(unsafe_code, reason = "as above")]
+fn uses_memory(id: c_int) -> bool {
+    // SAFETY: the kernel chooses where it is, and nothing of it is used.
+    unsafe { libc::shmat(id, std::ptr::null(), libc::SHM_RDONLY) as isize != -1 }
+}
+
+/// Whether a process can be given less of the machine.
+#[expect(unsafe_code, reason = "as above")]
+fn slows_down(how: &str, pid: c_int) -> bool {
+    let limit = libc::rlimit { rlim_cur: 64, rlim_max: 64 };
+    let param = libc::sched_param { sched_priority: 0 };
+    let mask = 1u64;
+    // SAFETY: the calls read what the pointers lead to, and no more of it than they are told.
+    let done = unsafe {
+        match how {
+            "limit" => {
+                libc::prlimit(pid, libc::RLIMIT_NOFILE, &raw const limit, std::ptr::null_mut())
+            }
+            "priority" => libc::setpriority(libc::PRIO_PROCESS, pid.cast_unsigned(), 19),
+            "affinity" => libc::sched_setaffinity(pid, 8, (&raw const mask).cast()),
+            "scheduler" => libc::sched_setscheduler(pid, libc::SCHED_BATCH, &raw const param),
+            // The lowest priority of the usual class.
+            _ => libc::syscall(libc::SYS_ioprio_set, 1, pid, 2 << 13 | 7) as c_int,
+        }
+    };
+    done == 0
 }
 
 /// Whether anything of the kernel that is neither of a process nor for everybody can be opened to be written.

@@ -24,6 +24,8 @@ fn unmount(plan: &mut Plan, ends: &[&str]) {
 /// Gives the rights of an administrator of the namespaces.
 fn empower(plan: &mut Plan) {
     plan.user = (0, 0);
+    // Any rule of Landlock forbids mounts, and looking into processes that are not bound by it.
+    plan.walls.pipes = false;
     plan.walls.capabilities = false;
     plan.walls.calls = false;
 }
@@ -32,6 +34,15 @@ fn empower(plan: &mut Plan) {
 fn share_processes(plan: &mut Plan) {
     plan.walls.processes = false;
     share_users(plan);
+}
+
+/// Puts it among all other processes. Those of an administrator cannot be slowed down by who has fewer capabilities.
+fn slow_down(plan: &mut Plan) {
+    plan.walls.processes = false;
+    let is_administrator = !plan.kernel.is_empty();
+    if is_administrator {
+        share_users(plan);
+    }
 }
 
 /// Makes it the administrator of the machine itself.
@@ -151,6 +162,48 @@ pub(crate) const ATTACKS: &[Attack] = &[
             share_processes,
         )
     },
+    attack(
+        "limit the files of a process outside",
+        How::Program("limit={victim}"),
+        Check::ItSays,
+        |plan| plan.walls.processes = false,
+    ),
+    attack(
+        "change the priority of a process outside",
+        How::Program("priority={victim}"),
+        Check::ItSays,
+        slow_down,
+    ),
+    attack(
+        "choose the processor of a process outside",
+        How::Program("affinity={victim}"),
+        Check::ItSays,
+        slow_down,
+    ),
+    attack(
+        "change the scheduler of a process outside",
+        How::Program("scheduler={victim}"),
+        Check::ItSays,
+        slow_down,
+    ),
+    attack(
+        "change the disk priority of a process outside",
+        How::Program("disk={victim}"),
+        Check::ItSays,
+        slow_down,
+    ),
+    attack(
+        "plant an MCP server",
+        How::Shell("echo '{}' > .mcp.json"),
+        Check::Outside(|scene| scene.path.join("project/.mcp.json").exists()),
+        |plan| plan.guards.clear(),
+    ),
+    attack(
+        "change the configuration of codex",
+        How::Shell("echo evil > .codex/config.toml"),
+        Check::Outside(|scene| scene.read("project/.codex/config.toml").contains("evil")),
+        |plan| unmount(plan, &[".codex/config.toml"]),
+    ),
     attack(
         "plant a hook",
         How::Shell("echo evil > .git/hooks/pre-commit"),
@@ -406,5 +459,37 @@ fn nobody_types_into_the_terminal() {
         assert!(!has_landlock || only_filter, "it proves nothing");
     } else {
         skipped("typing into terminals is impossible with this kernel");
+    }
+}
+
+/// A read-only mount does not keep anybody from writing to a named pipe. Nobody has this one open, so that it is not
+/// hidden.
+#[test]
+fn named_pipe_outside_writable_places_cannot_be_written() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
+    let pipe = dir.path().canonicalize().unwrap().join("pipe");
+    let mode = rustix::fs::Mode::from_raw_mode(0o666);
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    fs::set_permissions(&pipe, fs::Permissions::from_mode(0o666)).unwrap();
+    if ["/home", "/root", "/tmp", "/var/tmp"].iter().any(|hidden| pipe.starts_with(hidden)) {
+        return skipped("what is built here is hidden in a sandbox");
+    }
+    let scene = Scene::new(ordinary_user());
+    for cage in [Cage::Bwrap, Cage::BwrapAlone, Cage::Landlock] {
+        if !cage.works_for(&scene) {
+            skipped(&format!("{cage:?} does not work here"));
+            continue;
+        }
+        let how: &'static str = Box::leak(format!("pipe={}", pipe.display()).into_boxed_str());
+        let attack = attack("write to a pipe", How::Program(how), Check::ItSays, |_| {});
+        assert!(!scene.escapes(cage, &scene.plan(), &attack), "{cage:?}");
+        let mut weak = scene.plan();
+        if cage == Cage::Landlock {
+            weak.walls.files = false;
+        } else {
+            weak.walls.pipes = false;
+        }
+        assert!(scene.escapes(cage, &weak, &attack), "{cage:?}: it proves nothing");
     }
 }

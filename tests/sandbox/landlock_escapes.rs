@@ -1,6 +1,8 @@
 //! Ways out of Landlock's sandbox: those that it is said to stop, tried as those out of bubblewrap's are, and those
 //! that it says it cannot.
 
+use std::net::TcpListener;
+
 use ralph::sandbox::plan::Plan;
 
 use crate::escapes::ATTACKS;
@@ -18,6 +20,12 @@ fn files(plan: &mut Plan) {
 
 fn calls(plan: &mut Plan) {
     plan.walls.calls = false;
+}
+
+/// Who has fewer capabilities than another may not slow it down either.
+fn calls_and_capabilities(plan: &mut Plan) {
+    plan.walls.calls = false;
+    plan.walls.capabilities = false;
 }
 
 /// Takes away everything that makes other processes out of reach. Any rule of Landlock forbids to look into those
@@ -43,13 +51,18 @@ const STOPPED: &[(&str, Weaken)] = &[
     ("go through another process to its files", processes),
     ("kill a process outside", |plan| plan.walls.processes = false),
     ("trace a process outside", processes),
+    ("limit the files of a process outside", calls),
+    ("change the priority of a process outside", calls_and_capabilities),
+    ("choose the processor of a process outside", calls_and_capabilities),
+    ("change the scheduler of a process outside", calls_and_capabilities),
+    ("change the disk priority of a process outside", calls_and_capabilities),
+    ("plant an MCP server", |plan| plan.guards.clear()),
+    ("write to a named pipe of another process", files),
+    ("use the shared memory of another process", calls),
     ("read a file that was open already", |plan| plan.walls.descriptors = false),
     ("have a user namespace of one's own", calls),
     ("use the user's keyring", calls),
-    ("see what passes on the network", |plan| {
-        plan.walls.calls = false;
-        plan.walls.capabilities = false;
-    }),
+    ("see what passes on the network", calls_and_capabilities),
     ("read the passwords", files),
     ("connect to a port of this machine", |plan| plan.walls.network = false),
     ("ask a name server, or send any other datagram", calls),
@@ -71,6 +84,7 @@ const NOT_STOPPED: &[(&str, &str)] = &[
     ("change what is on record", "the journal in .ralph/runs can be changed"),
     ("see which files there are", "names, sizes and times of files outside can be seen"),
     ("see who else there is", "and so can other processes"),
+    ("listen on every address", "servers that the agent starts can be reached from the network"),
 ];
 
 /// What is only seen.
@@ -87,6 +101,7 @@ const LOOKS: &[Attack] = &[
         Check::ItSays,
         processes,
     ),
+    attack("listen on every address", How::Program("listen"), Check::ItSays, |_| {}),
 ];
 
 fn try_everything(user: u32) {
@@ -146,4 +161,31 @@ fn the_users_terminals_cannot_be_used() {
     assert_eq!(tried(), [true; 3], "it proves nothing");
     project.ralph(["sandbox", "shell", "--sandbox=landlock", "--", "sh", "-c", &script]).run();
     assert_eq!(tried(), [true, false, false]);
+}
+
+/// A known gap: Landlock knows ports, not addresses.
+#[test]
+fn landlock_allowed_port_is_reachable_at_every_address_known_gap() {
+    let listener = TcpListener::bind("127.0.0.2:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    for (backend, reached) in [("bwrap", false), ("landlock", true)] {
+        let project = Project::new();
+        let domains = [format!("localhost:{port}")];
+        project.settings(&serde_json::json!({"sandbox": {"allowedDomains": domains}}));
+        let check = project.ralph(["sandbox", "check"]).run().stdout;
+        if !check.contains(&format!("ok      {backend}"))
+            || check.contains("connections are not confined")
+        {
+            skipped(&format!("{backend} does not work here"));
+            continue;
+        }
+        let script = format!("exec 3<> /dev/tcp/127.0.0.2/{port} && touch reached; touch tried");
+        let sandbox = format!("--sandbox={backend}");
+        project.ralph(["sandbox", "shell", &sandbox, "--", "bash", "-c", &script]).run();
+        assert!(project.has("tried"), "{backend}");
+        assert_eq!(project.has("reached"), reached, "{backend}");
+        let said =
+            "ports of this machine that allowedDomains names can be reached at every address";
+        assert!(check.contains(said), "{check}");
+    }
 }

@@ -10,6 +10,7 @@ mod docker;
 mod escapes;
 mod landlock;
 mod landlock_escapes;
+mod links;
 mod proxy;
 mod runs;
 mod scene;

@@ -7,7 +7,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use ralph::sandbox::aside::set_aside;
 use ralph::sandbox::bwrap::{self, MountsBy};
@@ -87,6 +87,7 @@ impl Scene {
             ("project/.ralph/settings.json", "{}"),
             ("project/.ralph/runs/1/events.jsonl", ""),
             ("project/.claude/settings.json", "{}"),
+            ("project/.codex/config.toml", ""),
             ("home/.ssh/id_ed25519", "secret"),
             ("home/.cargo/credentials.toml", "secret"),
             ("home/.cargo/bin/tool", ""),
@@ -124,7 +125,14 @@ impl Scene {
     }
 
     pub(crate) fn plan(&self) -> Plan {
-        let plan = plan::plan(&self.wanted(), &RealDisk).unwrap();
+        self.plan_with(|_| {})
+    }
+
+    /// A plan for what this scene wants, after a change.
+    pub(crate) fn plan_with(&self, change: impl FnOnce(&mut Wanted)) -> Plan {
+        let mut wanted = self.wanted();
+        change(&mut wanted);
+        let plan = plan::plan(&wanted, &RealDisk).unwrap();
         for dir in &plan.dirs {
             fs::create_dir_all(dir).unwrap();
         }
@@ -196,8 +204,22 @@ impl Scene {
 
     /// Whether `attack` gets out of `plan`.
     pub(crate) fn escapes(&self, cage: Cage, plan: &Plan, attack: &Attack) -> bool {
+        let output = self.output(cage, plan, &attack.how);
+        let said = String::from_utf8_lossy(&output.stderr);
+        let failed = ["bwrap: ", "cannot be started inside", "ralph: the sandbox"];
+        let is_there = !failed.iter().any(|words| said.contains(words));
+        assert!(is_there, "{}: {said}", attack.name);
+        set_aside(&plan.guards);
+        match attack.check {
+            Check::ItSays => output.status.code() == Some(ESCAPED),
+            Check::Outside(check) => check(self),
+        }
+    }
+
+    /// Runs an attack inside.
+    pub(crate) fn output(&self, cage: Cage, plan: &Plan, how: &How) -> Output {
         let program = std::env::current_exe().unwrap();
-        let (program, args) = match attack.how {
+        let (program, args) = match how {
             How::Shell(script) => ("sh".into(), vec!["-c".into(), self.fill(script).into()]),
             How::Program(_) => {
                 let args = ["attacker::attack", "--exact", "--nocapture"];
@@ -213,19 +235,10 @@ impl Scene {
             .env("HOME", self.path.join("home"))
             .env("SECRET_FILE", self.path.join("home/.ssh/id_ed25519"))
             .stdin(Stdio::null());
-        if let How::Program(attack) = attack.how {
+        if let How::Program(attack) = how {
             line.env(ATTACK, self.fill(attack));
         }
-        let output = line.output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        let failed = ["bwrap: ", "cannot be started inside", "ralph: the sandbox"];
-        let is_there = !failed.iter().any(|words| said.contains(words));
-        assert!(is_there, "{}: {said}", attack.name);
-        set_aside(&plan.guards);
-        match attack.check {
-            Check::ItSays => output.status.code() == Some(ESCAPED),
-            Check::Outside(check) => check(self),
-        }
+        line.output().unwrap()
     }
 
     fn fill(&self, text: &str) -> String {
@@ -332,6 +345,12 @@ pub(crate) fn network_attacks(scene: &Scene) -> Vec<(Attack, Box<dyn Send>)> {
     let name = format!("ralph-test-{}", scene.path.display());
     let named = SocketAddr::from_abstract_name(&name).unwrap();
     let named = UnixListener::bind_addr(&named).unwrap();
+    let pipe = scene.path.join("home/.cargo/pipe");
+    let mode = rustix::fs::Mode::from_raw_mode(0o666);
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    fs::set_permissions(&pipe, fs::Permissions::from_mode(0o666)).unwrap();
+    let reader = fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
+    let memory = SharedMemory::new();
     let leak = |text: String| -> &'static str { Box::leak(text.into_boxed_str()) };
     let open: fn(&mut Plan) = |plan| plan.walls.network = false;
     let program = |text| How::Program(leak(text));
@@ -381,5 +400,49 @@ pub(crate) fn network_attacks(scene: &Scene) -> Vec<(Attack, Box<dyn Send>)> {
             ),
             Box::new(named),
         ),
+        (
+            attack(
+                "write to a named pipe of another process",
+                program(format!("pipe={}", pipe.display())),
+                Check::ItSays,
+                |plan| {
+                    plan.walls.pipes = false;
+                    plan.mounts.retain(|mount| !mount.at().ends_with(".cargo/pipe"));
+                },
+            ),
+            Box::new(reader),
+        ),
+        (
+            attack(
+                "use the shared memory of another process",
+                program(format!("memory={}", memory.0)),
+                Check::ItSays,
+                |plan| plan.walls.ipc = false,
+            ),
+            Box::new(memory),
+        ),
     ]
+}
+
+/// System V shared memory that everybody may use, until it is dropped.
+struct SharedMemory(i32);
+
+impl SharedMemory {
+    #[expect(unsafe_code, reason = "there is no safe interface to System V shared memory")]
+    fn new() -> SharedMemory {
+        // SAFETY: no pointer is given.
+        let id = unsafe { libc::shmget(libc::IPC_PRIVATE, 4096, libc::IPC_CREAT | 0o666) };
+        assert!(id >= 0, "{}", std::io::Error::last_os_error());
+        SharedMemory(id)
+    }
+}
+
+impl Drop for SharedMemory {
+    #[expect(unsafe_code, reason = "as above")]
+    fn drop(&mut self) {
+        // SAFETY: to remove it, nothing is read or written.
+        unsafe {
+            libc::shmctl(self.0, libc::IPC_RMID, std::ptr::null_mut());
+        }
+    }
 }

@@ -52,6 +52,7 @@ fn a_worktree_shares_what_it_must() {
         &[
             "/home/u/src/project/.git = gitdir: /home/u/main/.git/worktrees/p\n",
             "/home/u/main/.git/worktrees/p/commondir = ../..\n",
+            "/home/u/main/.git/worktrees/p/gitdir = /home/u/src/project/.git\n",
             "/home/u/main/.git/worktrees/q/commondir = ../..\n",
             "/home/u/main/.git/config",
             "/home/u/main/file",
@@ -198,4 +199,63 @@ fn submodules_that_are_too_many_cannot_be_changed_at_all() {
     let plan = plan_of(&wanted(), &heads);
     assert!(seen(&plan, "/home/u/src/project/.git/modules/m200/config").starts_with('r'));
     assert!(plan.notes.iter().any(|note| note.contains("too many submodules")), "{:?}", plan.notes);
+}
+
+#[test]
+fn files_that_other_tools_obey_are_protected_whether_they_exist_or_not() {
+    let executed = [
+        ".amp/settings.json",
+        ".clinerules/hooks",
+        ".codex/config.toml",
+        ".codex/hooks.json",
+        ".cursor/mcp.json",
+        ".gemini/settings.json",
+        ".github/hooks",
+        ".hg/hgrc",
+        ".jj/repo/config.toml",
+        ".jj/repo/store/git_target",
+        ".mcp.json",
+        ".opencode",
+        ".qwen/settings.json",
+        "opencode.json",
+        "opencode.jsonc",
+    ];
+    let path = |name: &str| format!("/home/u/src/project/{name}");
+    let there: Vec<String> = executed.iter().map(|name| path(name)).collect();
+    let there: Vec<&str> = there.iter().map(String::as_str).collect();
+    let plan = plan_of(&wanted(), &there);
+    for name in executed {
+        assert_eq!(seen(&plan, &path(name)), format!("r {}", path(name)));
+        // Nothing on the way can be renamed.
+        for dir in Path::new(name).ancestors().skip(1).filter(|dir| *dir != Path::new("")) {
+            let dir = Path::new("/home/u/src/project").join(dir);
+            assert!(plan.mounts.iter().any(|mount| mount.at() == dir), "{}", dir.display());
+        }
+    }
+    for name in [".codex/prompts/x", ".github/workflows/x", ".jj/repo/op_store/x", ".vscode/x"] {
+        assert!(seen(&plan, &path(name)).starts_with("w "), "{name}");
+    }
+    let plan = plan_of(&wanted(), &[]);
+    for name in executed.iter().filter(|name| !name.starts_with(".hg") && !name.starts_with(".jj"))
+    {
+        assert_eq!(was(&plan, name), Some(&Was::Nothing), "{name}");
+    }
+    for name in [".hg", ".jj"] {
+        assert_eq!(was(&plan, name), Some(&Was::Nothing), "{name}");
+    }
+    // Directories without anything to protect can be removed.
+    let plan = plan_of(&wanted(), &["/home/u/src/project/.github/workflows/x"]);
+    assert!(!plan.mounts.iter().any(|mount| mount.at().ends_with(".github")));
+    assert_eq!(was(&plan, ".github"), Some(&Was::Directory));
+}
+
+#[test]
+fn file_in_place_of_configuration_directory_stays_a_file() {
+    let more = ["/home/u/src/project/.clinerules", "/home/u/src/project/.jj/repo = ../../main/.jj"];
+    let plan = plan_of(&wanted(), &more);
+    for name in [".clinerules", ".jj/repo"] {
+        assert_eq!(was(&plan, name), Some(&Was::File), "{:?}", plan.guards);
+        assert_eq!(plan.guards.iter().filter(|guard| guard.path.ends_with(name)).count(), 1);
+    }
+    assert_eq!(was(&plan, ".jj/repo/store"), None);
 }

@@ -1,0 +1,236 @@
+//! Links that an agent of an earlier run may have left: what they lead to is not shown.
+
+use super::*;
+
+const SSH: &str = "/home/u/.ssh";
+
+/// Whether a plan shows, copies or makes writable anything of `~/.ssh`.
+fn shows_ssh(plan: &Plan) -> bool {
+    let is_ssh = |path: &Path| path.starts_with(SSH);
+    plan.copies.iter().any(|(from, _)| is_ssh(from))
+        || plan.mounts.iter().any(|mount| match mount {
+            Mount::ReadOnly { from, .. } | Mount::Writable { from, .. } => is_ssh(from),
+            Mount::EmptyDir { .. } | Mount::EmptyFile { .. } => false,
+        })
+}
+
+fn with_env(name: &str, value: &str) -> Wanted {
+    Wanted { env: vec![(name.into(), value.into())], ..wanted() }
+}
+
+#[test]
+fn link_out_of_writable_place_is_skipped_with_note() {
+    let project = "/home/u/src/project";
+    let in_project = |name: &str| format!("{project}/{name}");
+    let claude = |dir: &str| with_env("CLAUDE_CONFIG_DIR", dir);
+    let npm = vec![
+        ("npm_config_cache".into(), "/mnt/npm".into()),
+        ("PIP_CACHE_DIR".into(), "/mnt/npm/pip".into()),
+    ];
+    for (what, wanted, link) in [
+        ("PATH entry", with_env("PATH", &in_project("bin")), in_project("bin")),
+        ("PATH entry", with_env("PATH", &in_project("venv/bin")), in_project("venv")),
+        ("PIP_CACHE_DIR", with_env("PIP_CACHE_DIR", &in_project("pip")), in_project("pip")),
+        ("CARGO_HOME", with_env("CARGO_HOME", &in_project("cargo")), in_project("cargo")),
+        ("SSL_CERT_FILE", with_env("SSL_CERT_FILE", &in_project("ca/id")), in_project("ca")),
+        ("agent file", claude(&in_project("claude")), in_project("claude/settings.json")),
+        ("agent file", claude(&in_project("claude")), in_project("claude/.credentials.json")),
+        ("agent file", claude(&in_project("claude")), in_project("claude/.claude.json")),
+        (
+            "agent program",
+            Wanted { agent: Some(in_project("agent").into()), ..wanted() },
+            in_project("agent"),
+        ),
+        (
+            "sandbox.readable",
+            Wanted { readable: vec!["data".into()], ..wanted() },
+            in_project("data"),
+        ),
+        (
+            "sandbox.writable",
+            Wanted { writable: vec!["data".into()], ..wanted() },
+            in_project("data"),
+        ),
+        // In what is writable besides the project.
+        (
+            "PIP_CACHE_DIR",
+            with_env("PIP_CACHE_DIR", "/home/u/.npm/pip"),
+            "/home/u/.npm/pip".to_owned(),
+        ),
+        ("PIP_CACHE_DIR", Wanted { env: npm, ..wanted() }, "/mnt/npm/pip".to_owned()),
+        (
+            "sandbox.writable",
+            Wanted { writable: vec!["/mnt/a/b".into(), "/mnt/a".into()], ..wanted() },
+            "/mnt/a/b".to_owned(),
+        ),
+        (
+            "PATH entry",
+            Wanted {
+                agent_writable: AgentWritable::new(["/home/u/src/other".into()]),
+                ..with_env("PATH", "/home/u/src/other/bin")
+            },
+            "/home/u/src/other/bin".to_owned(),
+        ),
+    ] {
+        let file = ["settings.json", ".credentials.json", ".claude.json", "agent"]
+            .iter()
+            .any(|name| link.ends_with(name));
+        let target = if file { format!("{SSH}/id") } else { SSH.to_owned() };
+        let line = format!("{link} -> {target}");
+        let more = [
+            line.as_str(),
+            "/home/u/.npm/x",
+            "/mnt/npm/x",
+            "/mnt/a/x",
+            "/home/u/.ssh/registry/x",
+            "/home/u/.ssh/bin/x",
+        ];
+        let plan = plan_of(&wanted, &more);
+        assert!(!shows_ssh(&plan), "{line}: {:?}", plan.mounts);
+        let [note] = plan.notes.as_slice() else { panic!("{line}: {:?}", plan.notes) };
+        assert!(note.starts_with(&format!("sandbox: skipped {what} ")), "{note}");
+        assert!(note.contains(&link) && note.contains(" leads out of "), "{note}");
+        assert!(note.contains(SSH), "{note}");
+        // The same with nothing that agents could write, but for what the sandbox itself makes writable.
+        let mut elsewhere = wanted.clone();
+        elsewhere.project = "/home/u/src/third".into();
+        elsewhere.agent_writable = AgentWritable::default();
+        if link.starts_with(project) && !what.starts_with("sandbox") {
+            let more = [&more[..], &["/home/u/src/third/"]].concat();
+            assert!(shows_ssh(&plan_of(&elsewhere, &more)), "{line} proves nothing");
+        }
+    }
+}
+
+#[test]
+fn link_inside_writable_place_or_of_the_user_is_followed() {
+    let path = "/home/u/src/project/venv/bin:/home/u/bin";
+    let more = [
+        "/home/u/src/project/venv -> .venv-3.12",
+        "/home/u/src/project/.venv-3.12/bin/python",
+        "/home/u/src/project/tools/x",
+        "/home/u/bin -> src/project/tools",
+        "/home/u/.npm -> /mnt/npm",
+        "/mnt/npm/x",
+    ];
+    let plan = plan_of(&with_env("PATH", path), &more);
+    assert_eq!(plan.notes, [] as [&str; 0]);
+    assert_eq!(seen(&plan, "/home/u/bin/x"), "r /home/u/src/project/tools/x");
+    assert_eq!(seen(&plan, "/home/u/.npm/x"), "w /mnt/npm/x");
+    // Only this could become something else later: what is in the project is seen as a part of it.
+    let replaceable: Vec<&Path> = plan.replaceable.iter().map(PathBuf::as_path).collect();
+    assert_eq!(replaceable, [Path::new("/home/u/src/project/tools")]);
+    let below = |mount: &&Mount| mount.at().starts_with("/home/u/src/project/.venv-3.12");
+    assert_eq!(plan.mounts.iter().find(below), None);
+}
+
+#[test]
+fn replaced_source_is_no_longer_mounted() {
+    let more = ["/home/u/src/project/tools/x", "/home/u/bin -> src/project/tools"];
+    let mut plan = plan_of(&with_env("PATH", "/home/u/bin"), &more);
+    assert!(plan.drop_replaced(|_| true).is_empty());
+    assert_eq!(seen(&plan, "/home/u/bin/x"), "r /home/u/src/project/tools/x");
+    let tools = PathBuf::from("/home/u/src/project/tools");
+    assert_eq!(plan.drop_replaced(|path| path != tools), [tools]);
+    assert!(seen(&plan, "/home/u/bin/x").contains(SCRATCH));
+    assert!(plan.drop_replaced(|_| false).is_empty(), "it is reported once");
+}
+
+#[test]
+fn git_directory_elsewhere_must_point_back() {
+    let other = "/home/u/other/.git";
+    let gitdir = "/home/u/other/.git/worktrees/p/gitdir";
+    let worktree = "/home/u/src/project/.git = gitdir: /home/u/other/.git/worktrees/p\n";
+    let commondir = "/home/u/other/.git/worktrees/p/commondir = ../..\n";
+    let plain = "/home/u/src/project/.git = gitdir: /home/u/other/.git\n";
+    let module = "/home/u/src/project/.git = gitdir: ../../other/.git/modules/p\n";
+    let text = |path: &str, text: &str| format!("{path} = {text}");
+    for (lines, expected) in [
+        (vec!["/home/u/src/project/.git -> ../../.ssh".to_owned()], false),
+        (vec!["/home/u/src/project/.git = gitdir: /home/u/.ssh".to_owned()], false),
+        (vec![format!("/home/u/src/project/.git -> {other}")], false),
+        (
+            vec![plain.to_owned(), text("/home/u/other/.git/config", "[core]\n\tbare = false\n")],
+            false,
+        ),
+        (
+            vec![
+                plain.to_owned(),
+                text("/home/u/other/.git/config", "[core]\n\tworktree = /home/u/src/project\n"),
+            ],
+            true,
+        ),
+        (
+            vec![
+                module.to_owned(),
+                text(
+                    "/home/u/other/.git/modules/p/config",
+                    "[core]\n\tworktree = ../../../../src/project\n",
+                ),
+            ],
+            true,
+        ),
+        (vec![worktree.to_owned(), commondir.to_owned()], false),
+        (
+            vec![
+                worktree.to_owned(),
+                commondir.to_owned(),
+                text(gitdir, "/home/u/src/elsewhere/.git\n"),
+            ],
+            false,
+        ),
+        (
+            vec![
+                worktree.to_owned(),
+                commondir.to_owned(),
+                text(gitdir, "/home/u/src/project/.git\n"),
+            ],
+            true,
+        ),
+        // A git directory in the project that takes another one for its own.
+        (
+            vec![
+                "/home/u/src/project/.git = gitdir: mine".to_owned(),
+                text("/home/u/src/project/mine/commondir", other),
+            ],
+            false,
+        ),
+    ] {
+        let mut lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        lines.push("/home/u/other/.git/HEAD");
+        let plan = plan_of(&wanted(), &lines);
+        assert!(!shows_ssh(&plan), "{lines:?}");
+        let shown = seen(&plan, "/home/u/other/.git/objects/x").starts_with("w /home/u/other")
+            || seen(&plan, "/home/u/other/.git/modules/p/x").starts_with("w /home/u/other");
+        assert_eq!(shown, expected, "{lines:?}: {:?}", plan.mounts);
+    }
+    // Named by the user.
+    let wanted = Wanted { writable: vec![other.into()], ..wanted() };
+    let plan = plan_of(&wanted, &[plain, "/home/u/other/.git/config"]);
+    assert!(seen(&plan, "/home/u/other/.git/config").starts_with("r "));
+    assert!(seen(&plan, "/home/u/other/.git/index").starts_with("w /home/u/other"));
+}
+
+#[test]
+fn link_in_git_directory_is_not_mounted() {
+    for name in ["worktrees", "modules"] {
+        let link = format!("/home/u/src/project/.git/{name} -> {SSH}");
+        let more = [link.as_str(), "/home/u/src/project/.git/config", "/home/u/.ssh/a/HEAD"];
+        let plan = plan_of(&wanted(), &more);
+        assert!(!shows_ssh(&plan), "{:?}", plan.mounts);
+        let at = PathBuf::from(format!("/home/u/src/project/.git/{name}"));
+        assert!(!plan.mounts.iter().any(|mount| mount.at().starts_with(&at)), "{name}");
+    }
+}
+
+#[test]
+fn codex_config_that_an_agent_can_write_releases_no_key() {
+    let env = [("THEIR_KEY", "x"), ("CODEX_HOME", "/home/u/src/project/codex")];
+    let env = env.map(|(name, value)| (name.into(), value.into())).to_vec();
+    let wanted = Wanted { adapter: "codex", env, ..wanted() };
+    let config = "/home/u/src/project/codex/config.toml = env_key = \"THEIR_KEY\"";
+    assert_eq!(plan_of(&wanted, &[config]).withheld, ["THEIR_KEY"]);
+    let other = Wanted { project: "/home/u/src/other".into(), ..wanted };
+    let withheld = plan_of(&other, &[config, "/home/u/src/other/"]).withheld;
+    assert_eq!(withheld, [] as [&str; 0]);
+}

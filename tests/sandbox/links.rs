@@ -1,0 +1,184 @@
+//! Links that an agent leaves behind, so that the next sandbox shows what they lead to. Each is tried as the
+//! administrator and as an ordinary user, and once more with the target mounted: if it cannot be read even then, the
+//! attack proves nothing.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use ralph::sandbox::plan::{Mount, Wanted};
+
+use crate::scene::{Cage, Check, How, Scene, as_the_administrator, attack, ordinary_user};
+use crate::support::{Project, skipped};
+
+const CAGES: [Cage; 3] = [Cage::Bwrap, Cage::BwrapAlone, Cage::Landlock];
+
+/// What leads to a link in the project: its name, the file or directory in `~/.ssh` that it points to, and the
+/// setting or variable that names it.
+struct Link {
+    name: &'static str,
+    target: &'static str,
+    named_by: fn(&mut Wanted, &Path),
+}
+
+fn set(wanted: &mut Wanted, name: &str, value: &Path) {
+    wanted.env.push((name.into(), value.into()));
+}
+
+const LINKS: &[Link] = &[
+    Link {
+        name: "bin",
+        target: "",
+        named_by: |wanted, link| {
+            let dirs = [link, Path::new("/usr/bin"), Path::new("/bin")];
+            wanted.env = vec![("PATH".into(), std::env::join_paths(dirs).unwrap())];
+        },
+    },
+    Link { name: "pip", target: "", named_by: |wanted, link| set(wanted, "PIP_CACHE_DIR", link) },
+    Link { name: "cargo", target: "", named_by: |wanted, link| set(wanted, "CARGO_HOME", link) },
+    Link {
+        name: "ca.pem",
+        target: "id_ed25519",
+        named_by: |wanted, link| set(wanted, "SSL_CERT_FILE", link),
+    },
+    Link {
+        name: "config/settings.json",
+        target: "id_ed25519",
+        named_by: |wanted, link| set(wanted, "CLAUDE_CONFIG_DIR", link.parent().unwrap()),
+    },
+    Link {
+        name: "config/.credentials.json",
+        target: "id_ed25519",
+        named_by: |wanted, link| set(wanted, "CLAUDE_CONFIG_DIR", link.parent().unwrap()),
+    },
+    Link {
+        name: "agent",
+        target: "id_ed25519",
+        named_by: |wanted, link| wanted.agent = Some(link.to_owned()),
+    },
+    Link {
+        name: "data",
+        target: "",
+        named_by: |wanted, link| wanted.readable.push(link.to_owned()),
+    },
+    Link {
+        name: "data",
+        target: "",
+        named_by: |wanted, link| wanted.writable.push(link.to_owned()),
+    },
+    Link { name: ".git", target: "", named_by: |_, _| {} },
+    Link { name: ".git/worktrees", target: "", named_by: |_, _| {} },
+];
+
+fn try_links(user: u32) {
+    let me = rustix::process::getuid().as_raw();
+    if me != 0 && me != user {
+        return skipped("links as another user need the administrator");
+    }
+    for cage in CAGES {
+        if !cage.works_for(&Scene::new(user)) {
+            skipped(&format!("{cage:?} does not work here"));
+            continue;
+        }
+        for link in LINKS {
+            let scene = Scene::new(user);
+            let ssh = scene.path.join("home/.ssh");
+            let path = scene.path.join("project").join(link.name);
+            let _ = fs::rename(&path, scene.path.join("project/was"));
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            symlink(ssh.join(link.target), &path).unwrap();
+            let mut plan = scene.plan_with(|wanted| (link.named_by)(wanted, &path));
+            let script = format!(
+                "grep -rqs secret {} {}/ {} && exit {{escaped}}",
+                path.display(),
+                path.display(),
+                ssh.display()
+            );
+            let read = How::Shell(Box::leak(script.into_boxed_str()));
+            let read = attack(link.name, read, Check::ItSays, |_| {});
+            assert!(!scene.escapes(cage, &plan, &read), "{cage:?}, {user}: {}", link.name);
+            plan.mounts.push(Mount::ReadOnly { from: ssh.clone(), at: ssh });
+            assert!(
+                scene.escapes(cage, &plan, &read),
+                "{cage:?}, {user}: it cannot be read even if it is mounted, so that it proves nothing: {}",
+                link.name
+            );
+        }
+    }
+}
+
+#[test]
+fn link_out_of_project_is_not_shown_to_administrator() {
+    as_the_administrator(try_links);
+}
+
+#[test]
+fn link_out_of_project_is_not_shown_to_ordinary_user() {
+    try_links(ordinary_user());
+}
+
+/// The directory was there when the sandbox was planned, and is a link when it is started.
+#[test]
+fn link_made_after_planning_is_not_followed() {
+    let user = ordinary_user();
+    for cage in [Cage::Bwrap, Cage::Landlock] {
+        let scene = Scene::new(user);
+        if !cage.works_for(&scene) {
+            skipped(&format!("{cage:?} does not work here"));
+            continue;
+        }
+        let (home, tools) = (scene.path.join("home"), scene.path.join("project/tools"));
+        fs::create_dir(&tools).unwrap();
+        symlink(&tools, home.join("bin")).unwrap();
+        let plan = scene.plan_with(|wanted| set(wanted, "SSL_CERT_DIR", &home.join("bin")));
+        let is_tools =
+            |mount: &Mount| matches!(mount, Mount::ReadOnly { from, .. } if *from == tools);
+        assert!(plan.mounts.iter().any(is_tools), "{:?}", plan.mounts);
+        fs::remove_dir(&tools).unwrap();
+        symlink(home.join(".ssh"), &tools).unwrap();
+        let read = "grep -rqs secret ~/bin/ ~/.ssh {root}/home/.ssh tools/ && exit {escaped}";
+        let output = scene.output(cage, &plan, &How::Shell(read));
+        assert_ne!(output.status.code(), Some(crate::attacker::ESCAPED), "{cage:?}");
+        // Bubblewrap does not even start; a run takes the mount out before.
+        assert_eq!(output.status.code() == Some(125), cage == Cage::Bwrap, "{output:?}");
+    }
+}
+
+#[test]
+fn link_made_during_run_is_reported_and_not_followed() {
+    for backend in ["bwrap", "landlock"] {
+        let project = Project::new();
+        let check = project.ralph(["sandbox", "check"]).run().stdout;
+        if !check.contains(&format!("ok      {backend}")) {
+            skipped(&format!("{backend} does not work here"));
+            continue;
+        }
+        let home = project.home();
+        fs::create_dir_all(home.join(".ssh")).unwrap();
+        fs::write(home.join(".ssh/id"), "canary").unwrap();
+        project.write("tools/tool", "");
+        symlink(project.path().join("tools"), home.join("bin")).unwrap();
+        let mut path = home.join("bin").into_os_string();
+        path.push(":");
+        path.push(std::env::var_os("PATH").unwrap());
+        let home = home.display();
+        project.write(
+            "agent.sh",
+            format!(
+                "cat {home}/bin/* {home}/.ssh/* tools/* >> stolen 2> errors\n\
+                 if [ ! -L tools ]; then mv tools old && ln -s {home}/.ssh tools; fi\n"
+            ),
+        );
+        let sandbox = format!("--sandbox={backend}");
+        let args = ["run", &sandbox, "-p", "Work.", "-n", "3", "--", "sh", "agent.sh"];
+        let output = project.ralph(args).env("PATH", &path).run();
+        let said = "tools was removed or replaced by a link during the run";
+        output.code(1).stderr_has(said);
+        assert_eq!(output.stderr.matches(said).count(), 1, "{}", output.stderr);
+        assert_eq!(project.read("stolen"), "", "{backend}");
+        assert!(project.path().join("tools").is_symlink());
+        let output = project.ralph(args).env("PATH", &path).run();
+        output.code(1).stderr_has("sandbox: skipped PATH entry").stderr_has(" leads out of ");
+        assert_eq!(project.read("stolen"), "", "{backend}");
+    }
+}
