@@ -19,6 +19,7 @@ mod prompts;
 mod scm;
 mod settings;
 mod terminal;
+mod untrusted_path;
 
 use serde_json::{Value, json};
 use support::{Project, Ralph};

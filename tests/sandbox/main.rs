@@ -13,3 +13,4 @@ mod landlock_escapes;
 mod proxy;
 mod runs;
 mod scene;
+mod untrusted_path;

@@ -12,7 +12,7 @@ use crate::landlock;
 use crate::support::{LONG, Project, Ralph, namespaces, skipped, wait_until};
 
 /// Whether bubblewrap works on this machine; said aloud if not.
-fn is_here() -> bool {
+pub(crate) fn is_here() -> bool {
     let output = std::process::Command::new("bwrap")
         .args(["--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--", "true"])
         .output();
@@ -24,13 +24,13 @@ fn is_here() -> bool {
 }
 
 /// `ralph run ARGS` with this shell script as its agent.
-fn run(project: &Project, args: &[&str], script: &str) -> Ralph {
+pub(crate) fn run(project: &Project, args: &[&str], script: &str) -> Ralph {
     project.write("agent.sh", script);
     let run = ["run", "-p", "Work.", "-n", "3"];
     project.ralph(run).args(args).args(["--", "sh", "agent.sh"])
 }
 
-const DONE: &str = "echo '<response>DONE</response>'\n";
+pub(crate) const DONE: &str = "echo '<response>DONE</response>'\n";
 
 /// Nothing of the sandboxes of this project is there any more.
 #[track_caller]

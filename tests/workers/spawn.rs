@@ -274,3 +274,27 @@ fn a_full_disk_leaves_nothing_and_is_said() {
     }
     wait_until(LONG, || shop.processes().is_empty());
 }
+
+#[test]
+fn programs_planted_in_the_project_are_not_run_for_workers() {
+    let shop = Workshop::new();
+    shop.git_init();
+    let bin = shop.path().join(".venv/bin");
+    shop.plant(&bin, &["tmux", "git", "sh", "claude"]);
+    shop.write("file", "x");
+    shop.git_command(["add", "-f", "file", "PROMPT.md"]);
+    shop.git_command(["commit", "-qm", "First"]);
+    let path = shop.path_after(&[&bin]);
+    let agent = shop.fake_agent(&json!([shop.record(), {"print": "working"}]));
+    for more in [&["--wait"][..], &["--wait", "--worktree"]] {
+        shop.spawn(1, more).args(&agent).env("PATH", &path).run().code(0);
+    }
+    // The agent has the PATH of whoever spawned it, not that of the tmux server.
+    assert_eq!(shop.recorded()[0]["env"]["PATH"], path.to_str().unwrap());
+    for command in
+        [&["ls"][..], &["status", "agent"], &["attach", "agent"], &["rm", "agent", "--force"]]
+    {
+        shop.ralph(command).env("PATH", &path).run();
+    }
+    assert_eq!(shop.planted_runs(), Vec::<String>::new());
+}

@@ -15,6 +15,7 @@ use crate::report::style::{Capabilities, Style};
 use crate::report::{Pace, Reporter};
 use crate::state::project::Project;
 use crate::tmux::{Tmux, Window};
+use crate::trust;
 use crate::worker::store::{Worker, Workers};
 use crate::worker::watch::{Found, Watch};
 
@@ -87,12 +88,14 @@ pub(in crate::cli) fn attach(args: &NameArgs) -> Result<u8, Error> {
     let tmux = Tmux::new(|name| std::env::var_os(name));
     let window = window(&tmux, &args.name)?;
     let inside = std::env::var_os("TMUX");
-    let command: Vec<OsString> = tmux.attach_command(&window, inside.as_deref());
+    let command: Vec<OsString> = tmux.attach_command(&window, inside.as_deref())?;
     let Some((program, rest)) = command.split_first() else { return Ok(0) };
     // In another server one may be attached within the other, if that is what one wants.
-    let env = std::env::vars_os().filter(|(name, _)| name != "TMUX").collect();
     let keeps = rest.iter().any(|word| word == "switch-client");
-    let err = process::replace(program, rest, if keeps { None } else { Some(env) });
+    let kept = |name: &OsString| name != "PATH" && (keeps || name != "TMUX");
+    let env = std::env::vars_os().filter(|(name, _)| kept(name));
+    let env = env.chain([("PATH".into(), trust::outside_path())]).collect();
+    let err = process::replace(program, rest, Some(env));
     Err(Error::failed(format!("tmux: {err}")))
 }
 

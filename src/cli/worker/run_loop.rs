@@ -7,7 +7,7 @@ use jiff::tz::TimeZone;
 
 use super::{SpawnArgs, defaults, unusable};
 use crate::cli::launch::{self, Background, Start, prompt, rules};
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, place};
 use crate::config::Loaded;
 use crate::core::completion::Rule;
 use crate::core::progress::{Pending, Progress};
@@ -91,9 +91,9 @@ fn start(worker: &Worker) -> Result<u8, Error> {
         return Err(Error::failed(format!("worker '{}' was not spawned", worker.name)));
     };
     // Where it was spawned, whose settings hold.
-    let home = crate::cli::place::project(&parsed.place)?;
+    let home = place::project(&parsed.place)?;
     let project = match launch.worktree {
-        Some(worktree) if worktree.directory.is_dir() => Project::new(worktree.directory),
+        Some(worktree) if worktree.directory.is_dir() => place::opened(worktree.directory),
         Some(worktree) => {
             let path = worktree.directory.display();
             return Err(Error::failed(format!("its worktree is gone: {path}")).hint(format!(
