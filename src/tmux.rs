@@ -69,13 +69,14 @@ impl Tmux {
         self.call(&args.iter().map(Into::into).collect::<Vec<_>>())
     }
 
-    /// Opens a window in which a command runs, and closes with it. No shell is involved.
+    /// Opens a window in which a command runs, and closes with it. No shell is involved. The command has to change to
+    /// its directory itself: tmux would expand `#(…)` in a directory that it is given.
     ///
     /// # Errors
     /// tmux is not there, or what it said.
-    pub fn open(&self, name: &str, dir: &Path, command: &[OsString]) -> Result<Window, Error> {
+    pub fn open(&self, name: &str, command: &[OsString]) -> Result<Window, Error> {
         let with = |words: &[&str]| {
-            let words = words.iter().map(OsString::from).chain(["-c".into(), dir.into()]);
+            let words = words.iter().map(OsString::from);
             words.chain(["--".into()]).chain(command.iter().cloned()).collect::<Vec<_>>()
         };
         let told = ["-d", "-P", "-F", "#{window_id}", "-n", name];

@@ -85,8 +85,14 @@ fn new_state(worker: &Worker, spec: &RunSpec) -> WorkerState {
 
 fn start(worker: &Worker) -> Result<u8, Error> {
     let launch = worker.launch()?;
-    let parsed = Cli::try_parse_from(&launch.args)
+    std::env::set_current_dir(&launch.directory).map_err(|err| {
+        let path = launch.directory.display();
+        Error::failed(format!("cannot enter the directory {path}: {err}"))
+            .hint("restore it, or spawn the worker again from another directory")
+    })?;
+    let mut parsed = Cli::try_parse_from(&launch.args)
         .map_err(|err| Error::failed(format!("{}: {err}", worker.name)))?;
+    place::name_from_there(&parsed.place, &mut parsed.command);
     let Command::Spawn(mut args) = parsed.command else {
         return Err(Error::failed(format!("worker '{}' was not spawned", worker.name)));
     };
