@@ -8,6 +8,7 @@ mod support;
 mod agent;
 mod completion;
 mod display;
+mod endless_journal;
 mod faces;
 mod failures;
 mod filters;

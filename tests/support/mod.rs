@@ -165,6 +165,19 @@ impl Project {
         self.program(env!("CARGO_BIN_EXE_ralph"), args)
     }
 
+    /// The same with a limit on its memory, in megabytes.
+    pub(crate) fn ralph_within(&self, megabytes: u32, args: &[&str]) -> Ralph {
+        let script = format!("ulimit -v {}; exec \"$@\"", megabytes * 1024);
+        let limited = ["-c", &script, "sh", env!("CARGO_BIN_EXE_ralph")];
+        self.program("sh", limited.iter().chain(args))
+    }
+
+    /// Makes a journal as it was, followed by one line that is hardly on the disk but has no end for anyone who reads it.
+    pub(crate) fn make_endless(journal: &Path) {
+        let file = fs::OpenOptions::new().write(true).open(journal).expect("a journal");
+        file.set_len(600 << 20).expect("a sparse file");
+    }
+
     /// Any program, to be run and judged as ralph is.
     pub(crate) fn program<S: AsRef<OsStr>>(
         &self,

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::BufReader;
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use crate::process::{self, Interrupts};
 use crate::report::human::Human;
 use crate::report::style::{Capabilities, Style};
 use crate::report::{Pace, Reporter};
+use crate::state::journal::{self, LineRead};
 use crate::state::project::Project;
 use crate::tmux::{Tmux, Window};
 use crate::trust;
@@ -55,7 +56,10 @@ fn follow(path: &Path, worker: Option<&Worker>, face: &mut dyn Reporter) -> std:
         // Asked before the end is seen: what it wrote last is then still to be read.
         let alive = worker.is_some_and(Worker::is_alive);
         // What is half written stays until the rest of it is there.
-        while reader.read_until(b'\n', &mut line)? > 0 && line.ends_with(b"\n") {
+        while journal::read_line(&mut reader, &mut line)? != LineRead::End {
+            if !line.is_empty() && !line.ends_with(b"\n") {
+                break;
+            }
             if let Ok(entry) = serde_json::from_slice::<Entry<'_>>(&line) {
                 match entry.event {
                     Event::RunEnded { .. } => ended = true,
