@@ -1,7 +1,6 @@
 //! Everything outside of the engine that the driver touches, behind one narrow interface.
 
 use std::ffi::OsStr;
-use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -21,8 +20,8 @@ use crate::state::place::{Became, Place};
 use crate::state::project::Project;
 use crate::state::run_files::RunFiles;
 use crate::state::runs::RunDir;
-use crate::state::save::{in_its_directory, save_atomically};
-use crate::state::{documents, given, journal, within};
+use crate::state::save::{in_its_directory, save_atomically, save_privately};
+use crate::state::{documents, given, journal, private, within};
 use crate::trust::{self, OutsideCommand};
 
 use super::fingerprint;
@@ -543,14 +542,16 @@ impl World for RealWorld {
         // An agent may have left a link there, to a file that is none of its business.
         self.remove(path)?;
         in_its_directory(path, || {
-            OpenOptions::new().write(true).create_new(true).open(path)?.write_all(bytes)
+            private::options().write(true).create_new(true).open(path)?.write_all(bytes)
         })
     }
 
     fn save(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        if path.starts_with(self.project.root()) {
-            self.stays()?;
+        if !path.starts_with(self.project.root()) {
+            private::create_dir_all(path.parent().unwrap_or(path))?;
+            return save_privately(path, bytes);
         }
+        self.stays()?;
         within::stays(self.project.root(), path)?;
         in_its_directory(path, || save_atomically(path, bytes))
     }

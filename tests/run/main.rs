@@ -16,6 +16,7 @@ mod guardrails;
 mod limits;
 #[cfg(target_os = "linux")]
 mod namespace;
+mod private_files;
 mod prompts;
 mod scm;
 mod settings;

@@ -413,3 +413,19 @@ fn an_agent_may_use_the_commands_of_the_task_list_in_every_sandbox() {
         output.code(1).stdout_has("US-001").stdout_has("1 of 2 pass");
     }
 }
+
+#[test]
+fn agent_inside_reads_the_private_logs_of_its_guardrails() {
+    for backend in ["bwrap", "landlock"] {
+        let works = if backend == "bwrap" { is_here() } else { landlock::is_here(&Project::new()) };
+        if !works {
+            continue;
+        }
+        let project = Project::new();
+        let check = json!({"command": "echo 6 times 7 is $((6 * 7)); test -e made", "failAction": "APPEND"});
+        project.settings(&json!({"guardrails": [check]}));
+        let script = "cat .ralph/guardrail_001_*.log > made || rm -f made\n";
+        run(&project, &[&format!("--sandbox={backend}")], &format!("{script}{DONE}")).run().code(0);
+        assert!(project.read("made").contains("is 42"), "{backend}");
+    }
+}

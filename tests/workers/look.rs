@@ -188,4 +188,17 @@ fn worker_with_an_endless_line_in_its_journal_is_shown_in_little_memory() {
         let output = shop.ralph_within(400, command).env("RALPH_TMUX_SOCKET", &socket).run();
         output.stderr_lacks("panicked").stderr_lacks("memory");
     }
+    assert!(is_private(&shop.worker("agent")), "the files of a worker are for the user only");
+}
+
+fn is_private(dir: &std::path::Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    let mode =
+        |path: &std::path::Path| path.metadata().expect("a file").permissions().mode() & 0o077;
+    let files = std::fs::read_dir(dir).expect("a directory").flatten();
+    mode(dir) == 0
+        && files
+            .map(|file| file.path())
+            .filter(|path| !path.ends_with("state.json"))
+            .all(|path| mode(&path) == 0)
 }
