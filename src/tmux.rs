@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::error::{Error, Kind};
-use crate::process;
+use crate::trust::OutsideCommand;
 
 /// The session that all workers have a window of.
 pub const SESSION: &str = "ralph";
@@ -47,18 +47,16 @@ impl Tmux {
     }
 
     fn call(&self, args: &[OsString]) -> Result<String, Error> {
-        let here = Path::new("/");
-        let env = [("TMUX".into(), None)];
+        let tmux = program(&[("TMUX".into(), None)])?;
         let output =
-            process::run_quick(OsStr::new("tmux"), &self.words(args), here, &env, PATIENCE)
-                .map_err(|err| match err.kind() {
-                    std::io::ErrorKind::NotFound => Error::failed("tmux was not found")
-                        .hint("workers run in it; install tmux 3.2 or later"),
+            tmux.run(&self.words(args), Path::new("/"), PATIENCE).map_err(|err| {
+                match err.kind() {
                     std::io::ErrorKind::Interrupted => {
                         Error::new(Kind::Interrupted, "tmux: interrupted")
                     }
                     _ => Error::failed(format!("tmux: {err}")),
-                })?;
+                }
+            })?;
         if output.exit.success() {
             Ok(String::from_utf8_lossy(&output.stdout).into_owned())
         } else {
@@ -71,13 +69,14 @@ impl Tmux {
         self.call(&args.iter().map(Into::into).collect::<Vec<_>>())
     }
 
-    /// Opens a window in which a command runs, and closes with it. No shell is involved.
+    /// Opens a window in which a command runs, and closes with it. No shell is involved. The command has to change to
+    /// its directory itself: tmux would expand `#(…)` in a directory that it is given.
     ///
     /// # Errors
     /// tmux is not there, or what it said.
-    pub fn open(&self, name: &str, dir: &Path, command: &[OsString]) -> Result<Window, Error> {
+    pub fn open(&self, name: &str, command: &[OsString]) -> Result<Window, Error> {
         let with = |words: &[&str]| {
-            let words = words.iter().map(OsString::from).chain(["-c".into(), dir.into()]);
+            let words = words.iter().map(OsString::from);
             words.chain(["--".into()]).chain(command.iter().cloned()).collect::<Vec<_>>()
         };
         let told = ["-d", "-P", "-F", "#{window_id}", "-n", name];
@@ -136,7 +135,14 @@ impl Tmux {
 
     /// The command that shows a window to whoever runs it in a terminal. `inside` is `$TMUX`: whoever is
     /// in this server already is only taken to the window.
-    pub fn attach_command(&self, window: &Window, inside: Option<&OsStr>) -> Vec<OsString> {
+    ///
+    /// # Errors
+    /// There is no tmux.
+    pub fn attach_command(
+        &self,
+        window: &Window,
+        inside: Option<&OsStr>,
+    ) -> Result<Vec<OsString>, Error> {
         let socket = self.ask(&["display-message", "-p", "#{socket_path}"]).unwrap_or_default();
         let socket = socket.trim();
         let here = inside
@@ -145,6 +151,14 @@ impl Tmux {
         let verb = if here { "switch-client" } else { "attach-session" };
         let target = format!("={SESSION}:{}", window.id);
         let words = self.words(&[verb.into(), "-t".into(), target.into()]);
-        std::iter::once("tmux".into()).chain(words).collect()
+        Ok(std::iter::once(program(&[])?.program().to_owned()).chain(words).collect())
     }
+}
+
+/// The user's tmux, with this environment.
+fn program(env: &[(OsString, Option<OsString>)]) -> Result<OutsideCommand, Error> {
+    OutsideCommand::find(OsStr::new("tmux"), env).map_err(|err| {
+        let error = err.error("workers run in it; install tmux 3.2 or later");
+        Error { kind: Kind::Failed, ..error }
+    })
 }

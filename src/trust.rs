@@ -3,16 +3,25 @@
 //! An agent can write to its project and to a few directories besides (package caches, `sandbox.writable`). Whatever
 //! lies there may be the agent's: a program on the `PATH`, a link to `~/.ssh`. ralph therefore asks here before it
 //! executes, mounts or follows anything.
+//!
+//! Every program that ralph starts outside the sandbox for itself (git, tmux, the notification command, `docker`) is
+//! found by [`OutsideCommand::find`]. Agents and guardrails that run without a sandbox have the user's own `PATH`
+//! ([`user_path`]).
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Once, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
 
-use crate::process;
+use crate::error::Error;
+use crate::process::{self, Launch, Output};
 
-/// The `PATH` that remains when no directory of the user's is trusted.
-const SYSTEM_PATH: &str = "/usr/bin:/bin";
+/// Directories that are searched last where a directory of the user's `PATH` was left out.
+const SYSTEM_DIRS: [&str; 2] = ["/usr/bin", "/bin"];
 
 /// The number of links after which a path counts as unresolvable, as in the kernel.
 const MAX_LINKS: usize = 40;
@@ -105,37 +114,224 @@ impl AgentWritable {
         resolved.is_some_and(|resolved| resolved.is_trusted())
     }
 
-    /// The trusted directories of a `PATH`, in their order.
-    pub fn trusted_path(&self, path: Option<&OsStr>) -> OsString {
-        let dirs = path.map(std::env::split_paths).into_iter().flatten();
-        let trusted: Vec<PathBuf> = dirs.filter(|dir| self.is_trusted(dir)).collect();
-        match std::env::join_paths(&trusted) {
-            Ok(path) if !trusted.is_empty() => path,
-            _ => SYSTEM_PATH.into(),
+    /// How far what is at an absolute path can be trusted.
+    fn trust(&self, path: &Path, home: Option<&Path>) -> Trust {
+        let Some(resolved) = self.resolve(path, |path| std::fs::read_link(path).ok()) else {
+            return Trust::Never;
+        };
+        let holds_user_or_system = |dir: &PathBuf| {
+            home.is_some_and(|home| home.starts_with(dir))
+                || SYSTEM_DIRS.iter().any(|system| Path::new(system).starts_with(dir))
+        };
+        match resolved.passed.as_slice() {
+            [] => Trust::Full,
+            passed if passed.iter().all(holds_user_or_system) => Trust::Last,
+            _ => Trust::Never,
         }
+    }
+
+    /// The trusted directories of a `PATH`. Directories inside a project that holds the home directory or the system
+    /// come last: an agent that can write there could change the user's shell as well, and leaving them out could
+    /// leave no program at all. Single links in a trusted directory, such as `~/bin/tool` to a project, stay.
+    pub fn trusted_path(&self, path: Option<&OsStr>, home: Option<&Path>) -> OsString {
+        let dirs: Vec<PathBuf> = path.map(std::env::split_paths).into_iter().flatten().collect();
+        let with = |trust| dirs.iter().filter(move |dir| self.trust(dir, home) == trust).cloned();
+        let mut trusted: Vec<PathBuf> = with(Trust::Full).chain(with(Trust::Last)).collect();
+        if trusted.len() < dirs.len() || dirs.is_empty() {
+            let missing = SYSTEM_DIRS.map(PathBuf::from);
+            trusted.extend(missing.into_iter().filter(|dir| !dirs.contains(dir)));
+        }
+        // No directory of a `PATH` has a colon in its name.
+        std::env::join_paths(&trusted).unwrap_or_else(|_| SYSTEM_DIRS.join(":").into())
     }
 
     /// Finds a program by its name in the trusted directories of a `PATH`. The file itself must be trusted, too: a
     /// link from `~/bin` into the project is not.
-    pub fn find_program(&self, name: &OsStr, path: Option<&OsStr>) -> Option<PathBuf> {
-        std::env::split_paths(&self.trusted_path(path)).find_map(|dir| {
-            let only = std::env::join_paths([dir]).ok()?;
-            let found = process::find_program(name, Some(&only), Path::new("/"))?;
-            self.is_trusted(&found).then_some(found)
+    ///
+    /// # Errors
+    /// There is none, or only one that agents can write to.
+    pub fn find_program(
+        &self,
+        name: &OsStr,
+        path: Option<&OsStr>,
+        home: Option<&Path>,
+    ) -> Result<PathBuf, NotFound> {
+        let trusted = self.trusted_path(path, home);
+        let found = std::env::split_paths(&trusted).find_map(|dir| {
+            let found = process::find_program(name, Some(dir.as_os_str()), Path::new("/"))?;
+            (self.trust(&found, home) != Trust::Never).then_some(found)
+        });
+        found.ok_or_else(|| {
+            let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+            let untrusted = process::find_program(name, path, &here);
+            NotFound { name: name.to_owned(), untrusted }
         })
     }
 }
 
+/// How far a path can be trusted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trust {
+    Full,
+    /// Only where nothing better is found: a project holds the home directory, or the whole system.
+    Last,
+    Never,
+}
+
+/// The error for a program that is missing, or that only agents could have put where it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotFound {
+    pub name: OsString,
+    /// The file that the user's `PATH` leads to.
+    pub untrusted: Option<PathBuf>,
+}
+
+impl NotFound {
+    /// The error for the user. `install` says how to get the program.
+    pub fn error(&self, install: &str) -> Error {
+        let error = Error::input(self.to_string());
+        match self.untrusted {
+            Some(_) => error.hint(INSTALL_OUTSIDE),
+            None => error.hint(install),
+        }
+    }
+
+    /// What to do about a program that is there, but not trusted.
+    pub fn hint(&self) -> Option<&'static str> {
+        self.untrusted.is_some().then_some(INSTALL_OUTSIDE)
+    }
+}
+
+const INSTALL_OUTSIDE: &str = "install it outside the project, in a directory of the PATH";
+
+impl fmt::Display for NotFound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.name.display();
+        match self.untrusted.as_deref().and_then(Path::parent) {
+            Some(dir) => {
+                write!(f, "{name} was found only in {}, which agents can write to", dir.display())
+            }
+            None => write!(f, "{name} was not found"),
+        }
+    }
+}
+
+impl std::error::Error for NotFound {}
+
+impl From<NotFound> for io::Error {
+    fn from(error: NotFound) -> io::Error {
+        io::Error::new(io::ErrorKind::NotFound, error)
+    }
+}
+
 static AGENT_WRITABLE: RwLock<AgentWritable> = RwLock::new(AgentWritable { dirs: BTreeSet::new() });
+static LOADER: OnceLock<fn() -> Vec<PathBuf>> = OnceLock::new();
+static LOADED: Once = Once::new();
 
 /// Declares a directory that agents of this machine can write to, for the rest of this process.
 pub fn declare_agent_writable(dir: &Path) {
     AGENT_WRITABLE.write().unwrap_or_else(PoisonError::into_inner).add(dir);
 }
 
+/// Sets the function that lists further such directories. It is called once, when the first program is looked up.
+pub fn declare_lazily(load: fn() -> Vec<PathBuf>) {
+    // A second one is ignored: there is one command line per process.
+    let _ = LOADER.set(load);
+}
+
 /// The directories that were declared so far.
 pub fn agent_writable() -> AgentWritable {
+    LOADED.call_once(|| {
+        let dirs = LOADER.get().map(|load| load()).unwrap_or_default();
+        dirs.iter().for_each(|dir| declare_agent_writable(dir));
+    });
     AGENT_WRITABLE.read().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// The user's `PATH`, for agents and guardrails. Nothing is started outside the sandbox by it.
+pub fn user_path() -> Option<OsString> {
+    std::env::var_os("PATH")
+}
+
+fn home() -> Option<PathBuf> {
+    let home = PathBuf::from(std::env::var_os("HOME")?);
+    home.canonicalize().ok().filter(|home| home != Path::new("/"))
+}
+
+/// Finds a program that ralph runs outside the sandbox.
+///
+/// # Errors
+/// As [`AgentWritable::find_program`].
+pub fn outside_program(name: &OsStr) -> Result<PathBuf, NotFound> {
+    agent_writable().find_program(name, user_path().as_deref(), home().as_deref())
+}
+
+/// Whether ralph may run this file outside the sandbox.
+pub fn may_run_outside(program: &Path) -> bool {
+    agent_writable().trust(program, home().as_deref()) != Trust::Never
+}
+
+/// The `PATH` of programs that ralph runs outside the sandbox.
+pub fn outside_path() -> OsString {
+    agent_writable().trusted_path(user_path().as_deref(), home().as_deref())
+}
+
+/// The change to the environment of programs that ralph runs outside the sandbox.
+pub fn outside_env() -> (OsString, Option<OsString>) {
+    ("PATH".into(), Some(outside_path()))
+}
+
+/// A program that ralph runs outside the sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OutsideCommand {
+    /// Its file, so that no later search can find another one.
+    program: OsString,
+    /// Changes to the environment, with a `PATH` of trusted directories.
+    env: Vec<(OsString, Option<OsString>)>,
+}
+
+impl OutsideCommand {
+    /// Finds `program` in a trusted directory. A path (a name with a slash) is what the user typed, and is taken as
+    /// it is.
+    ///
+    /// # Errors
+    /// As [`outside_program`].
+    pub fn find(
+        program: &OsStr,
+        env: &[(OsString, Option<OsString>)],
+    ) -> Result<OutsideCommand, NotFound> {
+        let is_path = program.as_bytes().contains(&b'/');
+        let program =
+            if is_path { program.to_owned() } else { outside_program(program)?.into_os_string() };
+        let env = env.iter().cloned().chain([outside_env()]).collect();
+        Ok(OutsideCommand { program, env })
+    }
+
+    /// The launch of this in place of `original`.
+    pub fn launch<'a>(&'a self, original: &Launch<'a>) -> Launch<'a> {
+        Launch { program: &self.program, env: &self.env, ..original.clone() }
+    }
+
+    /// Runs it to its end; see [`process::run_quick`].
+    ///
+    /// # Errors
+    /// It cannot be started, takes too long, or is interrupted.
+    pub fn run(
+        &self,
+        args: &[OsString],
+        directory: &Path,
+        timeout: Duration,
+    ) -> io::Result<Output> {
+        process::run_quick(&self.program, args, directory, &self.env, timeout)
+    }
+
+    pub fn program(&self) -> &OsStr {
+        &self.program
+    }
+
+    pub fn env(&self) -> &[(OsString, Option<OsString>)] {
+        &self.env
+    }
 }
 
 #[cfg(test)]
@@ -197,12 +393,90 @@ mod tests {
         writable.add(&root.join("project"));
         let dirs = ["project/bin", "project/linked", "mine", "system"].map(|dir| root.join(dir));
         let path = std::env::join_paths(dirs).unwrap();
-        let found = writable.find_program("tool".as_ref(), Some(&path));
-        assert_eq!(found, Some(root.join("system/tool")));
-        let expected = std::env::join_paths(["mine", "system"].map(|dir| root.join(dir))).unwrap();
-        assert_eq!(writable.trusted_path(Some(&path)), expected);
-        let relative = writable.trusted_path(Some(OsStr::new("bin::.")));
-        assert_eq!(relative, SYSTEM_PATH, "relative entries are the project's");
-        assert_eq!(writable.trusted_path(None), SYSTEM_PATH);
+        let found = writable.find_program("tool".as_ref(), Some(&path), None);
+        assert_eq!(found, Ok(root.join("system/tool")));
+        let system = ["/usr/bin", "/bin"].map(PathBuf::from);
+        let trusted = ["mine", "system"].map(|dir| root.join(dir)).into_iter().chain(system);
+        assert_eq!(
+            writable.trusted_path(Some(&path), None),
+            std::env::join_paths(trusted).unwrap()
+        );
+        let only = std::env::join_paths([root.join("mine"), root.join("project/bin")]).unwrap();
+        let missing = writable.find_program("tool".as_ref(), Some(&only), None).unwrap_err();
+        assert_eq!(
+            missing.to_string(),
+            format!(
+                "tool was found only in {}, which agents can write to",
+                root.join("mine").display()
+            )
+        );
+        assert!(missing.hint().is_some());
+        let missing = writable.find_program("no-such".as_ref(), Some(&path), None).unwrap_err();
+        assert_eq!(missing.to_string(), "no-such was not found");
+        assert_eq!(missing.hint(), None);
+    }
+
+    #[test]
+    fn trusted_path_of_relative_entries_is_the_system() {
+        let writable = AgentWritable::default();
+        let path = |text: &str| writable.trusted_path(Some(OsStr::new(text)), None);
+        assert_eq!(path("bin::."), "/usr/bin:/bin");
+        assert_eq!(path(":/bin"), "/bin:/usr/bin");
+        assert_eq!(path("/opt/bin:/bin"), "/opt/bin:/bin", "nothing is added to a trusted PATH");
+        assert_eq!(writable.trusted_path(None, None), "/usr/bin:/bin");
+    }
+
+    #[test]
+    fn trusted_path_with_home_as_project_has_its_directories_last() {
+        let writable = AgentWritable::new(["/h/me".into(), "/h/me/p".into()]);
+        let path = |writable: &AgentWritable, text: &str| {
+            writable.trusted_path(Some(OsStr::new(text)), Some(Path::new("/h/me")))
+        };
+        let user = "/h/me/bin:/h/me/p/bin:/opt/bin";
+        assert_eq!(path(&writable, user), "/opt/bin:/h/me/bin:/usr/bin:/bin");
+        let everything = AgentWritable::new(["/".into()]);
+        assert_eq!(path(&everything, "/usr/bin:/bin"), "/usr/bin:/bin");
+        assert!(everything.find_program("sh".as_ref(), None, None).is_ok());
+    }
+
+    /// Files that may search the user's `PATH`, or start a program that is not found by [`OutsideCommand`].
+    const ALLOWED: [(&str, &[&str]); 3] = [
+        ("var_os(\"PATH\")", &["trust.rs"]),
+        (
+            "find_program(",
+            &[
+                "trust.rs",
+                "process/",
+                "sandbox/",
+                "run/scm.rs",
+                "cli/agents.rs",
+                "cli/sandbox.rs",
+                "cli/launch/",
+            ],
+        ),
+        ("Command::new(", &["process/", "sandbox/inside.rs", "demo/agent.rs"]),
+    ];
+
+    #[test]
+    fn programs_are_found_in_one_place() {
+        fn visit(dir: &Path, each: &mut dyn FnMut(&Path)) {
+            for entry in std::fs::read_dir(dir).unwrap().flatten() {
+                if entry.path().is_dir() {
+                    visit(&entry.path(), each);
+                } else {
+                    each(&entry.path());
+                }
+            }
+        }
+        let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        visit(&src, &mut |path| {
+            let name = path.strip_prefix(&src).unwrap().to_str().unwrap();
+            let text = std::fs::read_to_string(path).unwrap_or_default();
+            let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+            for (needle, files) in ALLOWED.iter().filter(|_| !name.contains("tests")) {
+                let allowed = files.iter().any(|file| name.starts_with(file));
+                assert!(allowed || !code.contains(needle), "{name} has {needle}");
+            }
+        });
     }
 }

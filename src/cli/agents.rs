@@ -12,8 +12,9 @@ use crate::core::cleaner::cleaned;
 use crate::core::json_writer;
 use crate::core::text;
 use crate::error::Error;
-use crate::process::{self, find_program};
+use crate::process;
 use crate::state::project::Project;
+use crate::trust::{self, OutsideCommand};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -40,6 +41,8 @@ struct Row {
     program: Option<String>,
     /// As far as it tells.
     version: Option<String>,
+    /// Whether it was run to tell its version. A program that agents can write to is not run.
+    is_trusted: bool,
     /// The version that the adapter was tested with.
     recorded: Option<&'static str>,
     is_recorded: bool,
@@ -51,13 +54,14 @@ struct Row {
 pub(super) fn agents(project: &Project, args: &AgentsArgs) -> Result<u8, Error> {
     // Each is told at once, because some programs take a while to tell their version.
     for adapter in agent::all().iter().filter(|adapter| adapter.name() != "text") {
-        let found = find(adapter.name(), &["--version"], project.root());
+        let found = find(adapter.name(), project.root());
         let said = found.as_ref().and_then(|found| found.said.as_deref());
         let version = said.map(|said| number(said).unwrap_or(said).to_owned());
         let recorded = adapter.recorded();
         let row = Row {
             agent: adapter.name(),
             is_recorded: version.is_some() && version.as_deref() == recorded,
+            is_trusted: found.as_ref().is_none_or(|found| found.is_trusted),
             program: found.map(|found| found.path),
             version,
             recorded,
@@ -78,6 +82,9 @@ impl Row {
         let Some(program) = &self.program else {
             return format!("{agent:<9} not installed; to get it: {install}\n");
         };
+        if !self.is_trusted {
+            return format!("{agent:<9} {NOT_RUN} ({program})\n");
+        }
         let version = self.version.as_deref().unwrap_or("?");
         let tested = match self.recorded {
             Some(_) if self.is_recorded => "recorded".to_owned(),
@@ -94,19 +101,30 @@ pub(super) struct Found {
     pub(super) path: String,
     /// The first line of what it said when it was asked for its version.
     pub(super) said: Option<String>,
+    /// Whether it may be run outside the sandbox.
+    pub(super) is_trusted: bool,
 }
 
-/// Looks for a program, and asks it for its version with `args`, if there are any.
-pub(super) fn find(name: &str, args: &[&str], dir: &Path) -> Option<Found> {
-    let path = find_program(OsStr::new(name), std::env::var_os("PATH").as_deref(), dir)?;
+/// Stands where the version of a program would be that lies where agents can write.
+pub(super) const NOT_RUN: &str = "not run: agents can write there";
+
+/// Looks for an agent on the user's `PATH`, as a run does, and asks it for its version.
+pub(super) fn find(name: &str, dir: &Path) -> Option<Found> {
+    let path = process::find_program(OsStr::new(name), trust::user_path().as_deref(), dir)?;
+    Some(ask(&path, &["--version"], dir))
+}
+
+/// Asks a program for its version with `args`, if there are any and agents cannot write to it.
+pub(super) fn ask(path: &Path, args: &[&str], dir: &Path) -> Found {
+    let is_trusted = trust::may_run_outside(path);
     let words: Vec<OsString> = args.iter().map(Into::into).collect();
-    let ask = || process::run_quick(path.as_os_str(), &words, dir, &[], PATIENCE).ok();
-    let output = if args.is_empty() { None } else { ask() };
+    let run = || OutsideCommand::find(path.as_os_str(), &[]).ok()?.run(&words, dir, PATIENCE).ok();
+    let output = if is_trusted && !args.is_empty() { run() } else { None };
     let said = output.and_then(|output| {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         text::first_line(&text).map(str::to_owned)
     });
-    Some(Found { path: path.display().to_string(), said })
+    Found { path: path.display().to_string(), said, is_trusted }
 }
 
 /// The number in what a program says of its version.

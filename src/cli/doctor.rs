@@ -1,6 +1,6 @@
 //! `ralph doctor`: what is here, and what to do about what is not.
 
-use std::path::Path;
+use std::ffi::OsStr;
 
 use super::settings::LoopFileLook;
 use super::{agents, sandbox, swept};
@@ -10,6 +10,7 @@ use crate::core::exit;
 use crate::error::Error;
 use crate::report::visible::one_line;
 use crate::state::project::Project;
+use crate::trust;
 
 pub(super) const EXAMPLES: &str = "Examples:\n  ralph doctor";
 
@@ -23,7 +24,7 @@ pub(super) fn doctor(project: &Project) -> Result<u8, Error> {
     let mut out = String::from("Agents\n");
     let mut found = 0;
     for adapter in agent::all().iter().filter(|adapter| adapter.name() != "text") {
-        let line = check(adapter.name(), &["--version"], dir);
+        let line = agents::find(adapter.name(), dir).map(|found| describe(found, true));
         found += u32::from(line.is_some());
         row(&mut out, adapter.name(), line, &format!("to get it: {}", adapter.install()));
     }
@@ -31,14 +32,20 @@ pub(super) fn doctor(project: &Project) -> Result<u8, Error> {
         out.push_str("  No agent was found. Any command can be one; `ralph demo` needs none.\n");
     }
     out.push_str("\nTools\n");
-    row(&mut out, "git", check("git", &["--version"], dir), "needed for SCM tasks: install git");
-    row(&mut out, "sh", check("sh", &[], dir), "needed for guardrails");
-    row(
-        &mut out,
-        "tmux",
-        check("tmux", &["-V"], dir),
-        "needed for background workers (`ralph spawn`): install tmux",
-    );
+    for (name, args, otherwise) in [
+        ("git", &["--version"][..], "needed for SCM tasks: install git"),
+        ("sh", &[], "needed for guardrails"),
+        ("tmux", &["-V"], "needed for background workers (`ralph spawn`): install tmux"),
+    ] {
+        match trust::outside_program(OsStr::new(name)) {
+            Ok(path) => {
+                let tool = agents::ask(&path, args, dir);
+                row(&mut out, name, Some(describe(tool, !args.is_empty())), "");
+            }
+            Err(err) if err.untrusted.is_some() => row(&mut out, name, None, &err.to_string()),
+            Err(_) => row(&mut out, name, None, otherwise),
+        }
+    }
     let (works, what) = sandbox::diagnosis(project);
     row(&mut out, "sandbox", works.then(|| what.clone()), &what);
     out.push_str("\nThis project\n");
@@ -74,13 +81,13 @@ fn row(out: &mut String, name: &str, found: Option<String>, otherwise: &str) {
     }
 }
 
-fn check(name: &str, args: &[&str], dir: &Path) -> Option<String> {
-    let found = agents::find(name, args, dir)?;
-    Some(match found.said {
+fn describe(found: agents::Found, was_asked: bool) -> String {
+    match found.said {
+        _ if !found.is_trusted => format!("{} ({})", agents::NOT_RUN, found.path),
         Some(version) => format!("{version} ({})", found.path),
-        None if args.is_empty() => found.path,
+        None if !was_asked => found.path,
         None => format!("{}, which does not tell its version", found.path),
-    })
+    }
 }
 
 /// The settings in words, and whether they are wrong.

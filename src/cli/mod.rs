@@ -256,6 +256,7 @@ fn misunderstood(err: &clap::Error) -> u8 {
 }
 
 fn dispatch(mut cli: Cli) -> Result<u8, Error> {
+    crate::trust::declare_lazily(place::known_agent_dirs);
     place::name_from_there(&cli.place, &mut cli.command);
     let project = || place::project(&cli.place);
     let own = || place::own_project(&cli.place, false);

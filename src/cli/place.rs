@@ -2,11 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::config;
 use crate::config::loop_file;
+use crate::config::{self, Settings};
 use crate::error::Error;
+use crate::run::scm;
+use crate::sandbox;
 use crate::state::home;
 use crate::state::project::Project;
+use crate::state::project_record::{self, ProjectHome};
+use crate::trust;
+use crate::worker::store::Workers;
 
 use super::Command;
 use super::args::Place;
@@ -25,10 +30,55 @@ pub(super) fn project(place: &Place) -> Result<Project, Error> {
         .canonicalize()
         .map_err(|err| Error::input(format!("cannot work in {}: {err}", path.display())))?;
     if root.is_dir() {
-        Ok(Project::new(root))
+        Ok(opened(root))
     } else {
         Err(Error::input(format!("not a directory: {}", path.display())))
     }
+}
+
+/// The project at a path without links. From now on nothing in it is trusted outside the sandbox.
+pub(super) fn opened(root: PathBuf) -> Project {
+    trust::declare_agent_writable(&root);
+    scm::repository_dirs(&root).iter().for_each(|dir| trust::declare_agent_writable(dir));
+    Project::new(root)
+}
+
+/// The directories that agents of any project on this machine can write to.
+pub(super) fn known_agent_dirs() -> Vec<PathBuf> {
+    let mut dirs = sandbox::shared_writable_dirs();
+    let home = home::ralph_home(|name| std::env::var_os(name));
+    for record in home.iter().flat_map(|home| project_record::all_records(home)) {
+        dirs.push(record.root);
+        dirs.extend(record.agent_writable);
+    }
+    let workers = Workers::of_user().and_then(|workers| workers.all()).unwrap_or_default();
+    let worktrees = workers.iter().filter_map(|worker| worker.launch().ok()?.worktree);
+    dirs.extend(worktrees.map(|worktree| worktree.path));
+    dirs
+}
+
+/// Declares what the settings let agents write to.
+pub(super) fn declare_writable(settings: &Settings, project: &Project) {
+    let dirs = sandbox::writable_dirs(&settings.sandbox, project.root());
+    dirs.iter().for_each(|dir| trust::declare_agent_writable(dir));
+}
+
+/// Remembers that agents work in a project, and where else they can write. What it returns is a warning.
+pub(super) fn remember(project: &Project, writable: &[PathBuf]) -> Option<String> {
+    let home = home::ralph_home(|name| std::env::var_os(name))?;
+    let root = project.root();
+    let outside = scm::repository_dirs(root).into_iter().chain(writable.iter().cloned());
+    let outside: Vec<PathBuf> = outside.filter(|dir| !dir.starts_with(root)).collect();
+    outside.iter().for_each(|dir| trust::declare_agent_writable(dir));
+    let updated = ProjectHome::new(&home, root).update(|record| {
+        record.agent_writable.extend(outside);
+        record.agent_writable.sort();
+        record.agent_writable.dedup();
+    });
+    let why = updated.err()?;
+    Some(format!(
+        "cannot record where the agent can write, so that other projects are not protected: {why}"
+    ))
 }
 
 /// Files that are named on the command line of a loop are looked for where it works, as `git -C` does.

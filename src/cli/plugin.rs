@@ -1,11 +1,12 @@
 //! `ralph plugin`: what Claude Code installs.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
 use crate::error::Error;
 use crate::plugin;
+use crate::trust;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -49,6 +50,5 @@ pub(super) fn plugin(args: &PluginArgs) -> Result<u8, Error> {
 }
 
 fn is_on_path() -> bool {
-    let path = std::env::var_os("PATH");
-    crate::process::find_program("ralph".as_ref(), path.as_deref(), Path::new(".")).is_some()
+    trust::outside_program("ralph".as_ref()).is_ok()
 }

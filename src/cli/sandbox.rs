@@ -10,7 +10,7 @@ use clap::Subcommand;
 use rustix::pty::OpenptFlags;
 use rustix::termios::{self, OptionalActions};
 
-use super::swept;
+use super::{place, swept};
 use crate::agent;
 use crate::config::{self, Settings, Sources};
 use crate::core::event::{Exit, Stream};
@@ -21,6 +21,7 @@ use crate::sandbox::choice::{self, Asked, Choice};
 use crate::sandbox::proxy::Refusal;
 use crate::sandbox::{self, Backend, Request, Sandbox, Unusable, docker, scratch};
 use crate::state::project::Project;
+use crate::trust;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -103,6 +104,7 @@ impl Said {
             ..Sources::default()
         })?
         .settings;
+        place::declare_writable(&settings, project);
         let agent = &settings.agent;
         let set = agent.env.iter().map(|(name, value)| (name.into(), Some(value.into())));
         let unset = agent.env_exclude.iter().map(|name| (name.into(), None));
@@ -117,7 +119,7 @@ impl Said {
             Some(kind) => kind.as_str(),
             None => agent::for_command(program).name(),
         };
-        let path = std::env::var_os("PATH");
+        let path = trust::user_path();
         let found = process::find_program(OsStr::new(program), path.as_deref(), project.root());
         Request {
             project: project.root(),
@@ -286,6 +288,9 @@ fn shell(project: &Project, backend: Option<&str>, command: &[OsString]) -> Resu
         Error::input(format!("cannot write {}: {err}", project.ralph_dir().display()))
     })?;
     let mut inside = choose(backend, &request)?;
+    if let Some(warning) = place::remember(project, &inside.writable()) {
+        super::warn(&warning);
+    }
     let shell = std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into());
     let (program, args) = match command.split_first() {
         Some((program, args)) => (program.clone(), args.to_vec()),

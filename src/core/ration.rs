@@ -18,6 +18,9 @@ const LEAST: u64 = 4 * 1024;
 const TAIL: u64 = 16 * 1024;
 /// What was left out is told of when it begins, and again whenever it has doubled beyond this.
 const WORTH_TELLING: u64 = 1024 * 1024;
+/// The longest event of an agent that is recorded. In JSON, with every character escaped, it is six times as long,
+/// and readers of journals take no longer lines (`state::journal::MAX_LINE`).
+pub const MAX_EVENT: u64 = 8 * 1024 * 1024;
 /// What stands around a text in an event, about.
 const FRAME: u64 = 32;
 
@@ -101,8 +104,10 @@ impl Ration {
                 }
                 Verdict::Keep { agents: false }
             }
-            Kind::Said if weight(event) <= self.iteration => Verdict::Keep { agents: true },
-            Kind::Needed if weight(event) <= self.iteration + self.reserve => {
+            Kind::Said if weight(event) <= self.iteration.min(MAX_EVENT) => {
+                Verdict::Keep { agents: true }
+            }
+            Kind::Needed if weight(event) <= (self.iteration + self.reserve).min(MAX_EVENT) => {
                 Verdict::Keep { agents: true }
             }
             Kind::Used(usage) if self.iteration > 0 || self.is_news(&usage) => {
@@ -294,6 +299,19 @@ mod tests {
 
     fn said(text: &str) -> Event<'static> {
         Event::Text { text: text.to_owned().into(), joined: false, subagent: false }
+    }
+
+    #[test]
+    fn event_that_is_too_long_for_a_line_is_left_out_but_for_its_end() {
+        let long = "x".repeat(usize::try_from(MAX_EVENT).unwrap());
+        let mut ration = Ration::new(u64::MAX);
+        let kept = iteration(&mut ration, &[said(&long), said("after")]);
+        assert_eq!(kept[1], said("after"));
+        let [Event::LeftOut { .. }, _, Event::LeftOut { .. }, Event::Text { text, .. }] = &kept[..]
+        else {
+            panic!("{} events", kept.len())
+        };
+        assert!(text.len() < 20_000 && long.ends_with(&**text));
     }
 
     fn flood(bytes: usize) -> Vec<Event<'static>> {

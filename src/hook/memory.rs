@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::state::save::save_atomically;
+use crate::state::private;
+use crate::state::save::save_privately;
 
 /// Nobody comes back to a session after this.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -97,14 +98,14 @@ impl Memory {
         path: &Path,
         change: impl FnOnce(&mut D) -> Option<T>,
     ) -> io::Result<Option<T>> {
-        fs::create_dir_all(&self.directory)?;
+        private::create_dir_all(&self.directory)?;
         // Tools are used side by side, and so are their hooks.
         let directory = File::open(&self.directory)?;
         directory.lock()?;
         let mut data = read(path);
         let changed = change(&mut data);
         if changed.is_some() {
-            save_atomically(path, serde_json::to_string(&data)?.as_bytes())?;
+            save_privately(path, serde_json::to_string(&data)?.as_bytes())?;
         }
         Ok(changed)
     }

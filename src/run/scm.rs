@@ -20,6 +20,7 @@ use crate::core::rules::ScmTask;
 use crate::error::Error;
 use crate::process::{self, ChildId};
 use crate::state::project::is_run_time_file;
+use crate::trust::{self, OutsideCommand};
 
 use locks::is_lock_trouble;
 use safely::Purpose;
@@ -79,6 +80,15 @@ fn directory_of(directory: &Path) -> Option<PathBuf> {
     let top = top_of(directory)?;
     let git = top.join(".git");
     Some(if git.is_dir() { git } else { top.join(read(&git)?.trim().strip_prefix("gitdir: ")?) })
+}
+
+/// The directories of the repository that a directory is in: the top of the work tree, and where git keeps its files.
+pub fn repository_dirs(directory: &Path) -> Vec<PathBuf> {
+    let top = top_of(directory).map(Path::to_owned);
+    let git = directory_of(directory);
+    let common = git.as_deref().map(common_of);
+    let dirs = top.into_iter().chain(git).chain(common);
+    dirs.filter_map(|dir| dir.canonicalize().ok()).collect()
 }
 
 /// Whether a directory is the top of a work tree whose repository is there.
@@ -144,7 +154,8 @@ fn git_once(
         Error::failed(format!("git {command}: {what}"))
     };
     let (line, env) = (safely::words(purpose, args), safely::env(purpose));
-    let output = process::run_quick(OsStr::new("git"), &line, directory, &env, patience);
+    let git = OutsideCommand::find(OsStr::new("git"), &env).map_err(|err| no_git(&err))?;
+    let output = git.run(&line, directory, patience);
     let output = output.map_err(|err| match err.kind() {
         std::io::ErrorKind::Interrupted => {
             Error { kind: crate::error::Kind::Interrupted, ..failed("interrupted") }
@@ -301,10 +312,7 @@ pub fn require_repository(directory: &Path) -> Result<(), Error> {
     if is_repository(directory) {
         return Ok(());
     }
-    let path = std::env::var_os("PATH");
-    if process::find_program(OsStr::new("git"), path.as_deref(), directory).is_none() {
-        return Err(Error::input("git was not found").hint("install git"));
-    }
+    trust::outside_program(OsStr::new("git")).map_err(|err| no_git(&err))?;
     // It may be one that git does not touch, because it is somebody else's.
     let shown = directory.display();
     match git(&["rev-parse", "--is-inside-work-tree"], directory) {
@@ -327,6 +335,10 @@ pub fn require_repository(directory: &Path) -> Result<(), Error> {
         Err(_) => {}
     }
     Err(Error::input(format!("{NO_REPOSITORY}: {}", directory.display())))
+}
+
+fn no_git(err: &trust::NotFound) -> Error {
+    err.error("install git")
 }
 
 fn bare(directory: &Path) -> Error {
@@ -355,10 +367,20 @@ impl ScmSpec {
     /// The program is missing, or this is no git repository.
     pub fn check(&self, directory: &Path) -> Result<(), Error> {
         let program = OsStr::new(&self.program);
-        let path = std::env::var_os("PATH");
-        if process::find_program(program, path.as_deref(), directory).is_none() {
-            return Err(Error::input(format!("scm.command was not found: {}", self.program))
-                .hint("install it, or take `scm` out of the settings"));
+        let found = match self.program.contains('/') {
+            true => process::find_program(program, None, directory).map(drop).ok_or(None),
+            false => trust::outside_program(program).map(drop).map_err(Some),
+        };
+        match found {
+            Ok(()) => {}
+            Err(Some(err)) if err.untrusted.is_some() => {
+                let hint = "or give its whole path as scm.command";
+                return Err(err.error("").hint(hint));
+            }
+            Err(_) => {
+                return Err(Error::input(format!("scm.command was not found: {}", self.program))
+                    .hint("install it, or take `scm` out of the settings"));
+            }
         }
         if !self.is_git() {
             return Ok(());

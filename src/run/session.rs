@@ -15,6 +15,7 @@ use crate::state::home;
 use crate::state::journal;
 use crate::state::kept::{self, Removed};
 use crate::state::lock::{self, Holder, Lock, Taken};
+use crate::state::private;
 use crate::state::project::Project;
 use crate::state::run_files::RunFiles;
 use crate::state::runs::{self, RunDir};
@@ -89,6 +90,8 @@ impl Session {
         let Opening { command, keep, shared, resume, known, started } = opening;
         let dir = project.ralph_dir();
         project.prepare().map_err(|err| unwritable(&dir, &err))?;
+        project.tighten();
+        home::tighten(|name| std::env::var_os(name));
         let run_id = match resume {
             Some(run) => run.to_owned(),
             None => runs::new_id(jiff::Timestamp::now().as_millisecond()),
@@ -277,7 +280,7 @@ pub fn take_list(home: Option<&Path>, list: &Path, me: &Holder) -> Result<Option
     let Some(directory) = home.map(|home| snapshots::lock_directory(home, list)) else {
         return Ok(None);
     };
-    let _ = std::fs::create_dir_all(&directory);
+    let _ = private::create_dir_all(&directory);
     match Lock::take(&directory, &directory.join("lock"), me) {
         Ok(Taken::Free { lock, .. }) => Ok(Some(lock)),
         Ok(Taken::Held(holder)) => Err(held(list, holder)),

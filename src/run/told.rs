@@ -20,6 +20,7 @@ use crate::state::journal::{self, Lines};
 use crate::state::project::Project;
 use crate::state::run_files::RunFiles;
 use crate::state::runs::{self, RunDir};
+use crate::trust::OutsideCommand;
 
 /// How long whoever tells of an end waits for the command.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
@@ -147,6 +148,7 @@ fn run_command(
         ("RALPH_MAX_ITERATIONS", facts.max_iterations.to_string()),
     ]
     .map(|(name, value)| (name.into(), Some(value.into())));
-    let launch = Launch { stdin, ..Launch::plain(directory, OsStr::new("sh"), &args, &env) };
-    process::run_alone(&launch, PATIENCE)
+    let sh = OsStr::new("sh");
+    let launch = Launch { stdin, ..Launch::plain(directory, sh, &args, &env) };
+    process::run_alone(&OutsideCommand::find(sh, &env)?.launch(&launch), PATIENCE)
 }

@@ -1,7 +1,6 @@
 //! Everything outside of the engine that the driver touches, behind one narrow interface.
 
 use std::ffi::OsStr;
-use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -21,8 +20,9 @@ use crate::state::place::{Became, Place};
 use crate::state::project::Project;
 use crate::state::run_files::RunFiles;
 use crate::state::runs::RunDir;
-use crate::state::save::{in_its_directory, save_atomically};
-use crate::state::{documents, given, journal, within};
+use crate::state::save::{in_its_directory, save_atomically, save_privately};
+use crate::state::{documents, given, journal, private, within};
+use crate::trust::{self, OutsideCommand};
 
 use super::fingerprint;
 use super::scm::{
@@ -70,14 +70,16 @@ pub trait Control {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     Agent,
-    /// A guardrail or an SCM task: they execute what the agent wrote.
+    /// A guardrail: it executes what the agent wrote. Without a sandbox it has the user's `PATH`.
     Check,
+    /// git or another SCM, in the sandbox if guardrails are. Outside, it is found in trusted directories only.
+    Scm,
 }
 
 /// Processes, files, clock and signals, as the driver sees them.
 pub trait World {
     fn now(&self) -> Now;
-    /// Starts a child and tells its process id.
+    /// Starts a child outside the sandbox and tells its process id. Its program is found in trusted directories only.
     fn start(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)>;
     /// The same, inside the sandbox if there is one for this.
     fn start_inside(&mut self, part: Part, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
@@ -106,7 +108,7 @@ pub trait World {
         let _ = child;
         Size::USUAL
     }
-    /// Starts a child that is fed its standard input.
+    /// The same for a child that is fed its standard input.
     fn start_fed(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)>;
     /// Gives such a child something to read; says whether there was room for it.
     fn feed(&mut self, child: ChildId, bytes: &[u8]) -> bool;
@@ -410,7 +412,8 @@ impl World for RealWorld {
     }
 
     fn start(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
-        self.system.start(launch)
+        let command = OutsideCommand::find(launch.program, launch.env)?;
+        self.system.start(&command.launch(launch))
     }
 
     fn start_inside(&mut self, part: Part, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
@@ -421,7 +424,15 @@ impl World for RealWorld {
                 cell.child = Some(started.0);
                 Ok(started)
             }
-            _ => self.system.start(launch),
+            _ => match part {
+                Part::Agent => self.system.start(launch),
+                // The shell is ours, what it runs is the user's.
+                Part::Check => {
+                    let shell = trust::outside_program(launch.program)?;
+                    self.system.start(&Launch { program: shell.as_os_str(), ..launch.clone() })
+                }
+                Part::Scm => self.start(launch),
+            },
         }
     }
 
@@ -457,7 +468,8 @@ impl World for RealWorld {
     }
 
     fn start_fed(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
-        self.system.start_fed(launch)
+        let command = OutsideCommand::find(launch.program, launch.env)?;
+        self.system.start_fed(&command.launch(launch))
     }
 
     fn feed(&mut self, child: ChildId, bytes: &[u8]) -> bool {
@@ -530,14 +542,16 @@ impl World for RealWorld {
         // An agent may have left a link there, to a file that is none of its business.
         self.remove(path)?;
         in_its_directory(path, || {
-            OpenOptions::new().write(true).create_new(true).open(path)?.write_all(bytes)
+            private::options().write(true).create_new(true).open(path)?.write_all(bytes)
         })
     }
 
     fn save(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        if path.starts_with(self.project.root()) {
-            self.stays()?;
+        if !path.starts_with(self.project.root()) {
+            private::create_dir_all(path.parent().unwrap_or(path))?;
+            return save_privately(path, bytes);
         }
+        self.stays()?;
         within::stays(self.project.root(), path)?;
         in_its_directory(path, || save_atomically(path, bytes))
     }
@@ -643,11 +657,13 @@ impl World for RealWorld {
     }
 
     fn look_up(&mut self, facts: &mut Facts) {
-        let (env, root) = (safely::env(Purpose::Look), self.project.root());
+        let root = self.project.root();
+        let git = OutsideCommand::find(OsStr::new("git"), &safely::env(Purpose::Look));
+        let Ok(git) = git else { return };
         lookup::look_up(facts, root, &mut |words| {
             let args = safely::words(Purpose::Look, words);
-            let output =
-                self.system.run_quick(OsStr::new("git"), &args, root, &env, LOOKUP_PATIENCE);
+            let system = &mut self.system;
+            let output = system.run_quick(git.program(), &args, root, git.env(), LOOKUP_PATIENCE);
             let output = output.ok().filter(|output| output.exit.success())?;
             Some(String::from_utf8_lossy(&output.stdout).into_owned())
         });

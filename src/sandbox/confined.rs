@@ -372,6 +372,10 @@ impl Sandbox for Confined {
         Backend::Landlock
     }
 
+    fn writable(&self) -> Vec<PathBuf> {
+        self.plan.writable(self.scratch.path())
+    }
+
     fn limits(&self) -> Vec<String> {
         let mut limits = vec![
             "the kernel is shared: a hole in it is a way out".to_owned(),

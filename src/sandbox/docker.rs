@@ -21,6 +21,7 @@ use super::scratch::{self, Scratch};
 use super::{Backend, Request, Sandbox, Trace, Unusable, Wrapped};
 use crate::config::settings::SandboxNetwork;
 use crate::process::{self, Launch, Output, System};
+use crate::trust;
 
 /// How long making or starting a machine may take: an image may have to be fetched.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -40,8 +41,8 @@ enum Tool {
 }
 
 impl Tool {
-    fn find(project: &Path) -> Result<Tool, Unusable> {
-        if let Some(sbx) = super::find_trusted("sbx", project) {
+    fn find() -> Result<Tool, Unusable> {
+        if let Ok(sbx) = trust::outside_program(OsStr::new("sbx")) {
             return Ok(Tool::Sbx(sbx));
         }
         let none = || {
@@ -49,7 +50,7 @@ impl Tool {
                 "they come with Docker Desktop, or by themselves: docs.docker.com/ai/sandboxes",
             )
         };
-        let docker = super::find_trusted("docker", project).ok_or_else(none)?;
+        let docker = trust::outside_program(OsStr::new("docker")).map_err(|_| none())?;
         let tool = Tool::Docker(docker);
         match tool.call(&["version"], SHORT) {
             Ok(_) => Ok(tool),
@@ -75,7 +76,8 @@ impl Tool {
         let mut words = self.words();
         words.extend(args.iter().map(|arg| arg.as_ref().to_owned()));
         let program = self.program().as_os_str();
-        let output = process::run_quick(program, &words, Path::new("/"), &[], patience)
+        let env = [trust::outside_env()];
+        let output = process::run_quick(program, &words, Path::new("/"), &env, patience)
             .map_err(|err| Unusable::new(format!("{}: {err}", self.program().display())))?;
         if output.exit.success() {
             return Ok(output);
@@ -134,7 +136,7 @@ pub(super) struct Docker {
 
 impl Docker {
     pub(super) fn prepare(request: &Request<'_>) -> Result<Docker, Unusable> {
-        let tool = Tool::find(request.project)?;
+        let tool = Tool::find()?;
         let name = name_of(request.project);
         let base = scratch::sandboxes()?;
         let state = base.parent().unwrap_or(&base).join("docker");
@@ -284,7 +286,9 @@ impl Sandbox for Docker {
         }
         args.extend_from_slice(launch.args);
         let program = self.tool.program().into();
-        Ok(Wrapped { program, args, env: launch.env.to_vec(), socket: None, ignore_term: false })
+        // The client runs out here, with helpers of its own.
+        let env = launch.env.iter().cloned().chain([trust::outside_env()]).collect();
+        Ok(Wrapped { program, args, env, socket: None, ignore_term: false })
     }
 
     fn ended(&mut self) -> Vec<Trace> {
@@ -297,7 +301,8 @@ impl Sandbox for Docker {
         let mut words = self.tool.words();
         words.extend(["stop", &self.name].map(OsString::from));
         let program = self.tool.program().as_os_str();
-        let _ = system.run_quick(program, &words, Path::new("/"), &[], SHORT);
+        let env = [trust::outside_env()];
+        let _ = system.run_quick(program, &words, Path::new("/"), &env, SHORT);
     }
 
     fn refusals(&mut self) -> Vec<Refusal> {
@@ -321,12 +326,12 @@ impl Drop for Docker {
 /// # Errors
 /// There is no program that could make one.
 pub fn has_one(project: &Path) -> Result<bool, Unusable> {
-    Ok(Tool::find(project)?.names()?.contains(&name_of(project)))
+    Ok(Tool::find()?.names()?.contains(&name_of(project)))
 }
 
 /// The sandboxes of Docker that are ralph's, if there is a program to ask.
 pub fn list() -> Vec<String> {
-    let names = Tool::find(Path::new("/nowhere")).and_then(|tool| tool.names());
+    let names = Tool::find().and_then(|tool| tool.names());
     names.unwrap_or_default().into_iter().filter(|name| name.starts_with(PREFIX)).collect()
 }
 
@@ -335,7 +340,7 @@ pub fn list() -> Vec<String> {
 /// # Errors
 /// It cannot be done, with what the program said.
 pub fn manage(name: &str, remove: bool) -> Result<(), Unusable> {
-    let tool = Tool::find(Path::new("/nowhere"))?;
+    let tool = Tool::find()?;
     let words: &[&str] = if remove { &["rm", "-f", name] } else { &["stop", name] };
     tool.call(words, PATIENCE).map(drop)
 }

@@ -48,7 +48,8 @@ use std::path::{Path, PathBuf};
 
 use crate::config::settings;
 use crate::error::Error;
-use crate::process::{self, ChildId, Extras, Launch, Size, System};
+use crate::process::{ChildId, Extras, Launch, Size, System};
+use crate::trust;
 
 use hosts::AllowList;
 use proxy::Refusal;
@@ -269,6 +270,10 @@ pub trait Sandbox: fmt::Debug {
     fn withheld(&self) -> &[String] {
         &[]
     }
+    /// Files and directories outside the project that programs inside can write to.
+    fn writable(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
     /// Puts a program inside. `terminal` is the descriptor of one that it is to have, inherited as well.
     ///
     /// # Errors
@@ -400,14 +405,24 @@ fn environment_of(request: &Request<'_>) -> Vec<(OsString, OsString)> {
     env
 }
 
-/// A program that is to be trusted: not one from where the agent can write.
-fn find_trusted(name: &str, untrusted: &Path) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    let dirs = std::env::split_paths(&path).filter(|dir| dir.is_absolute());
-    dirs.filter(|dir| dir.canonicalize().is_ok_and(|real| !real.starts_with(untrusted))).find_map(
-        |dir| {
-            let path = std::env::join_paths([dir]).ok()?;
-            process::find_program(OsStr::new(name), Some(&path), Path::new("/"))
-        },
-    )
+/// The directories that the agents of all projects can write to: package caches, and the scratch directories.
+pub fn shared_writable_dirs() -> Vec<PathBuf> {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let caches = home.iter().flat_map(|home| home::CACHES.iter().map(|cache| home.join(cache)));
+    caches.chain(scratch::sandboxes().ok()).collect()
+}
+
+/// The directories that `sandbox.writable` lets agents of this project write to.
+pub fn writable_dirs(settings: &settings::Sandbox, project: &Path) -> Vec<PathBuf> {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let absolute = |path: &String| draft::absolute(Path::new(path), project, home.as_deref());
+    settings.writable.iter().map(absolute).collect()
+}
+
+/// Finds a program that makes a sandbox. `hint` says how to install it.
+fn find_program(name: &str, hint: &str) -> Result<PathBuf, Unusable> {
+    trust::outside_program(OsStr::new(name)).map_err(|err| match err.hint() {
+        Some(untrusted) => Unusable::new(err.to_string()).hint(untrusted),
+        None => Unusable::new(format!("{name} is not installed")).hint(hint),
+    })
 }

@@ -147,10 +147,8 @@ fn user() -> (u32, u32) {
 
 impl Namespaces {
     pub(super) fn prepare(request: &Request<'_>) -> Result<Namespaces, Unusable> {
-        let Some(bwrap) = super::find_trusted("bwrap", request.project) else {
-            return Err(Unusable::new("bwrap is not installed")
-                .hint("install bubblewrap: apt install bubblewrap, dnf install bubblewrap, …"));
-        };
+        let hint = "install bubblewrap: apt install bubblewrap, dnf install bubblewrap, …";
+        let bwrap = super::find_program("bwrap", hint)?;
         let Furnished { scratch, plan, modes, rules, .. } = furnish(request, Backend::Bwrap)?;
         let mounts_by =
             find_mounts_by(&bwrap, &plan, request.project, scratch.path()).or_else(|why| {
@@ -312,6 +310,10 @@ fn explain(said: &str, exit: &str) -> Unusable {
 impl Sandbox for Namespaces {
     fn backend(&self) -> Backend {
         Backend::Bwrap
+    }
+
+    fn writable(&self) -> Vec<PathBuf> {
+        self.plan.writable(self.scratch.path())
     }
 
     fn limits(&self) -> Vec<String> {

@@ -238,6 +238,15 @@ impl Plan {
         })
     }
 
+    /// The files and directories of this machine that can be written inside, but for those in `scratch`.
+    pub(super) fn writable(&self, scratch: &Path) -> Vec<PathBuf> {
+        let from = self.mounts.iter().filter_map(|mount| match mount {
+            Mount::Writable { from, .. } => Some(from.clone()),
+            _ => None,
+        });
+        from.filter(|from| !from.starts_with(scratch)).collect()
+    }
+
     /// Empty directories that hold other mounts. They are closed when those are there, or the directories on the
     /// way to them could be exchanged. The others may be written for all that it matters: nobody sees it, and it
     /// is gone with the sandbox.

@@ -1,10 +1,11 @@
 //! The logs of guardrails: `guardrail_001_make_test.log`, kept with their run and known by a link beside it.
 
 use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::private;
 use super::save::in_its_directory;
 use super::within;
 
@@ -51,9 +52,10 @@ impl CheckLogs {
         self.make_room(path.parent().unwrap_or(path));
         // What an agent may have left there, a link for instance, is not written to.
         let _ = std::fs::remove_file(&kept);
-        let options = OpenOptions::new().write(true).create_new(true).clone();
-        let linked = in_its_directory(&kept, || options.open(&kept))
-            .and_then(|file| std::fs::hard_link(&kept, path).map(|()| file));
+        let options = private::options().write(true).create_new(true).clone();
+        private::create_in_project(&self.dir)?;
+        let linked =
+            options.open(&kept).and_then(|file| std::fs::hard_link(&kept, path).map(|()| file));
         // Where there are no links, the well-known name matters more.
         linked.or_else(|_| in_its_directory(path, || options.open(path)))
     }

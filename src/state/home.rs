@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use super::private;
 use crate::error::Error;
 
 /// `$RALPH_HOME`, or `.ralph` in the user's home; `None` if there is neither. `variable` looks a
@@ -33,6 +34,22 @@ pub fn require_ralph_home(variable: impl Fn(&str) -> Option<OsString>) -> Result
             .hint("set HOME, or RALPH_HOME to an absolute path")
     })
 }
+
+/// Takes the access of other users away from ralph's own directory. One that `RALPH_HOME` names may hold other things,
+/// so that only what ralph keeps in it is changed.
+pub fn tighten(variable: impl Fn(&str) -> Option<OsString>) {
+    let Some(home) = ralph_home(&variable) else { return };
+    if variable("HOME").is_some_and(|user| home == Path::new(&user).join(".ralph")) {
+        private::tighten(&home);
+    }
+    for name in OWN {
+        private::tighten(&home.join(name));
+    }
+}
+
+/// The directories that ralph keeps in its own.
+const OWN: [&str; 8] =
+    ["hooks", "in-use", "journals", "projects", "sandboxes", "starts", "tasks", "workers"];
 
 #[cfg(test)]
 mod tests {

@@ -121,6 +121,37 @@ enum Reading {
 const BUFFER: usize = 64 * 1024;
 /// How many lines are held.
 const MAX_HELD: usize = 128;
+/// The longest line that is read. A longer one is not ours: see [`MAX_EVENT`](crate::core::ration::MAX_EVENT).
+pub const MAX_LINE: usize = 64 * 1024 * 1024;
+
+/// The result of reading one line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LineRead {
+    /// There is nothing more to read.
+    End,
+    /// The line was added. It ends with a newline, unless the file ends before.
+    Line,
+    /// The line was longer than [`MAX_LINE`] and was skipped.
+    TooLong,
+}
+
+/// Adds the next line of a journal, or the rest of it, to `line`. Of a line that is too long nothing is kept.
+///
+/// # Errors
+/// What the file system said.
+pub fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<LineRead> {
+    let room = (MAX_LINE + 1).saturating_sub(line.len());
+    if reader.by_ref().take(room as u64).read_until(b'\n', line)? == 0 {
+        return Ok(LineRead::End);
+    }
+    if line.len() <= MAX_LINE || line.ends_with(b"\n") {
+        return Ok(LineRead::Line);
+    }
+    line.clear();
+    line.shrink_to(BUFFER);
+    reader.skip_until(b'\n')?;
+    Ok(LineRead::TooLong)
+}
 
 impl<R> Entries<R> {
     /// How many lines could not be read so far. A last one without its end is none of them: whoever writes
@@ -179,14 +210,17 @@ impl<R: Read> Iterator for Entries<R> {
 
 impl<R: Read> Entries<R> {
     fn read_line(&mut self) -> bool {
-        self.line.clear();
-        match self.reader.read_until(b'\n', &mut self.line) {
-            Ok(0) => false,
-            Ok(_) => true,
-            Err(_) => {
-                // Whatever follows, there is no way to get at it.
-                self.unreadable += 1;
-                false
+        loop {
+            self.line.clear();
+            match read_line(&mut self.reader, &mut self.line) {
+                Ok(LineRead::End) => return false,
+                Ok(LineRead::Line) => return true,
+                Ok(LineRead::TooLong) => self.unreadable += 1,
+                Err(_) => {
+                    // Whatever follows, there is no way to get at it.
+                    self.unreadable += 1;
+                    return false;
+                }
             }
         }
     }
@@ -213,9 +247,14 @@ impl<R: Read> Entries<R> {
         self.passed.clear();
         self.passed.extend_from_slice(&self.line[..head.len]);
         if want == Want::Perhaps {
-            let full = self.held.len() >= MAX_HELD;
-            let mut line = full.then(|| self.held.pop_front()).flatten().unwrap_or_default();
+            let mut line = Vec::new();
+            let held = |lines: &VecDeque<Vec<u8>>| lines.iter().map(Vec::len).sum::<usize>();
+            while self.held.len() >= MAX_HELD || held(&self.held) + self.line.len() > MAX_LINE {
+                let Some(oldest) = self.held.pop_front() else { break };
+                line = oldest;
+            }
             line.clear();
+            line.shrink_to(BUFFER);
             line.extend_from_slice(&self.line);
             self.held.push_back(line);
         }
@@ -289,6 +328,31 @@ mod tests {
         let iterations: Vec<u32> = entries.by_ref().map(|entry| entry.at.iteration).collect();
         assert_eq!(iterations, [1, 2]);
         assert_eq!(entries.unreadable(), 2, "and the torn one, which is told otherwise");
+    }
+
+    #[test]
+    fn line_that_is_too_long_is_skipped_and_counted() {
+        let mut lines = Lines::default();
+        lines.push(at(1), &text("one"));
+        let mut bytes = lines.bytes().to_vec();
+        bytes.resize(bytes.len() + MAX_LINE + 1, b' ');
+        bytes.push(b'\n');
+        bytes.extend_from_slice(lines.bytes());
+        // The last line has no end.
+        bytes.resize(bytes.len() + 2 * MAX_LINE, 0);
+        let mut entries = entries(&bytes[..]);
+        assert_eq!(entries.by_ref().count(), 2);
+        assert_eq!(entries.unreadable(), 2);
+        assert!(entries.line.capacity() <= BUFFER, "nothing is held of it");
+    }
+
+    #[test]
+    fn longest_event_fits_into_a_line() {
+        let long = "\u{1}".repeat(usize::try_from(crate::core::ration::MAX_EVENT).unwrap());
+        let mut lines = Lines::default();
+        lines.push(at(1), &Event::Text { text: long.into(), joined: false, subagent: false });
+        assert!(lines.bytes().len() > MAX_LINE / 2 && lines.bytes().len() < MAX_LINE);
+        assert_eq!(entries(lines.bytes()).count(), 1);
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! The journals of runs that go on, under a second name: in ralph's own directory, where no `git clean` of an agent's
 //! comes by. Should a run be killed after its journal was removed from the project, that is put back from there.
 
-use std::fs::{DirBuilder, File, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{self, Seek as _, Write as _};
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::core::event::Event;
 
 use super::lock::{self, Holder};
+use super::private;
 use super::project::Project;
 use super::runs::{RunDir, is_id};
 use super::{journal, within};
@@ -60,7 +60,7 @@ pub(super) fn begun(second: &Path) -> PathBuf {
 pub(super) fn note_begun(second: &Path, first_words: &[u8]) -> io::Result<File> {
     make_directory_of(second)?;
     let path = begun(second);
-    let mut note = File::create(&path)?;
+    let mut note = private::options().write(true).create(true).truncate(true).open(&path)?;
     // A file system without locks is no reason not to run.
     let _ = note.lock();
     note.write_all(first_words).inspect_err(|_| remove(&path))?;
@@ -70,7 +70,7 @@ pub(super) fn note_begun(second: &Path, first_words: &[u8]) -> io::Result<File> 
 fn make_directory_of(second: &Path) -> io::Result<()> {
     // What agents print is nobody else's business.
     let directory = second.parent().unwrap_or(second);
-    DirBuilder::new().recursive(true).mode(0o700).create(directory)
+    private::create_dir_all(directory)
 }
 
 /// Copies a journal, however large, all or nothing.

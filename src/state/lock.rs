@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use super::private;
 use super::within;
 
 /// Who holds a lock.
@@ -208,7 +209,7 @@ pub(super) fn open_note(path: &Path) -> io::Result<File> {
         std::fs::remove_file(path)?;
     }
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let mut options = OpenOptions::new();
+    let mut options = private::options();
     options.read(true).write(true).create(true).truncate(false).custom_flags(flags).open(path)
 }
 

@@ -1,12 +1,13 @@
 //! The logs of sessions, for people: `.ralph/logs/session-YYYYMMDD-HHMMSS.log`.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use jiff::civil::DateTime;
 
 use super::place::Place;
+use super::private;
 use super::project::Project;
 use super::within::{self, is_still_at};
 
@@ -27,7 +28,7 @@ impl LogFile {
     /// The directory cannot be made or written.
     pub fn create(project: &Project, now: DateTime) -> io::Result<LogFile> {
         let dir = project.logs_dir();
-        std::fs::create_dir_all(&dir)?;
+        private::create_in_project(&dir)?;
         for later in 0.. {
             let Ok(time) = now.checked_add(jiff::Span::new().seconds(later)) else { break };
             let path = dir.join(format!("session-{}.log", time.strftime("%Y%m%d-%H%M%S")));
@@ -59,7 +60,7 @@ impl LogFile {
         }
         within::stays(self.project.path(), &self.path)?;
         if let Some(dir) = self.path.parent() {
-            std::fs::create_dir_all(dir)?;
+            private::create_in_project(dir)?;
         }
         let mut copy = new_file(&self.path)?;
         self.file.rewind()?;
@@ -70,7 +71,7 @@ impl LogFile {
 }
 
 fn new_file(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).append(true).create_new(true).open(path)
+    private::options().read(true).append(true).create_new(true).open(path)
 }
 
 impl Write for LogFile {

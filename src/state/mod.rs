@@ -11,6 +11,7 @@ pub mod kept;
 pub mod lock;
 pub mod logs;
 pub mod place;
+pub mod private;
 pub mod project;
 pub mod project_record;
 pub mod run_files;

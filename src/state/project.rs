@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use super::save::save_atomically;
-use super::{active, lock, within};
+use super::{active, lock, private, within};
 
 /// Run-time files that have no place in version control. Settings, prompts and plans are not here.
 const GITIGNORE: &str = "\
@@ -90,9 +90,24 @@ impl Project {
     pub fn prepare_all(&self) -> io::Result<()> {
         self.prepare()?;
         for dir in [self.runs_dir(), self.logs_dir()] {
-            std::fs::create_dir_all(dir)?;
+            private::create_in_project(&dir)?;
         }
+        self.tighten();
         lock::open_note(&self.lock_path()).map(drop)
+    }
+
+    /// Takes the access of other users away from what older versions let them read.
+    pub fn tighten(&self) {
+        let dir = self.ralph_dir();
+        let files = std::fs::read_dir(&dir).into_iter().flatten().flatten().filter(|entry| {
+            let name = entry.file_name();
+            let is_own = |name: &str| {
+                name != "settings.local.json" && is_run_time_file(&format!(".ralph/{name}"))
+            };
+            name != ".gitignore" && name.to_str().is_some_and(is_own)
+        });
+        files.for_each(|entry| private::tighten(&entry.path()));
+        [self.runs_dir(), self.logs_dir()].iter().for_each(|dir| private::tighten(dir));
     }
 
     /// Makes the directory if it is missing, and keeps its run-time files out of version control.

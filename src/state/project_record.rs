@@ -1,15 +1,15 @@
 //! What ralph remembers about a project, outside its work tree and out of the agent's reach:
 //! `$RALPH_HOME/projects/<label>-<hash of the path>/project.json`.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::core::tasks::naming;
 
+use super::private;
 use super::save::save_privately;
 
 const FILE: &str = "project.json";
@@ -64,8 +64,9 @@ impl ProjectHome {
     /// # Errors
     /// As [`load`](ProjectHome::load), or the file cannot be written.
     pub fn update(&self, change: impl FnOnce(&mut ProjectRecord)) -> io::Result<ProjectRecord> {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
-        let lock = File::create(self.dir.join(LOCK))?;
+        private::create_dir_all(&self.dir)?;
+        let mut options = private::options();
+        let lock = options.write(true).create(true).truncate(false).open(self.dir.join(LOCK))?;
         lock.lock()?;
         let before = self.load()?;
         let mut record = before.clone();

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::journal;
 use super::kept;
+use super::private;
 use super::runs::RunDir;
 use super::within::{self, is_still_at};
 
@@ -63,6 +64,8 @@ impl RunFiles {
     /// The journal is not there, or cannot be written.
     pub fn reopen(dir: RunDir, max_raw: u64) -> io::Result<RunFiles> {
         let journal = within::own(OpenOptions::new().read(true).append(true), &dir.journal())?;
+        private::tighten_file(&journal);
+        private::tighten(&dir.raw());
         hold(&journal);
         RunFiles::go_on(dir, journal, max_raw)
     }
@@ -165,7 +168,7 @@ impl RunFiles {
         if self.is_in_place() {
             return Ok(false);
         }
-        std::fs::create_dir_all(&self.dir.path)?;
+        private::create_in_project(&self.dir.path)?;
         if path.symlink_metadata().is_ok_and(|meta| meta.is_file()) {
             std::fs::remove_file(&path)?;
         }
@@ -299,14 +302,14 @@ const RESERVE: u64 = 64 * 1024;
 /// promise room, or has none, goes without.
 fn set_aside(directory: &Path) -> Option<File> {
     let path = directory.join("reserve");
-    let file = OpenOptions::new().write(true).create_new(true).open(&path).ok()?;
+    let file = private::options().write(true).create_new(true).open(&path).ok()?;
     std::fs::remove_file(&path).ok()?;
     rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, RESERVE).ok()?;
     Some(file)
 }
 
 fn new_journal(path: &Path) -> io::Result<File> {
-    let journal = OpenOptions::new().read(true).append(true).create_new(true).open(path)?;
+    let journal = private::options().read(true).append(true).create_new(true).open(path)?;
     hold(&journal);
     Ok(journal)
 }
@@ -340,7 +343,7 @@ impl Raw {
         let file = match &mut self.file {
             Some(file) => file,
             none => {
-                none.insert(within::own(OpenOptions::new().append(true).create(true), &self.path)?)
+                none.insert(within::own(private::options().append(true).create(true), &self.path)?)
             }
         };
         file.write_all(bytes)?;

@@ -1,6 +1,6 @@
 //! The runs of a project: a directory each, under `.ralph/runs`.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,6 +11,7 @@ use crate::core::event::{Entry, Event, Outcome};
 
 use super::check_logs;
 use super::journal;
+use super::private;
 use super::within;
 
 /// The name of a run: when it began, and something that tells apart two that began together. Names
@@ -72,7 +73,7 @@ impl RunDir {
     /// # Errors
     /// It cannot be made.
     pub fn make(&self) -> io::Result<()> {
-        std::fs::create_dir_all(&self.path)
+        private::create_in_project(&self.path)
     }
 
     /// Something of it is known, or was. What was cut off before its first word is no run.
@@ -93,7 +94,7 @@ impl RunDir {
     /// # Errors
     /// It cannot be noted.
     pub(super) fn note_spent(&self) -> io::Result<()> {
-        within::own(OpenOptions::new().append(true).create(true), &self.raw()).map(drop)
+        within::own(private::options().append(true).create(true), &self.raw()).map(drop)
     }
 
     /// Nothing has become of it, and nobody is about to begin it.

@@ -28,12 +28,12 @@ pub fn save_privately(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// The same for what means nothing any more once the machine has gone down, such as a request to a process:
-/// nobody waits for the disk.
+/// nobody waits for the disk. Only the user can read it.
 ///
 /// # Errors
 /// As above.
 pub fn save_for_now(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    written(path, bytes, Readers::AsBefore)?.persist(path).map_err(|error| error.error)?;
+    written(path, bytes, Readers::OnlyTheUser)?.persist(path).map_err(|error| error.error)?;
     Ok(())
 }
 

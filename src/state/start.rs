@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::private;
 use super::runs::{self, RunDir};
 use super::save::save_privately;
 use super::within::{open_file, whole};
@@ -116,7 +117,7 @@ impl RunDir {
             let there = self.out_of_reach(home);
             let starts = home.join(STARTS);
             forget_oldest(&starts);
-            if let Err(err) = there.make().and_then(|()| save(&there)) {
+            if let Err(err) = private::create_dir_all(&there.path).and_then(|()| save(&there)) {
                 // A half of it tells nothing.
                 let _ = std::fs::remove_dir_all(&there.path);
                 let _ = std::fs::remove_dir(&starts);

@@ -127,22 +127,22 @@ pub fn followed(root: &Path, path: &Path) -> io::Result<PathBuf> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, LEADS_OUT))
 }
 
-/// Makes a new file at a path in `root`, with the directories on the way to it. No link is followed, whoever puts
+/// Makes a new file of the user's only at a path in `root`, with the directories on the way to it. No link is followed, whoever puts
 /// one there meanwhile.
 ///
 /// # Errors
 /// What the file system said: `AlreadyExists` if there is one.
 pub fn make(root: &Path, path: &Path) -> io::Result<File> {
-    Place::make(root, path)?.create()
+    Place::make(root, path)?.create(0o600)
 }
 
-/// The same for a file with this in it; there is none if not all of it fits.
+/// The same for a file with this in it that others may read; there is none if not all of it fits.
 ///
 /// # Errors
 /// As above.
 pub fn make_whole(root: &Path, path: &Path, text: &str) -> io::Result<()> {
     let place = Place::make(root, path)?;
-    place.create()?.write_all(text.as_bytes()).inspect_err(|_| place.remove())
+    place.create(0o666)?.write_all(text.as_bytes()).inspect_err(|_| place.remove())
 }
 
 /// Gives a file a name in `root` in the same way, beside the one that it has elsewhere.
@@ -170,7 +170,7 @@ pub fn make_filled(
     unnamed.push(".new");
     let unnamed = Place { directory: place.directory.try_clone()?, name: unnamed };
     unnamed.remove();
-    let mut file = unnamed.create()?;
+    let mut file = unnamed.create(0o600)?;
     let filled = fill(&mut file).and_then(|()| {
         let (from, to) = (&unnamed, &place);
         Ok(rustix::fs::renameat(&from.directory, &*from.name, &to.directory, &*to.name)?)
@@ -197,8 +197,10 @@ impl Place {
         }
         let name = parts.pop().ok_or_else(outside)?.as_os_str().to_owned();
         let mut directory = File::open(root)?;
-        for part in parts {
-            match rustix::fs::mkdirat(&directory, part.as_os_str(), Mode::from_raw_mode(0o777)) {
+        for (depth, part) in parts.into_iter().enumerate() {
+            // `.ralph` is shared by version control; what is below it is for the user only.
+            let mode = Mode::from_raw_mode(if depth == 0 { 0o777 } else { 0o700 });
+            match rustix::fs::mkdirat(&directory, part.as_os_str(), mode) {
                 Ok(()) | Err(rustix::io::Errno::EXIST) => {}
                 Err(err) => return Err(err.into()),
             }
@@ -209,11 +211,11 @@ impl Place {
         Ok(Place { directory, name })
     }
 
-    fn create(&self) -> io::Result<File> {
+    fn create(&self, mode: u32) -> io::Result<File> {
         use rustix::fs::{Mode, OFlags};
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mode = Mode::from_raw_mode(0o666);
+        let mode = Mode::from_raw_mode(mode);
         Ok(rustix::fs::openat(&self.directory, &*self.name, flags, mode)?.into())
     }
 

@@ -1,8 +1,8 @@
 //! What is kept of workers on disk.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,9 +15,10 @@ use crate::error::Error;
 use crate::state::home::ralph_home;
 use crate::state::journal;
 use crate::state::lock;
+use crate::state::private;
 use crate::state::project::Project;
 use crate::state::runs::RunDir;
-use crate::state::save::{save_atomically, save_for_now, save_privately};
+use crate::state::save::{save_for_now, save_privately};
 use crate::state::within::is_still_at;
 
 /// How long a command waits for another one that is busy with the same worker.
@@ -152,10 +153,10 @@ impl Workers {
 
     /// `None` if another command is busy with it for longer than that.
     fn hold_within(&self, patience: Duration, worker: &Worker) -> Result<Option<Held>, Error> {
-        make_private(&self.root).map_err(|err| unusable(&self.root, &err))?;
+        private::create_dir_all(&self.root).map_err(|err| unusable(&self.root, &err))?;
         let path = self.root.join(format!(".{}.lock", worker.name));
         loop {
-            let opened = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+            let opened = private::options().write(true).create(true).truncate(false).open(&path);
             opened.map_err(|err| unusable(&path, &err))?;
             match lock::hold(&path, patience) {
                 // Whoever held it before may have removed it.
@@ -236,7 +237,7 @@ impl Worker {
     /// # Errors
     /// It cannot be made.
     pub fn make(&self) -> io::Result<()> {
-        make_private(&self.path)
+        private::create_dir_all(&self.path)
     }
 
     /// Moves all that is kept of it out of the way, and says where to.
@@ -359,7 +360,7 @@ impl Worker {
         if !self.path.is_dir() {
             self.make()?;
         }
-        save_atomically(&self.state_path(), text.as_bytes())
+        save_privately(&self.state_path(), text.as_bytes())
     }
 
     /// Sets a state that cannot be understood aside, and says where. Nothing that was set aside before
@@ -391,7 +392,7 @@ impl Worker {
     /// # Errors
     /// It cannot be written.
     pub fn save_beginning(&self, state: &WorkerState) -> io::Result<()> {
-        save_atomically(&self.path.join("beginning.json"), &serde_json::to_vec_pretty(state)?)
+        save_privately(&self.path.join("beginning.json"), &serde_json::to_vec_pretty(state)?)
     }
 
     /// Its state, as the journal of its run tells it.
@@ -412,7 +413,7 @@ impl Worker {
     pub fn append_log(&self, lines: &[String]) -> io::Result<()> {
         let mut text = lines.join("\n");
         text.push('\n');
-        let mut log = OpenOptions::new().append(true).create(true).open(self.log_path())?;
+        let mut log = private::options().append(true).create(true).open(self.log_path())?;
         log.write_all(text.as_bytes())
     }
 
@@ -486,10 +487,6 @@ impl Worker {
         let hints = failure["hints"].as_array().into_iter().flatten().filter_map(|it| it.as_str());
         Some(hints.fold(error, Error::hint))
     }
-}
-
-fn make_private(path: &Path) -> io::Result<()> {
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
 pub(super) fn unusable(path: &Path, err: &io::Error) -> Error {

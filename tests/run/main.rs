@@ -8,6 +8,7 @@ mod support;
 mod agent;
 mod completion;
 mod display;
+mod endless_journal;
 mod faces;
 mod failures;
 mod filters;
@@ -15,10 +16,12 @@ mod guardrails;
 mod limits;
 #[cfg(target_os = "linux")]
 mod namespace;
+mod private_files;
 mod prompts;
 mod scm;
 mod settings;
 mod terminal;
+mod untrusted_path;
 
 use serde_json::{Value, json};
 use support::{Project, Ralph};

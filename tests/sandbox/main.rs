@@ -14,4 +14,5 @@ mod links;
 mod proxy;
 mod runs;
 mod scene;
+mod untrusted_path;
 mod weakening;

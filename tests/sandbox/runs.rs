@@ -12,7 +12,7 @@ use crate::landlock;
 use crate::support::{LONG, Project, Ralph, namespaces, skipped, wait_until};
 
 /// Whether bubblewrap works on this machine; said aloud if not.
-fn is_here() -> bool {
+pub(crate) fn is_here() -> bool {
     let output = std::process::Command::new("bwrap")
         .args(["--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--", "true"])
         .output();
@@ -24,13 +24,13 @@ fn is_here() -> bool {
 }
 
 /// `ralph run ARGS` with this shell script as its agent.
-fn run(project: &Project, args: &[&str], script: &str) -> Ralph {
+pub(crate) fn run(project: &Project, args: &[&str], script: &str) -> Ralph {
     project.write("agent.sh", script);
     let run = ["run", "-p", "Work.", "-n", "3"];
     project.ralph(run).args(args).args(["--", "sh", "agent.sh"])
 }
 
-const DONE: &str = "echo '<response>DONE</response>'\n";
+pub(crate) const DONE: &str = "echo '<response>DONE</response>'\n";
 
 /// Nothing of the sandboxes of this project is there any more.
 #[track_caller]
@@ -301,8 +301,10 @@ fn what_is_exchanged_from_outside_while_an_agent_runs_is_told_of() {
     project.git_command(["config", "user.nick", "mine"]);
     fs::write(project.path().join("gate"), "go\n").unwrap();
     child.wait().code(0);
-    let warning = project.events().find("warning")["message"].to_string();
-    assert!(warning.contains(".git/config was exchanged from outside"), "{warning}");
+    let events = project.events();
+    let warnings: String =
+        events.all("warning").iter().map(|it| it["message"].to_string()).collect();
+    assert!(warnings.contains(".git/config was exchanged from outside"), "{warnings}");
 }
 
 #[test]
@@ -462,5 +464,21 @@ fn an_agent_may_use_the_commands_of_the_task_list_in_every_sandbox() {
         let sandbox = format!("--sandbox={sandbox}");
         let output = project.ralph(["work", &sandbox, "-n", "1", "--", "sh", "agent.sh"]).run();
         output.code(1).stdout_has("US-001").stdout_has("1 of 2 pass");
+    }
+}
+
+#[test]
+fn agent_inside_reads_the_private_logs_of_its_guardrails() {
+    for backend in ["bwrap", "landlock"] {
+        let works = if backend == "bwrap" { is_here() } else { landlock::is_here(&Project::new()) };
+        if !works {
+            continue;
+        }
+        let project = Project::new();
+        let check = json!({"command": "echo 6 times 7 is $((6 * 7)); test -e made", "failAction": "APPEND"});
+        project.settings(&json!({"guardrails": [check]}));
+        let script = "cat .ralph/guardrail_001_*.log > made || rm -f made\n";
+        run(&project, &[&format!("--sandbox={backend}")], &format!("{script}{DONE}")).run().code(0);
+        assert!(project.read("made").contains("is 42"), "{backend}");
     }
 }

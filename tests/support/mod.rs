@@ -67,7 +67,7 @@ impl Project {
         project
     }
 
-    fn named(name: &str) -> Project {
+    pub(crate) fn named(name: &str) -> Project {
         let root = tempfile::tempdir().expect("a temporary directory");
         // Resolved, because ralph and the agent report where they are without links.
         let path = root.path().canonicalize().expect("the temporary directory");
@@ -163,6 +163,19 @@ impl Project {
     /// ralph with these arguments, not started yet.
     pub(crate) fn ralph<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Ralph {
         self.program(env!("CARGO_BIN_EXE_ralph"), args)
+    }
+
+    /// The same with a limit on its memory, in megabytes.
+    pub(crate) fn ralph_within(&self, megabytes: u32, args: &[&str]) -> Ralph {
+        let script = format!("ulimit -v {}; exec \"$@\"", megabytes * 1024);
+        let limited = ["-c", &script, "sh", env!("CARGO_BIN_EXE_ralph")];
+        self.program("sh", limited.iter().chain(args))
+    }
+
+    /// Makes a journal as it was, followed by one line that is hardly on the disk but has no end for anyone who reads it.
+    pub(crate) fn make_endless(journal: &Path) {
+        let file = fs::OpenOptions::new().write(true).open(journal).expect("a journal");
+        file.set_len(600 << 20).expect("a sparse file");
     }
 
     /// Any program, to be run and judged as ralph is.
@@ -290,6 +303,38 @@ impl Project {
                 })
             })
             .collect()
+    }
+
+    /// Makes programs as an agent could plant them: each notes outside the project that it was run.
+    pub(crate) fn plant(&self, dir: &Path, names: &[&str]) {
+        use std::os::unix::fs::PermissionsExt;
+        fs::create_dir_all(dir).expect("a directory for planted programs");
+        let script =
+            format!("#!/bin/sh\necho \"$0 $*\" >> '{}'\n", self.beside("canary").display());
+        for name in names {
+            fs::write(dir.join(name), &script).expect("a planted program");
+            let mode = fs::Permissions::from_mode(0o755);
+            fs::set_permissions(dir.join(name), mode).expect("its mode");
+        }
+    }
+
+    /// The planted programs that were run.
+    pub(crate) fn planted_runs(&self) -> Vec<String> {
+        let text = fs::read_to_string(self.beside("canary")).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// The `PATH` of this project with other entries before it.
+    pub(crate) fn path_after<S: AsRef<OsStr>>(&self, entries: &[S]) -> OsString {
+        let mut path = OsString::new();
+        for entry in entries {
+            path.push(entry);
+            path.push(":");
+        }
+        path.push(self.beside("bin"));
+        path.push(":");
+        path.push(std::env::var_os("PATH").unwrap_or_default());
+        path
     }
 
     /// Waits for a file that a process of this project writes, and gives its content.

@@ -192,3 +192,21 @@ fn no_command_writes_by_a_link_out_of_the_project_or_waits_for_a_pipe() {
     run.code(2).stderr_has("is a link to something outside of the project");
     untouched(".ralph");
 }
+
+#[test]
+fn programs_planted_in_the_project_are_not_run_by_work_and_archive() {
+    let project = Project::git();
+    project.settings(&json!({"scm": {"tasks": ["commit"]}}));
+    project.write("ralph/prompt.md", "Work.");
+    write_list(&project, &list(&[open("a", &json!({}))]));
+    let bin = project.path().join("node_modules/.bin");
+    project.plant(&bin, &["git", "sh", "tmux", "bwrap", "claude"]);
+    project.write(".gitignore", "node_modules\n");
+    let path = project.path_after(&[&bin]);
+    let sessions = [json!([work::leave(&[passing("a")]), work::say(work::PROMISE)])];
+    work::work(&project, &[], &sessions).env("PATH", &path).run().code(0);
+    assert_ne!(project.git_command(["log", "--format=%s"]), "");
+    project.ralph(["archive"]).env("PATH", &path).run().code(0);
+    project.ralph(["tasks"]).env("PATH", &path).run().code(0);
+    assert_eq!(project.planted_runs(), Vec::<String>::new());
+}

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::Workshop;
-use crate::support::{LONG, wait_until};
+use crate::support::{LONG, Project, wait_until};
 
 #[test]
 fn workers_are_listed_for_people_programs_and_shells() {
@@ -168,4 +168,37 @@ fn a_prompt_to_start_from_is_printed_or_written() {
     assert_eq!(shop.read("PROMPT.md"), printed.stdout);
     std::fs::remove_file(shop.path().join("PROMPT.md")).unwrap();
     shop.ralph(["template", "--write"]).run().code(0).stdout_is("created PROMPT.md\n");
+}
+
+#[test]
+fn worker_with_an_endless_line_in_its_journal_is_shown_in_little_memory() {
+    let shop = Workshop::new();
+    let agent = shop.fake_agent(&json!([{"print": "working"}]));
+    shop.spawn(1, &["--wait"]).args(&agent).run().code(0);
+    let journal = shop.newest_run().join("events.jsonl");
+    Project::make_endless(&journal);
+    let socket = shop.socket();
+    for command in [&["ls"][..], &["status", "agent"], &["logs", "agent"], &["report", "agent"]] {
+        let output = shop.ralph_within(400, command).env("RALPH_TMUX_SOCKET", &socket).run();
+        output.code(0);
+    }
+    // Without a state the journal tells how things are.
+    std::fs::write(shop.file("state.json"), "{").unwrap();
+    for command in [&["ls"][..], &["resume", "agent"]] {
+        let output = shop.ralph_within(400, command).env("RALPH_TMUX_SOCKET", &socket).run();
+        output.stderr_lacks("panicked").stderr_lacks("memory");
+    }
+    assert!(is_private(&shop.worker("agent")), "the files of a worker are for the user only");
+}
+
+fn is_private(dir: &std::path::Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    let mode =
+        |path: &std::path::Path| path.metadata().expect("a file").permissions().mode() & 0o077;
+    let files = std::fs::read_dir(dir).expect("a directory").flatten();
+    mode(dir) == 0
+        && files
+            .map(|file| file.path())
+            .filter(|path| !path.ends_with("state.json"))
+            .all(|path| mode(&path) == 0)
 }

@@ -33,7 +33,11 @@ impl std::ops::Deref for Workshop {
 
 impl Workshop {
     fn new() -> Workshop {
-        let workshop = Workshop { project: Project::new() };
+        Workshop::named("project")
+    }
+
+    fn named(name: &str) -> Workshop {
+        let workshop = Workshop { project: Project::named(name) };
         workshop.write("PROMPT.md", "Do the next thing.\n");
         workshop
     }

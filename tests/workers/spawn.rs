@@ -274,3 +274,55 @@ fn a_full_disk_leaves_nothing_and_is_said() {
     }
     wait_until(LONG, || shop.processes().is_empty());
 }
+
+/// tmux expands `#(…)`, `#{…}` and single letters after `#` in the directories that it is given.
+#[test]
+fn worker_in_a_directory_with_tmux_formats_works_there() {
+    for name in ["C#Projects", "p#(cd; touch canary)", "p#{pid}", "p##(x)"] {
+        let shop = Workshop::named(name);
+        let agent = shop.fake_agent(&json!([shop.record(), {"print": "working"}]));
+        shop.spawn(1, &["--wait"]).args(&agent).run().code(0);
+        let here = shop.path().to_str().unwrap();
+        assert_eq!(shop.recorded()[0]["cwd"], here);
+        assert_eq!(shop.state().unwrap()["directory"], here);
+        assert!(!shop.home().join("canary").exists(), "{name}");
+    }
+}
+
+#[test]
+fn worker_whose_directory_is_gone_does_not_start() {
+    let shop = Workshop::new();
+    let here = shop.beside("here");
+    std::fs::create_dir(&here).unwrap();
+    let project = shop.path().to_str().unwrap().to_owned();
+    let spawn = ["spawn", "-C", &project, "--name", "agent", "-f", "PROMPT.md", "-n", "1", "--"];
+    shop.ralph(spawn).args(shop.patient_agent()).current_dir(&here).run().code(0);
+    shop.kill_loop("agent");
+    std::fs::remove_dir(&here).unwrap();
+    let resumed = shop.ralph(["resume", "agent"]).run();
+    resumed.code(1).stderr_has("cannot enter the directory").stderr_has("spawn the worker again");
+}
+
+#[test]
+fn programs_planted_in_the_project_are_not_run_for_workers() {
+    let shop = Workshop::new();
+    shop.git_init();
+    let bin = shop.path().join(".venv/bin");
+    shop.plant(&bin, &["tmux", "git", "sh", "claude"]);
+    shop.write("file", "x");
+    shop.git_command(["add", "-f", "file", "PROMPT.md"]);
+    shop.git_command(["commit", "-qm", "First"]);
+    let path = shop.path_after(&[&bin]);
+    let agent = shop.fake_agent(&json!([shop.record(), {"print": "working"}]));
+    for more in [&["--wait"][..], &["--wait", "--worktree"]] {
+        shop.spawn(1, more).args(&agent).env("PATH", &path).run().code(0);
+    }
+    // The agent has the PATH of whoever spawned it, not that of the tmux server.
+    assert_eq!(shop.recorded()[0]["env"]["PATH"], path.to_str().unwrap());
+    for command in
+        [&["ls"][..], &["status", "agent"], &["attach", "agent"], &["rm", "agent", "--force"]]
+    {
+        shop.ralph(command).env("PATH", &path).run();
+    }
+    assert_eq!(shop.planted_runs(), Vec::<String>::new());
+}

@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::process;
 use crate::run::spec::{AgentSpec, Errand};
 use crate::state::project::Project;
+use crate::trust;
 
 use super::Defaults;
 use crate::cli::args::LoopArgs;
@@ -44,7 +45,7 @@ pub(super) fn spec(
     let path = match agent.env.get("PATH") {
         Some(path) => Some(path.into()),
         None if agent.env_exclude.iter().any(|name| name == "PATH") => None,
-        None => std::env::var_os("PATH"),
+        None => trust::user_path(),
     };
     if !args.only_checks
         && process::find_program(program.as_ref(), path.as_deref(), project.root()).is_none()
@@ -171,7 +172,7 @@ fn response_filter(
 }
 
 fn no_agent(command: &str) -> Error {
-    let path = std::env::var_os("PATH");
+    let path = trust::user_path();
     let here = PathBuf::from(".");
     let found: Vec<&str> = agent::all()
         .iter()

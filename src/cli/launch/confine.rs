@@ -12,6 +12,7 @@ use crate::sandbox::backend_memory::BackendMemory;
 use crate::sandbox::choice::{self, Asked, Choice};
 use crate::sandbox::{Backend, Request, Unusable};
 use crate::state::project::Project;
+use crate::trust;
 
 use super::Start;
 
@@ -36,7 +37,7 @@ pub(super) fn choose(
     }
     let agent = &spec.agent;
     let path = agent.env.iter().rev().find(|(name, _)| name == "PATH");
-    let path = path.map_or_else(|| std::env::var_os("PATH"), |(_, path)| path.clone());
+    let path = path.map_or_else(trust::user_path, |(_, path)| path.clone());
     let program = OsStr::new(&agent.program);
     let request = Request {
         project: &spec.directory,

@@ -296,6 +296,12 @@ impl Start<'_> {
             Choice::Found { sandbox, .. } => sandbox.backend().name(),
             Choice::None | Choice::Without(_) => sign::DIRECT,
         };
+        let writable = match &choice {
+            Choice::Found { sandbox, .. } => sandbox.writable(),
+            Choice::None | Choice::Without(_) => Vec::new(),
+        };
+        let unrecorded = super::place::remember(project, &writable);
+        let unrecorded = unrecorded.map(|message| Event::Warning { message: message.into() });
         if let Choice::Found { sandbox, .. } = choice {
             session.world.confine(sandbox, settings.sandbox.guardrails);
         }
@@ -311,6 +317,7 @@ impl Start<'_> {
             },
         };
         let mut events = std::mem::take(&mut session.preface);
+        events.extend(unrecorded);
         if defaults.session_log {
             let before = args.resume.is_some().then_some(&mut session.world);
             match faces::session_log(project, keep, before) {
@@ -463,6 +470,7 @@ pub(in crate::cli) fn load_from(
     if is_new && !args.dry_run && !args.print_prompt {
         told::tell_missed(project, loaded.settings.notify.command.as_deref(), super::warn)?;
     }
+    super::place::declare_writable(&loaded.settings, project);
     loaded.warnings.extend(planted);
     loaded.warnings.extend(args.resume.iter().flat_map(|resume| resume.warnings.clone()));
     Ok(loaded)

@@ -253,7 +253,7 @@ fn start_again(worker: &Worker, state: WorkerState, budget: Budget) -> Result<()
     if launch != before {
         worker.save_launch(&launch).map_err(|err| unusable(worker, &err))?;
     }
-    let opened = spawn::open(worker, &launch, None, |state| state.pid.is_some());
+    let opened = spawn::open(worker, None, |state| state.pid.is_some());
     if opened.is_err() && launch != before {
         // One that it did not start with is none that it was given. Another failure would hide the one that is told.
         let _ = worker.save_launch(&before);

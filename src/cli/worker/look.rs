@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::BufReader;
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,8 +13,10 @@ use crate::process::{self, Interrupts};
 use crate::report::human::Human;
 use crate::report::style::{Capabilities, Style};
 use crate::report::{Pace, Reporter};
+use crate::state::journal::{self, LineRead};
 use crate::state::project::Project;
 use crate::tmux::{Tmux, Window};
+use crate::trust;
 use crate::worker::store::{Worker, Workers};
 use crate::worker::watch::{Found, Watch};
 
@@ -54,7 +56,10 @@ fn follow(path: &Path, worker: Option<&Worker>, face: &mut dyn Reporter) -> std:
         // Asked before the end is seen: what it wrote last is then still to be read.
         let alive = worker.is_some_and(Worker::is_alive);
         // What is half written stays until the rest of it is there.
-        while reader.read_until(b'\n', &mut line)? > 0 && line.ends_with(b"\n") {
+        while journal::read_line(&mut reader, &mut line)? != LineRead::End {
+            if !line.is_empty() && !line.ends_with(b"\n") {
+                break;
+            }
             if let Ok(entry) = serde_json::from_slice::<Entry<'_>>(&line) {
                 match entry.event {
                     Event::RunEnded { .. } => ended = true,
@@ -87,12 +92,14 @@ pub(in crate::cli) fn attach(args: &NameArgs) -> Result<u8, Error> {
     let tmux = Tmux::new(|name| std::env::var_os(name));
     let window = window(&tmux, &args.name)?;
     let inside = std::env::var_os("TMUX");
-    let command: Vec<OsString> = tmux.attach_command(&window, inside.as_deref());
+    let command: Vec<OsString> = tmux.attach_command(&window, inside.as_deref())?;
     let Some((program, rest)) = command.split_first() else { return Ok(0) };
     // In another server one may be attached within the other, if that is what one wants.
-    let env = std::env::vars_os().filter(|(name, _)| name != "TMUX").collect();
     let keeps = rest.iter().any(|word| word == "switch-client");
-    let err = process::replace(program, rest, if keeps { None } else { Some(env) });
+    let kept = |name: &OsString| name != "PATH" && (keeps || name != "TMUX");
+    let env = std::env::vars_os().filter(|(name, _)| kept(name));
+    let env = env.chain([("PATH".into(), trust::outside_path())]).collect();
+    let err = process::replace(program, rest, Some(env));
     Err(Error::failed(format!("tmux: {err}")))
 }
 

@@ -7,7 +7,7 @@ use jiff::tz::TimeZone;
 
 use super::{SpawnArgs, defaults, unusable};
 use crate::cli::launch::{self, Background, Start, prompt, rules};
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, place};
 use crate::config::Loaded;
 use crate::core::completion::Rule;
 use crate::core::progress::{Pending, Progress};
@@ -85,15 +85,21 @@ fn new_state(worker: &Worker, spec: &RunSpec) -> WorkerState {
 
 fn start(worker: &Worker) -> Result<u8, Error> {
     let launch = worker.launch()?;
-    let parsed = Cli::try_parse_from(&launch.args)
+    std::env::set_current_dir(&launch.directory).map_err(|err| {
+        let path = launch.directory.display();
+        Error::failed(format!("cannot enter the directory {path}: {err}"))
+            .hint("restore it, or spawn the worker again from another directory")
+    })?;
+    let mut parsed = Cli::try_parse_from(&launch.args)
         .map_err(|err| Error::failed(format!("{}: {err}", worker.name)))?;
+    place::name_from_there(&parsed.place, &mut parsed.command);
     let Command::Spawn(mut args) = parsed.command else {
         return Err(Error::failed(format!("worker '{}' was not spawned", worker.name)));
     };
     // Where it was spawned, whose settings hold.
-    let home = crate::cli::place::project(&parsed.place)?;
+    let home = place::project(&parsed.place)?;
     let project = match launch.worktree {
-        Some(worktree) if worktree.directory.is_dir() => Project::new(worktree.directory),
+        Some(worktree) if worktree.directory.is_dir() => place::opened(worktree.directory),
         Some(worktree) => {
             let path = worktree.directory.display();
             return Err(Error::failed(format!("its worktree is gone: {path}")).hint(format!(

@@ -146,7 +146,7 @@ impl Attempt<'_> {
             .make()
             .and_then(|()| worker.save_launch(&self.launch))
             .map_err(|err| unusable(worker, &err))?;
-        open(worker, &self.launch, self.interrupts, |_| true)
+        open(worker, self.interrupts, |_| true)
     }
 
     fn undo(self) {
@@ -279,7 +279,6 @@ fn warn_of_nothing_to_copy(project: &Project, copy: &[String]) {
 /// writes from one that was there before. If that fails, no window is left.
 pub(super) fn open(
     worker: &Worker,
-    launch: &LaunchNote,
     interrupts: Option<Interrupts>,
     is_new: impl Fn(&WorkerState) -> bool,
 ) -> Result<WorkerState, Error> {
@@ -297,7 +296,7 @@ pub(super) fn open(
         .map_err(|err| unusable(worker, &err))?;
     let tmux = Tmux::new(|name| std::env::var_os(name));
     let command = [ralph.into(), "worker-loop".into(), name.into()];
-    let window = tmux.open(name, &launch.directory, &command).map_err(|err| {
+    let window = tmux.open(name, &command).map_err(|err| {
         worker.take_environment();
         worker.release();
         Error { message: format!("cannot open a window for '{name}': {}", err.message), ..err }

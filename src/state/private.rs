@@ -1,0 +1,94 @@
+//! Files and directories that only the user can read: what agents print may hold anything.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+/// The access that others have by a mode.
+const OTHERS: u32 = 0o077;
+
+/// Options to open a file. One that is created is for the user only, whatever the umask is.
+pub fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.mode(0o600);
+    options
+}
+
+/// Creates a directory with its parents, for the user only.
+///
+/// # Errors
+/// What the file system said.
+pub fn create_dir_all(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Creates a directory inside the `.ralph` of a project, for the user only. `.ralph` itself holds settings that are
+/// shared by version control, and is created as any other directory.
+///
+/// # Errors
+/// What the file system said.
+pub fn create_in_project(path: &Path) -> io::Result<()> {
+    if let Some(shared) = path.ancestors().find(|dir| dir.ends_with(".ralph")) {
+        fs::create_dir_all(shared)?;
+    }
+    create_dir_all(path)
+}
+
+/// Takes the access of others away from a file or directory that an older version created. Links are not followed, and
+/// what belongs to another user stays as it is.
+pub fn tighten(path: &Path) {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+    if let Ok(file) = OpenOptions::new().read(true).custom_flags(flags).open(path) {
+        tighten_file(&file);
+    }
+}
+
+/// The same for a file that is open.
+pub fn tighten_file(file: &File) {
+    let Ok(meta) = file.metadata() else { return };
+    let mode = meta.permissions().mode();
+    if (meta.is_file() || meta.is_dir()) && mode & OTHERS != 0 {
+        // A file system without modes has nothing to change.
+        let _ = file.set_permissions(Permissions::from_mode(mode & 0o7777 & !OTHERS));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        path.symlink_metadata().unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn tighten_changes_files_and_directories_but_not_what_links_lead_to() {
+        let temp = tempfile::tempdir().unwrap();
+        let at = |name: &str| temp.path().join(name);
+        fs::write(at("file"), "").unwrap();
+        fs::create_dir(at("dir")).unwrap();
+        fs::write(at("other"), "").unwrap();
+        std::os::unix::fs::symlink(at("other"), at("link")).unwrap();
+        for (name, before, after) in
+            [("file", 0o644, 0o600), ("dir", 0o755, 0o700), ("link", 0o644, 0o644)]
+        {
+            let real = at(if name == "link" { "other" } else { name });
+            fs::set_permissions(&real, Permissions::from_mode(before)).unwrap();
+            tighten(&at(name));
+            assert_eq!(mode(&real), after, "{name}");
+        }
+        tighten(&at("missing"));
+    }
+
+    #[test]
+    fn create_in_project_leaves_the_shared_directory_as_it_is() {
+        let temp = tempfile::tempdir().unwrap();
+        let run = temp.path().join(".ralph/runs/id");
+        create_in_project(&run).unwrap();
+        assert_eq!(mode(&run), 0o700);
+        assert_eq!(mode(&temp.path().join(".ralph/runs")), 0o700);
+        fs::create_dir(temp.path().join("usual")).unwrap();
+        assert_eq!(mode(&temp.path().join(".ralph")), mode(&temp.path().join("usual")));
+    }
+}

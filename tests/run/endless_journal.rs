@@ -1,0 +1,25 @@
+//! A journal whose last line has no end, as an agent could leave it.
+
+use serde_json::json;
+
+use crate::run;
+use crate::support::Project;
+
+#[test]
+fn journal_with_an_endless_line_is_read_in_little_memory() {
+    let project = Project::new();
+    run(&project, &["-p", "x", "-n", "1"], &json!([{"print": "not yet"}])).run().code(1);
+    let journal = project.newest_run().join("events.jsonl");
+    for command in [
+        &["runs"][..],
+        &["report"],
+        &["replay"],
+        &["resume", "-n", "2"],
+        &["run", "-p", "x", "--", "robot"],
+    ] {
+        Project::make_endless(&journal);
+        let output = project.ralph_within(400, command).run();
+        output.stderr_lacks("panicked").stderr_lacks("memory");
+        assert!(matches!(output.status.code(), Some(0..=2)), "{command:?}: {output:?}");
+    }
+}

@@ -1,0 +1,87 @@
+//! Programs that an agent planted from inside the sandbox are not run outside it.
+
+use std::fs;
+
+use serde_json::json;
+
+use crate::landlock;
+use crate::runs::{DONE, is_here, run};
+use crate::support::Project;
+
+/// Plants programs from inside, in a directory that is first on the `PATH`, in the same run in which ralph commits
+/// and notifies outside the sandbox.
+fn plant_from_inside(backend: &str) {
+    let project = Project::git();
+    let bin = project.path().join(".venv/bin");
+    fs::create_dir_all(&bin).unwrap();
+    project.settings(&json!({
+        "scm": {"command": "git", "tasks": ["commit"]},
+        "notify": {"command": "touch ../notified"},
+        "sandbox": {"guardrails": false},
+        "guardrails": [{"command": "true", "failAction": "APPEND"}],
+    }));
+    project.write(".gitignore", ".venv\n");
+    let canary = project.beside("canary");
+    let script = format!(
+        "case \"$(/bin/cat)\" in *\"commit message\"*) echo Made; exit;; esac\n\
+         for name in git sh tmux bwrap docker sbx touch; do\n\
+         printf '#!/bin/sh\\necho $0 >> {}\\n' > .venv/bin/$name; /bin/chmod +x .venv/bin/$name; done\n\
+         echo > made\n{DONE}",
+        canary.display()
+    );
+    let path = project.path_after(&[&bin]);
+    let args = [&format!("--sandbox={backend}")[..]];
+    // Of the agent's own shell nothing is planted yet.
+    run(&project, &args, &script).env("PATH", &path).run().code(0);
+    assert!(project.git_command(["show", "--stat", "HEAD"]).contains("made"));
+    assert!(project.beside("notified").exists());
+    assert_eq!(project.planted_runs(), Vec::<String>::new());
+    // The next commands, and the next run, which starts the sandbox anew.
+    for command in [&["report"][..], &["doctor"], &["sandbox", "check"]] {
+        project.ralph(command).env("PATH", &path).run();
+    }
+    project.write("agent.sh", DONE);
+    let agent = ["--", "/bin/sh", "agent.sh"];
+    let again = project.ralph(["run", "-p", "x", "-n", "1"]).args(args).args(agent);
+    again.env("PATH", &path).run().code(0);
+    assert_eq!(project.planted_runs(), Vec::<String>::new());
+    let records: Vec<_> = fs::read_dir(project.home().join(".ralph/projects")).unwrap().collect();
+    assert_eq!(records.len(), 1, "a run records its project");
+}
+
+#[test]
+fn programs_planted_inside_bwrap_are_not_run_outside() {
+    if is_here() {
+        plant_from_inside("bwrap");
+    }
+}
+
+#[test]
+fn programs_planted_inside_landlock_are_not_run_outside() {
+    if landlock::is_here(&Project::new()) {
+        plant_from_inside("landlock");
+    }
+}
+
+#[test]
+fn writable_directory_of_the_settings_is_not_trusted() {
+    if !is_here() {
+        return;
+    }
+    let project = Project::git();
+    let tools = project.beside("tools");
+    project.plant(&tools, &["git", "bwrap", "sh", "touch"]);
+    project.settings(&json!({
+        "sandbox": {"guardrails": false, "writable": ["../tools"]},
+        "scm": {"command": "git", "tasks": ["commit"]},
+        "notify": {"command": "touch ../notified"},
+    }));
+    project.write("agent.sh", DONE);
+    let path = project.path_after(&[&tools]);
+    let run = ["run", "-p", "x", "-n", "1", "--sandbox=bwrap", "--", "/bin/sh", "agent.sh"];
+    project.ralph(run).env("PATH", &path).run().code(0);
+    // The settings need not be read for this: the run has recorded where its agent could write.
+    project.write(".ralph/settings.json", "{}");
+    project.ralph(["report"]).env("PATH", &path).run().code(0);
+    assert_eq!(project.planted_runs(), Vec::<String>::new());
+}
