@@ -115,6 +115,7 @@ impl Session {
                 .map_err(|err| Error::failed(format!("cannot watch over processes: {err}")))?;
             let runs_dir = project.runs_dir();
             let run = RunDir { id: run_id.clone(), path: runs_dir.join(&run_id) };
+            refuse_links(project, &run)?;
             // Only now that nobody else can go on with it.
             if known.is_some_and(|known| known != run.journal_size()) {
                 return Err(Error::input(format!(
@@ -294,6 +295,17 @@ pub fn keep_list_idle(home: Option<&Path>, list: &Path) -> Result<Option<std::fs
         return Ok(None);
     };
     lock::keep_idle(&directory, &directory.join("lock")).map_err(|holder| held(list, holder))
+}
+
+/// Fails for a run whose directory is a link, or is outside the project because of one.
+///
+/// # Errors
+/// It is.
+pub fn refuse_links(project: &Project, run: &RunDir) -> Result<(), Error> {
+    run.refuse_links(project.root()).map_err(|err| {
+        Error::input(format!("cannot use the directory of run {}: {err}", run.id))
+            .hint("an agent may have put the link there; remove it")
+    })
 }
 
 /// What keeps a run from starting if it cannot write to one of its own places.
