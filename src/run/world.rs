@@ -1,6 +1,6 @@
 //! Everything outside of the engine that the driver touches, behind one narrow interface.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -181,6 +181,10 @@ pub trait World {
     }
     /// Adds what git knows of its commits by now.
     fn look_up(&mut self, _facts: &mut Facts) {}
+    /// The settings that switch filter drivers off when git looks at the work tree.
+    fn look_settings(&self) -> Vec<OsString> {
+        Vec::new()
+    }
     /// What was committed where the run works since this was last asked; see [`moves::Watch::look`].
     fn moved(&mut self, thorough: bool) -> Option<Moved> {
         let _ = thorough;
@@ -224,6 +228,8 @@ pub struct RealWorld {
     repository: Option<moves::Watch>,
     /// The repository was looked at thoroughly since something last happened.
     is_looked_at: bool,
+    /// The settings that switch filter drivers off, as the configuration was at the start.
+    filters_off: Vec<OsString>,
 }
 
 /// The sandbox of a run.
@@ -266,6 +272,7 @@ impl RealWorld {
             control: None,
             repository: None,
             is_looked_at: false,
+            filters_off: Vec::new(),
         }
     }
 
@@ -299,7 +306,18 @@ impl RealWorld {
     pub fn watch_repository(&mut self, since: Since<'_>) -> Option<Moved> {
         let (watch, moved) = moves::Watch::begin(self.project.root(), since);
         self.repository = Some(watch);
+        if scm::is_in_one(self.project.root()) {
+            self.filters_off = self.find_filters();
+        }
         moved
+    }
+
+    /// The settings that switch filter drivers off. None if git does not answer: then it answers no look, either.
+    fn find_filters(&mut self) -> Vec<OsString> {
+        let words = safely::words(Purpose::Look, &[], &safely::FILTER_KEYS);
+        let (env, root) = (safely::env(Purpose::Look), self.project.root());
+        let output = self.system.run_quick(OsStr::new("git"), &words, root, &env, LOOKUP_PATIENCE);
+        output.map_or_else(|_| Vec::new(), |output| safely::without_filters(&output.stdout))
     }
 
     /// Where this run is kept.
@@ -643,14 +661,19 @@ impl World for RealWorld {
     }
 
     fn look_up(&mut self, facts: &mut Facts) {
+        let filters_off = self.filters_off.clone();
         let (env, root) = (safely::env(Purpose::Look), self.project.root());
         lookup::look_up(facts, root, &mut |words| {
-            let args = safely::words(Purpose::Look, words);
+            let args = safely::words(Purpose::Look, &filters_off, words);
             let output =
                 self.system.run_quick(OsStr::new("git"), &args, root, &env, LOOKUP_PATIENCE);
             let output = output.ok().filter(|output| output.exit.success())?;
             Some(String::from_utf8_lossy(&output.stdout).into_owned())
         });
+    }
+
+    fn look_settings(&self) -> Vec<OsString> {
+        self.filters_off.clone()
     }
 
     fn moved(&mut self, thorough: bool) -> Option<Moved> {
