@@ -2,6 +2,7 @@
 //! commit message with `$(…)` is committed as those characters.
 
 pub mod branch;
+pub mod link_guard;
 pub mod locks;
 pub mod lookup;
 pub mod moves;
@@ -13,6 +14,7 @@ pub(super) mod status;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -145,6 +147,11 @@ fn git_once(
         let command = command.find(|word| !word.starts_with('-')).unwrap_or_default();
         Error::failed(format!("git {command}: {what}"))
     };
+    let git_dir = words.first().and_then(|word| word.as_bytes().strip_prefix(b"--git-dir="));
+    let git_dir = git_dir.map(|path| Path::new(OsStr::from_bytes(path)));
+    link_guard::check_before_git(directory, git_dir).map_err(|err| {
+        failed(&err.to_string()).hint("remove what is named there if it is not yours")
+    })?;
     let cannot = |err: io::Error| match err.kind() {
         io::ErrorKind::Interrupted => {
             Error { kind: crate::error::Kind::Interrupted, ..failed("interrupted") }

@@ -20,6 +20,7 @@ use crate::state::runs::{self, RunDir};
 use crate::state::snapshots;
 use crate::state::start::StartNote;
 
+use super::scm::link_guard::{self, LinkGuard};
 use super::world::RealWorld;
 
 /// How long what an earlier run left behind has to leave.
@@ -109,6 +110,7 @@ impl Session {
             Taken::Free { lock, cut_off } => (lock, cut_off),
             Taken::Held(holder) => return Err(held(project.root(), holder)),
         };
+        let home = home::ralph_home(|name| std::env::var_os(name));
         let open = || {
             // The handlers of signals come before anything that would have to be cleaned up.
             let system = System::new()
@@ -131,13 +133,23 @@ impl Session {
                 }
                 unwritable(&runs_dir, &err)
             })?;
-            Ok((system, files))
+            // Last, so that every run that is recorded as open has begun.
+            let links = LinkGuard::start(home.as_deref(), project.root()).map_err(|err| {
+                if resume.is_none() {
+                    let _ = runs::remove(&run);
+                }
+                let hint = "remove what is named there if it is not yours";
+                Error::input(err.to_string()).hint(hint)
+            })?;
+            Ok((system, files, links))
         };
         match open() {
-            Ok((system, (files, unkept))) => {
+            Ok((system, (files, unkept), (links, found))) => {
                 let before = cut_off.as_ref();
                 let warning = |message: String| Event::Warning { message: message.into() };
                 let mut preface: Vec<Event<'static>> = unkept.map(warning).into_iter().collect();
+                let found = link_guard::take_warnings().into_iter().chain(found);
+                preface.extend(found.map(warning));
                 if let Some(before) = before.filter(|before| before.run != run_id) {
                     preface.extend(tell_of(project, before));
                     preface.extend(end_what_is_left(&before.run).map(warning));
@@ -155,8 +167,9 @@ impl Session {
                 // removed take up room and do no other harm.
                 let spare = before.map(|before| before.run.as_str()).or(resume);
                 let _ = runs::prune(&project.runs_dir(), keep.runs.max(1), spare);
-                let world =
+                let mut world =
                     RealWorld::new(system, files, project.clone(), lock, me, keep.log_bytes());
+                world.guard_links(links);
                 Ok(Session { run_id, world, preface, is_new: resume.is_none() })
             }
             Err(err) => {

@@ -28,6 +28,7 @@ use super::fingerprint;
 use super::scm::{
     self,
     branch::{self, NoBranch},
+    link_guard::{self, LinkGuard},
     locks::{self, Abandoned},
     lookup,
     moves::{self, Moved, Since},
@@ -70,8 +71,10 @@ pub trait Control {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     Agent,
-    /// A guardrail or an SCM task: they execute what the agent wrote.
+    /// A guardrail: it executes what the agent wrote.
     Check,
+    /// git or another SCM, which may execute that, too.
+    Scm,
 }
 
 /// Processes, files, clock and signals, as the driver sees them.
@@ -230,6 +233,13 @@ pub struct RealWorld {
     is_looked_at: bool,
     /// The settings that switch filter drivers off, as the configuration was at the start.
     filters_off: Vec<OsString>,
+    links: Option<LinkGuard>,
+    /// The git directories were checked for links since something last happened.
+    links_checked: bool,
+    /// Warnings about links that were not reported yet.
+    link_warnings: Vec<String>,
+    /// Why the last check for links failed.
+    link_error: Option<String>,
 }
 
 /// The sandbox of a run.
@@ -273,6 +283,10 @@ impl RealWorld {
             repository: None,
             is_looked_at: false,
             filters_off: Vec::new(),
+            links: None,
+            links_checked: false,
+            link_warnings: Vec::new(),
+            link_error: None,
         }
     }
 
@@ -299,6 +313,25 @@ impl RealWorld {
     pub fn confine(&mut self, mut sandbox: Box<dyn Sandbox>, checks: bool) {
         self.system.ring_for(sandbox.take_bell());
         self.cell = Some(Cell { sandbox, checks, child: None, traces: Vec::new() });
+    }
+
+    /// From now on new links in the git directories are moved aside after each step.
+    pub fn guard_links(&mut self, guard: LinkGuard) {
+        self.links = Some(guard);
+    }
+
+    /// Moves new links in the git directories aside, unless nothing has happened since that was last done.
+    ///
+    /// # Errors
+    /// As [`LinkGuard::check`].
+    fn check_links(&mut self) -> io::Result<()> {
+        if let Some(guard) = self.links.as_ref().filter(|_| !self.links_checked) {
+            let checked = guard.check();
+            self.link_error = checked.as_ref().err().map(ToString::to_string);
+            self.link_warnings.extend(checked?);
+            self.links_checked = true;
+        }
+        Ok(())
     }
 
     /// From now on what is committed is told by [`World::moved`]. Tells where the repository stands, with
@@ -335,9 +368,16 @@ impl RealWorld {
     /// # Errors
     /// The note in the lock's file cannot be wiped.
     pub fn close(self) -> io::Result<()> {
-        let RealWorld { system, files, lock, cell, .. } = self;
+        let RealWorld { system, files, lock, cell, links, link_warnings, .. } = self;
         drop(system);
         drop(cell);
+        link_guard::keep_warnings(link_warnings);
+        // After an error the record still tells the next ralph to check.
+        link_guard::keep_warnings(match links.map(LinkGuard::finish) {
+            Some(Ok(warnings)) => warnings,
+            Some(Err(err)) => vec![format!("the git directories could not be checked: {err}")],
+            None => Vec::new(),
+        });
         // A journal that nobody can keep is told of by what the run said at its end.
         let _ = files.close();
         lock.give_back(None)
@@ -439,7 +479,12 @@ impl World for RealWorld {
                 cell.child = Some(started.0);
                 Ok(started)
             }
-            _ => self.system.start(launch),
+            _ => {
+                if part == Part::Scm {
+                    self.check_links()?;
+                }
+                self.system.start(launch)
+            }
         }
     }
 
@@ -500,6 +545,7 @@ impl World for RealWorld {
 
     fn wait(&mut self, until_mono_ms: Option<u64>, buf: &mut Vec<u8>) -> Occurrence {
         self.is_looked_at = false;
+        self.links_checked = false;
         let happened = self.system.wait(until_mono_ms, buf);
         if let (Occurrence::Ended(child, _), Some(cell)) = (&happened, &mut self.cell)
             && cell.child == Some(*child)
@@ -621,6 +667,9 @@ impl World for RealWorld {
         let traces =
             self.cell.iter_mut().flat_map(|cell| cell.traces.extract_if(.., |t| !t.is_stuck()));
         restored.extend(traces.map(|trace| trace.to_string()));
+        // The error, if there is one, is told by `stuck`.
+        let _ = self.check_links();
+        restored.append(&mut self.link_warnings);
         if self.stuck_traces().next().is_some() {
             return Ok(restored);
         }
@@ -636,6 +685,7 @@ impl World for RealWorld {
     fn stuck(&self) -> Option<String> {
         let words: Vec<String> = self.stuck_traces().map(Trace::to_string).collect();
         let stuck = (!words.is_empty()).then(|| words.join("\n"));
+        let stuck = stuck.or_else(|| self.link_error.clone());
         let gone = self.left_without_project().or_else(|| self.left_without_repository());
         stuck.or(gone)
     }
@@ -661,6 +711,9 @@ impl World for RealWorld {
     }
 
     fn look_up(&mut self, facts: &mut Facts) {
+        if self.check_links().is_err() {
+            return;
+        }
         let filters_off = self.filters_off.clone();
         let (env, root) = (safely::env(Purpose::Look), self.project.root());
         lookup::look_up(facts, root, &mut |words| {

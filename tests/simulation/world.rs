@@ -491,9 +491,13 @@ impl World for SimWorld {
                 let index = command.strip_prefix("check ").and_then(|n| n.parse().ok());
                 Kind::Guardrail(index.unwrap_or(usize::MAX))
             }
-            Part::Check if launch.args.iter().any(|word| word == "--no-renames") => Kind::Staged,
-            Part::Check if launch.args.iter().any(|word| word == "status") => Kind::Look,
-            Part::Check => Kind::Scm,
+            Part::Check | Part::Scm if launch.args.iter().any(|word| word == "--no-renames") => {
+                Kind::Staged
+            }
+            Part::Check | Part::Scm if launch.args.iter().any(|word| word == "status") => {
+                Kind::Look
+            }
+            Part::Check | Part::Scm => Kind::Scm,
         };
         // One that was started by a process that died at once is gone with it, but has begun.
         self.effect(|_| (), |world| world.launch(kind, launch))

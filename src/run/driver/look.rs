@@ -58,7 +58,7 @@ impl<W: World> Driver<'_, W> {
         let launch = Launch::plain(&self.spec.directory, OsStr::new(git), &args, &env);
         // What git warns of is not what it knows.
         let launch = Launch { merge_stderr: false, spare: true, ..launch };
-        let (child, _) = self.world.start_inside(Part::Check, &launch)?;
+        let (child, _) = self.world.start_inside(Part::Scm, &launch)?;
         Ok(child)
     }
 

@@ -129,7 +129,7 @@ impl<W: World> Driver<'_, W> {
         let args: Vec<OsString> = command.iter().map(OsString::from).collect();
         let launch = Launch::plain(&self.spec.directory, OsStr::new(&scm.program), &args, &env);
         let launch = Launch { spare: true, ..launch };
-        self.world.start_inside(Part::Check, &launch).map(|(child, _)| child)
+        self.world.start_inside(Part::Scm, &launch).map(|(child, _)| child)
     }
 
     /// Tries a command again that met another git's lock, once its moment has come.
