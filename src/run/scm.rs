@@ -10,6 +10,7 @@ pub(super) mod refs;
 pub(super) mod safely;
 pub(super) mod staged;
 pub(super) mod status;
+pub mod worktree_entry;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
