@@ -39,6 +39,7 @@ use crate::core::cleaner::cleaned;
 use crate::core::exit;
 use crate::error::Error;
 use crate::report::style::Capabilities;
+use crate::run::scm::link_guard;
 
 use self::args::{LoopArgs, Place};
 
@@ -233,7 +234,9 @@ pub fn main(mut args: Vec<OsString>) -> u8 {
         Ok(cli) => cli,
         Err(err) => return misunderstood(&err),
     };
-    exit_code(dispatch(cli))
+    let result = dispatch(cli);
+    link_guard::take_warnings().iter().for_each(|message| warn(message));
+    exit_code(result)
 }
 
 /// Help that was asked for, or what is wrong with the command line, which begins as all errors do.

@@ -143,6 +143,7 @@ pub(super) fn resume(place: &Place, args: ResumeArgs) -> Result<u8, Error> {
             )),
         };
     };
+    session::refuse_links(&project, &left.dir)?;
     let id = &left.dir.id;
     if is_going_on(&left.dir) {
         let pid = left.found.summary.pid;

@@ -16,10 +16,12 @@ use crate::config::{self, Settings, Sources};
 use crate::core::event::{Exit, Stream};
 use crate::error::Error;
 use crate::process::{self, Launch, Occurrence, Signal, System};
+use crate::run::scm::link_guard::LinkGuard;
 use crate::sandbox::backend_memory::BackendMemory;
 use crate::sandbox::choice::{self, Asked, Choice};
 use crate::sandbox::proxy::Refusal;
 use crate::sandbox::{self, Backend, Request, Sandbox, Unusable, docker, scratch};
+use crate::state::home::ralph_home;
 use crate::state::project::Project;
 use crate::trust;
 
@@ -318,6 +320,10 @@ fn shell(project: &Project, backend: Option<&str>, command: &[OsString]) -> Resu
         keep_background: false,
         spare: false,
     };
+    let home = ralph_home(|name| std::env::var_os(name));
+    let (links, warnings) = LinkGuard::start(home.as_deref(), project.root())
+        .map_err(|err| Error::input(err.to_string()))?;
+    warnings.iter().for_each(|warning| tell(warning));
     let exit = if terminal {
         on_terminal(inside.as_mut(), &launch)
     } else {
@@ -331,6 +337,8 @@ fn shell(project: &Project, backend: Option<&str>, command: &[OsString]) -> Resu
     if let Some(stuck) = traces.iter().find(|trace| trace.is_stuck()) {
         return Err(Error::input(stuck.to_string()));
     }
+    let warnings = links.finish().map_err(|err| Error::input(err.to_string()))?;
+    warnings.iter().for_each(|warning| tell(warning));
     Ok(match exit {
         Some(Exit::Code(code)) => u8::try_from(code).unwrap_or(1),
         Some(Exit::Signal(signal)) => u8::try_from(128 + signal).unwrap_or(1),

@@ -3,6 +3,7 @@
 
 pub mod branch;
 pub mod file_history;
+pub mod link_guard;
 pub mod locks;
 pub mod lookup;
 pub mod moves;
@@ -10,9 +11,14 @@ pub(super) mod refs;
 pub(super) mod safely;
 pub(super) mod staged;
 pub(super) mod status;
+pub mod worktree_entry;
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::core::event::Exit;
@@ -98,7 +104,7 @@ fn has_repository(top: &Path) -> bool {
 }
 
 /// Whether a directory is in a work tree whose repository is there.
-fn is_in_one(directory: &Path) -> bool {
+pub(super) fn is_in_one(directory: &Path) -> bool {
     top_of(directory).is_some_and(has_repository)
 }
 
@@ -153,15 +159,24 @@ fn git_once(
         let command = command.find(|word| !word.starts_with('-')).unwrap_or_default();
         Error::failed(format!("git {command}: {what}"))
     };
-    let (line, env) = (safely::words(purpose, args), safely::env(purpose));
-    let git = OutsideCommand::find(OsStr::new("git"), &env).map_err(|err| no_git(&err))?;
-    let output = git.run(&line, directory, patience);
-    let output = output.map_err(|err| match err.kind() {
-        std::io::ErrorKind::Interrupted => {
+    let git_dir = words.first().and_then(|word| word.as_bytes().strip_prefix(b"--git-dir="));
+    let git_dir = git_dir.map(|path| Path::new(OsStr::from_bytes(path)));
+    link_guard::check_before_git(directory, git_dir).map_err(|err| {
+        failed(&err.to_string()).hint("remove what is named there if it is not yours")
+    })?;
+    let cannot = |err: io::Error| match err.kind() {
+        io::ErrorKind::Interrupted => {
             Error { kind: crate::error::Kind::Interrupted, ..failed("interrupted") }
         }
         _ => failed(&err.to_string()),
-    })?;
+    };
+    let settings = match purpose {
+        Purpose::Look => filters_off(directory).map_err(cannot)?,
+        Purpose::Work => Vec::new(),
+    };
+    let (line, env) = (safely::words(purpose, &settings, args), safely::env(purpose));
+    let git = OutsideCommand::find(OsStr::new("git"), &env).map_err(|err| no_git(&err))?;
+    let output = git.run(&line, directory, patience).map_err(cannot)?;
     if output.exit.success() {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     } else {
@@ -173,6 +188,21 @@ fn git_once(
             said => said.to_owned(),
         }))
     }
+}
+
+/// The settings that switch filter drivers off for a look in `directory`. git is asked once per process.
+fn filters_off(directory: &Path) -> io::Result<Vec<OsString>> {
+    static KNOWN: Mutex<BTreeMap<PathBuf, Vec<OsString>>> = Mutex::new(BTreeMap::new());
+    let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(settings) = known().get(directory) {
+        return Ok(settings.clone());
+    }
+    let words = safely::words(Purpose::Look, &[], &safely::FILTER_KEYS);
+    let git = OutsideCommand::find(OsStr::new("git"), &safely::env(Purpose::Look))?;
+    let output = git.run(&words, directory, SHORT_PATIENCE)?;
+    let settings = safely::without_filters(&output.stdout);
+    known().insert(directory.to_owned(), settings.clone());
+    Ok(settings)
 }
 
 /// What is in the work tree and in no commit, in git's order; ralph's own run-time files are left out.

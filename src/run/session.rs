@@ -22,6 +22,7 @@ use crate::state::runs::{self, RunDir};
 use crate::state::snapshots;
 use crate::state::start::StartNote;
 
+use super::scm::link_guard::{self, LinkGuard};
 use super::world::RealWorld;
 
 /// How long what an earlier run left behind has to leave.
@@ -113,12 +114,14 @@ impl Session {
             Taken::Free { lock, cut_off } => (lock, cut_off),
             Taken::Held(holder) => return Err(held(project.root(), holder)),
         };
+        let home = home::ralph_home(|name| std::env::var_os(name));
         let open = || {
             // The handlers of signals come before anything that would have to be cleaned up.
             let system = System::new()
                 .map_err(|err| Error::failed(format!("cannot watch over processes: {err}")))?;
             let runs_dir = project.runs_dir();
             let run = RunDir { id: run_id.clone(), path: runs_dir.join(&run_id) };
+            refuse_links(project, &run)?;
             // Only now that nobody else can go on with it.
             if known.is_some_and(|known| known != run.journal_size()) {
                 return Err(Error::input(format!(
@@ -134,13 +137,23 @@ impl Session {
                 }
                 unwritable(&runs_dir, &err)
             })?;
-            Ok((system, files))
+            // Last, so that every run that is recorded as open has begun.
+            let links = LinkGuard::start(home.as_deref(), project.root()).map_err(|err| {
+                if resume.is_none() {
+                    let _ = runs::remove(&run);
+                }
+                let hint = "remove what is named there if it is not yours";
+                Error::input(err.to_string()).hint(hint)
+            })?;
+            Ok((system, files, links))
         };
         match open() {
-            Ok((system, (files, unkept))) => {
+            Ok((system, (files, unkept), (links, found))) => {
                 let before = cut_off.as_ref();
                 let warning = |message: String| Event::Warning { message: message.into() };
                 let mut preface: Vec<Event<'static>> = unkept.map(warning).into_iter().collect();
+                let found = link_guard::take_warnings().into_iter().chain(found);
+                preface.extend(found.map(warning));
                 if let Some(before) = before.filter(|before| before.run != run_id) {
                     preface.extend(tell_of(project, before));
                     preface.extend(end_what_is_left(&before.run).map(warning));
@@ -158,8 +171,9 @@ impl Session {
                 // removed take up room and do no other harm.
                 let spare = before.map(|before| before.run.as_str()).or(resume);
                 let _ = runs::prune(&project.runs_dir(), keep.runs.max(1), spare);
-                let world =
+                let mut world =
                     RealWorld::new(system, files, project.clone(), lock, me, keep.log_bytes());
+                world.guard_links(links);
                 Ok(Session { run_id, world, preface, is_new: resume.is_none() })
             }
             Err(err) => {
@@ -298,6 +312,17 @@ pub fn keep_list_idle(home: Option<&Path>, list: &Path) -> Result<Option<std::fs
         return Ok(None);
     };
     lock::keep_idle(&directory, &directory.join("lock")).map_err(|holder| held(list, holder))
+}
+
+/// Fails for a run whose directory is a link, or is outside the project because of one.
+///
+/// # Errors
+/// It is.
+pub fn refuse_links(project: &Project, run: &RunDir) -> Result<(), Error> {
+    run.refuse_links(project.root()).map_err(|err| {
+        Error::input(format!("cannot use the directory of run {}: {err}", run.id))
+            .hint("an agent may have put the link there; remove it")
+    })
 }
 
 /// What keeps a run from starting if it cannot write to one of its own places.

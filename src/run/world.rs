@@ -1,6 +1,6 @@
 //! Everything outside of the engine that the driver touches, behind one narrow interface.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -28,6 +28,7 @@ use super::fingerprint;
 use super::scm::{
     self,
     branch::{self, NoBranch},
+    link_guard::{self, LinkGuard},
     locks::{self, Abandoned},
     lookup,
     moves::{self, Moved, Since},
@@ -183,6 +184,10 @@ pub trait World {
     }
     /// Adds what git knows of its commits by now.
     fn look_up(&mut self, _facts: &mut Facts) {}
+    /// The settings that switch filter drivers off when git looks at the work tree.
+    fn look_settings(&self) -> Vec<OsString> {
+        Vec::new()
+    }
     /// What was committed where the run works since this was last asked; see [`moves::Watch::look`].
     fn moved(&mut self, thorough: bool) -> Option<Moved> {
         let _ = thorough;
@@ -226,6 +231,15 @@ pub struct RealWorld {
     repository: Option<moves::Watch>,
     /// The repository was looked at thoroughly since something last happened.
     is_looked_at: bool,
+    /// The settings that switch filter drivers off, as the configuration was at the start.
+    filters_off: Vec<OsString>,
+    links: Option<LinkGuard>,
+    /// The git directories were checked for links since something last happened.
+    links_checked: bool,
+    /// Warnings about links that were not reported yet.
+    link_warnings: Vec<String>,
+    /// Why the last check for links failed.
+    link_error: Option<String>,
 }
 
 /// The sandbox of a run.
@@ -268,6 +282,11 @@ impl RealWorld {
             control: None,
             repository: None,
             is_looked_at: false,
+            filters_off: Vec::new(),
+            links: None,
+            links_checked: false,
+            link_warnings: Vec::new(),
+            link_error: None,
         }
     }
 
@@ -296,12 +315,44 @@ impl RealWorld {
         self.cell = Some(Cell { sandbox, checks, child: None, traces: Vec::new() });
     }
 
+    /// From now on new links in the git directories are moved aside after each step.
+    pub fn guard_links(&mut self, guard: LinkGuard) {
+        self.links = Some(guard);
+    }
+
+    /// Moves new links in the git directories aside, unless nothing has happened since that was last done.
+    ///
+    /// # Errors
+    /// As [`LinkGuard::check`].
+    fn check_links(&mut self) -> io::Result<()> {
+        if let Some(guard) = self.links.as_ref().filter(|_| !self.links_checked) {
+            let checked = guard.check();
+            self.link_error = checked.as_ref().err().map(ToString::to_string);
+            self.link_warnings.extend(checked?);
+            self.links_checked = true;
+        }
+        Ok(())
+    }
+
     /// From now on what is committed is told by [`World::moved`]. Tells where the repository stands, with
     /// what was committed since then.
     pub fn watch_repository(&mut self, since: Since<'_>) -> Option<Moved> {
         let (watch, moved) = moves::Watch::begin(self.project.root(), since);
         self.repository = Some(watch);
+        if scm::is_in_one(self.project.root()) {
+            self.filters_off = self.find_filters();
+        }
         moved
+    }
+
+    /// The settings that switch filter drivers off. None if git does not answer: then it answers no look, either.
+    fn find_filters(&mut self) -> Vec<OsString> {
+        let words = safely::words(Purpose::Look, &[], &safely::FILTER_KEYS);
+        let git = OutsideCommand::find(OsStr::new("git"), &safely::env(Purpose::Look));
+        let Ok(git) = git else { return Vec::new() };
+        let (program, env, root) = (git.program(), git.env(), self.project.root());
+        let output = self.system.run_quick(program, &words, root, env, LOOKUP_PATIENCE);
+        output.map_or_else(|_| Vec::new(), |output| safely::without_filters(&output.stdout))
     }
 
     /// Where this run is kept.
@@ -319,9 +370,16 @@ impl RealWorld {
     /// # Errors
     /// The note in the lock's file cannot be wiped.
     pub fn close(self) -> io::Result<()> {
-        let RealWorld { system, files, lock, cell, .. } = self;
+        let RealWorld { system, files, lock, cell, links, link_warnings, .. } = self;
         drop(system);
         drop(cell);
+        link_guard::keep_warnings(link_warnings);
+        // After an error the record still tells the next ralph to check.
+        link_guard::keep_warnings(match links.map(LinkGuard::finish) {
+            Some(Ok(warnings)) => warnings,
+            Some(Err(err)) => vec![format!("the git directories could not be checked: {err}")],
+            None => Vec::new(),
+        });
         // A journal that nobody can keep is told of by what the run said at its end.
         let _ = files.close();
         lock.give_back(None)
@@ -431,7 +489,10 @@ impl World for RealWorld {
                     let shell = trust::outside_program(launch.program)?;
                     self.system.start(&Launch { program: shell.as_os_str(), ..launch.clone() })
                 }
-                Part::Scm => self.start(launch),
+                Part::Scm => {
+                    self.check_links()?;
+                    self.start(launch)
+                }
             },
         }
     }
@@ -494,6 +555,7 @@ impl World for RealWorld {
 
     fn wait(&mut self, until_mono_ms: Option<u64>, buf: &mut Vec<u8>) -> Occurrence {
         self.is_looked_at = false;
+        self.links_checked = false;
         let happened = self.system.wait(until_mono_ms, buf);
         if let (Occurrence::Ended(child, _), Some(cell)) = (&happened, &mut self.cell)
             && cell.child == Some(*child)
@@ -617,6 +679,9 @@ impl World for RealWorld {
         let traces =
             self.cell.iter_mut().flat_map(|cell| cell.traces.extract_if(.., |t| !t.is_stuck()));
         restored.extend(traces.map(|trace| trace.to_string()));
+        // The error, if there is one, is told by `stuck`.
+        let _ = self.check_links();
+        restored.append(&mut self.link_warnings);
         if self.stuck_traces().next().is_some() {
             return Ok(restored);
         }
@@ -632,6 +697,7 @@ impl World for RealWorld {
     fn stuck(&self) -> Option<String> {
         let words: Vec<String> = self.stuck_traces().map(Trace::to_string).collect();
         let stuck = (!words.is_empty()).then(|| words.join("\n"));
+        let stuck = stuck.or_else(|| self.link_error.clone());
         let gone = self.left_without_project().or_else(|| self.left_without_repository());
         stuck.or(gone)
     }
@@ -657,16 +723,24 @@ impl World for RealWorld {
     }
 
     fn look_up(&mut self, facts: &mut Facts) {
+        if self.check_links().is_err() {
+            return;
+        }
         let root = self.project.root();
         let git = OutsideCommand::find(OsStr::new("git"), &safely::env(Purpose::Look));
         let Ok(git) = git else { return };
+        let filters_off = self.filters_off.clone();
         lookup::look_up(facts, root, &mut |words| {
-            let args = safely::words(Purpose::Look, words);
+            let args = safely::words(Purpose::Look, &filters_off, words);
             let system = &mut self.system;
             let output = system.run_quick(git.program(), &args, root, git.env(), LOOKUP_PATIENCE);
             let output = output.ok().filter(|output| output.exit.success())?;
             Some(String::from_utf8_lossy(&output.stdout).into_owned())
         });
+    }
+
+    fn look_settings(&self) -> Vec<OsString> {
+        self.filters_off.clone()
     }
 
     fn moved(&mut self, thorough: bool) -> Option<Moved> {

@@ -22,6 +22,9 @@ const REACH: OFlags = OFlags::PATH;
 #[cfg(not(target_os = "linux"))]
 const REACH: OFlags = OFlags::RDONLY;
 
+/// What is added to the name of something that is moved aside.
+pub(crate) const FROM_SANDBOX: &str = ".from-sandbox";
+
 /// How many names in a row are tried before one is drawn by lot.
 const MAX_COUNTED: u32 = 100;
 
@@ -37,7 +40,7 @@ pub fn set_aside(guards: &[Guard]) -> Vec<Trace> {
     guards.iter().filter_map(put).collect()
 }
 
-pub(super) fn describe(err: Errno) -> String {
+pub(crate) fn describe(err: Errno) -> String {
     std::io::Error::from(err).to_string()
 }
 
@@ -77,7 +80,7 @@ fn put_right(guard: &Guard) -> Result<Option<PathBuf>, Errno> {
 }
 
 /// Opens a directory without following any link on the way.
-pub(super) fn open_dir(path: &Path) -> Result<OwnedFd, Errno> {
+pub(crate) fn open_dir(path: &Path) -> Result<OwnedFd, Errno> {
     let mut dir =
         rustix::fs::open("/", OFlags::DIRECTORY | OFlags::CLOEXEC | REACH, Mode::empty())?;
     for part in path.components() {
@@ -89,7 +92,7 @@ pub(super) fn open_dir(path: &Path) -> Result<OwnedFd, Errno> {
 }
 
 /// Opens a directory in a directory, unless it is a link.
-pub(super) fn enter(dir: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
+pub(crate) fn enter(dir: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | REACH;
     opened_up(dir, || rustix::fs::openat(dir, name, flags, Mode::empty()))
 }
@@ -113,10 +116,20 @@ fn look(dir: &OwnedFd, name: &OsStr) -> Result<Now, Errno> {
 }
 
 /// Renames what is there. Where it is now.
-pub(super) fn move_aside(dir: &OwnedFd, path: &Path, name: &OsStr) -> Result<PathBuf, Errno> {
+pub(crate) fn move_aside(dir: &OwnedFd, path: &Path, name: &OsStr) -> Result<PathBuf, Errno> {
+    move_aside_into(dir, name, dir).map(|to| path.with_file_name(to))
+}
+
+/// Moves `name` from `dir` to `to_dir`, where it is called `NAME.from-sandbox` or, if that is taken, something longer.
+/// Returns the new name.
+pub(crate) fn move_aside_into(
+    dir: &OwnedFd,
+    name: &OsStr,
+    to_dir: &OwnedFd,
+) -> Result<OsString, Errno> {
     let named = |end: &str| {
         let mut to = name.to_owned();
-        to.push(".from-sandbox");
+        to.push(FROM_SANDBOX);
         to.push(end);
         to
     };
@@ -125,16 +138,16 @@ pub(super) fn move_aside(dir: &OwnedFd, path: &Path, name: &OsStr) -> Result<Pat
     let drawn =
         (0..10).map(|_| named(&format!(".{:016x}", RandomState::new().build_hasher().finish())));
     for to in [named("")].into_iter().chain(counted).chain(drawn) {
-        if let Now::Nothing = look(dir, &to)? {
-            opened_up(dir, || rustix::fs::renameat(dir, name, dir, &to))?;
-            return Ok(path.with_file_name(to));
+        if let Now::Nothing = look(to_dir, &to)? {
+            opened_up(to_dir, || opened_up(dir, || rustix::fs::renameat(dir, name, to_dir, &to)))?;
+            return Ok(to);
         }
     }
     Err(Errno::EXIST)
 }
 
 /// Does something in a directory; if that is forbidden, once more after the directory was made to allow it.
-pub(super) fn opened_up<T>(
+pub(crate) fn opened_up<T>(
     dir: &OwnedFd,
     mut act: impl FnMut() -> Result<T, Errno>,
 ) -> Result<T, Errno> {

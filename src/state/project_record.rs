@@ -1,6 +1,7 @@
 //! What ralph remembers about a project, outside its work tree and out of the agent's reach:
 //! `$RALPH_HOME/projects/<label>-<hash of the path>/project.json`.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,8 +27,33 @@ pub struct ProjectRecord {
     /// Directories outside `root` that an agent of this project could write to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agent_writable: Vec<PathBuf>,
+    /// The git directories as they were when the last run started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub git: Option<GitBaseline>,
     #[serde(flatten)]
     pub other: serde_json::Map<String, serde_json::Value>,
+}
+
+/// The git directories of a project at the start of a run, by paths without links.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GitBaseline {
+    /// Where each `.git` of the project's directory and of those above it leads.
+    #[serde(default)]
+    pub repositories: BTreeMap<PathBuf, GitDirs>,
+    /// The symbolic links in these directories, and their targets.
+    #[serde(default)]
+    pub links: BTreeMap<PathBuf, PathBuf>,
+    /// The processes of runs that have not ended with a check of these directories: they are at work or were killed.
+    #[serde(default)]
+    pub open_runs: Vec<u32>,
+}
+
+/// The directories of one repository.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GitDirs {
+    pub git_dir: PathBuf,
+    /// The directory that all worktrees share. The same as `git_dir` where there is only one.
+    pub common_dir: PathBuf,
 }
 
 /// The directory of one project in `$RALPH_HOME`.

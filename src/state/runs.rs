@@ -68,6 +68,19 @@ impl RunDir {
             .unwrap_or_default()
     }
 
+    /// Fails if this directory is a link, or if a link on the way leads out of the project `root`: what is written here
+    /// would be elsewhere.
+    ///
+    /// # Errors
+    /// `PermissionDenied`, or what the file system said.
+    pub fn refuse_links(&self, root: &Path) -> io::Result<()> {
+        if self.path.symlink_metadata().is_ok_and(|meta| meta.is_symlink()) {
+            let message = format!("{} is a symbolic link", self.path.display());
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
+        }
+        within::stays(root, &self.journal())
+    }
+
     /// Makes its directory.
     ///
     /// # Errors

@@ -37,6 +37,14 @@ pub(super) fn own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     only_files(options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?)
 }
 
+/// Reads a regular file that is no link, but no more than `most` bytes of it.
+///
+/// # Errors
+/// What the file system said; `FileTooLarge` if there is more.
+pub fn read_own(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    whole(own(OpenOptions::new().read(true), path)?, most)
+}
+
 /// Whether a file that is open still has this name.
 pub fn is_still_at(file: &File, path: &Path) -> bool {
     let identity = |meta: &std::fs::Metadata| (meta.dev(), meta.ino());

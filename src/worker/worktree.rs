@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::run::scm;
+use crate::run::scm::{self, worktree_entry};
 use crate::state::{lock, within};
 
 /// How long one waits while worktrees of the same repository are made or removed by others: git does
@@ -224,15 +224,27 @@ impl Worktree {
     }
 
     fn take_away(&self) -> Result<(), Error> {
-        if self.path.exists() {
-            let repository = self.repository();
-            let words =
-                [&repository, OsStr::new("worktree"), "remove".as_ref(), "--force".as_ref()];
-            let words: Vec<&OsStr> = words.into_iter().chain([self.path.as_os_str()]).collect();
-            scm::git_at_length(&words, &self.git_dir)?;
-        } else {
-            // Somebody removed it without git's knowledge.
-            self.git(&["worktree", "prune"])?;
+        let failed = |why: &dyn std::fmt::Display| {
+            Error::failed(format!("cannot remove the worktree {}: {why}", self.path.display()))
+        };
+        match self.path.symlink_metadata() {
+            Ok(meta) if meta.is_dir() => {
+                if !worktree_entry::exists(&self.git_dir, &self.path).map_err(|err| failed(&err))? {
+                    return Err(failed(&format!("{} does not know it", self.git_dir.display())));
+                }
+                let repository = self.repository();
+                let words =
+                    [&repository, OsStr::new("worktree"), "remove".as_ref(), "--force".as_ref()];
+                let words: Vec<&OsStr> = words.into_iter().chain([self.path.as_os_str()]).collect();
+                scm::git_at_length(&words, &self.git_dir)?;
+            }
+            Ok(_) => return Err(failed(&"it is not a directory")),
+            // It was removed without git's knowledge.
+            Err(err) if err.kind() == io::ErrorKind::NotFound => {
+                let removed = worktree_entry::remove(&self.git_dir, &self.path);
+                removed.map_err(|err| failed(&err))?;
+            }
+            Err(err) => return Err(failed(&err)),
         }
         if let Some(parent) = self.path.parent() {
             // Others may have theirs in there.

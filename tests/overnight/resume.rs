@@ -587,3 +587,45 @@ fn a_project_that_was_copied_goes_on_where_it_is_now() {
     assert_eq!(prompts(&project), ["of the first", "of the copy", "of the copy"]);
     assert!(copy.join("where").exists() && !project.has("where"));
 }
+
+/// An agent puts a link in the place of its run's directory, or of one above it.
+#[test]
+fn resume_of_run_directory_behind_link_is_refused() {
+    for place in ["run", "runs", ".ralph"] {
+        let project = Project::new();
+        let sessions = [json!([{"print": "one"}, reach("at"), "hang"]), json!([{"print": DONE}])];
+        kill_at(&project, run(&project, &["-n", "5"], &sessions), "at");
+        let run_dir = project.newest_run();
+        let real = match place {
+            "run" => run_dir.clone(),
+            "runs" => run_dir.parent().unwrap().to_owned(),
+            _ => project.path().join(".ralph"),
+        };
+        let victim = project.beside("victim");
+        std::fs::rename(&real, &victim).unwrap();
+        std::os::unix::fs::symlink(&victim, &real).unwrap();
+        let files = || {
+            let mut files = Vec::new();
+            let mut dirs = vec![victim.clone()];
+            while let Some(dir) = dirs.pop() {
+                for entry in dir.read_dir().unwrap().flatten() {
+                    let path = entry.path();
+                    if path.is_dir() {
+                        dirs.push(path)
+                    } else {
+                        files.push((std::fs::read(&path).unwrap(), path))
+                    }
+                }
+            }
+            files.sort();
+            files
+        };
+        let before = files();
+        let id = run_dir.file_name().unwrap().to_str().unwrap().to_owned();
+        let output = resume(&project, &[&id]);
+        assert_eq!(files(), before, "{place}: {}", output.stderr);
+        output.code(2).stderr_has("link");
+        assert!(resume(&project, &[]).code(2).stderr.contains("link"), "{place}");
+        assert_eq!(files(), before, "{place}");
+    }
+}

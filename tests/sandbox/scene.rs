@@ -40,7 +40,7 @@ impl Cage {
 }
 
 /// Somebody who is not the administrator and owns nothing else.
-const STRANGER: u32 = 54_321;
+pub(crate) const STRANGER: u32 = 54_321;
 
 /// Somebody without rights of its own: whoever runs the tests, unless that is the administrator.
 pub(crate) fn ordinary_user() -> u32 {
@@ -260,7 +260,7 @@ impl Drop for Scene {
     }
 }
 
-fn give(path: &Path, user: u32) {
+pub(crate) fn give(path: &Path, user: u32) {
     if user != 0 {
         let output =
             Command::new("chown").arg("-R").arg(format!("{user}:{user}")).arg(path).output();

@@ -94,6 +94,45 @@ fn no_command_executes_what_an_agent_has_planted_in_a_repository() {
     assert!(subject.contains("rchive"), "and committed: {subject}");
 }
 
+/// The filters are the user's, and an agent attaches them to files of its own.
+#[test]
+fn filters_are_not_run_when_ralph_looks_at_the_work_tree() {
+    let project = project_with(&[open("US-1", &json!({}))]);
+    project.settings(&json!({"scm": {"command": "git", "tasks": ["commit"]}}));
+    project.git_init().write("notebook", "one\n").write("data", "one\n").write("plain", "one\n");
+    project.git_command(["add", "-A"]);
+    project.git_command(["commit", "--quiet", "-m", "First"]);
+    for key in
+        ["filter.strip.clean", "filter.large.process", "diff.strip.textconv", "diff.external"]
+    {
+        project.git_command(["config", key, &canary(&project, key)]);
+    }
+    project.git_command(["config", "filter.large.required", "true"]);
+    project.write(".gitattributes", "notebook filter=strip diff=strip\ndata filter=large\n");
+    project.write("notebook", "two\n").write("data", "two\n");
+    // Else it proves nothing.
+    for file in ["notebook", "data"] {
+        project.command("git").args(["status", "--", file]).output().expect("git");
+    }
+    assert_eq!(sung(&project), ["filter.large.process", "filter.strip.clean"]);
+    let looks = json!({"stall": {"iterations": 2}, "sandbox": {"guardrails": false}});
+    let commits = json!({"scm": {"command": "git", "tasks": ["commit"]}});
+    let run = ["run", "-n", "3", "-p", "x"];
+    for (settings, args) in [
+        (&commits, &["--no-sandbox", "--dry-run", "--", "true"][..]),
+        (&looks, &["--no-sandbox", "--", "echo", "x"]),
+        (&looks, &["--sandbox", "--", "echo", "x"]),
+    ] {
+        project.settings(settings);
+        let output = project.ralph(run).args(args).run();
+        assert_eq!(sung(&project), [""; 0], "{args:?}: {} {}", output.stdout, output.stderr);
+    }
+    // What differs is still found.
+    project.settings(&commits);
+    let output = project.ralph(run).args(["--no-sandbox", "--", "true"]).run();
+    output.stderr_has("uncommitted changes are here already and will be committed, too");
+}
+
 #[test]
 fn a_directory_that_looks_like_a_repository_is_none() {
     let project = Project::git();

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::Workshop;
@@ -325,7 +326,60 @@ fn worktree_worker_uses_sandbox_record_of_its_project() {
     let spawn = shop.spawn(1, &["--worktree", "--sandbox=landlock", "--wait"]);
     spawn.args(["sh", "-c", "true"]).run().code(0);
     let records = ralph::state::project_record::all_records(&shop.home().join(".ralph"));
-    assert_eq!(records.len(), 1, "{records:?}");
-    assert_eq!(records[0].root, shop.path());
-    assert_eq!(records[0].sandbox.as_deref(), Some("landlock"));
+    for record in records {
+        let expected = (record.root == shop.path()).then_some("landlock");
+        assert_eq!(record.sandbox.as_deref(), expected, "{record:?}");
+    }
+}
+
+#[test]
+fn spawn_worktree_deletes_nothing_through_links_of_a_killed_agent() {
+    let shop = repository();
+    let victim = shop.beside("victim");
+    std::fs::create_dir_all(victim.join("entry")).unwrap();
+    std::fs::write(victim.join("entry/file"), "mine").unwrap();
+    let plant = format!("ln -s {} .git/worktrees; touch planted; sleep 1000", victim.display());
+    let run = ["run", "--no-sandbox", "-p", "x", "-n", "1", "--", "sh", "-c", &plant];
+    let running = shop.ralph(run).start();
+    shop.wait_for_file("planted");
+    running.signal(Signal::KILL);
+    running.wait().ended_by(Signal::KILL);
+    // The second one fails and is undone.
+    let agent = shop.fake_agent(&json!([{"print": "x"}]));
+    let spawn = |name: &str, branch: &str| {
+        shop.spawn_as(name, 1, &["--worktree", "--branch", branch, "--wait"]).args(&agent).run()
+    };
+    spawn("one", "new").code(0).stderr_has("were moved out of the git directory");
+    spawn("two", "no branch").code(1);
+    std::fs::remove_dir_all(worktree(&shop, "one")).unwrap();
+    shop.ralph(["rm", "--worktree", "one"]).run().code(0);
+    assert_eq!(std::fs::read_to_string(victim.join("entry/file")).unwrap(), "mine");
+    assert_eq!(std::fs::read_dir(&victim).unwrap().count(), 1);
+}
+
+#[test]
+fn rm_worktree_removes_only_its_own_entry() {
+    let shop = repository();
+    let agent = shop.fake_agent(&json!([{"print": "x"}]));
+    shop.spawn(1, &["--worktree", "--wait"]).args(&agent).run().code(0);
+    let other = shop.beside("other");
+    shop.git_command(["worktree", "add", "-q", other.to_str().unwrap()]);
+    // Both are gone without git's knowledge; the other one may be on a disk that is not mounted now.
+    std::fs::remove_dir_all(&other).unwrap();
+    std::fs::remove_dir_all(worktree(&shop, "agent")).unwrap();
+    shop.ralph(["rm", "--worktree", "agent"]).run().code(0);
+    assert!(shop.has(".git/worktrees/other") && !shop.has(".git/worktrees/agent"));
+}
+
+#[test]
+fn rm_worktree_refuses_a_link_in_its_place() {
+    let shop = repository();
+    let agent = shop.fake_agent(&json!([{"print": "x"}]));
+    shop.spawn(1, &["--worktree", "--wait"]).args(&agent).run().code(0);
+    let (there, victim) = (worktree(&shop, "agent"), shop.beside("victim"));
+    std::fs::rename(&there, &victim).unwrap();
+    std::os::unix::fs::symlink(&victim, &there).unwrap();
+    let output = shop.ralph(["rm", "--worktree", "--force", "agent"]).run();
+    output.code(1).stderr_has("it is not a directory");
+    assert!(victim.join("code.txt").exists());
 }

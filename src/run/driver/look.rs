@@ -51,7 +51,8 @@ impl<W: World> Driver<'_, W> {
 
     /// Asks git how the work tree stands, with these words besides the usual ones.
     pub(super) fn ask_for_status(&mut self, git: &str, more: &[&str]) -> io::Result<ChildId> {
-        let args = safely::words(Purpose::Look, &[&status::WORDS[..], more].concat());
+        let settings = self.world.look_settings();
+        let args = safely::words(Purpose::Look, &settings, &[&status::WORDS[..], more].concat());
         let mut env = self.run_variables();
         env.extend(safely::env(Purpose::Look));
         let launch = Launch::plain(&self.spec.directory, OsStr::new(git), &args, &env);

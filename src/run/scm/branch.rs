@@ -2,7 +2,12 @@
 
 use std::path::Path;
 
+use crate::state::within;
+
 use super::{directory_of, read};
+
+/// A longer todo list is not read.
+const MAX_TODO: u64 = 4 << 20;
 
 /// Why commits are on no branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -10,7 +15,11 @@ pub enum NoBranch {
     /// Somebody has checked out a commit, or a tag.
     Detached,
     /// A rebase is under way, of this branch if it is known.
-    Rebase(Option<String>),
+    Rebase {
+        branch: Option<String>,
+        /// Its todo list has only steps that execute nothing.
+        is_safe: bool,
+    },
     Bisection,
 }
 
@@ -21,12 +30,17 @@ impl NoBranch {
             NoBranch::Detached => {
                 ("HEAD is detached".to_owned(), "`git switch -c NAME` there makes a branch of it")
             }
-            NoBranch::Rebase(branch) => (
+            NoBranch::Rebase { branch, is_safe } => (
                 match branch {
                     Some(branch) => format!("a rebase of {branch} is under way"),
                     None => "a rebase is under way".to_owned(),
                 },
-                "`git rebase --continue` puts it on the branch, and `git rebase --abort` would drop it",
+                if *is_safe {
+                    "`git rebase --continue` puts it on the branch, and `git rebase --abort` would drop it"
+                } else {
+                    "its todo list may execute commands, so do not continue it: `git branch NAME` keeps the commits, \
+                     then `git rebase --abort` ends it"
+                },
             ),
             NoBranch::Bisection => (
                 "a bisection is under way".to_owned(),
@@ -45,13 +59,35 @@ pub(in crate::run) fn no_branch(directory: &Path) -> Option<NoBranch> {
         return None;
     }
     let rebase = ["rebase-merge", "rebase-apply"].map(|name| git.join(name));
-    if let Some(state) = rebase.iter().find(|state| state.is_dir()) {
+    if let Some(state) = rebase.iter().find(|state| state.symlink_metadata().is_ok()) {
         let name = read(&state.join("head-name"));
-        let name = name.and_then(|name| Some(name.trim().strip_prefix("refs/heads/")?.to_owned()));
-        return Some(NoBranch::Rebase(name));
+        let branch =
+            name.and_then(|name| Some(name.trim().strip_prefix("refs/heads/")?.to_owned()));
+        return Some(NoBranch::Rebase { branch, is_safe: is_safe_rebase(state) });
     }
     let is_bisected = git.join("BISECT_LOG").exists();
     Some(if is_bisected { NoBranch::Bisection } else { NoBranch::Detached })
+}
+
+/// Whether `git rebase --continue` executes nothing that an agent may have written into the todo list.
+fn is_safe_rebase(state: &Path) -> bool {
+    const STEPS: [&str; 19] = [
+        "pick", "p", "reword", "r", "edit", "e", "squash", "s", "fixup", "f", "drop", "d", "label",
+        "l", "reset", "t", "merge", "m", "noop",
+    ];
+    if !state.symlink_metadata().is_ok_and(|meta| meta.is_dir()) {
+        return false;
+    }
+    if state.ends_with("rebase-apply") {
+        // It applies patches, and has no todo list.
+        return true;
+    }
+    let todo = within::read_own(&state.join("git-rebase-todo"), MAX_TODO);
+    let Some(todo) = todo.ok().and_then(|todo| String::from_utf8(todo).ok()) else {
+        return false;
+    };
+    let steps = todo.lines().filter_map(|line| line.split_ascii_whitespace().next());
+    steps.filter(|step| !step.starts_with('#')).all(|step| STEPS.contains(&step))
 }
 
 #[cfg(test)]
@@ -77,10 +113,48 @@ mod tests {
         assert_eq!(no_branch(&dir.path().join("below")), Some(NoBranch::Bisection));
         write("rebase-merge/head-name", "refs/heads/a/b\n");
         let rebase = no_branch(dir.path());
-        assert_eq!(rebase, Some(NoBranch::Rebase(Some("a/b".to_owned()))));
+        let branch = Some("a/b".to_owned());
+        assert_eq!(rebase, Some(NoBranch::Rebase { branch, is_safe: false }), "no todo list");
         let advice = rebase.map(|rebase| rebase.advice()).unwrap();
         assert!(advice.starts_with("a rebase of a/b is under way, so"), "{advice}");
         write("rebase-merge/head-name", "detached HEAD\n");
-        assert_eq!(no_branch(dir.path()), Some(NoBranch::Rebase(None)));
+        write("rebase-merge/git-rebase-todo", "pick 1234 one\n");
+        let rebase = Some(NoBranch::Rebase { branch: None, is_safe: true });
+        assert_eq!(no_branch(dir.path()), rebase);
+    }
+
+    #[test]
+    fn rebase_with_commands_in_its_todo_list_is_not_to_be_continued() {
+        let dir = tempfile::tempdir().unwrap();
+        let git = dir.path().join(".git");
+        let state = git.join("rebase-merge");
+        std::fs::create_dir_all(&state).unwrap();
+        std::fs::write(git.join("HEAD"), "0123456789012345678901234567890123456789\n").unwrap();
+        let advice = || no_branch(dir.path()).unwrap().advice();
+        let todo = state.join("git-rebase-todo");
+        let safe =
+            "pick 12 a\n\tr 34 b\n# exec x\n\nfixup -C 56 c\nlabel l\nmerge -C 78 l # m\nnoop\n";
+        std::fs::write(&todo, safe).unwrap();
+        assert!(advice().contains("`git rebase --continue`"), "{}", advice());
+        for step in [
+            "exec true",
+            "x true",
+            "  exec true",
+            "\tx true",
+            "break",
+            "b",
+            "Exec true",
+            "update-ref r",
+            "?",
+        ] {
+            std::fs::write(&todo, format!("{safe}{step}\npick 90 d\n")).unwrap();
+            let advice = advice();
+            assert!(advice.contains("`git rebase --abort`"), "{step}: {advice}");
+            assert!(!advice.contains("--continue"), "{step}: {advice}");
+        }
+        std::fs::remove_file(&todo).unwrap();
+        std::fs::write(dir.path().join("elsewhere"), safe).unwrap();
+        std::os::unix::fs::symlink(dir.path().join("elsewhere"), &todo).unwrap();
+        assert!(!advice().contains("--continue"), "a link is not read");
     }
 }

@@ -5,7 +5,9 @@
 //! one, is made by whoever writes files. So git is told to execute nothing that it need not, and to look into
 //! no repository but the one that was meant. `-c` reaches what git starts in a submodule, too.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStringExt;
 
 /// What is not wanted of any call: a file system monitor, submodules, helpers for addresses, work in the
 /// background; and a bare repository that is in the way (`HEAD`, `objects`, `refs` and `config` in a directory).
@@ -40,16 +42,59 @@ pub(in crate::run) enum Purpose {
     Work,
 }
 
-/// The whole command line, but for the program.
-pub(in crate::run) fn words(purpose: Purpose, command: &[impl AsRef<OsStr>]) -> Vec<OsString> {
+/// The whole command line, but for the program. `settings` are added to those of every call.
+pub(in crate::run) fn words(
+    purpose: Purpose,
+    settings: &[OsString],
+    command: &[impl AsRef<OsStr>],
+) -> Vec<OsString> {
     let more = if purpose == Purpose::Look { FOR_A_LOOK } else { &[] };
-    let settings = ALWAYS.iter().chain(more);
-    let settings = settings.flat_map(|setting| ["-c", setting]).map(OsString::from);
+    let always = ALWAYS.iter().chain(more).map(OsString::from);
+    let settings = always.chain(settings.iter().cloned());
+    let settings = settings.flat_map(|setting| [OsString::from("-c"), setting]);
     settings.chain(command.iter().map(|word| word.as_ref().to_owned())).collect()
+}
+
+/// Asks git for the keys of all filter drivers, each followed by a zero byte. The exit code is 1 if there are none.
+pub(in crate::run) const FILTER_KEYS: [&str; 5] =
+    ["config", "-z", "--name-only", "--get-regexp", r"^filter\..*\.(clean|smudge|process)$"];
+
+/// The settings for a look that switch these filter drivers off.
+///
+/// The configuration is the user's, but `.gitattributes` is not: an agent may attach a filter to any file, and git would
+/// run it outside the sandbox to compare that file with the index. Without the filter, a filtered file counts as
+/// changed once its size or time differs from the index, even if the filter would make the content the same.
+pub(in crate::run) fn without_filters(keys: &[u8]) -> Vec<OsString> {
+    let keys = keys.split(|byte| *byte == 0);
+    let names = keys.filter_map(|key| {
+        let end = key.iter().rposition(|byte| *byte == b'.')?;
+        Some(key.get(..end)?.to_owned())
+    });
+    let names: BTreeSet<Vec<u8>> = names.filter(|name| !name.is_empty()).collect();
+    let off = ["clean=", "smudge=", "process=", "required=false"];
+    let setting =
+        |name: &[u8], off: &str| OsString::from_vec([name, b".", off.as_bytes()].concat());
+    names.iter().flat_map(|name| off.map(|off| setting(name, off))).collect()
 }
 
 /// What git has in its environment besides.
 pub(in crate::run) fn env(purpose: Purpose) -> Vec<(OsString, Option<OsString>)> {
     let more = if purpose == Purpose::Look { ENV_FOR_A_LOOK } else { &[] };
     more.iter().map(|(name, value)| (name.into(), Some(value.into()))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_filter_is_switched_off_once() {
+        let settings = without_filters(b"filter.lfs.clean\0filter.lfs.process\0filter.a.b.clean\0");
+        let settings: Vec<_> = settings.iter().map(|setting| setting.to_str().unwrap()).collect();
+        let lfs = ["filter.lfs.clean=", "filter.lfs.smudge=", "filter.lfs.process="];
+        assert!(lfs.iter().all(|setting| settings.contains(setting)), "{settings:?}");
+        assert!(settings.contains(&"filter.a.b.required=false"), "{settings:?}");
+        assert_eq!(settings.len(), 8);
+        assert!(without_filters(b"").is_empty());
+    }
 }
