@@ -213,6 +213,7 @@ fn driven(claude: &Path, bytes: u64, reporters: Vec<Box<dyn Reporter>>) -> io::R
             model: None,
             autonomous: true,
             sandboxed: false,
+            git_directories: Vec::new(),
             guarded: false,
             files: Vec::new(),
             stream: true,

@@ -1,5 +1,6 @@
 //! One agent process: its bytes become events, and its events become a report.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 
 use crate::agent::filter::{Answer, Judge};
@@ -12,6 +13,7 @@ use crate::core::event::{
 use crate::core::lines::{Line, LineSplitter};
 use crate::core::machine::{Input, Report};
 use crate::core::prompt;
+use crate::core::text;
 use crate::process::ChildId;
 
 use super::record::Recorder;
@@ -21,6 +23,9 @@ use super::screen::Screen;
 const MAX_ANSWER: usize = 64 * 1024;
 /// Standard error is for people: its lines need not be held whole.
 const MAX_STDERR_LINE: usize = 64 * 1024;
+
+/// How many of its last lines are shown with a warning.
+const MAX_STDERR_LINES: usize = 5;
 
 /// How much of what was on an agent's screen is kept in the journal.
 const MAX_SCREEN_LINES: usize = 200;
@@ -76,6 +81,8 @@ struct Gathered {
     tools: u32,
     tool_errors: u32,
     denied: u32,
+    /// The last lines that it printed on standard error.
+    stderr: VecDeque<String>,
     /// It has a screen, and something is on it.
     shows_anything: bool,
     /// What the machine has to hear of, in order.
@@ -93,6 +100,8 @@ pub(super) struct Finished {
     pub(super) gave_up: bool,
     /// It has given a result, with tokens and without a price for them.
     pub(super) unpriced: bool,
+    /// The last lines that it printed on standard error.
+    pub(super) stderr: Vec<String>,
 }
 
 impl AgentTask {
@@ -113,6 +122,7 @@ impl AgentTask {
             tools: 0,
             tool_errors: 0,
             denied: 0,
+            stderr: VecDeque::new(),
             shows_anything: false,
             news: Vec::new(),
         };
@@ -346,7 +356,8 @@ impl AgentTask {
             repeats_prompt,
         };
         let gave_up = verdict.gave_up;
-        Finished { ended, report, commit_message, repeats_prompt, gave_up, unpriced }
+        let stderr = std::mem::take(&mut facts.stderr).into();
+        Finished { ended, report, commit_message, repeats_prompt, gave_up, unpriced, stderr }
     }
 }
 
@@ -396,6 +407,14 @@ impl Gathered {
             Event::ToolEnded { failed, denied, .. } => {
                 self.tool_errors += u32::from(*failed);
                 self.denied += u32::from(*denied);
+            }
+            Event::Output { stream: Stream::Stderr, text, joined: false }
+                if !text.trim().is_empty() =>
+            {
+                if self.stderr.len() == MAX_STDERR_LINES {
+                    self.stderr.pop_front();
+                }
+                self.stderr.push_back(text::truncate(text.trim_end(), 200, "…").into_owned());
             }
             Event::Usage(usage) => self.used(*usage),
             Event::BackgroundTasks { running } => self.news.push(Input::BackgroundTasks(*running)),

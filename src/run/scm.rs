@@ -1,6 +1,7 @@
 //! Version control after a passing iteration, as a list of programs to run. No shell is involved: a
 //! commit message with `$(…)` is committed as those characters.
 
+mod agent_git;
 pub mod branch;
 pub mod locks;
 pub mod lookup;
@@ -20,6 +21,7 @@ use crate::error::Error;
 use crate::process::{self, ChildId};
 use crate::state::project::is_run_time_file;
 
+pub use agent_git::{git_directories, identity};
 use locks::is_lock_trouble;
 use safely::Purpose;
 

@@ -184,6 +184,8 @@ pub struct AgentSpec {
     pub autonomous: bool,
     /// It is started inside a sandbox of ours.
     pub sandboxed: bool,
+    /// Where git writes when it commits, as absolute paths.
+    pub git_directories: Vec<PathBuf>,
     /// It asks our hook before it uses a tool: see [`AgentSpec::guard`].
     pub guarded: bool,
     /// Files that its flags name, for as long as this is there.
@@ -226,14 +228,17 @@ impl AgentSpec {
             stream: self.stream,
             autonomous: self.autonomous,
             sandboxed: self.sandboxed,
+            git_directories: &self.git_directories,
             prompt_via: self.prompt_via,
             prompt: errand.prompt,
             prompt_file: errand.prompt_file,
             side_file: errand.side_file,
         };
         if self.is_on_terminal(errand.purpose) {
-            let own = self.adapter.autonomous_on_terminal();
-            return Invocation::on_terminal(&request, own, self.args.as_deref());
+            let mut own: Vec<OsString> =
+                self.adapter.autonomous_on_terminal().iter().map(Into::into).collect();
+            own.extend(self.adapter.writable_directories(&self.git_directories));
+            return Invocation::on_terminal(&request, &own, self.args.as_deref());
         }
         let invocation = match &self.args {
             Some(args) => Invocation::exact(&request, args),

@@ -232,6 +232,7 @@ fn spec(rng: &mut Rng) -> RunSpec {
             model: None,
             autonomous: true,
             sandboxed: false,
+            git_directories: Vec::new(),
             guarded: false,
             files: Vec::new(),
             stream: true,
