@@ -264,6 +264,7 @@ fn rules() -> Rules {
         retry_empty: false,
         inactivity_ms: None,
         inactivity_fails: true,
+        silent_model_ms: None,
         iteration_timeout_ms: None,
         result_grace_ms: None,
         rate_limit: RateLimit { wait: false, max_wait_ms: 0 },

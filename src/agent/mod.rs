@@ -286,6 +286,10 @@ pub trait Reader {
     fn stderr(&mut self, line: Line<'_>, emit: &mut Emit<'_>);
     /// The content of the side file, if the invocation named one and the agent wrote it.
     fn side_file(&mut self, text: &str, emit: &mut Emit<'_>);
+    /// Whether a tool may be running of which the stream tells nothing before its end.
+    fn may_run_tool(&self) -> bool {
+        false
+    }
     /// The process is gone. The last chance to say what its output meant.
     fn finish(&mut self, exit: Option<Exit>, emit: &mut Emit<'_>);
 }

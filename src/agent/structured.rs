@@ -37,6 +37,10 @@ pub(super) trait LineParser {
     fn side_file(&mut self, _text: &str, _emit: &mut Emit<'_>) -> bool {
         false
     }
+    /// See [`Reader::may_run_tool`].
+    fn may_run_tool(&self) -> bool {
+        false
+    }
     /// A better word on the failure that the verdict told, now that the exit code is known.
     fn reconsider(&self, _exit: Option<Exit>) -> Option<Failure> {
         None
@@ -113,6 +117,10 @@ impl<P: LineParser> Reader for Structured<P> {
         if !self.parser.side_file(text, emit) {
             emit(output(Stream::Stdout, text.into(), false));
         }
+    }
+
+    fn may_run_tool(&self) -> bool {
+        self.parser.may_run_tool()
     }
 
     fn finish(&mut self, exit: Option<Exit>, emit: &mut Emit<'_>) {

@@ -187,6 +187,8 @@ impl std::fmt::Display for Exit {
 pub enum EndCause {
     /// Nothing was printed for the inactivity limit.
     Inactivity,
+    /// Nothing was printed for the limit of a silent model, and none of its tools was running.
+    SilentModel,
     /// The iteration's time limit.
     IterationTimeout,
     /// It had given its final result and did not leave.
@@ -637,6 +639,13 @@ pub enum Event<'a> {
         /// How many of them stop the run, if any do.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         limit: Option<u32>,
+    },
+    /// The agent prints nothing while none of its tools runs: its connection to the model may be dead.
+    ModelSilent {
+        /// For so long.
+        silent_ms: u64,
+        /// It is ended when it has been silent for so long.
+        limit_ms: u64,
     },
     /// A signal or a command asked the run to stop.
     StopRequested {

@@ -1,6 +1,6 @@
 //! One agent process: its bytes become events, and its events become a report.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::path::PathBuf;
 
 use crate::agent::filter::{Answer, Judge};
@@ -81,6 +81,10 @@ struct Gathered {
     tools: u32,
     tool_errors: u32,
     denied: u32,
+    /// The ids of the tools that are running.
+    running: HashSet<String>,
+    /// The machine was told that a tool is running.
+    tool_told: bool,
     /// The last lines that it printed on standard error.
     stderr: VecDeque<String>,
     /// It has a screen, and something is on it.
@@ -122,6 +126,8 @@ impl AgentTask {
             tools: 0,
             tool_errors: 0,
             denied: 0,
+            running: HashSet::new(),
+            tool_told: false,
             stderr: VecDeque::new(),
             shows_anything: false,
             news: Vec::new(),
@@ -251,6 +257,10 @@ impl AgentTask {
                 out.push(bytes, |line| stdout(line, reader.as_mut(), judge, ask, &mut emit));
             }
             Stream::Stderr => err.push(bytes, |line| reader.stderr(line, &mut emit)),
+        }
+        let running = !facts.running.is_empty() || reader.may_run_tool();
+        if std::mem::replace(&mut facts.tool_told, running) != running {
+            facts.news.push(Input::ToolRunning(running));
         }
     }
 
@@ -398,13 +408,15 @@ impl Gathered {
                 self.detector.retract();
                 self.answer.clear();
             }
-            Event::ToolStarted { .. } => {
+            Event::ToolStarted { id, .. } => {
+                self.running.insert(id.as_ref().to_owned());
                 // What it says while it looks around is not yet the message.
                 self.answer.clear();
                 self.tools += 1;
                 self.working();
             }
-            Event::ToolEnded { failed, denied, .. } => {
+            Event::ToolEnded { id, failed, denied, .. } => {
+                self.running.remove(id.as_ref());
                 self.tool_errors += u32::from(*failed);
                 self.denied += u32::from(*denied);
             }

@@ -46,7 +46,7 @@ pub struct RunSpec {
     pub scm: Option<ScmSpec>,
     /// The task list that has a say in completion.
     pub tasks: Option<TasksSpec>,
-    /// All but what follows from `guardrails` and `scm`: see [`RunSpec::all_rules`].
+    /// All but what follows from `guardrails`, `scm` and `agent`: see [`RunSpec::all_rules`].
     pub rules: Rules,
     /// `SIGTERM` is a request to pause; a second one ends the run.
     pub term_pauses: bool,
@@ -71,9 +71,11 @@ impl RunSpec {
         }
     }
 
-    /// The rules with what they have to know of guardrails and SCM tasks.
+    /// The rules with what they have to know of guardrails, SCM tasks and the agent.
     pub fn all_rules(&self) -> Rules {
         Rules {
+            // Where nobody knows whether a tool is running, it may be one that is silent.
+            silent_model_ms: self.rules.silent_model_ms.filter(|_| self.agent.tells_of_tools()),
             guardrails: self.guardrails.iter().map(|guardrail| guardrail.timeout_ms).collect(),
             scm: self.scm.as_ref().map(ScmSpec::kinds).unwrap_or_default(),
             ..self.rules.clone()
@@ -252,6 +254,11 @@ impl AgentSpec {
     /// A message for a commit is asked for in the usual way.
     pub fn is_on_terminal(&self, purpose: Purpose) -> bool {
         self.interactive && purpose == Purpose::Work
+    }
+
+    /// Its stream tells of the tools that it uses.
+    pub fn tells_of_tools(&self) -> bool {
+        self.adapter.name() != "text" && self.stream && !self.interactive
     }
 
     /// Reads what it prints; `structured` is what the invocation said.

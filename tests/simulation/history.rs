@@ -276,6 +276,7 @@ fn spec(rng: &mut Rng) -> RunSpec {
             retry_empty: rng.chance(50),
             inactivity_ms: rng.maybe(60, |_| 10_000),
             inactivity_fails: rng.chance(50),
+            silent_model_ms: Some(12_000),
             iteration_timeout_ms: rng.maybe(30, |_| 20_000),
             result_grace_ms: Some(5_000),
             rate_limit: RateLimit { wait: rng.chance(80), max_wait_ms: 60_000 },

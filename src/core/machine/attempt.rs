@@ -71,6 +71,7 @@ impl LoopMachine {
         self.spending.attempt_starts();
         self.budget_ended_it = false;
         self.background = 0;
+        self.tool_running = false;
         self.refused = false;
         let at = now.mono_ms;
         self.phase =

@@ -15,7 +15,7 @@ use crate::core::event::{
 };
 use crate::core::spending::Spending;
 use crate::core::text;
-use crate::report::runs::{RunSummary, stalling_words};
+use crate::report::runs::{RunSummary, silence_words, stalling_words};
 use crate::state::journal::{Entries, Want};
 
 /// Tool calls whose summaries are remembered until they end.
@@ -157,6 +157,9 @@ impl Reading {
             }),
             Event::Stalling { reason, iterations, limit } => {
                 facts.warnings.push(stalling_words(*reason, *iterations, *limit));
+            }
+            Event::ModelSilent { silent_ms, limit_ms } => {
+                facts.warnings.push(silence_words(*silent_ms, *limit_ms));
             }
             Event::ScmEnded { task, ok, detail, .. } => {
                 facts.scm_ended(at.iteration, task, *ok, detail)

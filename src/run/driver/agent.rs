@@ -205,8 +205,7 @@ impl<W: World> Driver<'_, W> {
             return;
         };
         let agent = &self.spec.agent;
-        // Only a stream that is understood tells of tools.
-        if agent.adapter.name() == "text" || !agent.stream || agent.interactive {
+        if !agent.tells_of_tools() {
             return;
         }
         if tools > 0 {
