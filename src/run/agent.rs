@@ -24,6 +24,9 @@ const MAX_ANSWER: usize = 64 * 1024;
 /// Standard error is for people: its lines need not be held whole.
 const MAX_STDERR_LINE: usize = 64 * 1024;
 
+const IGNORED_SIGNAL: &str =
+    "A completion signal was ignored: it stands in a repetition of the prompt";
+
 /// How many of its last lines are shown with a warning.
 const MAX_STDERR_LINES: usize = 5;
 
@@ -311,6 +314,14 @@ impl AgentTask {
             });
         }
         let verdict = facts.detector.verdict();
+        // An answer that only repeats the prompt is warned of instead.
+        if facts.purpose == Purpose::Work
+            && facts.detector.ignored_signal()
+            && !verdict.complete
+            && !facts.detector.heard_only_echo()
+        {
+            recorder.record(&Event::Notice { text: IGNORED_SIGNAL.into() });
+        }
         self.conclude(verdict, exit, duration_ms)
     }
 
