@@ -290,6 +290,10 @@ pub trait Reader {
     fn may_run_tool(&self) -> bool {
         false
     }
+    /// No line that was printed so far belongs to the stream that the agent is known for.
+    fn is_foreign(&self) -> bool {
+        false
+    }
     /// The process is gone. The last chance to say what its output meant.
     fn finish(&mut self, exit: Option<Exit>, emit: &mut Emit<'_>);
 }

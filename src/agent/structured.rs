@@ -3,6 +3,8 @@
 
 use std::borrow::Cow;
 
+use serde_json::value::RawValue;
+
 use super::text::{Words, output};
 use super::{Emit, Reader, Tail, failure};
 use crate::core::event::{Event, Exit, Failure, FailureKind, Stream};
@@ -26,6 +28,16 @@ impl Read {
     pub(super) fn understood(all: bool) -> Self {
         if all { Read::Understood } else { Read::Unknown }
     }
+
+    /// What became of two parts of a line: it holds a verdict if one of them does, and else it is understood if both
+    /// are.
+    fn and(self, other: Read) -> Self {
+        match (self, other) {
+            (Read::Verdict, _) | (_, Read::Verdict) => Read::Verdict,
+            (Read::Understood, Read::Understood) => Read::Understood,
+            _ => Read::Unknown,
+        }
+    }
 }
 
 /// Makes events of the lines of one kind of stream.
@@ -47,11 +59,17 @@ pub(super) trait LineParser {
     }
 }
 
+/// What is said of an agent that printed something, and nothing that is understood.
+const PLAIN_TEXT: &str = ", and no line of it was understood: if the agent prints plain text, set \
+                          \"agent\": {\"type\": \"text\"}";
+
 /// Reads such a stream with a parser for its lines.
 #[derive(Debug)]
 pub(super) struct Structured<P> {
     parser: P,
     verdict: bool,
+    /// A line of it was understood.
+    understood: bool,
     /// Lines of standard output that are not part of the stream.
     stdout: Tail,
     stderr: Tail,
@@ -59,7 +77,8 @@ pub(super) struct Structured<P> {
 
 impl<P: LineParser> Structured<P> {
     pub(super) fn new(parser: P) -> Self {
-        Structured { parser, verdict: false, stdout: Tail::default(), stderr: Tail::default() }
+        let (stdout, stderr) = (Tail::default(), Tail::default());
+        Structured { parser, verdict: false, understood: false, stdout, stderr }
     }
 
     fn read(&mut self, line: &[u8], emit: &mut Emit<'_>) -> Read {
@@ -67,6 +86,15 @@ impl<P: LineParser> Structured<P> {
         let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii_start();
         if line.is_empty() {
             return Read::Understood;
+        }
+        // With `--output-format json`, all of it may come as one list.
+        if line.first() == Some(&b'[')
+            && let Ok(entries) = serde_json::from_slice::<Vec<&RawValue>>(line)
+            && !entries.is_empty()
+            && entries.iter().all(|entry| entry.get().starts_with('{'))
+        {
+            let all = entries.iter().map(|entry| self.read(entry.get().as_bytes(), emit));
+            return all.fold(Read::Understood, Read::and);
         }
         if line.first() != Some(&b'{') {
             return Read::Malformed;
@@ -90,8 +118,8 @@ impl<P: LineParser> Reader for Structured<P> {
     fn stdout(&mut self, line: Line<'_>, emit: &mut Emit<'_>) {
         let read = if line.is_whole() { self.read(line.bytes, emit) } else { Read::Malformed };
         match read {
-            Read::Understood => {}
-            Read::Verdict => self.verdict = true,
+            Read::Understood => self.understood |= !line.bytes.trim_ascii().is_empty(),
+            Read::Verdict => (self.verdict, self.understood) = (true, true),
             Read::Unknown => {
                 let text = utf8(line.bytes);
                 emit(output(Stream::Stdout, text, line.joined));
@@ -123,11 +151,19 @@ impl<P: LineParser> Reader for Structured<P> {
         self.parser.may_run_tool()
     }
 
+    fn is_foreign(&self) -> bool {
+        !self.understood
+    }
+
     fn finish(&mut self, exit: Option<Exit>, emit: &mut Emit<'_>) {
         let failure = if self.verdict {
             self.parser.reconsider(exit)
         } else if exit.is_some_and(Exit::success) {
-            Some(failure(FailureKind::Other, "the stream ended without a result"))
+            let mut message = "the stream ended without a result".to_owned();
+            if self.is_foreign() && !self.stdout.text().is_empty() {
+                message.push_str(PLAIN_TEXT);
+            }
+            Some(failure(FailureKind::Other, message))
         } else {
             let (stdout, stderr) = (self.stdout.text(), self.stderr.text());
             self.parser.explain(&Words { stdout, stderr, exit })

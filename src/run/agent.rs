@@ -302,7 +302,13 @@ impl AgentTask {
         if let Some(text) = side_file {
             reader.side_file(text, &mut emit);
         }
-        reader.finish(exit, &mut emit);
+        // A stream of which nothing but the words is known, by the user's filter, has no verdict of its own.
+        let is_foreign = reader.is_foreign()
+            && judge.as_ref().is_some_and(Judge::has_seen_stream)
+            && exit.is_some_and(Exit::success);
+        if !is_foreign {
+            reader.finish(exit, &mut emit);
+        }
         let told = matches!(facts.result, Some(Some(_)));
         if let Some(judge) = judge {
             if ended_by.is_some() || !exit.is_some_and(Exit::success) {
