@@ -142,7 +142,8 @@ pub enum FailureKind {
     TurnLimit,
     /// A limit that the user gave to the agent itself: money.
     AgentBudget,
-    /// The agent would not start as asked (bad flags, refused as root, untrusted directory).
+    /// The agent would not start as asked (bad flags, refused as root, untrusted directory). Trying again does
+    /// not help.
     Usage,
     /// Any other failure that the agent reported.
     Other,
@@ -156,6 +157,13 @@ pub struct Failure {
     /// When a limit ends, in seconds since the Unix epoch, if the agent told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resets_at: Option<i64>,
+}
+
+impl Failure {
+    /// The cause does not go away by itself.
+    pub fn is_permanent(&self) -> bool {
+        self.kind == FailureKind::Usage
+    }
 }
 
 /// How a process ended.
