@@ -49,6 +49,10 @@ pub(super) trait LineParser {
     fn side_file(&mut self, _text: &str, _emit: &mut Emit<'_>) -> bool {
         false
     }
+    /// Makes events of a line of standard error, if it is understood.
+    fn read_stderr(&mut self, _line: &str, _emit: &mut Emit<'_>) -> bool {
+        false
+    }
     /// See [`Reader::may_run_tool`].
     fn may_run_tool(&self) -> bool {
         false
@@ -138,7 +142,9 @@ impl<P: LineParser> Reader for Structured<P> {
     fn stderr(&mut self, line: Line<'_>, emit: &mut Emit<'_>) {
         let text = utf8(line.bytes);
         self.stderr.push(&text);
-        emit(output(Stream::Stderr, text, line.joined));
+        if !line.is_whole() || !self.parser.read_stderr(&text, emit) {
+            emit(output(Stream::Stderr, text, line.joined));
+        }
     }
 
     fn side_file(&mut self, text: &str, emit: &mut Emit<'_>) {

@@ -445,6 +445,38 @@ fn result_text_counts_where_it_differs_from_last_message() {
 }
 
 #[test]
+fn interruptions_and_errors_in_json_are_notices() {
+    for (agent, stdout, stderr, expected) in [
+        (
+            "copilot",
+            r#"{"type":"abort","data":{"reason":"user_initiated"}}"#,
+            "",
+            "copilot was interrupted: user initiated",
+        ),
+        ("copilot", r#"{"type":"agent.interrupted","data":{}}"#, "", "copilot was interrupted"),
+        (
+            "cline",
+            "",
+            r#"{"ts":"x","type":"error","message":"401 Unauthorized"}"#,
+            "401 Unauthorized",
+        ),
+    ] {
+        let events = read(agent, true, &[stdout], &[stderr], 1);
+        let notices: Vec<&str> = events
+            .iter()
+            .filter_map(|event| match event {
+                Event::Notice { text } => Some(text.as_ref()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(notices, [expected], "{agent}");
+        let is_raw =
+            |event: &Event<'_>| matches!(event, Event::Output { text, .. } if !text.is_empty());
+        assert!(!events.iter().any(is_raw), "{events:?}");
+    }
+}
+
+#[test]
 fn plain_text_of_known_agent_is_failure_with_hint() {
     let failed = |lines: &[&str]| match read("claude", true, lines, &[], 0).pop() {
         Some(Event::Result { failure: Some(failure), .. }) => failure.message,

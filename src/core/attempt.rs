@@ -69,6 +69,9 @@ pub fn describe_end(exit: Option<Exit>, ended_by: Option<EndCause>) -> String {
         (Some(EndCause::IterationTimeout), _) => {
             "it ran into the iteration's time limit".to_owned()
         }
+        (None, Some(Exit::Signal(9))) => {
+            "killed by signal 9, not sent by ralph: out of memory?".to_owned()
+        }
         (_, Some(exit)) => exit.to_string(),
         (_, None) => "nobody could tell how it ended".to_owned(),
     }
@@ -168,6 +171,14 @@ mod tests {
             let facts = Facts { exit, ended_by, result, active: true, done: true };
             assert_eq!(classify(&facts), class, "{facts:?}");
         }
+    }
+
+    #[test]
+    fn kill_by_others_is_told_from_own_kill() {
+        let killed = Some(Exit::Signal(9));
+        assert!(describe_end(killed, None).contains("not sent by ralph: out of memory?"));
+        assert_eq!(describe_end(killed, Some(EndCause::Budget)), "signal 9");
+        assert_eq!(describe_end(Some(Exit::Signal(15)), None), "signal 15");
     }
 
     #[test]
