@@ -69,6 +69,7 @@ static DIALECT: Dialect = Dialect {
     api_error: None,
     denial: None,
     remedy: None,
+    result_is_said: true,
     input_includes_cache: false,
 };
 

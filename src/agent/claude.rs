@@ -138,6 +138,7 @@ static DIALECT: Dialect = Dialect {
     api_error: None,
     denial: None,
     remedy: None,
+    result_is_said: true,
     input_includes_cache: false,
 };
 
@@ -148,7 +149,7 @@ fn explain(words: &Words<'_>) -> Option<Failure> {
         return Some(failure(
             FailureKind::Usage,
             "claude refuses --dangerously-skip-permissions as root: run ralph as an ordinary user, \
-             use --sandbox, or set \"agent\": {\"autonomous\": false}",
+             use --sandbox, or set IS_SANDBOX=1 if this machine is one",
         ));
     }
     if let Some(said) = said.filter(|said| said.starts_with("error: ")) {

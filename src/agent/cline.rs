@@ -137,6 +137,14 @@ impl LineParser for AgentEvents {
         }
     }
 
+    fn read_stderr(&mut self, line: &str, emit: &mut Emit<'_>) -> bool {
+        let Ok(Line { message: Some(message), .. }) = serde_json::from_str::<Line<'_>>(line) else {
+            return false;
+        };
+        emit(Event::Notice { text: one_line(&message.text()).into() });
+        true
+    }
+
     fn explain(&self, words: &Words<'_>) -> Option<Failure> {
         explain(words)
     }

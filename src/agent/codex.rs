@@ -4,6 +4,8 @@
 //! only `turn.failed` ends its work. The usage of a turn is that of the whole thread so far.
 
 use std::borrow::Cow;
+use std::ffi::OsString;
+use std::path::PathBuf;
 
 use jiff::Zoned;
 use serde::Deserialize;
@@ -60,7 +62,8 @@ impl Adapter for Codex {
                 invocation.arg("--dangerously-bypass-approvals-and-sandbox");
             } else {
                 // Its workspace leaves `.git` out, and an agent that cannot commit is of no use.
-                invocation.args(["-s", "workspace-write", "--add-dir", ".git"]);
+                invocation.args(["-s", "workspace-write"]);
+                invocation.args(self.writable_directories(request.git_directories));
             }
         }
         invocation.model(request, &flags, &["-m", "--model"]);
@@ -73,7 +76,11 @@ impl Adapter for Codex {
     }
 
     fn autonomous_on_terminal(&self) -> &'static [&'static str] {
-        &["-s", "workspace-write", "-a", "never", "--add-dir", ".git"]
+        &["-s", "workspace-write", "-a", "never"]
+    }
+
+    fn writable_directories(&self, directories: &[PathBuf]) -> Vec<OsString> {
+        directories.iter().flat_map(|path| ["--add-dir".into(), path.into()]).collect()
     }
 
     fn reader(&self, structured: bool) -> Box<dyn Reader> {

@@ -208,6 +208,15 @@ impl LineParser for SessionEvents {
                     self.error = Some(failure);
                 }
             }
+            "abort" | "agent.interrupted" => {
+                let data: RetryData<'_> = lenient(line.data);
+                let reason = data.reason.as_deref().unwrap_or_default().replace('_', " ");
+                let text = match reason.as_str() {
+                    "" => "copilot was interrupted".to_owned(),
+                    reason => format!("copilot was interrupted: {reason}"),
+                };
+                emit(Event::Notice { text: one_line(&text).into() });
+            }
             "subagent.failed" => {
                 let data: NoticeData<'_> = lenient(line.data);
                 let text = data.error.map(RawText::text).unwrap_or_default();

@@ -43,6 +43,8 @@ pub(super) struct Dialect {
     pub(super) denial: Option<&'static str>,
     /// What to do about credentials that were refused, where the program itself does not say.
     pub(super) remedy: Option<&'static str>,
+    /// The text of a result is what the agent said last, also where no message told it.
+    pub(super) result_is_said: bool,
     /// The count of input tokens includes the ones that were read from a cache.
     pub(super) input_includes_cache: bool,
 }
@@ -62,6 +64,8 @@ pub(super) struct Messages {
     resets_at: Option<i64>,
     /// The failed API call that the latest message ended with.
     api_error: Option<String>,
+    /// The latest text of a message, whether the model's or the program's own.
+    last_text: String,
 }
 
 impl Messages {
@@ -76,6 +80,7 @@ impl Messages {
             account: Account::default(),
             resets_at: None,
             api_error: None,
+            last_text: String::new(),
         }
     }
 
@@ -97,8 +102,17 @@ impl Messages {
         for block in &message.blocks {
             match block.kind.bytes() {
                 b"text" | b"thinking" if block.text.is_empty() => {}
-                b"text" if synthetic => self.synthetic(&block.text.text(), line.timestamp, emit),
-                b"text" => self.said(block.text.text(), unused, subagent, emit),
+                b"text" => {
+                    let text = block.text.text();
+                    if !subagent {
+                        text.trim().clone_into(&mut self.last_text);
+                    }
+                    if synthetic {
+                        self.synthetic(&text, line.timestamp, emit);
+                    } else {
+                        self.said(text, unused, subagent, emit);
+                    }
+                }
                 b"thinking" => {
                     emit(Event::Thinking { text: block.text.text(), joined: false, subagent })
                 }
@@ -189,15 +203,22 @@ impl Messages {
         let summary = summary(name, block.input);
         // A subagent's list is not the one that the user follows.
         let plan = if subagent { None } else { PlanChange::of(name, block.input) };
-        if plan.is_none() {
-            emit(Event::ToolStarted {
+        let before = plan.as_ref().map(|_| self.todo.clone());
+        match &plan {
+            // It is shown at once: the result may be long in coming, and says nothing more.
+            Some(plan) => {
+                if self.todo.apply(plan, id) {
+                    emit(Event::Todo { items: self.todo.items() });
+                }
+            }
+            None => emit(Event::ToolStarted {
                 id: id.into(),
                 name: name.into(),
                 summary: summary.as_str().into(),
                 subagent,
-            });
+            }),
         }
-        self.running.put(id, Started { name: name.to_owned(), summary, plan });
+        self.running.put(id, Started { name: name.to_owned(), summary, before });
     }
 
     fn tool_ended(&mut self, block: &Block<'_>, denied: bool, subagent: bool, emit: &mut Emit<'_>) {
@@ -206,12 +227,13 @@ impl Messages {
         let denied = self.denied.take(id).is_some() || denied;
         let started = self.running.take(id);
         let (size, preview) = tool_output(block.content);
-        if let Some(plan) = started.as_ref().and_then(|started| started.plan.as_ref()) {
+        if let Some(before) = started.as_ref().and_then(|started| started.before.as_ref()) {
             if !failed {
-                if self.todo.apply(plan, &preview) {
-                    emit(Event::Todo { items: self.todo.items() });
-                }
-                return;
+                return self.todo.name(id, &preview);
+            }
+            if self.todo.items() != before.items() {
+                self.todo = before.clone();
+                emit(Event::Todo { items: self.todo.items() });
             }
             // It was held back as a mere change of the list; its failure is a tool's failure.
             emit(Event::ToolStarted {
@@ -351,6 +373,15 @@ impl Messages {
         let usage = self.account.settle(&line, self.dialect);
         let turns: Count = lenient(line.num_turns);
         let failure = line.failure(self.api_error.as_deref(), self.resets_at);
+        if failure.is_none()
+            && self.dialect.result_is_said
+            && let Some(text) = line.text()
+            && !text.trim().is_empty()
+            && !self.last_text.ends_with(text.trim())
+        {
+            text.trim().clone_into(&mut self.last_text);
+            emit(Event::Text { text, joined: false, subagent: false });
+        }
         emit(Event::Result {
             failure: failure.map(|failure| match self.dialect.remedy {
                 Some(remedy) => with_remedy(failure, remedy),
@@ -427,7 +458,8 @@ fn api_retry(line: &System<'_>, emit: &mut Emit<'_>) -> Read {
 struct Started {
     name: String,
     summary: String,
-    plan: Option<PlanChange>,
+    /// The list before a call that changes it.
+    before: Option<Todo>,
 }
 
 /// Whether what a tool gave back begins with these words.

@@ -72,6 +72,8 @@ pub struct Request<'a> {
     pub autonomous: bool,
     /// The agent runs inside a sandbox of ours, so that it needs none of its own.
     pub sandboxed: bool,
+    /// Where git writes when the agent commits, as absolute paths.
+    pub git_directories: &'a [PathBuf],
     pub prompt_via: Option<PromptVia>,
     pub prompt: &'a str,
     /// Where the prompt is written when it goes by file.
@@ -121,17 +123,19 @@ impl Invocation {
 
     /// An invocation as a person would type it, with the agent's `own` flags for working without anybody
     /// to ask; `args`, if given, are all arguments. The prompt is typed.
-    pub fn on_terminal(request: &Request<'_>, own: &[&str], args: Option<&[String]>) -> Self {
+    pub fn on_terminal(request: &Request<'_>, own: &[OsString], args: Option<&[String]>) -> Self {
         let mut invocation = Invocation::new(request, PromptVia::Stdin);
         invocation.prompt_via = PromptVia::Stdin;
         invocation.structured = false;
         match args {
             Some(args) => invocation.args(args),
             None => {
-                let options: Vec<&str> =
-                    own.iter().filter(|word| word.starts_with('-')).copied().collect();
+                let options: Vec<&str> = own
+                    .iter()
+                    .filter_map(|word| word.to_str().filter(|word| word.starts_with('-')))
+                    .collect();
                 if request.autonomous && !sets(request.flags, &options) {
-                    invocation.args(own.iter().copied());
+                    invocation.args(own);
                 }
                 invocation.model(request, request.flags, &["-m", "--model"]);
                 invocation.args(request.flags);
@@ -282,6 +286,14 @@ pub trait Reader {
     fn stderr(&mut self, line: Line<'_>, emit: &mut Emit<'_>);
     /// The content of the side file, if the invocation named one and the agent wrote it.
     fn side_file(&mut self, text: &str, emit: &mut Emit<'_>);
+    /// Whether a tool may be running of which the stream tells nothing before its end.
+    fn may_run_tool(&self) -> bool {
+        false
+    }
+    /// No line that was printed so far belongs to the stream that the agent is known for.
+    fn is_foreign(&self) -> bool {
+        false
+    }
     /// The process is gone. The last chance to say what its output meant.
     fn finish(&mut self, exit: Option<Exit>, emit: &mut Emit<'_>);
 }
@@ -313,6 +325,10 @@ pub trait Adapter: std::fmt::Debug + Sync {
     /// The flags with which it asks nobody for permission when it has a screen of its own.
     fn autonomous_on_terminal(&self) -> &'static [&'static str] {
         &[]
+    }
+    /// The flags by which its own sandbox lets it write to these directories, too.
+    fn writable_directories(&self, _directories: &[PathBuf]) -> Vec<OsString> {
+        Vec::new()
     }
     /// `structured` is what the invocation said.
     fn reader(&self, structured: bool) -> Box<dyn Reader>;

@@ -86,6 +86,8 @@ struct Parts {
     rejected: Option<String>,
     /// The next step is a summary of the conversation, to go on with.
     compacting: bool,
+    /// A step was begun and has not come to its end: the model has answered, and its tools may be running.
+    in_step: bool,
 }
 
 impl LineParser for Parts {
@@ -102,6 +104,7 @@ impl LineParser for Parts {
         let subagent = session != self.session;
         match (&*line.kind, &line.part) {
             ("step_start", _) => {
+                self.in_step = true;
                 self.rejected = None;
                 if !subagent && !self.compacting {
                     self.overflow = None;
@@ -121,7 +124,11 @@ impl LineParser for Parts {
                 Read::Understood
             }
             ("tool_use", Some(part)) => self.tool(part, subagent, emit),
-            ("step_finish", Some(part)) => self.step(part, subagent, emit),
+            ("step_finish", Some(part)) => {
+                // A subagent's steps are inside of the step that started it.
+                self.in_step = subagent;
+                self.step(part, subagent, emit)
+            }
             ("error", _) => {
                 let error: ErrorObject<'_> = lenient(line.error);
                 let failure = error.failure(line.timestamp.0);
@@ -133,6 +140,10 @@ impl LineParser for Parts {
 
     fn explain(&self, words: &Words<'_>) -> Option<Failure> {
         self.overflow.clone().or_else(|| explain(words))
+    }
+
+    fn may_run_tool(&self) -> bool {
+        self.in_step
     }
 
     fn reconsider(&self, _exit: Option<Exit>) -> Option<Failure> {

@@ -61,6 +61,7 @@ static DIALECT: Dialect = Dialect {
     api_error: Some(api_error),
     denial: Some("Qwen Code requires permission to use "),
     remedy: Some("see `qwen auth`, or check OPENAI_API_KEY"),
+    result_is_said: false,
     input_includes_cache: true,
 };
 

@@ -347,7 +347,7 @@ fn the_last_words_explain_a_failure_in_plain_text() {
 }
 
 #[test]
-fn tasks_make_a_list_once_they_have_succeeded() {
+fn todo_list_is_told_at_the_call_and_taken_back_if_that_fails() {
     let call = |id: &str, name: &str, input: &str| {
         format!(
             r#"{{"type":"assistant","message":{{"content":[{{"type":"tool_use","id":"{id}","name":"{name}","input":{input}}}]}}}}"#
@@ -382,12 +382,111 @@ fn tasks_make_a_list_once_they_have_succeeded() {
         seen,
         [
             r#"[TodoItem { text: "Read", status: Pending }]"#,
+            r#"[TodoItem { text: "Read", status: Pending }, TodoItem { text: "Edit", status: Pending }]"#,
+            r#"[TodoItem { text: "Read", status: Pending }]"#,
             "TaskCreate(Edit)",
             "TaskCreate failed: true",
             r#"[TodoItem { text: "Read", status: InProgress }]"#,
             "[]",
         ]
     );
+}
+
+#[test]
+fn todo_list_of_call_without_result_is_told() {
+    let plan = r#"{"todos":[{"content":"Read","status":"pending"}]}"#;
+    for (agent, line) in [
+        (
+            "claude",
+            format!(
+                r#"{{"type":"assistant","message":{{"content":[{{"type":"tool_use","id":"a","name":"TodoWrite","input":{plan}}}]}}}}"#
+            ),
+        ),
+        (
+            "gemini",
+            format!(
+                r#"{{"type":"tool_use","tool_id":"a","tool_name":"write_todos","parameters":{plan}}}"#
+            ),
+        ),
+    ] {
+        let events = read(agent, true, &[&line], &[], 1);
+        assert!(matches!(&events[0], Event::Todo { items } if items.len() == 1), "{events:?}");
+    }
+}
+
+#[test]
+fn result_text_counts_where_it_differs_from_last_message() {
+    let message = |text: &str| {
+        format!(
+            r#"{{"type":"assistant","message":{{"content":[{{"type":"text","text":"{text}"}}]}}}}"#
+        )
+    };
+    let result = |text: &str, error: bool| {
+        format!(r#"{{"type":"result","subtype":"success","is_error":{error},"result":"{text}"}}"#)
+    };
+    for agent in ["claude", "amp"] {
+        for (lines, expected) in [
+            (vec![message("Done."), result("Done.", false)], "Done."),
+            (vec![message("Done.\\n"), result("Done.", false)], "Done.\n"),
+            (vec![message("So."), result("DONE", false)], "So.|DONE"),
+            (vec![result("DONE", false)], "DONE"),
+            (vec![result("DONE", false), result("DONE", false)], "DONE"),
+            (vec![result("", false)], ""),
+            (vec![message("So."), result("API Error: 500", true)], "So."),
+            // All of it as one list.
+            (vec![format!("[{},{}]", message("So."), result("DONE", false))], "So.|DONE"),
+        ] {
+            let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+            let events = read(agent, true, &lines, &[], 0);
+            assert_eq!(said(&events), expected, "{agent} {lines:?}");
+            assert!(!events.iter().any(|event| matches!(event, Event::Output { .. })), "{lines:?}");
+        }
+    }
+}
+
+#[test]
+fn interruptions_and_errors_in_json_are_notices() {
+    for (agent, stdout, stderr, expected) in [
+        (
+            "copilot",
+            r#"{"type":"abort","data":{"reason":"user_initiated"}}"#,
+            "",
+            "copilot was interrupted: user initiated",
+        ),
+        ("copilot", r#"{"type":"agent.interrupted","data":{}}"#, "", "copilot was interrupted"),
+        (
+            "cline",
+            "",
+            r#"{"ts":"x","type":"error","message":"401 Unauthorized"}"#,
+            "401 Unauthorized",
+        ),
+    ] {
+        let events = read(agent, true, &[stdout], &[stderr], 1);
+        let notices: Vec<&str> = events
+            .iter()
+            .filter_map(|event| match event {
+                Event::Notice { text } => Some(text.as_ref()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(notices, [expected], "{agent}");
+        let is_raw =
+            |event: &Event<'_>| matches!(event, Event::Output { text, .. } if !text.is_empty());
+        assert!(!events.iter().any(is_raw), "{events:?}");
+    }
+}
+
+#[test]
+fn plain_text_of_known_agent_is_failure_with_hint() {
+    let failed = |lines: &[&str]| match read("claude", true, lines, &[], 0).pop() {
+        Some(Event::Result { failure: Some(failure), .. }) => failure.message,
+        other => panic!("{other:?}"),
+    };
+    let hint = r#"set "agent": {"type": "text"}"#;
+    assert!(failed(&["All is done."]).contains(hint));
+    let session = r#"{"type":"system","subtype":"init","session_id":"x","model":"m"}"#;
+    assert!(!failed(&[session, "All is done."]).contains(hint));
+    assert!(!failed(&[]).contains(hint));
 }
 
 #[test]

@@ -11,14 +11,16 @@ use crate::core::json::{Raw, RawText, Size, utf8};
 #[derive(Debug, Default)]
 pub(super) struct Tools {
     running: Recent<Call>,
+    /// The agent's list.
+    todo: Vec<TodoItem>,
 }
 
 #[derive(Debug)]
 struct Call {
     name: String,
     summary: String,
-    /// The list that it makes the agent's own, once it has succeeded.
-    plan: Option<Vec<TodoItem>>,
+    /// The list before it, if it changes that.
+    before: Option<Vec<TodoItem>>,
 }
 
 /// How a tool call ended.
@@ -31,7 +33,7 @@ pub(super) struct End<'a> {
 }
 
 impl Tools {
-    /// A call that keeps the agent's list is told as the list, and not before it has succeeded.
+    /// A call that keeps the agent's list is told as the list.
     pub(super) fn started(
         &mut self,
         id: &str,
@@ -42,20 +44,28 @@ impl Tools {
         emit: &mut Emit<'_>,
     ) {
         // A subagent's list is not the one that the user follows.
-        let plan = plan.filter(|_| !subagent);
-        if plan.is_none() {
-            tell(id, name, &summary, subagent, emit);
-        }
-        self.running.put(id, Call { name: name.to_owned(), summary, plan });
+        let before = match plan.filter(|_| !subagent) {
+            Some(items) => {
+                emit(Event::Todo { items: items.clone() });
+                Some(std::mem::replace(&mut self.todo, items))
+            }
+            None => {
+                tell(id, name, &summary, subagent, emit);
+                None
+            }
+        };
+        self.running.put(id, Call { name: name.to_owned(), summary, before });
     }
 
     pub(super) fn ended(&mut self, id: &str, end: End<'_>, subagent: bool, emit: &mut Emit<'_>) {
         let call = self.running.take(id);
         let name = call.as_ref().map_or("tool", |call| call.name.as_str());
-        if let Some(Call { summary, plan: Some(items), .. }) = &call {
+        if let Some(Call { summary, before: Some(items), .. }) = &call {
             if !end.failed {
-                return emit(Event::Todo { items: items.clone() });
+                return;
             }
+            self.todo.clone_from(items);
+            emit(Event::Todo { items: items.clone() });
             tell(id, name, summary, subagent, emit);
         }
         emit(Event::ToolEnded {

@@ -26,7 +26,11 @@ pub(super) fn doctor(project: &Project) -> Result<u8, Error> {
     for adapter in agent::all().iter().filter(|adapter| adapter.name() != "text") {
         let line = agents::find(adapter.name(), dir).map(|found| describe(found, true));
         found += u32::from(line.is_some());
+        let refuses = line.is_some() && adapter.name() == "claude" && refuses_root();
         row(&mut out, adapter.name(), line, &format!("to get it: {}", adapter.install()));
+        if refuses {
+            out.push_str(&format!("           {:<9} {ROOT}\n", ""));
+        }
     }
     if found == 0 {
         out.push_str("  No agent was found. Any command can be one; `ralph demo` needs none.\n");
@@ -72,6 +76,14 @@ pub(super) fn doctor(project: &Project) -> Result<u8, Error> {
     }
     super::print(&out)?;
     Ok(if is_wrong { exit::INPUT } else { exit::DONE })
+}
+
+const ROOT: &str = "does not skip permissions as root: run ralph as an ordinary user, use --sandbox, or set \
+                    IS_SANDBOX=1 if this machine is one";
+
+/// Whether claude would refuse to work without asking: it does as root, unless it is told that it is in a sandbox.
+fn refuses_root() -> bool {
+    rustix::process::geteuid().is_root() && std::env::var_os("IS_SANDBOX").is_none()
 }
 
 fn row(out: &mut String, name: &str, found: Option<String>, otherwise: &str) {

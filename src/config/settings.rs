@@ -60,6 +60,12 @@ pub struct Settings {
     #[schemars(extend("x-default" = "0; spawn 300, or 60 with --interactive"))]
     pub inactivity_timeout_seconds: Option<Duration>,
 
+    /// End an agent that has printed nothing for so many minutes while none of its tools runs: its
+    /// connection to the model is probably dead. It is warned of after a quarter of that; 0: never.
+    /// Only for agents whose stream tells of tools.
+    #[schemars(extend("minimum" = 0))]
+    pub silent_model_minutes: f64,
+
     /// End an iteration that takes longer than this, in seconds or as `"2h"`; 0: never.
     #[serde(serialize_with = "Duration::as_seconds")]
     pub iteration_timeout_seconds: Duration,
@@ -96,7 +102,7 @@ pub struct Settings {
     /// Background workers.
     pub worker: Worker,
 
-    /// Who is told when a run ends, pauses or waits.
+    /// Who is told when a run ends, pauses or waits, or when its model falls silent.
     pub notify: Notify,
 }
 
@@ -114,6 +120,7 @@ impl Default for Settings {
             guardrails: Vec::new(),
             scm: None,
             inactivity_timeout_seconds: None,
+            silent_model_minutes: 20.0,
             iteration_timeout_seconds: Duration::ZERO,
             result_grace_seconds: Duration::from_secs(10),
             budget: Budget::default(),

@@ -61,8 +61,16 @@ pub fn limit_ends_ms(class: Class, failure: Option<&Failure>) -> Option<i64> {
 pub fn describe_end(exit: Option<Exit>, ended_by: Option<EndCause>) -> String {
     match (ended_by, exit) {
         (Some(EndCause::Inactivity), _) => "it printed nothing for the inactivity limit".to_owned(),
+        (Some(EndCause::SilentModel), _) => {
+            "it printed nothing for the limit of a silent model while none of its tools ran: \
+             its connection is probably dead"
+                .to_owned()
+        }
         (Some(EndCause::IterationTimeout), _) => {
             "it ran into the iteration's time limit".to_owned()
+        }
+        (None, Some(Exit::Signal(9))) => {
+            "killed by signal 9, not sent by ralph: out of memory?".to_owned()
         }
         (_, Some(exit)) => exit.to_string(),
         (_, None) => "nobody could tell how it ended".to_owned(),
@@ -72,8 +80,11 @@ pub fn describe_end(exit: Option<Exit>, ended_by: Option<EndCause>) -> String {
 pub fn classify(facts: &Facts<'_>) -> Class {
     match facts.ended_by {
         Some(EndCause::Interrupt | EndCause::Broken) => return Class::Interrupted,
-        Some(EndCause::Inactivity) if facts.done => return by_result(facts.result.flatten(), true),
+        Some(EndCause::Inactivity | EndCause::SilentModel) if facts.done => {
+            return by_result(facts.result.flatten(), true);
+        }
         Some(EndCause::Inactivity | EndCause::IterationTimeout) => return Class::TimedOut,
+        Some(EndCause::SilentModel) => return Class::Failed,
         Some(EndCause::Budget | EndCause::IterationBudget) => return Class::Limited,
         // It had given its result, so that the result counts and not the way it was ended.
         Some(EndCause::ResultGrace | EndCause::Refused) => {
@@ -131,6 +142,7 @@ mod tests {
             // An agent that exits 0 when it is ended did not answer.
             (code(0), Some(EndCause::Inactivity), None, true, Class::TimedOut),
             (code(0), Some(EndCause::IterationTimeout), Some(None), true, Class::TimedOut),
+            (code(0), Some(EndCause::SilentModel), None, true, Class::Failed),
             (code(143), Some(EndCause::Interrupt), Some(None), true, Class::Interrupted),
             (code(143), Some(EndCause::ResultGrace), Some(None), true, Class::Answered),
             (code(143), Some(EndCause::ResultGrace), Some(Some(&other)), true, Class::Failed),
@@ -145,6 +157,7 @@ mod tests {
             // What it said stands.
             (code(0), Some(EndCause::Inactivity), None, Class::Answered),
             (code(143), Some(EndCause::Inactivity), None, Class::Answered),
+            (code(143), Some(EndCause::SilentModel), None, Class::Answered),
             (code(3), None, None, Class::Answered),
             (code(1), None, Some(None), Class::Answered),
             // And here it does not.
@@ -158,6 +171,14 @@ mod tests {
             let facts = Facts { exit, ended_by, result, active: true, done: true };
             assert_eq!(classify(&facts), class, "{facts:?}");
         }
+    }
+
+    #[test]
+    fn kill_by_others_is_told_from_own_kill() {
+        let killed = Some(Exit::Signal(9));
+        assert!(describe_end(killed, None).contains("not sent by ralph: out of memory?"));
+        assert_eq!(describe_end(killed, Some(EndCause::Budget)), "signal 9");
+        assert_eq!(describe_end(Some(Exit::Signal(15)), None), "signal 15");
     }
 
     #[test]

@@ -98,6 +98,8 @@ pub struct Detector {
     cleaner: Cleaner,
     echo: Option<EchoFilter>,
     echoed: bool,
+    /// A signal that stands in an echo of the prompt was not taken for the agent's.
+    ignored_signal: bool,
     said_anything: bool,
     /// What is not joined is another message.
     messages: bool,
@@ -141,6 +143,7 @@ impl Detector {
             cleaner: Cleaner::default(),
             echo: None,
             echoed: false,
+            ignored_signal: false,
             said_anything: false,
             messages: false,
         }
@@ -213,14 +216,21 @@ impl Detector {
         self.echoed && !self.said_anything
     }
 
+    /// Whether a completion signal was found and not counted, because it stands in an echo of the prompt.
+    pub fn ignored_signal(&self) -> bool {
+        self.ignored_signal
+    }
+
     /// The iteration is over: what was it?
     pub fn verdict(&mut self) -> Verdict {
         if let Some(mut echo) = self.echo.take() {
             echo.finish(&mut |text, joined| self.heed(text, joined));
             self.echoed |= echo.found;
+            self.ignored_signal |= echo.found_tag();
         }
         if let Watch::Pattern { regex, echoed, recent, is_cut } = &self.watch {
-            note_match(regex, echoed, recent, *is_cut, recent.len(), &mut self.verdict);
+            self.ignored_signal |=
+                note_match(regex, echoed, recent, *is_cut, recent.len(), &mut self.verdict);
         }
         self.verdict.clone()
     }
@@ -263,7 +273,8 @@ impl Detector {
                 recent.push_str(text);
                 if recent.len() > 2 * PATTERN_WINDOW {
                     let until = recent.len() - PATTERN_MARGIN;
-                    note_match(regex, echoed, recent, *is_cut, until, verdict);
+                    self.ignored_signal |=
+                        note_match(regex, echoed, recent, *is_cut, until, verdict);
                     *is_cut = true;
                     let cut = recent.ceil_char_boundary(recent.len() - PATTERN_WINDOW);
                     recent.drain(..cut);
@@ -275,7 +286,7 @@ impl Detector {
 
 /// Takes a match that ends at `until` at the latest and is none of the prompt's. What was cut at its
 /// beginning is searched from its second character on, because its first is not the beginning of what
-/// was said.
+/// was said. Returns whether a match was left out because it is the prompt's.
 fn note_match(
     regex: &Regex,
     echoed: &Echoed,
@@ -283,27 +294,29 @@ fn note_match(
     is_cut: bool,
     until: usize,
     verdict: &mut Verdict,
-) {
+) -> bool {
+    let mut is_ignored = false;
     if verdict.complete {
-        return;
+        return is_ignored;
     }
     let mut from = if is_cut { recent.ceil_char_boundary(1) } else { 0 };
     loop {
         let found = match regex.find_from_pos(recent, from) {
             Ok(Some(found)) if found.end() <= until => found,
-            Ok(_) => return,
+            Ok(_) => return is_ignored,
             Err(_) => {
                 verdict.gave_up = true;
-                return;
+                return is_ignored;
             }
         };
         if !echoed.is_at(recent, found.start(), found.end()) {
             verdict.complete = true;
             verdict.found = Some(super::text::head(found.as_str(), 200).to_owned());
-            return;
+            return is_ignored;
         }
+        is_ignored = true;
         if found.end() >= recent.len() {
-            return;
+            return is_ignored;
         }
         let next = found.end().max(found.start() + 1);
         from = recent.ceil_char_boundary(next);

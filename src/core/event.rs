@@ -142,7 +142,8 @@ pub enum FailureKind {
     TurnLimit,
     /// A limit that the user gave to the agent itself: money.
     AgentBudget,
-    /// The agent would not start as asked (bad flags, refused as root, untrusted directory).
+    /// The agent would not start as asked (bad flags, refused as root, untrusted directory). Trying again does
+    /// not help.
     Usage,
     /// Any other failure that the agent reported.
     Other,
@@ -156,6 +157,13 @@ pub struct Failure {
     /// When a limit ends, in seconds since the Unix epoch, if the agent told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resets_at: Option<i64>,
+}
+
+impl Failure {
+    /// The cause does not go away by itself.
+    pub fn is_permanent(&self) -> bool {
+        self.kind == FailureKind::Usage
+    }
 }
 
 /// How a process ended.
@@ -187,6 +195,8 @@ impl std::fmt::Display for Exit {
 pub enum EndCause {
     /// Nothing was printed for the inactivity limit.
     Inactivity,
+    /// Nothing was printed for the limit of a silent model, and none of its tools was running.
+    SilentModel,
     /// The iteration's time limit.
     IterationTimeout,
     /// It had given its final result and did not leave.
@@ -644,6 +654,13 @@ pub enum Event<'a> {
         /// How many of them stop the run, if any do.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         limit: Option<u32>,
+    },
+    /// The agent prints nothing while none of its tools runs: its connection to the model may be dead.
+    ModelSilent {
+        /// For so long.
+        silent_ms: u64,
+        /// It is ended when it has been silent for so long.
+        limit_ms: u64,
     },
     /// A signal or a command asked the run to stop.
     StopRequested {

@@ -126,6 +126,10 @@ pub struct LoopMachine {
     complete: bool,
     found: Option<String>,
     background: u32,
+    /// A tool of the agent's is running.
+    tool_running: bool,
+    /// It was said in this run that an agent is silent.
+    silence_told: bool,
     /// The agent's result is that its credentials were refused.
     refused: bool,
     /// The state of the last SCM tasks; a failed one is tried again after the next passing iteration.
@@ -181,6 +185,8 @@ impl LoopMachine {
             complete: false,
             found: None,
             background: 0,
+            tool_running: false,
+            silence_told: false,
             refused: false,
             scm_failed: false,
             scm_until: 0,
@@ -354,6 +360,7 @@ impl LoopMachine {
                     *result_at = None;
                 }
             }
+            Input::ToolRunning(running) => self.tool_running = running,
             Input::Used(usage) => {
                 self.spending.running(usage);
                 self.check_budgets(now, &mut out);

@@ -20,6 +20,9 @@ pub struct Rules {
     pub inactivity_ms: Option<u64>,
     /// An agent that was ended for its silence has failed; else its iteration is simply over.
     pub inactivity_fails: bool,
+    /// How long an agent whose stream is understood may print nothing while none of its tools runs. It is
+    /// warned of at a quarter of this, and has failed at the end of it.
+    pub silent_model_ms: Option<u64>,
     pub iteration_timeout_ms: Option<u64>,
     /// How long an agent may stay after its final result.
     pub result_grace_ms: Option<u64>,

@@ -113,13 +113,9 @@ pub(super) fn fill(transcript: &Path, window: Option<u64>) -> io::Result<Fill> {
     Ok(Fill { tokens: counted.unwrap_or_else(|| guessed(size, window)), window })
 }
 
-/// What a transcript of this size may be. One that is far larger than the window holds something else
-/// than the context, an image say, and tells nothing of it; whatever grew to that was told of before.
+/// The tokens of a transcript of this size: no context is fuller than full.
 fn guessed(size: u64, window: u64) -> u64 {
-    match size / CHARS_PER_TOKEN {
-        tokens if tokens > window.saturating_mul(2) => 0,
-        tokens => tokens.min(window),
-    }
+    (size / CHARS_PER_TOKEN).min(window)
 }
 
 /// What the last answer took, looked for from the end of the file backwards.
@@ -258,9 +254,9 @@ mod tests {
         for (content, tokens) in [
             (String::new(), 0),
             ("x".repeat(400_000), 100_000),
-            // No context is fuller than full; and what is far more than that is no context.
+            // No context is fuller than full, however large its transcript is.
             ("x".repeat(1_000_000), 200_000),
-            (format!("{last}\n{}\n", "x".repeat(9 << 20)), 0),
+            (format!("{last}\n{}\n", "x".repeat(9 << 20)), 200_000),
             (format!("{}\n{last}\n", answer(9_000, 1)), 1_507),
             // Not the last line, nor near the end, nor with a newline.
             (format!("{last}\n{filler}{filler}"), 1_507),

@@ -28,7 +28,7 @@ use super::style::{Marks, Style};
 use super::{Pace, Reporter};
 use crate::agent::{Adapter, by_name};
 use crate::core::attempt;
-use crate::core::event::{Class, Event, Purpose, Stamp};
+use crate::core::event::{Class, Event, Purpose, Stamp, Stream};
 use crate::core::lines::LineSplitter;
 use crate::core::worker::Follower;
 pub(super) use words::{Ending, cut_short};
@@ -66,6 +66,11 @@ pub struct Human {
     style: Style,
     /// The agent's texts may go on with the next one.
     in_pieces: bool,
+    /// What a known agent prints on standard error is its program's: banners, warnings, stack traces.
+    folds_stderr: bool,
+    /// Lines of it in a row, and those of them that were not shown.
+    stderr_lines: usize,
+    folded: usize,
     marks: &'static Marks,
     /// Asked only when a time is to be shown: to find out, the whole time zone database is walked
     /// over, which takes longer than everything else before the first agent starts.
@@ -116,6 +121,9 @@ impl Human {
         Human {
             style,
             in_pieces: false,
+            folds_stderr: false,
+            stderr_lines: 0,
+            folded: 0,
             marks,
             zone,
             screen,
@@ -212,6 +220,8 @@ impl Reporter for Human {
                 self.max_iterations = *max_iterations;
                 let adapter = by_name(agent);
                 self.in_pieces = adapter.is_some_and(Adapter::speaks_in_pieces);
+                let is_known = adapter.is_some_and(|adapter| adapter.name() != "text");
+                self.folds_stderr = is_known && !self.style.verbose;
             }
             Event::IterationStarted { max_iterations } => self.max_iterations = *max_iterations,
             Event::AgentStarted { purpose, .. } => {
@@ -234,6 +244,9 @@ impl Reporter for Human {
                 self.idle = false;
             }
             _ => {}
+        }
+        if !matches!(event, Event::Output { stream: Stream::Stderr, .. } | Event::Usage(_)) {
+            self.unfold(at);
         }
         if event_is_agents(event) {
             match &self.filter {

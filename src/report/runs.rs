@@ -223,6 +223,15 @@ pub(super) fn after_words(outcome: Option<Outcome>) -> &'static str {
     }
 }
 
+/// The warning of an agent that prints nothing and runs no tool.
+pub(super) fn silence_words(silent_ms: u64, limit_ms: u64) -> String {
+    let (silent, limit) = (text::duration(silent_ms), text::duration(limit_ms));
+    format!(
+        "the agent has been silent for {silent} while none of its tools runs: its connection to the model \
+         may be dead. It is ended after {limit} (silentModelMinutes)"
+    )
+}
+
 /// What is said of a loop that seems to get nowhere.
 pub(super) fn stalling_words(reason: StallReason, iterations: u32, limit: Option<u32>) -> String {
     let mut words = match (reason, iterations) {

@@ -1,5 +1,6 @@
 //! One agent process: its bytes become events, and its events become a report.
 
+use std::collections::{HashSet, VecDeque};
 use std::path::PathBuf;
 
 use crate::agent::filter::{Answer, Judge};
@@ -12,6 +13,7 @@ use crate::core::event::{
 use crate::core::lines::{Line, LineSplitter};
 use crate::core::machine::{Input, Report};
 use crate::core::prompt;
+use crate::core::text;
 use crate::process::ChildId;
 
 use super::record::Recorder;
@@ -21,6 +23,12 @@ use super::screen::Screen;
 const MAX_ANSWER: usize = 64 * 1024;
 /// Standard error is for people: its lines need not be held whole.
 const MAX_STDERR_LINE: usize = 64 * 1024;
+
+const IGNORED_SIGNAL: &str =
+    "A completion signal was ignored: it stands in a repetition of the prompt";
+
+/// How many of its last lines are shown with a warning.
+const MAX_STDERR_LINES: usize = 5;
 
 /// How much of what was on an agent's screen is kept in the journal.
 const MAX_SCREEN_LINES: usize = 200;
@@ -76,6 +84,12 @@ struct Gathered {
     tools: u32,
     tool_errors: u32,
     denied: u32,
+    /// The ids of the tools that are running.
+    running: HashSet<String>,
+    /// The machine was told that a tool is running.
+    tool_told: bool,
+    /// The last lines that it printed on standard error.
+    stderr: VecDeque<String>,
     /// It has a screen, and something is on it.
     shows_anything: bool,
     /// What the machine has to hear of, in order.
@@ -93,6 +107,8 @@ pub(super) struct Finished {
     pub(super) gave_up: bool,
     /// It has given a result, with tokens and without a price for them.
     pub(super) unpriced: bool,
+    /// The last lines that it printed on standard error.
+    pub(super) stderr: Vec<String>,
 }
 
 impl AgentTask {
@@ -113,6 +129,9 @@ impl AgentTask {
             tools: 0,
             tool_errors: 0,
             denied: 0,
+            running: HashSet::new(),
+            tool_told: false,
+            stderr: VecDeque::new(),
             shows_anything: false,
             news: Vec::new(),
         };
@@ -242,6 +261,10 @@ impl AgentTask {
             }
             Stream::Stderr => err.push(bytes, |line| reader.stderr(line, &mut emit)),
         }
+        let running = !facts.running.is_empty() || reader.may_run_tool();
+        if std::mem::replace(&mut facts.tool_told, running) != running {
+            facts.news.push(Input::ToolRunning(running));
+        }
     }
 
     /// What the machine has to hear of since it was last asked.
@@ -279,7 +302,13 @@ impl AgentTask {
         if let Some(text) = side_file {
             reader.side_file(text, &mut emit);
         }
-        reader.finish(exit, &mut emit);
+        // A stream of which nothing but the words is known, by the user's filter, has no verdict of its own.
+        let is_foreign = reader.is_foreign()
+            && judge.as_ref().is_some_and(Judge::has_seen_stream)
+            && exit.is_some_and(Exit::success);
+        if !is_foreign {
+            reader.finish(exit, &mut emit);
+        }
         let told = matches!(facts.result, Some(Some(_)));
         if let Some(judge) = judge {
             if ended_by.is_some() || !exit.is_some_and(Exit::success) {
@@ -291,6 +320,14 @@ impl AgentTask {
             });
         }
         let verdict = facts.detector.verdict();
+        // An answer that only repeats the prompt is warned of instead.
+        if facts.purpose == Purpose::Work
+            && facts.detector.ignored_signal()
+            && !verdict.complete
+            && !facts.detector.heard_only_echo()
+        {
+            recorder.record(&Event::Notice { text: IGNORED_SIGNAL.into() });
+        }
         self.conclude(verdict, exit, duration_ms)
     }
 
@@ -346,7 +383,8 @@ impl AgentTask {
             repeats_prompt,
         };
         let gave_up = verdict.gave_up;
-        Finished { ended, report, commit_message, repeats_prompt, gave_up, unpriced }
+        let stderr = std::mem::take(&mut facts.stderr).into();
+        Finished { ended, report, commit_message, repeats_prompt, gave_up, unpriced, stderr }
     }
 }
 
@@ -387,15 +425,25 @@ impl Gathered {
                 self.detector.retract();
                 self.answer.clear();
             }
-            Event::ToolStarted { .. } => {
+            Event::ToolStarted { id, .. } => {
+                self.running.insert(id.as_ref().to_owned());
                 // What it says while it looks around is not yet the message.
                 self.answer.clear();
                 self.tools += 1;
                 self.working();
             }
-            Event::ToolEnded { failed, denied, .. } => {
+            Event::ToolEnded { id, failed, denied, .. } => {
+                self.running.remove(id.as_ref());
                 self.tool_errors += u32::from(*failed);
                 self.denied += u32::from(*denied);
+            }
+            Event::Output { stream: Stream::Stderr, text, joined: false }
+                if !text.trim().is_empty() =>
+            {
+                if self.stderr.len() == MAX_STDERR_LINES {
+                    self.stderr.pop_front();
+                }
+                self.stderr.push_back(text::truncate(text.trim_end(), 200, "…").into_owned());
             }
             Event::Usage(usage) => self.used(*usage),
             Event::BackgroundTasks { running } => self.news.push(Input::BackgroundTasks(*running)),

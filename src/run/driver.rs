@@ -79,6 +79,7 @@ pub fn run<W: World>(
         commit_message: spec.progress.as_ref().and_then(|left| left.commit_message.clone()),
         staged: None,
         unused_message: None,
+        without_tools: 0,
         signals: 0,
         broken: false,
         raw_broken: false,
@@ -123,6 +124,8 @@ struct Driver<'s, W> {
     staged: Option<Staged>,
     /// A message for that of which nothing came: the commit failed.
     unused_message: Option<(String, Staged)>,
+    /// Iterations in a row in which the agent used no tool.
+    without_tools: u32,
     signals: u32,
     /// The journal cannot be written any more, and the machine knows.
     broken: bool,

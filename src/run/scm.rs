@@ -1,6 +1,7 @@
 //! Version control after a passing iteration, as a list of programs to run. No shell is involved: a
 //! commit message with `$(…)` is committed as those characters.
 
+mod agent_git;
 pub mod branch;
 pub mod file_history;
 pub mod link_guard;
@@ -28,6 +29,7 @@ use crate::process::{self, ChildId};
 use crate::state::project::is_run_time_file;
 use crate::trust::{self, OutsideCommand};
 
+pub use agent_git::{git_directories, identity};
 use locks::is_lock_trouble;
 use safely::Purpose;
 

@@ -51,7 +51,7 @@ pub struct RunSpec {
     pub scm: Option<ScmSpec>,
     /// The task list that has a say in completion.
     pub tasks: Option<TasksSpec>,
-    /// All but what follows from `guardrails` and `scm`: see [`RunSpec::all_rules`].
+    /// All but what follows from `guardrails`, `scm` and `agent`: see [`RunSpec::all_rules`].
     pub rules: Rules,
     /// `SIGTERM` is a request to pause; a second one ends the run.
     pub term_pauses: bool,
@@ -76,9 +76,11 @@ impl RunSpec {
         }
     }
 
-    /// The rules with what they have to know of guardrails and SCM tasks.
+    /// The rules with what they have to know of guardrails, SCM tasks and the agent.
     pub fn all_rules(&self) -> Rules {
         Rules {
+            // Where nobody knows whether a tool is running, it may be one that is silent.
+            silent_model_ms: self.rules.silent_model_ms.filter(|_| self.agent.tells_of_tools()),
             guardrails: self.guardrails.iter().map(|guardrail| guardrail.timeout_ms).collect(),
             scm: self.scm.as_ref().map(ScmSpec::kinds).unwrap_or_default(),
             ..self.rules.clone()
@@ -189,6 +191,8 @@ pub struct AgentSpec {
     pub autonomous: bool,
     /// It is started inside a sandbox of ours.
     pub sandboxed: bool,
+    /// Where git writes when it commits, as absolute paths.
+    pub git_directories: Vec<PathBuf>,
     /// It asks our hook before it uses a tool: see [`AgentSpec::guard`].
     pub guarded: bool,
     /// Files that its flags name, for as long as this is there.
@@ -231,14 +235,17 @@ impl AgentSpec {
             stream: self.stream,
             autonomous: self.autonomous,
             sandboxed: self.sandboxed,
+            git_directories: &self.git_directories,
             prompt_via: self.prompt_via,
             prompt: errand.prompt,
             prompt_file: errand.prompt_file,
             side_file: errand.side_file,
         };
         if self.is_on_terminal(errand.purpose) {
-            let own = self.adapter.autonomous_on_terminal();
-            return Invocation::on_terminal(&request, own, self.args.as_deref());
+            let mut own: Vec<OsString> =
+                self.adapter.autonomous_on_terminal().iter().map(Into::into).collect();
+            own.extend(self.adapter.writable_directories(&self.git_directories));
+            return Invocation::on_terminal(&request, &own, self.args.as_deref());
         }
         let invocation = match &self.args {
             Some(args) => Invocation::exact(&request, args),
@@ -252,6 +259,11 @@ impl AgentSpec {
     /// A message for a commit is asked for in the usual way.
     pub fn is_on_terminal(&self, purpose: Purpose) -> bool {
         self.interactive && purpose == Purpose::Work
+    }
+
+    /// Its stream tells of the tools that it uses.
+    pub fn tells_of_tools(&self) -> bool {
+        self.adapter.name() != "text" && self.stream && !self.interactive
     }
 
     /// Reads what it prints; `structured` is what the invocation said.

@@ -99,6 +99,32 @@ fn silent_service(facts: &Facts) {
     panic!("{}: it never came to its work", facts.name);
 }
 
+for_agents!(dead_connection_is_ended_and_slow_tool_is_not: codex, opencode, copilot);
+
+/// A tool may be silent for longer than the model, and a service that never answers ends the attempt.
+fn dead_connection_is_ended_and_slow_tool_is_not(facts: &Facts) {
+    // How long it is silent while it starts depends on the machine.
+    for limit in [1, 2, 4].map(|times| times * facts.silence_s) {
+        let script = json!([{"sh": format!("sleep {}", limit + 1)}, {"fail": "hang"}]);
+        let Some(real) = RealAgent::new(facts.name, |_: &Project| script) else { return };
+        real.project
+            .settings(&json!({"silentModelMinutes": f64::from(limit) / 60.0, "retry": {"max": 0}}));
+        let args = ["-p", PROMPT, "-n", "1"];
+        let output = real.run(&[&args, facts.args].concat()).run();
+        output.code(4).stdout_has("none of its tools ran");
+        assert_eq!(real.project.processes(), []);
+        let events = real.project.events();
+        assert_eq!(events.find("agent_ended")["ended_by"], "silent_model");
+        assert_eq!(events.find("agent_ended")["class"], "failed");
+        assert_eq!(events.all("model_silent").len(), 1);
+        if real.has_answered() {
+            assert_eq!(events.find("tool_ended")["failed"], false, "it was let finish");
+            return;
+        }
+    }
+    panic!("{}: it never came to its work", facts.name);
+}
+
 fn check_silent_service(facts: &Facts, real: &RealAgent, output: &Output) {
     output.code(0).stdout_has("The agent timed out");
     let events = real.project.events();

@@ -18,6 +18,8 @@
 //! | files that they leave behind | `loops` |
 //! | a summary of the conversation that looks like an answer, or is made again and again | `limits`, opencode's |
 //! | retries that go on for minutes | `limits`, `failures::refused_credentials` |
+//! | a connection that is dead, and tools that are silent | `failures::dead_connection_is_ended_and_slow_tool_is_not` |
+//! | worktrees, and the configuration of git that is hidden from it | `tasks::work_commits_in_root_subdirectory_and_worktree` |
 
 #[path = "../../testing/agents.rs"]
 mod agents;

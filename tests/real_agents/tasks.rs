@@ -67,6 +67,49 @@ fn honest_in_the_end(facts: &Facts) {
     assert_eq!(project.processes(), []);
 }
 
+for_agents!(work_commits_in_root_subdirectory_and_worktree: codex, opencode, gemini, copilot, cline, qwen);
+
+/// It works through two stories with a commit for each, by the identity of the user's own configuration:
+/// in the root of a repository, in a subdirectory, and in a linked worktree.
+fn work_commits_in_root_subdirectory_and_worktree(facts: &Facts) {
+    let open = list("true", &["US-001", "US-002"].map(|id| story(id, false)));
+    let one = list("true", &[story("US-001", true), story("US-002", false)]);
+    let both = list("true", &["US-001", "US-002"].map(|id| story(id, true)));
+    let script = |_: &support::Project| {
+        let work = |id: &str| json!({"sh": format!("mv {id} ralph/tasks.json && git add ralph && git commit -qm {id}")});
+        let session = json!([work("US-001"), work("US-002"), {"text": "Both pass."}]);
+        json!({"sessions": [session, session, session]})
+    };
+    let Some(real) = RealAgent::new(facts.name, script) else { return };
+    let project = &real.project;
+    let identity = "[user]\nname = Ann\nemail = ann@example.com\n";
+    std::fs::write(project.home().join(".gitconfig"), identity).expect("git's configuration");
+    project.git_command(["worktree", "add", "--quiet", "../tree"]);
+    let places = [project.path().to_owned(), project.path().join("sub"), project.beside("tree")];
+    for place in &places {
+        std::fs::create_dir_all(place.join("ralph")).expect("a directory");
+        // A project of its own, also below another one.
+        std::fs::create_dir_all(place.join(".ralph")).expect("a directory");
+        std::fs::write(place.join(".ralph/settings.json"), "{}").expect("settings");
+        for (file, list) in [("ralph/tasks.json", &open), ("US-001", &one), ("US-002", &both)] {
+            std::fs::write(place.join(file), list).expect("a task list");
+        }
+        let flags = ["work", "-n", "1", "--no-sandbox", "-C", place.to_str().expect("UTF-8")];
+        let output = real.ralph(&[&flags, facts.args].concat(), &[]).without_git_identity().run();
+        output.code(0);
+        let log = ["log", "-2", "--format=%s by %an <%ae>"];
+        let log = [&["-C", place.to_str().expect("UTF-8")], &log[..]].concat();
+        assert_eq!(
+            project.git_command(log),
+            "US-002 by Ann <ann@example.com>\nUS-001 by Ann <ann@example.com>\n",
+            "{}: {}",
+            place.display(),
+            output.stdout
+        );
+    }
+    assert_eq!(project.processes(), []);
+}
+
 for_agents!(killed_after_it_marked_everything: claude);
 
 /// It says of every story that it passes, and its run is killed before anybody could look. The next one

@@ -81,14 +81,65 @@ fn claude_is_started_as_it_wants_to_be() {
 #[test]
 fn codex_is_started_as_it_wants_to_be() {
     let settings = json!({"agent": {"command": "codex", "flags": ["--model o3"]}});
+    let mut structured = arguments(&settings, &[], &codex());
+    let at = structured.iter().position(|arg| arg == "--add-dir").expect("a git directory") + 1;
+    let git = std::path::PathBuf::from(structured.remove(at));
+    assert!(git.is_absolute() && git.ends_with(".git"), "{}", git.display());
     assert_eq!(
-        arguments(&settings, &[], &codex()).join(" "),
-        "exec --json --skip-git-repo-check -s workspace-write --add-dir .git --model o3 -"
+        structured.join(" "),
+        "exec --json --skip-git-repo-check -s workspace-write --add-dir --model o3 -"
     );
     let plain = arguments(&settings, PLAIN, &json!([{"answer": DONE}]));
     let at = plain.iter().position(|arg| arg == "-o").expect("an answer file");
     assert!(plain[at + 1].ends_with(".ralph/side_001.txt"), "{plain:?}");
     assert!(!plain.contains(&"--json".to_owned()));
+}
+
+#[test]
+fn agent_without_tools_in_three_iterations_is_warned_of_once() {
+    let project = Project::new();
+    let said = json!([
+        {"stderr": "bwrap: Can't mkdir /x/.git"}, {"claude": {"text": "not yet"}}, {"claude": {"result": {}}},
+    ]);
+    project.agent_named("claude", &said);
+    let run = |n: &str| project.ralph(["run", "-p", "x", "--agent", "claude", "-n", n]).run();
+    run("2").code(1).stderr_lacks("has used no tool");
+    let output = run("7");
+    output.code(1).stderr_has("The end of its stderr: bwrap: Can't mkdir /x/.git");
+    assert_eq!(output.stderr.matches("claude has used no tool in 3 iterations").count(), 1);
+    // A text agent does not tell what it does.
+    project.agent_named("other", &json!([{"print": "not yet"}]));
+    let other = project.ralph(["run", "-p", "x", "--agent", "other", "-n", "3"]).run();
+    other.code(1).stderr_lacks("has used no tool");
+}
+
+#[test]
+fn agent_without_git_configuration_has_identity_of_user() {
+    let project = Project::git();
+    let identity = "[user]\nname = Ann\nemail = ann@example.com\n";
+    std::fs::write(project.home().join(".gitconfig"), identity).unwrap();
+    let look = "GIT_CONFIG_GLOBAL=/dev/null; export GIT_CONFIG_GLOBAL; \
+                git var GIT_AUTHOR_IDENT >../author; git var GIT_COMMITTER_IDENT >../committer";
+    let agent = project.fake_agent(&json!([{"shell": look}, {"print": DONE}]));
+    let seen = |settings: Value, variables: &[(&str, &str)]| {
+        project.settings(&settings);
+        let mut ralph = project.ralph(["run", "-p", "x", "--"]).args(&agent).without_git_identity();
+        for (name, value) in variables {
+            ralph = ralph.env(name, value);
+        }
+        ralph.run().code(0);
+        ["../author", "../committer"].map(|file| {
+            let ident = project.read(file);
+            ident.split_inclusive('>').next().unwrap_or_default().to_owned()
+        })
+    };
+    let ann = "Ann <ann@example.com>";
+    assert_eq!(seen(json!({}), &[]), [ann, ann]);
+    // What is set stays as it is.
+    let variables = [("GIT_AUTHOR_NAME", "Bea")];
+    assert_eq!(seen(json!({}), &variables), ["Bea <ann@example.com>", ann]);
+    let settings = json!({"agent": {"env": {"GIT_COMMITTER_EMAIL": "bot@example.com"}}});
+    assert_eq!(seen(settings, &[]), [ann, "Ann <bot@example.com>"]);
 }
 
 #[test]

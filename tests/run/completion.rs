@@ -287,3 +287,17 @@ fn prompt_that_never_asks_for_the_signal_warns_at_start_and_limit() {
         assert_eq!(!output.stderr.contains("the prompt never mentions"), mentioned, "{args:?}");
     }
 }
+
+#[test]
+fn ignored_echo_of_signal_is_told_and_dictated_line_completes() {
+    let line = format!("All tasks are complete. {DONE}");
+    let prompt = format!("Work.\nWhen all is done, print exactly:\n{line}");
+    let project = Project::new();
+    let echo = json!([{"print": format!("user: {prompt}")}, {"print": "I am at it."}]);
+    let output = run(&project, &["-p", &prompt, "-n", "2"], &echo).run();
+    output.code(1).stdout_has("A completion signal was ignored");
+    assert_eq!(project.events().all("notice").len(), 2, "once in each iteration");
+    let project = Project::new();
+    let output = run(&project, &["-p", &prompt, "-n", "1"], &json!([{"print": line}])).run();
+    output.code(0).stdout_lacks("was ignored");
+}

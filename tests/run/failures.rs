@@ -35,7 +35,7 @@ fn a_failed_attempt_is_tried_again_with_the_same_prompt_in_the_same_iteration() 
     output
         .code(0)
         .stdout_has("exit code 7 (failure 1 of 4)")
-        .stdout_has("signal 9 (failure 2 of 4)");
+        .stdout_has("killed by signal 9, not sent by ralph: out of memory? (failure 2 of 4)");
     assert_eq!(prompts(&project), ["do it"; 3]);
     let events = project.events();
     assert_eq!(events.find("run_ended")["iterations"], 1);
@@ -100,6 +100,17 @@ fn an_error_that_is_reported_with_exit_code_0_is_a_failure() {
     let output = run_with("claude", &project, &["-p", "do it"], &script).run();
     output.code(0).stdout_has("API Error: 500");
     assert_eq!(project.events().find("agent_ended")["class"], "failed");
+}
+
+#[test]
+fn claude_refused_as_root_is_not_retried() {
+    let project = Project::new();
+    let said = "--dangerously-skip-permissions cannot be used with root/sudo privileges";
+    let script = json!([{"stderr": said}, {"exit": 1}]);
+    let output = run_with("claude", &project, &["-p", "do it"], &script).run();
+    output.code(4).stdout_has("run ralph as an ordinary user").stdout_has("IS_SANDBOX=1");
+    assert_eq!(project.events().all("agent_started").len(), 1);
+    project.ralph(["report"]).run().code(0).stdout_lacks("lies in the work tree");
 }
 
 #[test]

@@ -40,6 +40,19 @@ fn an_unknown_agents_words_are_found_by_an_expression() {
 }
 
 #[test]
+fn known_agent_with_foreign_stream_and_filter_needs_no_result() {
+    let script = json!([{"json": {"who": "robot", "says": DONE}}]);
+    let agent = json!({"type": "claude", "responseFilter": SAYS});
+    let other = project(&agent, &script);
+    other.ralph(["run", "-p", "x", "-n", "1"]).run().code(0);
+    // Its own stream, once it is understood, has to come to its end.
+    let cut = json!([{"claude": "init"}, {"json": {"who": "robot", "says": DONE}}]);
+    let own = project(&agent, &cut);
+    let output = own.ralph(["run", "-p", "x"]).env("RALPH_RETRY__MAX", "0").run();
+    output.code(4).stdout_has("the stream ended without a result");
+}
+
+#[test]
 fn an_expression_that_fails_for_every_line_fails_the_attempt() {
     let lines = json!([{"json": {"says": DONE}}, {"json": {"says": "more"}}]);
     let project = project(&json!({"responseFilter": ".says[]"}), &lines);

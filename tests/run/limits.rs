@@ -55,6 +55,51 @@ fn a_completion_in_the_last_iteration_is_a_completion() {
 }
 
 #[test]
+fn silent_model_is_told_once_ended_and_retried() {
+    let project = Project::new();
+    project.settings(&json!({
+        "silentModelMinutes": 0.01, "retry": {"backoffSeconds": 0.01},
+        "notify": {"command": "jq -r .event >>told || grep -o model_silent >>told"},
+        "agent": {"type": "claude"},
+    }));
+    let done = json!([{"claude": {"text": DONE}}, {"claude": {"result": {}}}]);
+    let script =
+        sessions([json!([{"hang": null}]), json!([{"claude": "init"}, {"hang": null}]), done]);
+    let output = run(&project, &["-p", "do it"], &script).run();
+    output.code(0).stderr_has("none of its tools runs: its connection to the model may be dead");
+    let events = project.events();
+    assert_eq!(events.all("model_silent").len(), 1);
+    assert_eq!(events.find("model_silent")["limit_ms"], 600);
+    let ended = events.all("agent_ended");
+    let how: Vec<_> = ended.iter().map(|ended| (&ended["ended_by"], &ended["class"])).collect();
+    let silent = (&json!("silent_model"), &json!("failed"));
+    assert_eq!(how[..2], [silent, silent]);
+    assert_eq!(events.last("run_ended")["iterations"], 1, "they are retried");
+    assert_eq!(project.read("told").matches("model_silent").count(), 1);
+}
+
+#[test]
+fn silent_model_limit_ignores_running_tool_and_text_agent() {
+    let limit = json!({"silentModelMinutes": 0.01, "retry": {"max": 0}});
+    let project = Project::new();
+    project.settings(&limit);
+    let slow = json!([{"sleep_ms": 1200}, {"print": DONE}]);
+    run(&project, &["-p", "do it"], &slow).run().code(0);
+    let mut settings = limit.clone();
+    settings["agent"] = json!({"type": "claude"});
+    project.settings(&settings);
+    let slow_tool = json!([
+        {"claude": {"tool": {"name": "Bash", "input": {"command": "make test"}}}}, {"sleep_ms": 1200},
+        {"claude": {"tool_result": {"content": "ok"}}}, {"claude": {"text": DONE}}, {"claude": {"result": {}}},
+    ]);
+    run(&project, &["-p", "do it"], &slow_tool).run().code(0);
+    assert!(!project.events().has("model_silent"));
+    // The same silence without the tool, to see that it would have been ended.
+    let silent = json!([{"claude": "init"}, {"sleep_ms": 1200}, {"claude": {"text": DONE}}]);
+    run(&project, &["-p", "do it"], &silent).run().code(4);
+}
+
+#[test]
 fn a_cost_budget_ends_the_run_before_the_next_iteration() {
     let project = Project::new();
     project.settings(&json!({"budget": {"costUsd": 1.0}}));

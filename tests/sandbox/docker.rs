@@ -58,11 +58,12 @@ fn a_sandbox_is_made_and_set_up_once_and_kept() {
         format!("<policy><allow><network><--sandbox><{name}><api.example.com:443>")
     );
     assert!(first[4].starts_with(&format!("<exec><{name}><sh><-c>")), "{}", first[4]);
-    assert!(
-        first[5].starts_with(&format!("<exec><-i><-w><{dir}><-e><RALPH_RUN_ID=")),
-        "{}",
-        first[5]
-    );
+    assert!(first[5].starts_with(&format!("<exec><-i><-w><{dir}><-e><")), "{}", first[5]);
+    for variable in
+        ["GIT_AUTHOR_NAME=Tess Ter", "GIT_COMMITTER_EMAIL=tess@example.com", "RALPH_RUN_ID="]
+    {
+        assert!(first[5].contains(&format!("<-e><{variable}")), "{variable}: {}", first[5]);
+    }
     assert!(first[5].ends_with(&format!("<{name}><sh><agent.sh>")), "{}", first[5]);
     assert!(first[6].ends_with("<sh><-c><test -e prompt>"), "{}", first[6]);
     assert_eq!(first.last().unwrap(), &format!("<stop><{name}>"));

@@ -465,6 +465,16 @@ impl Ralph {
         self
     }
 
+    /// Nobody is named by the environment as the author of commits.
+    #[allow(dead_code, reason = "not every test program includes such a test")]
+    pub(crate) fn without_git_identity(mut self) -> Ralph {
+        for who in ["AUTHOR", "COMMITTER"] {
+            self.command.env_remove(format!("GIT_{who}_NAME"));
+            self.command.env_remove(format!("GIT_{who}_EMAIL"));
+        }
+        self
+    }
+
     /// What it reads on standard input, which is empty otherwise.
     pub(crate) fn stdin(mut self, bytes: impl AsRef<[u8]>) -> Ralph {
         self.stdin = bytes.as_ref().to_vec();

@@ -155,6 +155,20 @@ fn doctor_tells_what_is_there_and_what_is_wrong() {
 }
 
 #[test]
+fn doctor_as_root_tells_that_claude_refuses() {
+    let project = Project::new();
+    project.agent_named("claude", &json!([{"print": "2.1 (Claude Code)"}]));
+    let told = "does not skip permissions as root";
+    let output = project.ralph(["doctor"]).run();
+    if rustix::process::geteuid().is_root() {
+        output.code(0).stdout_has(told);
+    } else {
+        output.code(0).stdout_lacks(told);
+    }
+    project.ralph(["doctor"]).env("IS_SANDBOX", "1").run().code(0).stdout_lacks(told);
+}
+
+#[test]
 fn agents_tells_which_are_there_and_which_versions_are_tested() {
     let project = Project::new();
     let recorded = by_name("claude").and_then(Adapter::recorded).unwrap();

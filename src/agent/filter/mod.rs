@@ -217,6 +217,11 @@ impl Judge {
         }
     }
 
+    /// The agent printed JSON.
+    pub fn has_seen_stream(&self) -> bool {
+        self.streamed
+    }
+
     /// Lines that the expression failed for.
     pub fn failures(&self) -> u64 {
         self.failures

@@ -57,6 +57,11 @@ impl Outcome<'_> {
             .or_else(|| (!errors.is_empty()).then(|| errors.join("; ")))
     }
 
+    /// What the agent said last, as the result repeats it.
+    pub(super) fn text(&self) -> Option<Cow<'_, str>> {
+        self.result.and_then(Raw::text).map(RawText::text)
+    }
+
     /// Why it is no success, if it is none. A failed API call that its last message told of and the end
     /// of a limit that it ran into are known from lines before.
     pub(super) fn failure(

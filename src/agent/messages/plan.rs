@@ -6,7 +6,7 @@ use crate::agent::tools::written;
 use crate::core::event::{TodoItem, TodoStatus};
 use crate::core::json::{Raw, RawText, Str};
 
-/// What a tool call does to the agent's list, once it has succeeded.
+/// What a tool call does to the agent's list.
 #[derive(Debug)]
 pub(super) enum PlanChange {
     /// `TodoWrite`: the whole list.
@@ -84,14 +84,14 @@ fn status(word: &str) -> Option<TodoStatus> {
 }
 
 /// The list as it stands.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Todo(Vec<(String, TodoItem)>);
 
 impl Todo {
     const MAX: usize = 500;
 
-    /// Carries out a change that has succeeded, and says whether the list is another one now.
-    pub(super) fn apply(&mut self, change: &PlanChange, answer: &str) -> bool {
+    /// Carries out a change that the call `call` makes, and says whether the list is another one now.
+    pub(super) fn apply(&mut self, change: &PlanChange, call: &str) -> bool {
         match change {
             PlanChange::Replace(items) => {
                 self.0 = items.iter().map(|item| (String::new(), item.clone())).collect();
@@ -101,13 +101,9 @@ impl Todo {
                 if self.0.len() >= Self::MAX {
                     return false;
                 }
-                // "Task #7 created successfully: …"; without it, they are numbered from 1.
-                let id = answer
-                    .split_once('#')
-                    .and_then(|(_, rest)| rest.split([' ', ':']).next())
-                    .map_or_else(|| (self.0.len() + 1).to_string(), str::to_owned);
                 let item = TodoItem { text: subject.clone(), status: TodoStatus::Pending };
-                self.0.push((id, item));
+                // Its name is not known before the result; see `name`.
+                self.0.push((call.to_owned(), item));
                 true
             }
             PlanChange::Change { id, subject, status } => {
@@ -129,6 +125,16 @@ impl Todo {
                 *item != before
             }
         }
+    }
+
+    /// Gives the item that was added by `call` the name that its result tells: "Task #7 created
+    /// successfully: …". Without it, they are numbered from 1.
+    pub(super) fn name(&mut self, call: &str, answer: &str) {
+        let Some(at) = self.0.iter().position(|(id, _)| id == call && !id.is_empty()) else {
+            return;
+        };
+        let told = answer.split_once('#').and_then(|(_, rest)| rest.split([' ', ':']).next());
+        self.0[at].0 = told.map_or_else(|| (at + 1).to_string(), str::to_owned);
     }
 
     pub(super) fn items(&self) -> Vec<TodoItem> {

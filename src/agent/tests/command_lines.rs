@@ -11,6 +11,7 @@ fn request(flags: &[String]) -> Request<'_> {
         stream: true,
         autonomous: true,
         sandboxed: false,
+        git_directories: &[],
         prompt_via: None,
         prompt: "-do it",
         prompt_file: Path::new(".ralph/prompt.txt"),
@@ -46,12 +47,12 @@ fn the_usual_command_lines() {
         (
             "codex",
             &usual,
-            "exec --json --skip-git-repo-check -s workspace-write --add-dir .git --model opus --allowedTools Bash -",
+            "exec --json --skip-git-repo-check -s workspace-write --model opus --allowedTools Bash -",
         ),
         (
             "codex",
             &plain,
-            "exec -o side.txt --skip-git-repo-check -s workspace-write --add-dir .git --model opus --allowedTools Bash -",
+            "exec -o side.txt --skip-git-repo-check -s workspace-write --model opus --allowedTools Bash -",
         ),
         ("codex", &careful, "exec --json --skip-git-repo-check -"),
         (
@@ -94,6 +95,12 @@ fn the_usual_command_lines() {
     ] {
         assert_eq!(argv(agent, request), expected, "{agent}");
     }
+    let git = [PathBuf::from("/repo/.git"), PathBuf::from("/repo/.git/worktrees/x")];
+    assert_eq!(
+        argv("codex", &Request { git_directories: &git, ..request(&[]) }),
+        "exec --json --skip-git-repo-check -s workspace-write --add-dir /repo/.git \
+         --add-dir /repo/.git/worktrees/x -"
+    );
     let invocation = codex::Codex.invocation(&plain);
     assert_eq!(invocation.side_file.as_deref(), Some(plain.side_file));
     assert!(!invocation.structured);
@@ -117,7 +124,7 @@ fn a_prompt_may_go_another_way_and_begin_with_a_dash() {
         ("qwen", &argument, "--allowedTools X --prompt=-do it"),
         ("text", &argument, "--allowedTools X -do it"),
         ("claude", &file, "-- .ralph/prompt.txt"),
-        ("codex", &file, ".git -- .ralph/prompt.txt"),
+        ("codex", &file, "workspace-write -- .ralph/prompt.txt"),
         ("amp", &file, "-x .ralph/prompt.txt"),
         (
             "opencode",
@@ -179,7 +186,7 @@ fn the_user_has_the_last_word_and_old_flags_keep_their_meaning() {
     };
     assert_eq!(
         codex(&["--full-auto"]),
-        "exec --json --skip-git-repo-check -s workspace-write --add-dir .git --model m -"
+        "exec --json --skip-git-repo-check -s workspace-write --model m -"
     );
     assert_eq!(
         codex(&["-sread-only", "--model=n", "--json"]),

@@ -1,5 +1,6 @@
 //! The agent of a run, and what to do about one that is not there.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::agent::filter::helper;
@@ -9,6 +10,7 @@ use crate::config::{self, Loaded, Origin};
 use crate::core::event::Purpose;
 use crate::error::Error;
 use crate::process;
+use crate::run::scm;
 use crate::run::spec::{AgentSpec, Errand};
 use crate::state::project::Project;
 use crate::trust;
@@ -58,12 +60,18 @@ pub(super) fn spec(
         None => config::agent_args(&agent.flags)
             .map_err(|err| Error::config(format!("agent.flags: {err}")))?,
     };
-    let env = agent
+    let mut env: Vec<(OsString, Option<OsString>)> = agent
         .env
         .iter()
         .map(|(name, value)| (name.into(), Some(value.into())))
         .chain(agent.env_exclude.iter().map(|name| (name.into(), None)))
         .collect();
+    // What ralph's own environment says of it is in these values, and would not reach a Docker sandbox otherwise.
+    for (name, value) in scm::identity(project.root()) {
+        if !env.iter().any(|(chosen, _)| chosen == name) {
+            env.push((name.into(), Some(value.into())));
+        }
+    }
     let response_filter = match &agent.response_filter {
         Some(expression) => Some(response_filter(expression, loaded, project.root())?),
         None => None,
@@ -92,6 +100,7 @@ pub(super) fn spec(
         model: agent.model.clone(),
         autonomous: agent.autonomous,
         sandboxed: false,
+        git_directories: scm::git_directories(project.root()),
         guarded: false,
         files: Vec::new(),
         stream,

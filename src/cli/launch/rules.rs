@@ -94,6 +94,15 @@ fn millis(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "settings keep it above 0, and what is too large is the largest number"
+)]
+fn minutes(minutes: f64) -> u64 {
+    (minutes * 60_000.0) as u64
+}
+
 pub(super) fn rules(settings: &Settings, defaults: &Defaults) -> Rules {
     let retries = settings.retry.max.unwrap_or(defaults.retries);
     let limit = |limit: Duration| limit.limit().map(millis);
@@ -119,6 +128,7 @@ pub(super) fn rules(settings: &Settings, defaults: &Defaults) -> Rules {
             None => defaults.inactivity_ms,
         },
         inactivity_fails: defaults.inactivity_fails,
+        silent_model_ms: Some(minutes(settings.silent_model_minutes)).filter(|limit| *limit > 0),
         iteration_timeout_ms: limit(settings.iteration_timeout_seconds),
         result_grace_ms: Some(millis(settings.result_grace_seconds.get())),
         rate_limit: RateLimit {

@@ -56,6 +56,11 @@ impl EchoFilter {
         })
     }
 
+    /// A tag of the prompt was left out.
+    pub(super) fn found_tag(&self) -> bool {
+        self.quoted.as_ref().is_some_and(|quoted| quoted.found || self.found)
+    }
+
     pub(super) fn filter(&mut self, text: &str, joined: bool, pass: &mut dyn FnMut(&str, bool)) {
         if !joined {
             self.end_line(pass);

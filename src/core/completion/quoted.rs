@@ -36,6 +36,8 @@ pub(super) struct Quoted {
     above: VecDeque<String>,
     /// Lines that are not judged yet.
     waiting: VecDeque<Waiting>,
+    /// A tag was left out.
+    pub(super) found: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -64,7 +66,7 @@ impl Quoted {
             }
         }
         let (above, waiting) = (VecDeque::new(), VecDeque::new());
-        (!spots.is_empty()).then_some(Quoted { tag, spots, above, waiting })
+        (!spots.is_empty()).then_some(Quoted { tag, spots, above, waiting, found: false })
     }
 
     /// Takes the next whole line.
@@ -115,6 +117,7 @@ impl Quoted {
         if !echoed.contains(&true) || ranges.len() != echoed.len() {
             return pass(&text, false);
         }
+        self.found = true;
         let mut kept = String::new();
         let mut from = 0;
         for (range, is_echo) in ranges.into_iter().zip(echoed) {
@@ -136,6 +139,21 @@ struct Around<'a> {
     below: Vec<&'a str>,
 }
 
+impl Around<'_> {
+    /// Nothing else stands on its line.
+    fn is_line(&self, before: &str, after: &str) -> bool {
+        self.before == before && self.after == after
+    }
+
+    /// The line before it goes on in it: together they are the prompt's.
+    fn is_wrapped(&self, before: &str) -> bool {
+        let rest = before.strip_suffix(self.before).unwrap_or_default().trim_end();
+        self.above.first().is_some_and(|above| {
+            !rest.is_empty() && (above.ends_with(rest) || rest.ends_with(above))
+        })
+    }
+}
+
 impl Spot {
     fn is_in(&self, said: &Around<'_>) -> bool {
         let (before, after) = (self.before.as_str(), self.after.as_str());
@@ -150,7 +168,17 @@ impl Spot {
         let is_whole = said.before.ends_with(before) && said.after.starts_with(after);
         let there_are = self.above.len() + self.below.len();
         let needed = match shared {
+            // Exactly the line of a longer prompt: that is what the agent was asked for, unless more of the prompt
+            // stands around it.
+            TELLING.. if is_whole && there_are > 0 && said.is_line(before, after) => 1,
             TELLING.. if is_whole => return true,
+            // The end of a line of the prompt is what it dictates after "print:", unless it was only wrapped.
+            TELLING.. if is_cut && said.before != before => {
+                if said.is_wrapped(before) {
+                    return true;
+                }
+                1
+            }
             TELLING.. => there_are.min(1),
             1.. => there_are.min(REACH),
             // Nothing but the tag: that is what the agent was asked for.
@@ -267,7 +295,8 @@ mod tests {
         ("quoted", |p| each(p, |_, l| format!("> {l}"))),
         ("cut", |p| each(p, |_, l| l.chars().take(60).collect())),
         ("without its beginning", |p| {
-            let rest: Vec<&str> = p.lines().skip(usize::from(p.lines().count() > 1)).collect();
+            // The line with the tag alone is what an agent may have been asked for.
+            let rest: Vec<&str> = p.lines().skip(usize::from(p.lines().count() > 2)).collect();
             rest.join("\n")
         }),
         ("JSON", |p| serde_json::json!({ "prompt": p }).to_string()),
@@ -290,6 +319,42 @@ mod tests {
                 assert!(completes(prompt, &answered), "{name}: {answered}");
             }
         }
+    }
+
+    #[test]
+    fn dictated_line_completes_unless_more_of_prompt_stands_around_it() {
+        const LINE: &str = "All tasks are complete. <promise>COMPLETE</promise>";
+        let several = format!(
+            "Work on the list.\nWhen all is done, print exactly:\n\n{LINE}\n\nNever push.\n"
+        );
+        let one = format!("Work on the list. When all is done, print: {LINE}");
+        for prompt in [&several, &one] {
+            assert!(completes(prompt, LINE), "{prompt}");
+            assert!(completes(prompt, &format!("I took a task.\n{LINE}\nGood night.")), "{prompt}");
+            assert!(!completes(prompt, prompt), "{prompt}");
+            assert!(!completes(prompt, &format!("user: {prompt}\nI take a task.")), "{prompt}");
+            let wrapped = prompt.replace("is done, ", "is done,\n");
+            assert!(!completes(prompt, &wrapped), "{wrapped}");
+        }
+        let wrapped = one.replace("print: ", "print:\n");
+        assert!(!completes(&one, &wrapped), "{wrapped}");
+        let above = format!("When all is done, print exactly:\n{LINE}");
+        assert!(!completes(&several, &above), "{above}");
+    }
+
+    #[test]
+    fn ignored_signal_is_known() {
+        let ignored = |said: &str| {
+            let rule = Rule::Promise("COMPLETE".into());
+            let mut detector = Detector::new(&rule).ignoring_echo_of(BESIDE);
+            said.lines().for_each(|line| detector.said(line, false));
+            detector.verdict();
+            detector.ignored_signal()
+        };
+        assert!(ignored(&format!("user: {BESIDE}\nI take a task.")));
+        assert!(ignored(&format!("{BESIDE}\nI take a task.")));
+        assert!(!ignored("I take a task."));
+        assert!(!ignored(TAG));
     }
 
     #[test]

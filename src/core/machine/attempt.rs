@@ -3,7 +3,9 @@
 use jiff::Timestamp;
 
 use super::super::attempt;
-use super::super::event::{Class, EndCause, Event, Feedback, Outcome, Purpose, WaitReason};
+use super::super::event::{
+    Class, EndCause, Event, Failure, Feedback, Outcome, Purpose, WaitReason,
+};
 use super::super::exit;
 use super::super::progress::Limits;
 use super::super::rules::RetryScope;
@@ -71,6 +73,7 @@ impl LoopMachine {
         self.spending.attempt_starts();
         self.budget_ended_it = false;
         self.background = 0;
+        self.tool_running = false;
         self.refused = false;
         let at = now.mono_ms;
         self.phase =
@@ -158,6 +161,12 @@ impl LoopMachine {
                 let repeats = report.repeats_prompt;
                 let message = if repeats { ONLY_REPEATED } else { "the agent said nothing" };
                 self.failed(now, message.to_owned(), out);
+            }
+            Class::Failed if report.failure.as_ref().is_some_and(Failure::is_permanent) => {
+                self.failures += 1;
+                let message = attempt::gave_up(self.failures, &told.unwrap_or(report.exit));
+                let exit_code = self.rules.retry.exit_code;
+                self.finish(now, Outcome::AgentFailed, exit_code, message, out);
             }
             Class::Failed
             | Class::ContextExhausted

@@ -33,6 +33,8 @@ pub enum Input {
     Output,
     /// The agent works: it said something or used a tool.
     Working,
+    /// Whether a tool of the agent's is running, as far as its stream tells.
+    ToolRunning(bool),
     /// All that the attempt has used so far.
     Used(Usage),
     /// The agent has given a final result.

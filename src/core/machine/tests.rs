@@ -28,6 +28,7 @@ fn rules() -> Rules {
         inactivity_ms: None,
         exit_without_prompt: exit::INPUT,
         inactivity_fails: true,
+        silent_model_ms: None,
         iteration_timeout_ms: None,
         result_grace_ms: Some(10_000),
         rate_limit: RateLimit { wait: true, max_wait_ms: 3_600_000 },

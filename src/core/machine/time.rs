@@ -1,6 +1,6 @@
 //! What the loop waits for, and what it does when a time or a budget is up.
 
-use super::super::event::{EndCause, Purpose};
+use super::super::event::{EndCause, Event, Purpose};
 use super::{Action, GuardrailEnd, LoopMachine, Now, Phase};
 
 /// While a limit is waited for, the wall clock is looked at this often: it moves on while the
@@ -9,6 +9,8 @@ pub(super) const WALL_CHECK_MS: u64 = 60_000;
 /// How long an agent may stay that is refused its credentials. It may be about to leave, or to have
 /// others; some go on trying for minutes.
 const REFUSED_GRACE_MS: u64 = 3_000;
+/// A silent agent is warned of after this part of the time after which it is ended.
+const SILENCE_WARNING: u64 = 4;
 /// How long looking at the repository may take. One that cannot be looked at in this time is one of
 /// which nobody can tell.
 const LOOK_MS: u64 = 30_000;
@@ -25,6 +27,7 @@ impl LoopMachine {
         match self.phase {
             Phase::Agent { ending: false, purpose, started, last_output, result_at } => [
                 after(last_output, rules.inactivity_ms),
+                self.silence_deadline(last_output, result_at),
                 after(started, rules.iteration_timeout_ms),
                 self.result_deadline(result_at),
                 message_deadline(purpose, started),
@@ -93,6 +96,27 @@ impl LoopMachine {
         if self.background > 0 { None } else { after(result_at?, self.rules.result_grace_ms) }
     }
 
+    /// How long the agent may be silent now: not at all limited while a tool or a background task of its runs, or
+    /// once it has given its result.
+    fn silence_limit(&self, result_at: Option<u64>) -> Option<u64> {
+        let waits_for_model = !self.tool_running && self.background == 0 && result_at.is_none();
+        self.rules.silent_model_ms.filter(|_| waits_for_model)
+    }
+
+    /// When a silent agent is to be warned of, once in a run, or to be ended.
+    fn silence_deadline(&self, last_output: u64, result_at: Option<u64>) -> Option<u64> {
+        let limit = self.silence_limit(result_at)?;
+        let patience = if self.silence_told { limit } else { limit / SILENCE_WARNING };
+        after(last_output, Some(patience))
+    }
+
+    fn tell_silence(&mut self, now: Now, last_output: u64, out: &mut Vec<Action>) {
+        self.silence_told = true;
+        let silent_ms = now.mono_ms.saturating_sub(last_output);
+        let limit_ms = self.rules.silent_model_ms.unwrap_or(silent_ms);
+        out.push(Action::Emit(Event::ModelSilent { silent_ms, limit_ms }));
+    }
+
     pub(super) fn deadline_passed(&mut self, now: Now, out: &mut Vec<Action>) {
         match self.phase {
             Phase::Agent { ending: false, purpose, started, last_output, result_at } => {
@@ -106,9 +130,14 @@ impl LoopMachine {
                     Some(EndCause::IterationTimeout)
                 } else if due(after(last_output, rules.inactivity_ms)) {
                     Some(EndCause::Inactivity)
+                } else if due(after(last_output, self.silence_limit(result_at))) {
+                    Some(EndCause::SilentModel)
                 } else {
                     None
                 };
+                if cause.is_none() && due(self.silence_deadline(last_output, result_at)) {
+                    self.tell_silence(now, last_output, out);
+                }
                 match cause {
                     // Whatever its time ran out by: it has answered, and the answer counts.
                     Some(_) if self.has_answered() => self.end_agent(self.after_result(), out),

@@ -3,9 +3,12 @@
 use super::speech::Speaker;
 use super::words::plural;
 use super::{Human, Paragraph};
-use crate::core::event::{Event, Stamp, TodoItem, TodoStatus};
+use crate::core::event::{Event, Stamp, Stream, TodoItem, TodoStatus};
 use crate::core::text;
 use crate::report::style::Paint;
+
+/// Lines of standard error in a row that are shown of a known agent.
+const MAX_STDERR_LINES: usize = 5;
 
 /// Entries of a todo list that are shown.
 const MAX_TODOS: usize = 100;
@@ -21,6 +24,7 @@ impl Human {
                 let speaker = if *subagent { Speaker::SubagentThought } else { Speaker::Thought };
                 self.speak(at, speaker, text, *joined);
             }
+            Event::Output { stream: Stream::Stderr, joined, .. } if self.folds(*joined) => {}
             Event::Output { stream, text, joined } => {
                 self.speak(at, Speaker::Output(*stream), text, *joined)
             }
@@ -56,6 +60,31 @@ impl Human {
             }
             _ => {}
         }
+    }
+
+    /// Whether a line of standard error is one too many in a row to be shown.
+    fn folds(&mut self, joined: bool) -> bool {
+        if !joined {
+            self.stderr_lines += 1;
+            self.folded += usize::from(self.folds_stderr && self.stderr_lines > MAX_STDERR_LINES);
+        }
+        self.folded > 0
+    }
+
+    /// Tells how many lines of standard error were not shown, now that something else is.
+    pub(super) fn unfold(&mut self, at: Stamp) {
+        self.stderr_lines = 0;
+        let lines = std::mem::take(&mut self.folded);
+        if lines == 0 {
+            return;
+        }
+        let words = format!(
+            "{} {lines} more line{} on stderr (the journal has them)",
+            self.marks.more,
+            plural(lines as u64)
+        );
+        let mut pen = self.line(at, Paragraph::Said);
+        pen.turn(Paint::Faint).say(&words).plain().end();
     }
 
     fn tool_ended(&mut self, at: Stamp, event: &Event<'_>) {

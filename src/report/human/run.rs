@@ -6,7 +6,7 @@ use super::words::{
 use super::{Human, MAX_DETAIL, MAX_PROMPT, Paragraph};
 use crate::core::event::{Class, Event, Leftover, Outcome, Purpose, Stamp, WaitReason};
 use crate::core::text;
-use crate::report::runs::{after_words, stalling_words};
+use crate::report::runs::{after_words, silence_words, stalling_words};
 use crate::report::style::Paint;
 
 /// Processes that are named one by one.
@@ -132,6 +132,9 @@ impl Human {
             Event::Stalling { reason, iterations, limit } => {
                 let message = stalling_words(*reason, *iterations, *limit);
                 self.warn(at, &message);
+            }
+            Event::ModelSilent { silent_ms, limit_ms } => {
+                self.warn(at, &silence_words(*silent_ms, *limit_ms));
             }
             // To the letter, so that scripts can wait for it.
             Event::StopRequested { now: false, .. } => {

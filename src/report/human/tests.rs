@@ -536,3 +536,31 @@ fn the_task_list_names_its_next_story_when_an_iteration_begins_and_its_problems_
     let (out, err) = render(quiet, &events[..3]);
     assert_eq!((out.as_str(), err.as_str()), ("", "[WARN] t: US-2 is gone\n"));
 }
+
+#[test]
+fn stderr_of_known_agent_is_folded_after_a_few_lines() {
+    let trace = |nth: usize| Event::Output {
+        stream: Stream::Stderr,
+        text: format!("at frame {nth}").into(),
+        joined: false,
+    };
+    let shown = |agent, style| {
+        let mut events = vec![run_started(agent, 1)];
+        events.extend((1..=9).map(trace));
+        events.push(Event::Usage(Usage::default()));
+        events.push(trace(10));
+        events.push(said("Hello.", false));
+        events.push(trace(11));
+        out(style, &events)
+    };
+    let folded = shown("gemini", Style::default());
+    assert!(folded.contains("at frame 5\n") && !folded.contains("at frame 6\n"), "{folded}");
+    assert!(folded.contains("5 more lines on stderr (the journal has them)"), "{folded}");
+    assert!(folded.contains("at frame 11\n"), "it counts anew after something else: {folded}");
+    for whole in [
+        shown("my-agent", Style::default()),
+        shown("gemini", Style { verbose: true, ..Style::default() }),
+    ] {
+        assert!(whole.contains("at frame 10\n") && !whole.contains("more line"), "{whole}");
+    }
+}

@@ -77,6 +77,7 @@ pub(super) const ONLY_REPEATED: &str = "The agent repeated its prompt and said n
 pub(super) fn cause_words(cause: EndCause) -> &'static str {
     match cause {
         EndCause::Inactivity => "Ended: it printed nothing for the inactivity limit",
+        EndCause::SilentModel => "Ended: it printed nothing while none of its tools ran",
         EndCause::IterationTimeout => "Ended: the iteration's time limit",
         EndCause::ResultGrace => "Ended: it had given its result and did not leave",
         EndCause::Refused => "Ended: it went on trying with credentials that were refused",

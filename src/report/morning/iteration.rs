@@ -25,6 +25,7 @@ pub(super) fn state(iteration: &Iteration) -> &'static str {
         Class::Answered => "answered",
         Class::Empty if iteration.repeats_prompt => "repeated its prompt",
         Class::Empty => "said nothing",
+        Class::Failed if iteration.ended_by == Some(EndCause::SilentModel) => "fell silent",
         Class::Failed => "failed",
         Class::RateLimited => "rate limit",
         Class::Overloaded => "overloaded",

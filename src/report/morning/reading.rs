@@ -15,7 +15,7 @@ use crate::core::event::{
 };
 use crate::core::spending::Spending;
 use crate::core::text;
-use crate::report::runs::{RunSummary, stalling_words};
+use crate::report::runs::{RunSummary, silence_words, stalling_words};
 use crate::state::journal::{Entries, Want};
 
 /// Tool calls whose summaries are remembered until they end.
@@ -52,6 +52,10 @@ pub struct Reading {
     commits: HashSet<String>,
     /// What the agent printed last on its standard error, and when the limit ends that it met.
     last_words: String,
+    /// They are a line of their own, not one of a stack trace.
+    words_tell: bool,
+    /// The line that goes on is left out.
+    skips_words: bool,
     limit_ends_ms: Option<i64>,
     /// What asked the run to stop.
     stopped_by: Option<String>,
@@ -157,6 +161,9 @@ impl Reading {
             }),
             Event::Stalling { reason, iterations, limit } => {
                 facts.warnings.push(stalling_words(*reason, *iterations, *limit));
+            }
+            Event::ModelSilent { silent_ms, limit_ms } => {
+                facts.warnings.push(silence_words(*silent_ms, *limit_ms));
             }
             Event::ScmEnded { task, ok, detail, .. } => {
                 facts.scm_ended(at.iteration, task, *ok, detail)
@@ -290,7 +297,17 @@ impl Reading {
             return;
         }
         if !joined {
+            // The end of a stack trace, or of an object, tells less than what came before it.
+            let is_telling =
+                !text.starts_with(char::is_whitespace) && text.chars().any(char::is_alphanumeric);
+            self.skips_words = !is_telling && self.words_tell;
+            if self.skips_words {
+                return;
+            }
+            self.words_tell = is_telling;
             self.last_words.clear();
+        } else if self.skips_words {
+            return;
         }
         if self.last_words.len() < MAX_LAST_WORDS {
             self.last_words.push_str(text::head(text.trim_end(), MAX_LAST_WORDS));
@@ -304,6 +321,7 @@ impl Reading {
                 self.running = Some(Usage::default());
                 self.limit_ends_ms = None;
                 self.last_words.clear();
+                (self.words_tell, self.skips_words) = (false, false);
                 self.left_out_before += std::mem::take(&mut self.left_out);
             }
             Event::Usage(usage) | Event::Result { usage: Some(usage), .. } => {

@@ -145,7 +145,8 @@ fn did_anything(iteration: &Iteration) -> bool {
         iteration.class,
         Some(Class::NotStarted | Class::Credentials | Class::RateLimited | Class::Overloaded)
     );
-    iteration.tools > 0 || !turned_away
+    // One that told of its own failure before it used any tool has not begun, either.
+    iteration.tools > 0 || !turned_away && iteration.failure.is_none()
 }
 
 fn is_complete(facts: &Facts) -> bool {

@@ -12,7 +12,7 @@ use crate::core::prompt as prompts;
 use crate::core::rules::ScmTask;
 use crate::hook::STOP_CHECK;
 use crate::process::{Ended, Launch};
-use crate::run::agent::{AgentTask, Files};
+use crate::run::agent::{AgentTask, Files, Finished};
 use crate::run::spec::{Errand, RunSpec};
 use crate::run::world::{Part, World};
 
@@ -183,6 +183,7 @@ impl<W: World> Driver<'_, W> {
                            given up: make it simpler (no repetition of a repetition)";
             self.warn_once(message.to_owned());
         }
+        self.watch_tools(&finished);
         let rules = &self.spec.rules;
         let adapter = self.spec.agent.adapter;
         let has_price = rules.budget.cost_usd.or(rules.iteration_budget.cost_usd).is_some();
@@ -197,7 +198,38 @@ impl<W: World> Driver<'_, W> {
         self.commit_message = finished.commit_message;
         self.queue.push_back(Input::AgentEnded(Box::new(finished.report)));
     }
+
+    /// Warns of an agent that answers and does nothing, iteration after iteration: its tools may not work.
+    fn watch_tools(&mut self, finished: &Finished) {
+        let Event::AgentEnded { purpose: Purpose::Work, class, tools, .. } = finished.ended else {
+            return;
+        };
+        let agent = &self.spec.agent;
+        if !agent.tells_of_tools() {
+            return;
+        }
+        if tools > 0 {
+            self.without_tools = 0;
+        } else if class.came_to_its_end() {
+            self.without_tools += 1;
+        }
+        if self.without_tools != WITHOUT_TOOLS {
+            return;
+        }
+        let name = agent.adapter.name();
+        let mut message = format!(
+            "{name} has used no tool in {WITHOUT_TOOLS} iterations in a row: does it have any that work here?"
+        );
+        if !finished.stderr.is_empty() {
+            message.push_str(" The end of its stderr: ");
+            message.push_str(&finished.stderr.join(" | "));
+        }
+        self.warn_once(message);
+    }
 }
+
+/// So many iterations in a row without the use of a tool are worth a warning.
+const WITHOUT_TOOLS: u32 = 3;
 
 /// The command line as it is recorded: a prompt in it is named, not repeated.
 pub(super) fn argv(program: &OsStr, args: &[OsString], prompt: &str) -> Vec<String> {

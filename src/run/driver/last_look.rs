@@ -26,7 +26,8 @@ impl<W: World> Driver<'_, W> {
         if let Some(message) =
             self.spec.unasked_signal.as_ref().filter(|_| outcome == Outcome::LimitReached)
         {
-            self.recorder.record(&Event::Warning { message: message.as_str().into() });
+            let message = format!("the limit is reached, and {message}");
+            self.recorder.record(&Event::Warning { message: message.into() });
         }
         let now = self.settings_now();
         let looks = self.settings_then.iter().zip(now).zip(&self.spec.settings_files);

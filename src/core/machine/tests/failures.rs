@@ -17,6 +17,19 @@ fn failures_back_off_and_then_end_the_run() {
 }
 
 #[test]
+fn permanent_failure_is_not_retried() {
+    let message = "claude refuses as root".to_owned();
+    let failure = Failure { kind: FailureKind::Usage, message, resets_at: None };
+    let report = Report { failure: Some(failure), ..failed(Class::Failed) };
+    let next = RetryScope::NextIteration { failures: 5 };
+    for scope in [rules().retry.scope, next] {
+        let mut run = Loop::start(Rules { retry: Retry { scope, ..rules().retry }, ..rules() });
+        run.agent(report.clone());
+        assert_eq!(run.outcome(), Some((Outcome::AgentFailed, 4)));
+    }
+}
+
+#[test]
 fn a_success_resets_the_count_of_failures() {
     let mut run = Loop::start(rules());
     for _ in 0..3 {

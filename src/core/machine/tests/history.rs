@@ -178,6 +178,7 @@ proptest! {
             exit_without_prompt: exit::INPUT,
             inactivity_fails,
             inactivity_ms: Some(60_000),
+            silent_model_ms: Some(40_000),
             iteration_timeout_ms: Some(100_000),
             budget: Budget { cost_usd: budget, ..Budget::default() },
             iteration_budget: Budget { cost_usd: iteration_budget, ..Budget::default() },
@@ -219,6 +220,7 @@ proptest! {
                     let limit = machine.max_iterations();
                     Input::Resume { max_iterations: flag.then_some(limit) }
                 }
+                4 if world.agent.is_some() && choice.is_multiple_of(3) => Input::ToolRunning(flag),
                 4 if world.agent.is_some() => Input::Output,
                 5 if world.agent.is_some() => Input::Used(spent(f64::from(choice) / 200.0)),
                 6 if world.agent.is_some() => Input::ResultSeen,

@@ -17,6 +17,51 @@ fn silence_ends_the_agent_and_output_resets_it() {
 }
 
 #[test]
+fn silent_model_is_warned_of_once_and_ended() {
+    let warned = |run: &Loop| {
+        let is_warning =
+            |action: &&Action| matches!(action, Action::Emit(Event::ModelSilent { .. }));
+        run.actions.iter().filter(is_warning).count()
+    };
+    let limit = 20 * 60_000;
+    let mut run = Loop::start(Rules { silent_model_ms: Some(limit), ..rules() });
+    run.give(Input::AgentStarted).after(limit / 4 - 1).give(Input::Output).until_deadline();
+    let silent = Event::ModelSilent { silent_ms: limit / 4, limit_ms: limit };
+    assert_eq!(run.actions, [Action::Emit(silent)]);
+    run.give(Input::Deadline);
+    assert_eq!(run.actions, []);
+    run.until_deadline();
+    assert_eq!(run.actions, [Action::EndAgent(EndCause::SilentModel)]);
+    run.give(Input::AgentEnded(Box::new(failed(Class::Failed))));
+    assert_eq!(run.outcome(), None, "it may be tried again");
+    run.until_deadline();
+    assert!(run.starts_agent());
+    // The second time it is not warned of again.
+    run.give(Input::AgentStarted).until_deadline();
+    assert_eq!(warned(&run), 0);
+    assert_eq!(run.actions, [Action::EndAgent(EndCause::SilentModel)]);
+}
+
+#[test]
+fn silent_model_limit_spares_tools_background_tasks_and_results() {
+    let rules = Rules { silent_model_ms: Some(60_000), result_grace_ms: None, ..rules() };
+    for input in [Input::ToolRunning(true), Input::BackgroundTasks(1), Input::ResultSeen] {
+        let mut run = Loop::start(rules.clone());
+        run.give(Input::AgentStarted).give(input.clone());
+        assert_eq!(run.machine.deadline(), None, "{input:?}");
+        run.after(1_000_000).give(Input::Deadline);
+        assert_eq!(run.actions, [], "{input:?}");
+    }
+    // When the tool has ended, the time counts from then; the next agent runs none yet.
+    let mut run = Loop::start(rules);
+    run.give(Input::AgentStarted).give(Input::ToolRunning(true)).after(1_000_000);
+    run.give(Input::Output).give(Input::ToolRunning(false));
+    assert_eq!(run.machine.deadline(), Some(run.now.mono_ms + 15_000));
+    run.give(Input::ToolRunning(true)).agent(answered()).give(Input::AgentStarted);
+    assert!(run.machine.deadline().is_some());
+}
+
+#[test]
 fn silence_may_simply_end_the_iteration() {
     let mut run = Loop::start(Rules { inactivity_fails: false, ..rules() });
     run.agent(Report { class: Class::TimedOut, ..done() });

@@ -85,6 +85,37 @@ fn a_run_that_failed_says_of_what_and_what_to_do() {
 }
 
 #[test]
+fn refused_agent_with_stack_trace_is_told_by_its_message() {
+    let output = |text: &'static str| Event::Output {
+        stream: event::Stream::Stderr,
+        text: text.into(),
+        joined: false,
+    };
+    let mut refused = agent_ended(Class::Failed, Usage::default());
+    if let Event::AgentEnded { failure, tools, .. } = &mut refused {
+        let (kind, message) = (FailureKind::Usage, "no".to_owned());
+        (*tools, *failure) = (0, Some(Failure { kind, message, resets_at: None }));
+    }
+    let told = terminal(&read(
+        vec![
+            (1, 0, run_started()),
+            (1, 1, iteration_started()),
+            (1, 1, agent_started()),
+            (2, 1, output("Error when talking to Gemini API: 401")),
+            (2, 1, output("    at throwErrorIfNotOK (chunk.js:1:2) {")),
+            (2, 1, output("  status: 401")),
+            (2, 1, output("}")),
+            (3, 1, refused),
+            (4, 1, iteration_ended(Class::Failed, true)),
+            (4, 1, ended(Outcome::AgentFailed, "the agent failed: no")),
+        ],
+        None,
+    ));
+    assert!(told.contains("Stderr:    Error when talking to Gemini API: 401\n"), "{told}");
+    assert!(!told.contains("lies in the work tree"), "it used no tool: {told}");
+}
+
+#[test]
 fn a_run_that_was_stopped_by_a_limit_says_when_it_ends() {
     let told = turned_away(Outcome::AgentFailed, "limit (waiting is not allowed)");
     assert!(
