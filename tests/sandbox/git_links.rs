@@ -144,7 +144,7 @@ fn commit_of_run_follows_no_link(sandbox: &'static str, user: u32) {
     assert!(!scene.project.path().join(".git/worktrees").exists());
     assert!(scene.project.path().join(".git/worktrees.from-sandbox").is_symlink());
     // The commit was made, and what was moved is not moved again.
-    let output = scene.ralph(&["archive"]).run();
+    let output = scene.ralph(&["archive", "--force"]).run();
     output.code(0).stderr_lacks(MOVED).stdout_has("Committed as");
     scene.assert_untouched("archive");
 }
@@ -155,7 +155,7 @@ fn missing_directories_lead_nowhere(sandbox: &'static str, user: u32) {
     let plant = scene.planting(&VITAL);
     let output = scene.run(&format!("{MESSAGE}echo two > file\n{plant}{DONE}")).run();
     output.stderr_has(MOVED);
-    scene.ralph(&["archive"]).run();
+    scene.ralph(&["archive", "--force"]).run();
     scene.assert_untouched("archive");
 }
 
@@ -173,7 +173,7 @@ fn archive_after_kill_follows_no_link(sandbox: &'static str, user: u32) {
     scene.project.wait_for_file("planted");
     running.signal(Signal::KILL);
     running.wait().ended_by(Signal::KILL);
-    let output = scene.ralph(&["archive"]).run();
+    let output = scene.ralph(&["archive", "--force"]).run();
     scene.assert_untouched(&format!("{}{}", output.stdout, output.stderr));
     output.code(0).stderr_has(MOVED).stdout_has("Committed as");
     wait_until(LONG, || scene.project.processes().is_empty());
@@ -235,7 +235,7 @@ fn git_links_of_agent_in_worktree_are_not_followed_in_the_main_one() {
     let running = scene.ralph(&args).args(["--", "sh", "agent.sh"]).start();
     scene.project.wait_for_file(tree.join("planted"));
     // Also while that run is at work.
-    scene.ralph(&["archive"]).run().code(0).stderr_has(MOVED).stdout_has("Committed as");
+    scene.ralph(&["archive", "--force"]).run().code(0).stderr_has(MOVED).stdout_has("Committed as");
     scene.assert_untouched("archive");
     running.signal(Signal::KILL);
     running.wait().ended_by(Signal::KILL);
