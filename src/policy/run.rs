@@ -43,6 +43,7 @@ impl Walk<'_> {
         if first.text.is_empty() {
             return Output::default();
         }
+        self.trace(argv);
         if let Some(output) = self.defined(first, args, stdin) {
             return output;
         }

@@ -7,14 +7,14 @@ use ralph::policy::{AllowList, Context, Family, ToolCall, Verdict, judge, lexica
 
 use crate::judge_with;
 
-struct Case {
-    line: usize,
-    verdict: &'static str,
-    family: &'static str,
-    command: String,
+pub(crate) struct Case {
+    pub(crate) line: usize,
+    pub(crate) verdict: &'static str,
+    pub(crate) family: &'static str,
+    pub(crate) command: String,
 }
 
-fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let text = include_str!("corpus.txt");
     let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim_end()));
     lines
