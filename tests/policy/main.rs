@@ -47,5 +47,5 @@ fn trace(command: &str) -> Option<Vec<Vec<String>>> {
 }
 
 fn shell(command: &str) -> Verdict {
-    judge_with(&[], &ToolCall::Shell(command))
+    judge_with(&[], &ToolCall::Shell(command.into()))
 }
