@@ -8,6 +8,7 @@
 //! the programs in it do.
 
 mod allow;
+mod awk;
 mod bombs;
 mod braces;
 mod code;

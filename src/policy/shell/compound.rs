@@ -186,8 +186,14 @@ impl Parser<'_> {
         self.blanks();
         let name = self.word()?.literal().unwrap_or_default();
         self.blanks();
-        if self.take("(") {
-            self.expect(")")?;
+        // Without `)` it is the body.
+        let start = self.at;
+        let empty = self.take("(") && {
+            self.blanks();
+            self.take(")")
+        };
+        if !empty {
+            self.at = start;
         }
         let body = self.function_body()?;
         Ok(Command::Function { name, body: Rc::new(body) })
@@ -206,11 +212,17 @@ impl Parser<'_> {
     pub(super) fn coproc(&mut self) -> Result<Command, Failed> {
         self.expect_reserved("coproc")?;
         self.blanks();
+        if self.reserved() == Some("coproc") {
+            return self.fail("its brackets or its reserved words do not match");
+        }
         let start = self.at;
         if !self.at_compound() && !self.at_end_of_words() {
             self.word()?;
             self.blanks();
             if !self.at_compound() {
+                self.extension(
+                    "a simple command as a coprocess, with a second word that is reserved",
+                );
                 self.go_back(start)?;
             }
         }
@@ -249,9 +261,7 @@ impl Parser<'_> {
     /// `((…))`, if it is one: two opening brackets may also be two subshells.
     pub(super) fn arithmetic_command(&mut self) -> Result<Option<Word>, Failed> {
         self.at += 2;
-        self.nested(|parser| match parser.arithmetic()? {
-            Some(parts) => Ok(Some(Word { parts: vec![Part::Arithmetic(parts)] })),
-            None => Ok(None),
-        })
+        let parts = self.arithmetic_expression()?;
+        Ok(parts.map(|parts| Word { parts: vec![Part::Arithmetic(parts)] }))
     }
 }

@@ -50,6 +50,14 @@ const DECLARES: &[&str] =
 /// The closer of a list in `${ …; }`: a brace ends it whatever follows, as in `"${ ls; }"`.
 const BRACE_SUBSTITUTION: &str = "${";
 
+/// Whether a text is a name with `=` or `+=` behind it.
+fn is_array_name(text: &str) -> bool {
+    let name = text.strip_suffix('=').map(|name| name.strip_suffix('+').unwrap_or(name));
+    name.is_some_and(|name| {
+        !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+    })
+}
+
 /// How long the body of a here-document is, and where the command goes on behind it: after the line that
 /// is the delimiter. `None` if there is none.
 fn heredoc_end(text: &str, delimiter: &str, tabs: bool) -> Option<(usize, usize)> {
@@ -257,7 +265,10 @@ impl<'a> Parser<'a> {
                 next = Link::Or;
             } else if self.at_end_of_arm() || self.take(";") {
                 // The end of this command, or of the arm of a `case`.
-            } else if self.take("&!") || self.take("&|") || self.take("&") {
+            } else if self.take("&!") || self.take("&|") {
+                self.extension("a job that zsh disowns");
+                background = true;
+            } else if self.take("&") {
                 background = true;
             } else if self.peek() != Some(b'\n') && !self.at_end_of_list(closers) {
                 self.error.get_or_insert("a command follows on another without a separator");
@@ -346,6 +357,9 @@ impl<'a> Parser<'a> {
                 self.extension("`!` inside of a pipeline");
                 self.blanks();
             }
+            if self.reserved() == Some("coproc") {
+                self.extension("`coproc` inside of a pipeline");
+            }
             stages.push(self.command()?);
         }
         match stages.len() {
@@ -421,23 +435,21 @@ impl<'a> Parser<'a> {
                 if parser.at_end_of_words() {
                     return parser.fail("its brackets do not match");
                 }
-                parser.element_index()?;
-                if parser.at_end_of_words() || matches!(parser.peek(), Some(b' ' | b'\t')) {
-                    words.push(Word::default());
-                } else {
-                    words.push(parser.word()?);
-                }
+                words.push(parser.element()?);
             }
         })
     }
 
-    /// Passes `[index]=` of an array's element, unless something is substituted in it.
-    fn element_index(&mut self) -> Result<(), Failed> {
-        let start = self.at;
-        if self.peek() == Some(b'[') && self.bracketed()?.literal().is_some() && self.take("=") {
-            return Ok(());
+    /// An element of an array, which may begin with `[index]=`.
+    fn element(&mut self) -> Result<Word, Failed> {
+        if self.peek() != Some(b'[') {
+            return self.word();
         }
-        self.go_back(start)
+        let mut element = self.bracketed()?;
+        if !self.at_end_of_words() && !matches!(self.peek(), Some(b' ' | b'\t' | b'\r')) {
+            element.parts.extend(self.word()?.parts);
+        }
+        Ok(element)
     }
 
     pub(super) fn simple(&mut self) -> Result<Command, Failed> {
@@ -484,7 +496,7 @@ impl<'a> Parser<'a> {
                     .first()
                     .and_then(Word::bare)
                     .is_some_and(|name| DECLARES.contains(&name))
-                && word.literal().is_some_and(|text| text.ends_with('='))
+                && word.literal().is_some_and(|text| is_array_name(&text))
             {
                 self.at += 1;
                 let elements = self.words_until_paren()?;
@@ -571,8 +583,6 @@ impl<'a> Parser<'a> {
         }
         self.at += skip;
         const OPERATORS: &[(&str, RedirectOp)] = &[
-            (">>|", RedirectOp::Append),
-            (">>!", RedirectOp::Append),
             ("<<<", RedirectOp::HereString),
             ("<<-", RedirectOp::HereDocument),
             ("<<", RedirectOp::HereDocument),
@@ -581,10 +591,10 @@ impl<'a> Parser<'a> {
             ("<", RedirectOp::Read),
             ("&>>", RedirectOp::Append),
             ("&>", RedirectOp::Write),
+            (">>&", RedirectOp::Append),
             (">>", RedirectOp::Append),
             (">&", RedirectOp::Duplicate),
             (">|", RedirectOp::Write),
-            (">!", RedirectOp::Write),
             (">", RedirectOp::Write),
         ];
         let process = self.looking_at("<(") || self.looking_at(">(");
@@ -597,10 +607,12 @@ impl<'a> Parser<'a> {
             self.at = start;
             return Ok(None);
         }
-        if text.ends_with('!') || *text == ">>|" {
+        self.at += text.len();
+        // zsh: `>>!`, `&>|` and the like overwrite whatever its options say.
+        let forced = text.contains('>') && *text != "<>" && (self.take("!") || self.take("|"));
+        if forced || *text == ">>&" {
             self.extension("a redirection of zsh");
         }
-        self.at += text.len();
         self.blanks();
         if self.at_end_of_words() {
             return self.fail("a redirection leads nowhere");
@@ -608,7 +620,7 @@ impl<'a> Parser<'a> {
         let target = self.word()?;
         // `< 2>&1`: the number belongs to the next redirection.
         let is_number = target.bare().is_some_and(|text| text.bytes().all(|b| b.is_ascii_digit()));
-        if is_number && matches!(self.peek(), Some(b'<' | b'>')) {
+        if *op != RedirectOp::Duplicate && is_number && matches!(self.peek(), Some(b'<' | b'>')) {
             return self.fail("a redirection leads nowhere");
         }
         let heredoc = (*op == RedirectOp::HereDocument).then(|| {

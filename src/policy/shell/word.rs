@@ -61,6 +61,7 @@ impl Parser<'_> {
                         let program = Rc::new(self.substituted(")")?);
                         word.part(Part::Process { program, reads: false });
                     } else if extended {
+                        self.extension("an extended pattern");
                         self.pattern(&mut word)?;
                     } else {
                         break;
@@ -262,7 +263,7 @@ impl Parser<'_> {
                 if self.peek_at(1) == Some(b'(') {
                     let start = self.at;
                     self.at += 2;
-                    if let Some(parts) = self.nested(Self::arithmetic)? {
+                    if let Some(parts) = self.arithmetic_expression()? {
                         word.part(Part::Arithmetic(parts));
                         return Ok(());
                     }
@@ -328,8 +329,16 @@ impl Parser<'_> {
         self.fail("a quote is not closed")
     }
 
+    pub(super) fn arithmetic_expression(&mut self) -> Result<Option<Vec<Part>>, Failed> {
+        let parts = self.nested(Self::arithmetic);
+        if parts.is_err() {
+            self.extension("arithmetic, which bash reads when it runs");
+        }
+        parts
+    }
+
     /// Up to `))`; `None` if it is not arithmetic but two brackets, of which the inner closes first.
-    pub(super) fn arithmetic(&mut self) -> Result<Option<Vec<Part>>, Failed> {
+    fn arithmetic(&mut self) -> Result<Option<Vec<Part>>, Failed> {
         let mut open = 0_usize;
         let mut word = Builder::default();
         while let Some(byte) = self.peek() {
@@ -399,6 +408,11 @@ impl Parser<'_> {
 
     /// `${…}`: behind the brace.
     fn braced(&mut self, quoted: bool) -> Result<Part, Failed> {
+        // Nothing in zsh, an error when it runs in bash.
+        if self.take("}") {
+            self.extension("`${}`");
+            return Ok(Part::Parameter { name: String::new(), op: ParameterOp::Plain, quoted });
+        }
         let mut prefix = None;
         if (self.looking_at("#") || self.looking_at("!"))
             && !matches!(self.peek_at(1), None | Some(b'}' | b':' | b'-' | b'%' | b'='))
@@ -409,16 +423,17 @@ impl Parser<'_> {
         // zsh: flags in brackets. What they do to the value is not known.
         let mut flags = false;
         if self.looking_at("(") {
+            self.extension("parameter flags of zsh");
             let Some(end) = self.rest().find(')') else {
                 return self.fail("its brackets do not match");
             };
             self.at += end + 1;
             flags = true;
-            self.extension("parameter flags of zsh");
         }
         // zsh: what is expanded may be an expansion itself.
         let nested = match self.peek() {
             Some(b'$') => matches!(self.peek_at(1), Some(b'{' | b'(' | b'[')),
+            Some(b'<' | b'>') => self.peek_at(1) == Some(b'('),
             Some(b'"' | b'`') => true,
             _ => false,
         };
@@ -434,7 +449,14 @@ impl Parser<'_> {
         let mut name = rest.get(..end).unwrap_or_default().to_owned();
         self.at += end;
         if self.looking_at("[") {
-            let index = self.nested(Self::bracketed)?;
+            let start = self.at;
+            let index = self.nested(Self::bracketed);
+            if index.is_err()
+                || self.source.get(start..self.at).is_some_and(|text| text.contains('('))
+            {
+                self.extension("an array's index, which bash reads when it runs");
+            }
+            let index = index?;
             match index.literal().as_deref() {
                 Some(index @ ("[@]" | "[*]")) => name.push_str(index),
                 Some(_) => name.push_str("[?]"),
@@ -515,7 +537,7 @@ impl Parser<'_> {
                     return Ok((Word { parts: word.parts }, true));
                 }
                 b'\'' if !single_quotes => self.single_quote_in_double(&mut word)?,
-                b'<' | b'>' if self.peek_at(1) == Some(b'(') && single_quotes => {
+                b'<' | b'>' if self.peek_at(1) == Some(b'(') => {
                     self.at += 2;
                     let program = Rc::new(self.substituted(")")?);
                     word.part(Part::Process { program, reads: byte == b'>' });
