@@ -359,7 +359,7 @@ pub fn shell_policy(data: &[u8]) {
         resolve: &policy::lexical,
         variable: &|name| (name == "KNOWN").then(|| "build".to_owned()),
     };
-    let judge = |command: &str| policy::judge(&context, &ToolCall::Shell(command));
+    let judge = |command: &str| policy::judge(&context, &ToolCall::Shell(command.into()));
     let began = Instant::now();
     let verdict = judge(&text);
     let after = judge(&format!("true\n{text}"));

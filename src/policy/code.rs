@@ -3,6 +3,7 @@
 //! Its texts in quotes are looked at: as commands where something is started, as paths where
 //! something is deleted, read or written.
 
+use super::awk;
 use super::rules::{Hit, flag_values};
 use super::shell::{Octal, decode, parse};
 use super::value::{Arg, HOLE, Origin, Output};
@@ -46,6 +47,7 @@ pub(super) fn look(walk: &mut Walk<'_>, name: &str, argv: &[Arg], stdin: Option<
                 scan(walk, argv, &program.text);
                 awk(walk, argv, &program.text, stdin);
             }
+            awk::edits(walk, name, argv);
             return;
         }
         "sed" | "gsed" => {
@@ -62,14 +64,13 @@ pub(super) fn look(walk: &mut Walk<'_>, name: &str, argv: &[Arg], stdin: Option<
             }
             return;
         }
-        "sqlite3" | "psql" | "mysql" | "gdb" | "lldb" => {
-            for arg in args {
-                let text = arg.text.trim_start();
-                for start in [".shell ", ".system ", "\\!", "shell ", "!"] {
-                    if let Some(script) = text.strip_prefix(start) {
-                        let script = script.to_owned();
-                        walk.copied(|walk| walk.run_text(argv, &script, arg.origin));
-                    }
+        "sqlite3" | "sqlite" | "duckdb" | "psql" | "pgcli" | "mysql" | "mariadb" | "mycli"
+        | "gdb" | "lldb" => {
+            let input =
+                stdin.map(|input| Arg { origin: input.origin, ..Arg::known(&**input.text) });
+            for arg in args.iter().chain(&input) {
+                for script in shell_escapes(&arg.text) {
+                    walk.copied(|walk| walk.run_text(argv, &script, arg.origin));
                 }
             }
             return;
@@ -120,6 +121,45 @@ pub(super) fn look(walk: &mut Walk<'_>, name: &str, argv: &[Arg], stdin: Option<
     }
 }
 
+/// What the command lines of databases and debuggers have a shell run: `system ls`, `\! ls`, `.shell ls`,
+/// `\o |ls`, `COPY t FROM PROGRAM 'ls'`.
+fn shell_escapes(text: &str) -> Vec<String> {
+    const COMMANDS: &[&str] = &["system ", ".system ", ".sys ", ".shell ", ".sh ", "shell ", "!"];
+    const PIPES: &[&str] = &["\\o ", "\\g ", "\\w ", ".once ", ".output ", ".import "];
+    let mut scripts = Vec::new();
+    // `--execute=system ls`, `-esystem ls`
+    let text = match text.split_once('=') {
+        Some((flag, value)) if flag.starts_with("--") => value,
+        _ => text.strip_prefix("-e").or_else(|| text.strip_prefix("-c")).unwrap_or(text),
+    };
+    for line in text.lines() {
+        if let Some((_, script)) = line.split_once("\\!") {
+            scripts.push(script.to_owned());
+        }
+        for statement in line.split(';').map(str::trim_start) {
+            let lower = statement.to_ascii_lowercase();
+            let at = |start: &&&str| lower.starts_with(**start);
+            if let Some(start) = COMMANDS.iter().find(at) {
+                // What follows a semicolon belongs to it, too.
+                let from = line.find(statement).unwrap_or_default() + start.len();
+                scripts.push(line.get(from..).unwrap_or_default().to_owned());
+            }
+        }
+        let lower = line.to_ascii_lowercase();
+        let piped = PIPES.iter().find_map(|pipe| lower.find(pipe).map(|at| at + pipe.len()));
+        if let Some(target) = piped.and_then(|at| line.get(at..)) {
+            let target = target.trim_start().trim_start_matches('"');
+            scripts.extend(target.strip_prefix('|').map(|script| script.replace('"', " ")));
+        }
+        for (at, word) in lower.match_indices("program") {
+            let rest = line.get(at + word.len()..).unwrap_or_default().trim_start();
+            let quoted = rest.strip_prefix('\'').and_then(|rest| rest.split_once('\''));
+            scripts.extend(quoted.map(|(script, _)| script.to_owned()));
+        }
+    }
+    scripts
+}
+
 /// What awk writes by `>`, and runs of what it is given by `-v`.
 fn awk(walk: &mut Walk<'_>, argv: &[Arg], program: &str, stdin: Option<&Output>) {
     // What it reads is run line by line: `system($0)`, `print | "sh"`.
@@ -131,6 +171,9 @@ fn awk(walk: &mut Walk<'_>, argv: &[Arg], program: &str, stdin: Option<&Output>)
     if let Some(input) = stdin.filter(|input| runs_input && **input != Output::file()) {
         let input = input.clone();
         walk.copied(|walk| walk.run_text(argv, &input.text, input.origin));
+    }
+    for script in awk::scripts(program) {
+        walk.copied(|walk| walk.run_text(argv, &script, Origin::Computed));
     }
     if program.contains('>') {
         for Literal { text, .. } in literals(program) {

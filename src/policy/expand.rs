@@ -254,12 +254,15 @@ impl Walk<'_> {
                 self.text(word);
                 (unknown(), Origin::Written)
             }
-            ParameterOp::Case { upper, all } => match value {
-                Some((fields, origin)) if known => {
-                    (fields.iter().map(|f| change_case(f, *upper, *all)).collect(), origin)
+            ParameterOp::Case { upper, all, pattern } => {
+                self.text(pattern);
+                match value {
+                    Some((fields, origin)) if known && pattern.parts.is_empty() => {
+                        (fields.iter().map(|f| change_case(f, *upper, *all)).collect(), origin)
+                    }
+                    _ => (unknown(), Origin::Written),
                 }
-                _ => (unknown(), Origin::Written),
-            },
+            }
             ParameterOp::Substring(word) => {
                 let range = self.text(word).text;
                 match value {

@@ -8,6 +8,7 @@
 //! the programs in it do.
 
 mod allow;
+mod awk;
 mod bombs;
 mod braces;
 mod code;
@@ -156,6 +157,27 @@ pub fn judge(context: &Context<'_>, call: &ToolCall<'_>) -> Verdict {
             instead: "call the tool with the arguments that it documents".into(),
         }),
     }
+}
+
+/// Whether a text is valid for bash. `None` if it has a form that `bash -n` may judge otherwise: one of zsh or of
+/// bash 5.3, or one that bash reads only when it runs. Tests compare this with a real bash.
+#[doc(hidden)]
+pub fn is_valid_bash(command: &str) -> Option<bool> {
+    let program = shell::parse(command);
+    program.extension.is_none().then_some(program.error.is_none())
+}
+
+/// The words of every command that is judged in a command line, or `None` if it cannot be read to its end.
+/// Tests compare this with what a real shell runs. [`is_unknown`] tells which characters stand for any text.
+#[doc(hidden)]
+pub fn trace(context: &Context<'_>, command: &str) -> Option<Vec<Vec<String>>> {
+    walk::trace(context, command)
+}
+
+/// Whether a character of a traced word stands for text that is not known.
+#[doc(hidden)]
+pub fn is_unknown(c: char) -> bool {
+    !value::is_known(c.encode_utf8(&mut [0; 4]))
 }
 
 fn judge_path(context: &Context<'_>, path: &str, access: rules::Access) -> Verdict {

@@ -62,11 +62,28 @@ impl Walk<'_> {
                 }
                 Output::of(Origin::Network)
             }
-            "pgrep" | "pidof" => match operands.last() {
-                Some(name) => looked_for(&name.text),
-                None => Output::name(),
-            },
+            "pgrep" | "pidof" => {
+                let whose = flag_values(args, &["-u", "-U", "--euid", "--uid"]);
+                match operands.last() {
+                    Some(name) if whose.iter().all(|user| user.text != name.text) => {
+                        looked_for(&name.text)
+                    }
+                    _ if whose.is_empty() => Output::name(),
+                    _ => looked_for(""),
+                }
+            }
+            "ps" if has(&["-C", "-p", "-q", "--pid", "--ppid", "-t", "--tty", "-s", "-g"]) => {
+                Output::name()
+            }
             "ps" => looked_for(""),
+            // One of them, or those that match.
+            "head" | "awk" | "sed"
+                if stdin.is_some_and(|input| *input.text == PROCESS)
+                    && (name == "head"
+                        || operands.iter().any(|arg| arg.text.contains(['/', '~', '=']))) =>
+            {
+                Output::name()
+            }
             // `ps | grep NAME | awk '{print $2}'` are the numbers of those of the name.
             "grep" | "egrep" | "fgrep" | "rg"
                 if stdin.is_some_and(|input| *input.text == PROCESS) && !has(&["-v"]) =>
@@ -128,10 +145,10 @@ impl Walk<'_> {
                     || name.starts_with("gun")
                     || name.starts_with("uu") =>
             {
-                let plain = stdin.map(|input| input.text.trim()).unwrap_or_default();
+                let plain = stdin.map(|input| input.text.trim()).filter(|text| is_known(text));
                 let text = match name {
-                    "base64" if is_known(plain) => decode::base64(plain),
-                    "xxd" if is_known(plain) => decode::hex(plain),
+                    "base64" => plain.and_then(decode::base64),
+                    "xxd" => plain.and_then(decode::hex),
                     _ => None,
                 };
                 let origin = stdin.map(|input| input.origin).unwrap_or_default();

@@ -20,6 +20,8 @@ pub(super) fn program_name(text: &str) -> String {
     if text.starts_with("/proc/") && text.ends_with("/exe") {
         return "bash".to_owned();
     }
+    // zsh: `=rm` is where rm is found.
+    let text = text.strip_prefix('=').unwrap_or(text);
     let base = text.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     // What is not known may well be nothing: `r${x}m`.
     let name: String = base.chars().filter(|c| *c != HOLE).collect();
@@ -43,6 +45,7 @@ impl Walk<'_> {
         if first.text.is_empty() {
             return Output::default();
         }
+        self.trace(argv);
         if let Some(output) = self.defined(first, args, stdin) {
             return output;
         }

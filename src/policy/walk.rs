@@ -43,27 +43,50 @@ pub(super) struct Walk<'c> {
     captured: bool,
     /// Which of its values each variable has in this try: its name, the number, how many.
     choices: Vec<(String, usize, usize)>,
+    /// Every command that was judged, if a test asked for them.
+    trace: Option<Vec<Vec<String>>>,
 }
 
 /// Judges a command line.
 pub(super) fn judge(context: &Context<'_>, command: &str) -> Verdict {
-    let mut walk = Walk {
-        context,
-        state: State::new(context.cwd.to_path_buf()),
-        verdict: Verdict::Allow,
-        program: Rc::default(),
-        fuel: FUEL,
-        expanded: 0,
-        depth: 0,
-        contained: None,
-        captured: false,
-        choices: Vec::new(),
-    };
+    let mut walk = Walk::new(context);
     walk.script(command);
     walk.verdict
 }
 
+/// Judges a command line and returns the commands in it, unless it cannot be read to its end.
+pub(super) fn trace(context: &Context<'_>, command: &str) -> Option<Vec<Vec<String>>> {
+    let mut walk = Walk { trace: Some(Vec::new()), ..Walk::new(context) };
+    walk.script(command);
+    walk.trace.filter(|_| walk.fuel > 0 && parse(command).error.is_none())
+}
+
+impl<'c> Walk<'c> {
+    fn new(context: &'c Context<'c>) -> Self {
+        Walk {
+            context,
+            state: State::new(context.cwd.to_path_buf()),
+            verdict: Verdict::Allow,
+            program: Rc::default(),
+            fuel: FUEL,
+            expanded: 0,
+            depth: 0,
+            contained: None,
+            captured: false,
+            choices: Vec::new(),
+            trace: None,
+        }
+    }
+}
+
 impl Walk<'_> {
+    /// Adds a command to the trace, if there is one.
+    pub(super) fn trace(&mut self, argv: &[Arg]) {
+        if let Some(trace) = &mut self.trace {
+            trace.push(argv.iter().map(|arg| arg.text.clone()).collect());
+        }
+    }
+
     /// Where things are now.
     pub(super) fn scene<'s>(&'s self, stdin: Option<&'s Output>) -> Scene<'s> {
         Scene::new(self.context, self.state.cwd.as_deref(), stdin, &self.state.links)

@@ -51,6 +51,10 @@ impl Walk<'_> {
                         .iter()
                         .map(|arg| Arg {
                             text: arg.text.replace(&replace, &item.text),
+                            origin: match arg.text.contains(&replace) {
+                                true => arg.origin.max(item.origin),
+                                false => arg.origin,
+                            },
                             ..arg.clone()
                         })
                         .collect();

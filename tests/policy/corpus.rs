@@ -7,14 +7,14 @@ use ralph::policy::{AllowList, Context, Family, ToolCall, Verdict, judge, lexica
 
 use crate::judge_with;
 
-struct Case {
-    line: usize,
-    verdict: &'static str,
-    family: &'static str,
-    command: String,
+pub(crate) struct Case {
+    pub(crate) line: usize,
+    pub(crate) verdict: &'static str,
+    pub(crate) family: &'static str,
+    pub(crate) command: String,
 }
 
-fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let text = include_str!("corpus.txt");
     let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim_end()));
     lines
@@ -31,7 +31,7 @@ fn call(command: &str) -> ToolCall<'_> {
     match (command.strip_prefix("@write "), command.strip_prefix("@read ")) {
         (Some(path), _) => ToolCall::Write(path),
         (_, Some(path)) => ToolCall::Read(path),
-        _ => ToolCall::Shell(command),
+        _ => ToolCall::Shell(command.into()),
     }
 }
 
@@ -90,16 +90,16 @@ fn the_home_and_the_project_may_lie_below_directories_of_the_system() {
         ("/root/app", "/root", ToolCall::Write("/etc/x"), "deny"),
         ("/opt/app", "/home/u", ToolCall::Write("/opt/app/x"), "allow"),
         ("/opt/app", "/home/u", ToolCall::Write("/opt/other/x"), "deny"),
-        ("/opt/app", "/home/u", ToolCall::Shell("rm -rf /opt/app/build"), "warn"),
-        ("/opt/app", "/home/u", ToolCall::Shell("rm -rf /opt"), "deny"),
-        ("/tmp/app", "/home/u", ToolCall::Shell("rm -rf build"), "warn"),
-        ("/tmp/app", "/home/u", ToolCall::Shell("rm -rf /tmp"), "deny"),
-        ("/tmp/u/app", "/tmp/u", ToolCall::Shell("rm /tmp/u/notes"), "warn"),
-        ("/tmp/u/app", "/tmp/u", ToolCall::Shell("rm /tmp/notes"), "allow"),
+        ("/opt/app", "/home/u", ToolCall::Shell("rm -rf /opt/app/build".into()), "warn"),
+        ("/opt/app", "/home/u", ToolCall::Shell("rm -rf /opt".into()), "deny"),
+        ("/tmp/app", "/home/u", ToolCall::Shell("rm -rf build".into()), "warn"),
+        ("/tmp/app", "/home/u", ToolCall::Shell("rm -rf /tmp".into()), "deny"),
+        ("/tmp/u/app", "/tmp/u", ToolCall::Shell("rm /tmp/u/notes".into()), "warn"),
+        ("/tmp/u/app", "/tmp/u", ToolCall::Shell("rm /tmp/notes".into()), "allow"),
         ("/tmp/u/app", "/tmp/u", ToolCall::Write("/tmp/u/app/x"), "allow"),
         ("/home/u", "/home/u", ToolCall::Write("/home/u/x"), "allow"),
         ("/home/u", "/home/u", ToolCall::Write("/home/u/.bashrc"), "deny"),
-        ("/home/u", "/home/u", ToolCall::Shell("rm -rf ~"), "deny"),
+        ("/home/u", "/home/u", ToolCall::Shell("rm -rf ~".into()), "deny"),
     ] {
         let context = Context {
             project: Path::new(project),
@@ -127,7 +127,11 @@ fn what_cannot_be_resolved_is_not_deleted() {
         variable: &|_| None,
     };
     for (command, verdict) in [("rm -rf build", "deny"), ("rm -rf ~", "deny"), ("ls", "allow")] {
-        assert_eq!(describe(&judge(&context, &ToolCall::Shell(command))).0, verdict, "{command}");
+        assert_eq!(
+            describe(&judge(&context, &ToolCall::Shell(command.into()))).0,
+            verdict,
+            "{command}"
+        );
     }
 }
 

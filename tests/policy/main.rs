@@ -2,8 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot read its cases has failed")]
 
+mod bash;
 mod corpus;
 mod properties;
+#[path = "../support/skipped.rs"]
+mod skipped;
 
 use std::path::{Path, PathBuf};
 
@@ -25,17 +28,24 @@ fn variable(name: &str) -> Option<String> {
 fn judge_with(allow: &[&str], call: &ToolCall<'_>) -> Verdict {
     let (allow, bad) = AllowList::parse(allow.iter().copied());
     assert_eq!(bad, []);
-    let context = Context {
+    judge(&context(&allow), call)
+}
+
+fn context(allow: &AllowList) -> Context<'_> {
+    Context {
         project: Path::new("/home/u/proj"),
         cwd: Path::new("/home/u/proj"),
         home: Some(Path::new("/home/u")),
-        allow: &allow,
+        allow,
         resolve: &resolve,
         variable: &variable,
-    };
-    judge(&context, call)
+    }
+}
+
+fn trace(command: &str) -> Option<Vec<Vec<String>>> {
+    ralph::policy::trace(&context(&AllowList::default()), command)
 }
 
 fn shell(command: &str) -> Verdict {
-    judge_with(&[], &ToolCall::Shell(command))
+    judge_with(&[], &ToolCall::Shell(command.into()))
 }

@@ -17,6 +17,7 @@
 )]
 
 mod mounts;
+mod skipped;
 mod tmux;
 
 use std::ffi::{OsStr, OsString};
@@ -27,6 +28,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+
+pub(crate) use skipped::skipped;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -425,18 +428,6 @@ pub(crate) fn example(name: &str, source: &str) -> PathBuf {
         program.display()
     );
     program
-}
-
-/// Says aloud what could not be done. `scripts/test` counts it at its end, because what a test prints
-/// is not shown when it passes.
-#[expect(clippy::print_stderr, reason = "what the test runner shows of a test")]
-pub(crate) fn skipped(reason: &str) {
-    eprintln!("SKIPPED: {reason}");
-    if let Some(path) = std::env::var_os("RALPH_TESTS_SKIPPED") {
-        let file = fs::OpenOptions::new().create(true).append(true).open(path);
-        let written = file.and_then(|mut file| file.write_all(format!("{reason}\n").as_bytes()));
-        written.expect("the list of what was skipped");
-    }
 }
 
 /// A program with its arguments, to be run in a project.

@@ -42,6 +42,10 @@ pub(super) const RULES: &[Rule] = &[
             "db:migrate:reset",
             "db:schema:load",
             "db:truncate_all",
+            "db:seed:replant",
+            "db:migrate VERSION=0",
+            "* db:drop*",
+            "* db:reset",
         ])
         .because("it drops all data", COPY),
     deny(Databases, &["artisan", "php"])
@@ -63,11 +67,119 @@ pub(super) const RULES: &[Rule] = &[
             "manage.py flush",
             "manage.py reset_db",
             "./manage.py flush",
+            "./manage.py reset_db",
+            "reset_schema",
+            "manage.py reset_schema",
+            "migrate * zero",
+            "manage.py migrate * zero",
+            "./manage.py migrate * zero",
         ])
         .because("it empties the database", COPY),
-    deny(Databases, &["sequelize", "sequelize-cli", "typeorm", "knex", "mikro-orm", "drizzle-kit"])
-        .sub(&["db:drop", "db:migrate:undo:all", "schema:drop", "schema:fresh", "drop"])
+    deny(
+        Databases,
+        &[
+            "sequelize",
+            "sequelize-cli",
+            "typeorm",
+            "typeorm-ts-node-*",
+            "knex",
+            "mikro-orm",
+            "mikro-orm-esm",
+            "drizzle-kit",
+            "payload",
+            "medusa",
+            "strapi",
+        ],
+    )
+    .sub(&[
+        "db:drop",
+        "db:migrate:undo:all",
+        "schema:drop",
+        "schema:fresh",
+        "migration:fresh",
+        "migrate:fresh",
+        "migrate:reset",
+        "drop",
+    ])
+    .because("it drops tables", COPY),
+    deny(Databases, &["drizzle-kit"])
+        .sub(&["push"])
+        .with(&["--force"])
+        .because("it drops what the schema does not have", COPY),
+    // AdonisJS
+    deny(Databases, &["node", "ace"])
+        .sub(&[
+            "ace migration:fresh",
+            "ace migration:reset",
+            "ace migration:refresh",
+            "ace db:wipe",
+            "ace db:truncate",
+            "migration:fresh",
+            "migration:reset",
+            "migration:refresh",
+            "db:wipe",
+            "db:truncate",
+        ])
+        .because("it drops all data", COPY),
+    // Symfony and Doctrine
+    deny(Databases, &["php", "console", "symfony", "doctrine"])
+        .sub(&[
+            "doctrine:database:drop",
+            "doctrine:schema:drop",
+            "orm:schema-tool:drop",
+            "bin/console doctrine:database:drop",
+            "bin/console doctrine:schema:drop",
+            "console doctrine:database:drop",
+            "console doctrine:schema:drop",
+        ])
+        .because("it drops the database", COPY),
+    deny(Databases, &["dotnet"])
+        .sub(&["ef database drop", "ef database update 0"])
+        .unless(&["--dry-run"])
+        .because("it drops the database", COPY),
+    deny(Databases, &["dotnet-ef"])
+        .sub(&["database drop", "database update 0"])
+        .unless(&["--dry-run"])
+        .because("it drops the database", COPY),
+    deny(Databases, &["diesel", "sqlx", "atlas", "sea-orm-cli", "sea"])
+        .sub(&[
+            "database reset",
+            "database drop",
+            "schema clean",
+            "migrate fresh",
+            "migrate reset",
+            "migrate refresh",
+        ])
+        .because("it drops the database", COPY),
+    deny(Databases, &["mix"])
+        .sub(&["ecto.rollback"])
+        .with(&["--all"])
+        .because("it undoes every migration", COPY),
+    deny(Databases, &["mvn", "mvnw", "gradle", "gradlew"])
+        .sub(&[
+            "flyway:clean",
+            "* flyway:clean",
+            "flywayClean",
+            "* flywayClean",
+            "liquibase:dropAll",
+            "dropAll",
+        ])
         .because("it drops tables", COPY),
+    deny(Databases, &["yii", "phinx", "cake", "aerich", "flask", "hasura"])
+        .sub(&[
+            "migrate/fresh",
+            "migrate/down all",
+            "rollback 0",
+            "migrations rollback 0",
+            "downgrade 0",
+            "db downgrade base",
+            "migrate delete",
+        ])
+        .because("it undoes every migration", COPY),
+    deny(Databases, &["migrate"])
+        .sub(&["down"])
+        .with(&["-all"])
+        .because("it undoes every migration", COPY),
     deny(Databases, &["knex"])
         .sub(&["migrate:rollback"])
         .with(&["--all"])
@@ -89,7 +201,7 @@ pub(super) const RULES: &[Rule] = &[
         .sub(&["ecto.drop", "ecto.reset"])
         .because("it drops the database", COPY),
     deny(Databases, &["dbmate", "goose", "migrate"])
-        .sub(&["drop", "reset", "down-to 0"])
+        .sub(&["drop", "reset", "down-to 0", "* * reset", "* * down-to 0"])
         .because("it drops tables", COPY),
     deny(Databases, &["influx", "cqlsh", "clickhouse-client", "etcdctl"])
         .sub(&["bucket delete", "del", "delete"])
@@ -120,7 +232,25 @@ const CLIENTS: &[(&str, &[&str])] = &[
     ("turso", &[]),
 ];
 
+/// Programs by which those of the project are run: `yarn prisma`, `npm run typeorm -- schema:drop`.
+const RUNNERS: &[&str] = &["npm", "pnpm", "yarn", "bun", "sail"];
+
+/// The program and its arguments, if it is one that the rules know.
+fn run_by<'a>(command: &Invocation<'a>) -> Option<(&'a str, Vec<Arg>)> {
+    let words = command.args.iter().filter(|arg| arg.text != "--");
+    let mut words = words.skip_while(|arg| arg.text.starts_with('-') || arg.text == "run");
+    let name = words.next().map(|arg| arg.text.as_str())?;
+    let known = RULES.iter().any(|rule| rule.programs.contains(&name));
+    known.then(|| (name, words.cloned().collect()))
+}
+
 pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+    if command.is(RUNNERS)
+        && let Some((name, args)) = run_by(command)
+    {
+        let inner = Invocation { name, args: &args, scene: command.scene };
+        hits.extend(RULES.iter().filter_map(|rule| rule.look(&inner)));
+    }
     if command.is(&["mongosh", "mongo"]) {
         let destroys = |text: &str| {
             ["dropDatabase(", ".drop(", "deleteMany({})", "remove({})", "dropIndexes(", "dropUser("]

@@ -92,9 +92,18 @@ pub(in crate::policy) fn environment(
         {
             hit(Tier::Deny, "the variable makes every Java program load something")
         }
-        "NODE_TLS_REJECT_UNAUTHORIZED" | "GIT_SSL_NO_VERIFY" | "PYTHONHTTPSVERIFY" => {
-            hit(Tier::Warn, "who is at the other end is not checked any more")
-        }
+        "NODE_TLS_REJECT_UNAUTHORIZED" | "PYTHONHTTPSVERIFY" if value != "0" => None,
+        "GIT_SSL_NO_VERIFY" if ["", "0", "false"].contains(&value) => None,
+        "npm_config_strict_ssl" | "NPM_CONFIG_STRICT_SSL" if value != "false" => None,
+        "CURL_CA_BUNDLE" | "REQUESTS_CA_BUNDLE" if !value.is_empty() => None,
+        "NODE_TLS_REJECT_UNAUTHORIZED"
+        | "PYTHONHTTPSVERIFY"
+        | "GIT_SSL_NO_VERIFY"
+        | "npm_config_strict_ssl"
+        | "NPM_CONFIG_STRICT_SSL"
+        | "CURL_CA_BUNDLE"
+        | "REQUESTS_CA_BUNDLE"
+        | "GOINSECURE" => hit(Tier::Warn, "who is at the other end is not checked any more"),
         "HTTP_PROXY" | "HTTPS_PROXY" | "ALL_PROXY" | "http_proxy" | "https_proxy" | "all_proxy"
             if !value.is_empty()
                 && !value.contains("localhost")

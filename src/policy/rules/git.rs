@@ -157,6 +157,9 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
                 "push to the remotes that are there",
             ));
         }
+        if lower.split_once('=').is_some_and(|(key, value)| trusts_anybody(key, value)) {
+            hits.push(super::network::unchecked());
+        }
         if lower == "protocol.ext.allow=always" {
             hits.push(Hit::deny(
                 Environment,
@@ -203,6 +206,26 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
                 ));
             }
         }
+        "fetch" | "pull" => {
+            let forced = command.has(&["-f", "--force"]);
+            // What comes from elsewhere may be moved as it pleases; branches of one's own may not.
+            let moves = |arg: &&Arg| {
+                let target = arg.text.split_once(':').map(|(_, target)| target);
+                (forced || arg.text.starts_with('+'))
+                    && target.is_some_and(|target| {
+                        !target.is_empty()
+                            && !target.starts_with("refs/remotes/")
+                            && !target.starts_with("refs/tags/")
+                    })
+            };
+            if rest.iter().skip(1).any(moves) && !command.has(&["--dry-run"]) {
+                hits.push(Hit::deny(
+                    Git,
+                    "a branch is moved, and commits that were only on it are lost",
+                    "fetch without force, or into a branch of another name",
+                ));
+            }
+        }
         "checkout" | "restore" => {
             let whole = |text: &str| {
                 // `:/…` and `:(top)…` count from the top; `:!…` is all but something.
@@ -242,6 +265,11 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
                     hits.extend(command.scene.writes(&file));
                 }
             }
+            let pairs =
+                || words.windows(2).filter_map(|pair| Some((*pair.first()?, *pair.last()?)));
+            if pairs().any(|(key, value)| trusts_anybody(key, value)) {
+                hits.push(super::network::unchecked());
+            }
             let pair = words.windows(2).find_map(|pair| match pair {
                 [key, value] if runs_something(key) => Some((*key, *value)),
                 _ => None,
@@ -262,6 +290,14 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         }
         _ => {}
     }
+}
+
+/// Whether a setting makes git talk to servers without a look at their certificates.
+fn trusts_anybody(key: &str, value: &str) -> bool {
+    let key = key.to_ascii_lowercase();
+    key.starts_with("http.")
+        && key.ends_with(".sslverify")
+        && ["false", "0", "no", "off"].contains(&value.to_ascii_lowercase().as_str())
 }
 
 pub(super) fn runs_something(key: &str) -> bool {

@@ -3,9 +3,11 @@
 use super::files::is_remote;
 use super::table::{deny, warn};
 use super::{Hit, Invocation, Rule};
-use crate::policy::Family::{Containers, Exfiltration, Remote};
-use crate::policy::value::{Arg, HOLE, Origin};
+use crate::policy::Family::{Containers, Environment, Exfiltration, Remote};
+use crate::policy::value::{Arg, BELOW, HOLE, Origin};
 
+const UNCHECKED_LATER: &str = "from now on nobody checks who is at the other end";
+const CHECKED: &str = "leave the check on, and name the certificate of a server that you trust";
 const TUNNEL: &str = "it opens this machine to others";
 const SERVE: &str = "serve on 127.0.0.1, for as long as the check needs it";
 
@@ -107,13 +109,120 @@ pub(super) const RULES: &[Rule] = &[
         "it moves data to another machine",
         "keep it here and name the file in your answer",
     ),
+    warn(Environment, &["npm", "pnpm", "yarn"])
+        .sub(&[
+            "config set strict-ssl false",
+            "config set strict-ssl=false",
+            "set strict-ssl false",
+            "set strict-ssl=false",
+            "config set enableStrictSsl false",
+        ])
+        .because(UNCHECKED_LATER, CHECKED),
+    warn(Environment, &["conda", "mamba", "bundle", "composer", "poetry", "go"])
+        .sub(&[
+            "config ssl_verify false",
+            "config ssl_verify_mode 0",
+            "config set ssl_verify_mode 0",
+            "config secure-http false",
+            "config disable-tls true",
+            "config certificates.* false",
+            "env GOINSECURE=*",
+        ])
+        .because(UNCHECKED_LATER, CHECKED),
     deny(Exfiltration, &["tcpdump", "tshark", "wireshark", "ettercap", "mitmproxy", "dsniff"])
         .because("it listens in on the network", "log in the program itself"),
 ];
 
 const KEEP: &str = "keep it here and name the file in your answer";
 
+/// Programs that have a name looked up.
+const RESOLVERS: &[&str] = &[
+    "dig",
+    "nslookup",
+    "host",
+    "ping",
+    "ping6",
+    "fping",
+    "drill",
+    "delv",
+    "kdig",
+    "dog",
+    "doggo",
+    "getent",
+    "resolvectl",
+    "systemd-resolve",
+    "traceroute",
+    "tracepath",
+    "mtr",
+    "dns-sd",
+    "whois",
+];
+
+/// Whether a host name has in it what another command printed. The whole of a name may come from there, and so
+/// may names that stay on this network.
+fn carries_data(host: &Arg) -> bool {
+    const NEAR: &[&str] = &[".local", ".localhost", ".internal", ".lan", ".test"];
+    if host.is_hole() || NEAR.iter().any(|near| host.text.ends_with(near)) {
+        return false;
+    }
+    // A label of its own, with a domain behind it: `$(whoami).example.com`.
+    let label = || {
+        let mut labels = host.text.split('.');
+        labels.next_back();
+        labels.any(|label| !label.is_empty() && label.chars().all(|c| c == BELOW))
+    };
+    (host.text.contains(HOLE) && host.origin != Origin::Written) || label()
+}
+
+/// Flags by which programs talk to a server without a look at its certificate.
+const UNCHECKED: &[(&[&str], &[&str])] = &[
+    (&["curl"], &["--insecure", "--proxy-insecure", "--doh-insecure"]),
+    (&["wget", "wget2"], &["--no-check-certificate"]),
+    (&["http", "https", "xh", "xhs"], &["--verify=no", "--verify=false"]),
+    (&["aria2c"], &["--check-certificate=false"]),
+    (&["npm", "pnpm", "yarn"], &["--strict-ssl=false", "--no-strict-ssl"]),
+    (
+        &["kubectl", "oc", "helm", "k"],
+        &["--insecure-skip-tls-verify", "--insecure-skip-tls-verify=true"],
+    ),
+];
+
+/// Letters of curl's whose value may follow at once: `-ofile`.
+const CURL_VALUES: &str = "AbcCdDeEFhHKmoPQrtTuUwxXyYz";
+
+pub(super) fn unchecked() -> Hit {
+    Hit::warn(Environment, "nobody checks who is at the other end", CHECKED)
+}
+
+fn is_unchecked(command: &Invocation<'_>) -> bool {
+    let flags = UNCHECKED.iter().find(|(programs, _)| command.is(programs));
+    let said = |text: &str| flags.is_some_and(|(_, flags)| flags.contains(&text));
+    let short = |text: &str| {
+        let letters = text.strip_prefix('-').filter(|letters| !letters.starts_with('-'));
+        let mut flags = letters.unwrap_or_default().chars();
+        command.name == "curl" && flags.find(|c| *c == 'k' || CURL_VALUES.contains(*c)) == Some('k')
+    };
+    command.args.iter().any(|arg| said(&arg.text) || short(&arg.text))
+}
+
 pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+    if is_unchecked(command) && !to_this_machine(command) {
+        hits.push(unchecked());
+    }
+    if command.is(&["curl", "wget"])
+        && command.operands().iter().any(|arg| {
+            let authority = arg.text.split_once("://").map_or("", |(_, rest)| rest);
+            let end = authority.find(['/', '?', ':']).unwrap_or(authority.len());
+            let host = authority.get(..end).unwrap_or_default();
+            carries_data(&Arg { text: host.to_owned(), ..(*arg).clone() })
+        })
+    {
+        hits.push(Hit::warn(
+            Exfiltration,
+            "it puts what another command printed into a name that others get to see",
+            KEEP,
+        ));
+    }
     match command.name {
         "curl" => curl(command, hits),
         "wget" => {
@@ -219,17 +328,12 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
             }
         }
         "aws" | "gsutil" | "gcloud" | "az" | "s3cmd" | "mc" => store(command, hits),
-        "dig" | "nslookup" | "host" | "ping" => {
-            let spelt = |arg: &&Arg| {
-                arg.text.contains(HOLE) && arg.origin != Origin::Written && !arg.is_hole()
-            };
-            if command.operands().iter().any(spelt) {
-                hits.push(Hit::deny(
-                    Exfiltration,
-                    "it puts what another command printed into a name that others get to see",
-                    KEEP,
-                ));
-            }
+        _ if command.is(RESOLVERS) && command.operands().into_iter().any(carries_data) => {
+            hits.push(Hit::deny(
+                Exfiltration,
+                "it puts what another command printed into a name that others get to see",
+                KEEP,
+            ));
         }
         "python" | "php" | "ruby" | "npx" | "busybox" => serve(command, hits),
         _ => {}

@@ -3,6 +3,7 @@
 use super::table::{MACHINE_INSTALLERS, deny, warn};
 use super::{Hit, Invocation, Rule};
 use crate::policy::Family::Publishing;
+use crate::policy::value::Arg;
 
 const PERSON: &str = "prepare the release and leave publishing to a person";
 /// Programs that put the project where the world sees it.
@@ -245,6 +246,13 @@ pub(super) const RULES: &[Rule] = &[
     warn(Publishing, &["uv"])
         .sub(&["tool install"])
         .because("it installs for the whole user", LOCAL),
+    warn(Publishing, &["cargo", "bundle", "poetry", "uv", "pdm"])
+        .sub(&["add"])
+        .with(&["--git", "--github"])
+        .because(
+            "it adds a package from an address, which no registry vouches for",
+            "add a released version from the project's registry",
+        ),
     warn(Publishing, &["pip"])
         .sub(&["install", "uninstall"])
         .with(&["--user", "--break-system-packages", "--target", "--prefix"])
@@ -307,8 +315,45 @@ fn is_usual(usual: &[&str], url: &str) -> bool {
     usual.iter().any(|registry| url.starts_with(registry))
 }
 
+/// Packages that come from an address, which no registry vouches for.
+fn from_address(command: &Invocation<'_>) -> Option<Hit> {
+    const PYTHON: &[&str] = &["pip", "uv", "poetry", "pdm", "pipenv", "easy_install", "conda"];
+    const NODE: &[&str] = &["npm", "pnpm", "yarn", "bun"];
+    const INSTALLS: &[&str] = &["install", "i", "in", "add", "isntall"];
+    if !command.is(PYTHON) && !command.is(NODE) {
+        return None;
+    }
+    let operands = command.operands();
+    // `uv pip install`
+    let sub = operands.iter().take(2).position(|arg| INSTALLS.contains(&arg.text.as_str()))?;
+    let packages = operands.get(sub + 1..).unwrap_or_default();
+    let elsewhere = |package: &&&Arg| {
+        let text = package.text.as_str();
+        // `name @ address`, `name@address`
+        let address = text.split_once('@').map_or(text, |(name, rest)| {
+            if name.contains([':', '/']) { text } else { rest.trim_start() }
+        });
+        let hosted = ["github:", "gitlab:", "bitbucket:", "gist:"];
+        let name = text.split('#').next().unwrap_or_default();
+        let scoped = name.starts_with(['@', '.', '/', '~']) || name.contains(':');
+        (address.contains("://") && !address.starts_with("file:"))
+            || address.starts_with("git@")
+            || text.starts_with("git@")
+            || hosted.iter().any(|host| address.starts_with(host))
+            // `user/repository`
+            || (command.is(NODE) && !scoped && name.matches('/').count() == 1)
+    };
+    packages.iter().find(elsewhere)?;
+    Some(Hit::warn(
+        Publishing,
+        "it installs a package from an address, which no registry vouches for",
+        "install a released version from the project's registry",
+    ))
+}
+
 pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     hits.extend(registry(command));
+    hits.extend(from_address(command));
     let text = |word: &str| command.args.iter().any(|arg| arg.text == word);
     if command.is(&["python"]) && text("setup.py") && (text("upload") || text("register")) {
         hits.push(Hit::deny(Publishing, "it publishes a package", PERSON));
@@ -321,6 +366,7 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     {
         let inner = Invocation { name: &module.text, args, scene: command.scene };
         hits.extend(registry(&inner));
+        hits.extend(from_address(&inner));
         for rule in RULES {
             hits.extend(rule.look(&inner));
         }

@@ -114,11 +114,18 @@ const READERS: &[&str] = &[
     "scp",
     "rsync",
     "tar",
+    "bsdtar",
+    "gtar",
+    "pax",
     "zip",
     "gzip",
     "bzip2",
     "xz",
     "7z",
+    "7za",
+    "7zz",
+    "rar",
+    "ditto",
     "zstd",
     "vim",
     "vi",
@@ -192,7 +199,9 @@ const SCRIPTED: &[&str] = &[
 ];
 
 /// Programs that take whole directories along.
-const COLLECTORS: &[&str] = &["tar", "zip", "7z", "cp", "rsync", "scp"];
+const COLLECTORS: &[&str] = &[
+    "tar", "bsdtar", "gtar", "pax", "zip", "7z", "7za", "7zz", "rar", "ditto", "cp", "rsync", "scp",
+];
 
 pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     let named = command.name == "printenv" && !command.operands().is_empty();
@@ -252,6 +261,12 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
         true => files.iter().collect(),
         false => command.operands(),
     };
+    // `tar -C DIR NAME` takes DIR/NAME.
+    let below: Vec<Arg> = match command.is(&["tar", "bsdtar", "gtar"]) {
+        true => below_directories(command, &operands),
+        false => Vec::new(),
+    };
+    operands.extend(&below);
     let scripted = command.has(&["-e", "-f", "--regexp", "--file", "--expression"]);
     if command.is(SCRIPTED) && !scripted && !operands.is_empty() {
         operands.remove(0);
@@ -348,6 +363,20 @@ pub(in crate::policy) fn shown() -> Hit {
         "the secret then stands in the transcript",
         "check that it is set, as by `test -n`, without printing it",
     )
+}
+
+/// Relative operands, as they are meant below the directories that the program goes to first.
+fn below_directories(command: &Invocation<'_>, operands: &[&Arg]) -> Vec<Arg> {
+    let directories = command.values(&["-C", "--directory", "--cd"]);
+    let relative = operands.iter().filter(|operand| !operand.text.starts_with('/'));
+    relative
+        .flat_map(|operand| {
+            directories.iter().map(|directory| Arg {
+                text: format!("{}/{}", directory.text.trim_end_matches('/'), operand.text),
+                ..(*operand).clone()
+            })
+        })
+        .collect()
 }
 
 /// Where things go is not what is read.

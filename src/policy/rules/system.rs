@@ -243,7 +243,11 @@ pub(super) const RULES: &[Rule] = &[
         .because("it installs or removes packages of this machine", LEAVE),
     deny(System, &["date"]).with(&["-s", "--set"]).because("it sets the clock", LEAVE),
     // Processes and kernel
-    warn(Processes, &["killall", "pkill", "killall5", "skill", "fuser"])
+    deny(Processes, &["killall5", "slay"]).because(ALL_OF_A_USER, BY_NUMBER),
+    deny(Processes, &["loginctl"])
+        .sub(&["terminate-*", "kill-*"])
+        .because(ALL_OF_A_USER, BY_NUMBER),
+    warn(Processes, &["killall", "pkill", "skill", "fuser"])
         .unless(&["-0", "-l", "--list"])
         .because(
             "it ends every process of that name, also those of others",
@@ -322,7 +326,15 @@ pub(super) const RULES: &[Rule] = &[
 pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     match command.name {
         "kill" => kill(command, hits),
-        "pkill" | "killall" => {
+        "pkill" | "killall" | "skill" => {
+            // Without a name it ends all that the user, or the terminal, has.
+            let whose =
+                command.values(&["-u", "-U", "--user", "--euid", "--uid", "-t", "--terminal"]);
+            let names = command.operands();
+            let all = |arg: &&Arg| ["", ".", ".*", ".+", "^", "*"].contains(&arg.text.as_str());
+            if names.is_empty() && !whose.is_empty() || names.iter().any(all) {
+                hits.push(Hit::deny(Processes, ALL_OF_A_USER, BY_NUMBER));
+            }
             let parent = command.values(&["-P", "--parent"]).iter().any(|arg| arg.text == PARENT);
             if parent || command.operands().iter().any(|arg| is_ours(&arg.text)) {
                 hits.push(Hit::deny(Processes, OURS, BY_NUMBER));
@@ -350,6 +362,7 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
+const ALL_OF_A_USER: &str = "it ends every process of the user, and with them the loop";
 const OURS: &str = "it ends the loop, the agent or what they run in";
 const BY_NUMBER: &str = "end the process that you started, by its number";
 
@@ -382,6 +395,9 @@ fn kill(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     targets.extend(args.filter(|text| *text != "--"));
     if targets.contains(&"-1") || targets.contains(&"1") {
         hits.push(Hit::deny(Processes, "it ends every process that it may, and itself", BY_NUMBER));
+    }
+    if targets.contains(&PROCESS) {
+        hits.push(Hit::deny(Processes, ALL_OF_A_USER, BY_NUMBER));
     }
     if targets.contains(&"0") {
         hits.push(Hit::warn(

@@ -377,8 +377,30 @@ pub(in crate::policy) fn valued_options(program: &str) -> &'static [&'static str
         "shred" => &["-n", "-s", "--iterations", "--size"],
         "touch" => &["-d", "-t", "-r", "--date", "--reference"],
         "mkdir" => &["-m", "--mode"],
-        "tar" => &["-f", "--file", "-C", "--directory", "-X", "--exclude", "-T", "-I"],
-        "kill" | "pkill" | "killall" => &["-s", "--signal", "-u", "-U", "-g"],
+        "awk" | "gawk" | "mawk" | "nawk" => {
+            &["-F", "-v", "-f", "-i", "--include", "--assign", "--file", "--field-separator"]
+        }
+        "alembic" => &["-c", "--config", "-n", "--name", "-x"],
+        "migrate" => &["-path", "-database", "-source"],
+        "tar" | "bsdtar" | "gtar" => {
+            &["-f", "--file", "-C", "--directory", "-X", "--exclude", "-T", "-I"]
+        }
+        "kill" | "pkill" | "killall" | "pgrep" | "skill" => &[
+            "-s",
+            "--signal",
+            "-u",
+            "-U",
+            "-g",
+            "-t",
+            "-P",
+            "-G",
+            "--user",
+            "--euid",
+            "--uid",
+            "--terminal",
+            "--parent",
+            "--group",
+        ],
         "systemctl" | "journalctl" => &["-t", "--type", "-u", "-n", "-H", "-M"],
         "crontab" => &["-u"],
         "nc" | "ncat" | "netcat" => &["-p", "-w", "-s", "-i", "-q", "-x", "-X", "-e", "-c"],

@@ -10,6 +10,9 @@ pub(crate) struct Program {
     /// The bodies of here-documents; redirections refer to them by number.
     pub(crate) heredocs: Vec<Heredoc>,
     pub(crate) error: Option<&'static str>,
+    /// A form in it that `bash -n` may judge otherwise: one of another shell, or one that bash reads only
+    /// when it runs.
+    pub(crate) extension: Option<&'static str>,
 }
 
 /// The body of a here-document.
@@ -90,7 +93,7 @@ pub(crate) struct Assignment {
     pub(crate) name: String,
     /// `+=`
     pub(crate) append: bool,
-    /// `name[…]=`: one element of an array. Which one is not looked at, but what is substituted in it runs.
+    /// `name[…]=`: one element of an array. Which one does not matter, but what is substituted in it runs.
     pub(crate) index: Option<Word>,
     pub(crate) value: Assigned,
 }
@@ -137,7 +140,7 @@ pub(crate) enum Part {
         op: ParameterOp,
         quoted: bool,
     },
-    /// `$(…)` and backquotes.
+    /// `$(…)`, backquotes, and `${ …; }` of newer shells.
     Command {
         program: Rc<Program>,
         quoted: bool,
@@ -181,10 +184,11 @@ pub(crate) enum ParameterOp {
         pattern: Word,
         replacement: Word,
     },
-    /// `${name^}`, `${name^^}`, `${name,}`, `${name,,}`
+    /// `${name^pattern}`, `${name^^pattern}`, `${name,pattern}`, `${name,,pattern}`
     Case {
         upper: bool,
         all: bool,
+        pattern: Word,
     },
     /// Something else: the value is not known, but what is substituted in it runs.
     Other(Word),

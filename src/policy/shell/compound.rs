@@ -50,6 +50,7 @@ impl Parser<'_> {
     fn body(&mut self) -> Result<Vec<Item>, Failed> {
         self.newlines();
         if self.take_reserved("{") {
+            self.extension("a loop whose body is in braces");
             let body = self.inner(&["}"])?;
             self.expect_reserved("}")?;
             return Ok(body);
@@ -61,6 +62,9 @@ impl Parser<'_> {
     }
 
     pub(super) fn for_command(&mut self) -> Result<Command, Failed> {
+        if self.reserved() == Some("foreach") {
+            self.extension("`foreach` of zsh");
+        }
         let _ = self.take_reserved("for")
             || self.take_reserved("foreach")
             || self.take_reserved("select");
@@ -92,7 +96,7 @@ impl Parser<'_> {
             }
             Some(words)
         } else if self.take("(") {
-            // zsh: for x (a b) …
+            self.extension("`for x (…)` of zsh");
             let words = self.words_until_paren()?;
             Some(words)
         } else {
@@ -116,12 +120,21 @@ impl Parser<'_> {
         let word = self.word()?;
         self.semicolon();
         self.newlines();
-        if self.reserved() != Some("do") && self.reserved() != Some("{") {
-            self.at = start;
-            return self.simple();
-        }
-        let body = self.body()?;
-        let redirects = self.redirects()?;
+        self.extension("`repeat` of zsh");
+        let mut redirects = Vec::new();
+        let body = match self.reserved() {
+            Some("do" | "{") => {
+                let body = self.body()?;
+                redirects = self.redirects()?;
+                body
+            }
+            // zsh's short form. For bash it is a program of this name, with arguments.
+            _ => vec![Item {
+                link: Link::Then,
+                command: self.nested(Self::command)?,
+                background: false,
+            }],
+        };
         Ok(Command::For { variable: String::new(), words: Some(vec![word]), body, redirects })
     }
 
@@ -147,16 +160,18 @@ impl Parser<'_> {
             self.take("(");
             loop {
                 self.blanks();
-                if self.take(")") {
+                patterns.push(self.word()?);
+                self.blanks();
+                if !self.take("|") {
+                    self.expect(")")?;
                     break;
                 }
-                if self.take("|") {
-                    continue;
-                }
-                patterns.push(self.word()?);
             }
             arms.push(self.inner(&["esac"])?);
             self.newlines();
+            if self.looking_at(";|") {
+                self.extension("a fall-through of zsh");
+            }
             if !(self.take(";;&") || self.take(";;") || self.take(";&") || self.take(";|")) {
                 self.expect_reserved("esac")?;
                 break;
@@ -171,16 +186,57 @@ impl Parser<'_> {
         self.blanks();
         let name = self.word()?.literal().unwrap_or_default();
         self.blanks();
-        if self.take("(") {
-            self.expect(")")?;
+        // Without `)` it is the body.
+        let start = self.at;
+        let empty = self.take("(") && {
+            self.blanks();
+            self.take(")")
+        };
+        if !empty {
+            self.at = start;
         }
+        let body = self.function_body()?;
+        Ok(Command::Function { name, body: Rc::new(body) })
+    }
+
+    pub(super) fn function_body(&mut self) -> Result<Command, Failed> {
         self.newlines();
         let body = self.nested(Self::command)?;
-        Ok(Command::Function { name, body: Rc::new(body) })
+        if matches!(body, Command::Simple(_) | Command::Function { .. }) {
+            self.extension("a function whose body is a simple command");
+        }
+        Ok(body)
+    }
+
+    /// `coproc` with a command, or with a name and a compound command.
+    pub(super) fn coproc(&mut self) -> Result<Command, Failed> {
+        self.expect_reserved("coproc")?;
+        self.blanks();
+        if self.reserved() == Some("coproc") {
+            return self.fail("its brackets or its reserved words do not match");
+        }
+        let start = self.at;
+        if !self.at_compound() && !self.at_end_of_words() {
+            self.word()?;
+            self.blanks();
+            if !self.at_compound() {
+                self.extension(
+                    "a simple command as a coprocess, with a second word that is reserved",
+                );
+                self.go_back(start)?;
+            }
+        }
+        self.nested(Self::command)
+    }
+
+    fn at_compound(&self) -> bool {
+        const STARTS: &[&str] = &["{", "if", "while", "until", "for", "select", "case", "[["];
+        self.looking_at("(") || self.reserved().is_some_and(|word| STARTS.contains(&word))
     }
 
     pub(super) fn test(&mut self) -> Result<Command, Failed> {
         self.expect_reserved("[[")?;
+        self.extension("a test, whose operators are not checked");
         let mut words = Vec::new();
         loop {
             self.newlines();
@@ -205,9 +261,7 @@ impl Parser<'_> {
     /// `((…))`, if it is one: two opening brackets may also be two subshells.
     pub(super) fn arithmetic_command(&mut self) -> Result<Option<Word>, Failed> {
         self.at += 2;
-        self.nested(|parser| match parser.arithmetic()? {
-            Some(parts) => Ok(Some(Word { parts: vec![Part::Arithmetic(parts)] })),
-            None => Ok(None),
-        })
+        let parts = self.arithmetic_expression()?;
+        Ok(parts.map(|parts| Word { parts: vec![Part::Arithmetic(parts)] }))
     }
 }

@@ -36,15 +36,26 @@ pub(super) struct Parser<'a> {
     pub(super) pending: Vec<(usize, String, bool, bool)>,
     /// How many bytes may still be read twice, in all.
     twice: Rc<Cell<usize>>,
+    /// See [`Program::extension`].
+    extension: Rc<Cell<Option<&'static str>>>,
 }
 
 /// Words that end the list before them, when they stand where a command would.
 const CLOSERS: &[&str] = &["then", "elif", "else", "fi", "do", "done", "esac", "}"];
 
-/// Looks for a byte no further than an index may be long, so that a text with many beginnings and
-/// no end is not searched to its end for each.
-fn find_near(text: &str, byte: u8) -> Option<usize> {
-    text.bytes().take(1000).position(|b| b == byte)
+/// Builtins whose arguments may be arrays: `declare -a names=(…)`.
+const DECLARES: &[&str] =
+    &["alias", "declare", "typeset", "local", "export", "readonly", "eval", "let"];
+
+/// The closer of a list in `${ …; }`: a brace ends it whatever follows, as in `"${ ls; }"`.
+const BRACE_SUBSTITUTION: &str = "${";
+
+/// Whether a text is a name with `=` or `+=` behind it.
+fn is_array_name(text: &str) -> bool {
+    let name = text.strip_suffix('=').map(|name| name.strip_suffix('+').unwrap_or(name));
+    name.is_some_and(|name| {
+        !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+    })
 }
 
 /// How long the body of a here-document is, and where the command goes on behind it: after the line that
@@ -71,13 +82,30 @@ fn heredoc_end(text: &str, delimiter: &str, tabs: bool) -> Option<(usize, usize)
 
 impl<'a> Parser<'a> {
     pub(super) fn new(source: &'a str, depth: usize) -> Self {
-        let twice = Rc::new(Cell::new(MAX_SIZE));
-        Parser { source, at: 0, depth, error: None, heredocs: Vec::new(), pending: vec![], twice }
+        Parser {
+            source,
+            at: 0,
+            depth,
+            error: None,
+            heredocs: Vec::new(),
+            pending: Vec::new(),
+            twice: Rc::new(Cell::new(MAX_SIZE)),
+            extension: Rc::default(),
+        }
     }
 
     /// Another reader, of a text that was inside of this one's.
     pub(super) fn inside<'b>(&self, source: &'b str) -> Parser<'b> {
-        Parser { twice: Rc::clone(&self.twice), ..Parser::new(source, self.depth + 1) }
+        Parser {
+            twice: Rc::clone(&self.twice),
+            extension: Rc::clone(&self.extension),
+            ..Parser::new(source, self.depth + 1)
+        }
+    }
+
+    /// Notes a form that `bash -n` may judge otherwise.
+    pub(super) fn extension(&self, form: &'static str) {
+        self.extension.set(Some(form));
     }
 
     /// Goes back to `start`, to read it as something else. Inside of one another such attempts
@@ -105,7 +133,8 @@ impl<'a> Parser<'a> {
             Err(list) => list,
         };
         self.end_of_line();
-        Program { list, heredocs: self.heredocs, error: self.error }
+        let extension = self.extension.get();
+        Program { list, heredocs: self.heredocs, error: self.error, extension }
     }
 
     pub(super) fn fail<T>(&mut self, reason: &'static str) -> Result<T, Failed> {
@@ -183,6 +212,7 @@ impl<'a> Parser<'a> {
             let body = self.heredoc_body(&delimiter, tabs);
             let body = match quoted {
                 true => Heredoc::Literal(Rc::new(body)),
+                false if self.error.is_some() => Heredoc::Word(Word::default()),
                 false => Heredoc::Word(self.heredoc_word(&body)),
             };
             if let Some(slot) = self.heredocs.get_mut(number) {
@@ -215,15 +245,13 @@ impl<'a> Parser<'a> {
         let mut link = Link::Then;
         loop {
             self.newlines();
-            if self.at >= self.source.len() || self.peek() == Some(b')') || self.looking_at(";;") {
+            if self.at_end_of_list(closers) {
+                if link != Link::Then {
+                    self.error.get_or_insert("a command is missing");
+                    return Err(items);
+                }
                 return Ok(items);
             }
-            if let Some(word) = self.reserved()
-                && (closers.contains(&word) || CLOSERS.contains(&word))
-            {
-                return Ok(items);
-            }
-            let before = self.at;
             let command = match self.pipeline() {
                 Ok(command) => command,
                 Err(Failed) => return Err(items),
@@ -235,23 +263,45 @@ impl<'a> Parser<'a> {
                 next = Link::And;
             } else if self.take("||") {
                 next = Link::Or;
-            } else if [";;", ";&", ";|"].iter().any(|end| self.looking_at(end)) || self.take(";") {
+            } else if self.at_end_of_arm() || self.take(";") {
                 // The end of this command, or of the arm of a `case`.
-            } else if self.take("&!") || self.take("&|") || self.take("&") {
+            } else if self.take("&!") || self.take("&|") {
+                self.extension("a job that zsh disowns");
                 background = true;
+            } else if self.take("&") {
+                background = true;
+            } else if self.peek() != Some(b'\n') && !self.at_end_of_list(closers) {
+                self.error.get_or_insert("a command follows on another without a separator");
+                items.push(Item { link, command, background });
+                return Err(items);
             }
             items.push(Item { link, command, background });
             link = next;
-            if self.at == before {
-                self.error.get_or_insert("it is not a command");
-                return Err(items);
-            }
         }
+    }
+
+    /// Whether an arm of a `case` ends here: `;&` and `;;&` fall through in bash, `;|` in zsh.
+    fn at_end_of_arm(&self) -> bool {
+        [";;", ";&", ";|"].iter().any(|end| self.looking_at(end))
+    }
+
+    fn at_end_of_list(&self, closers: &[&str]) -> bool {
+        self.at >= self.source.len()
+            || self.peek() == Some(b')')
+            || (self.peek() == Some(b'}') && closers == [BRACE_SUBSTITUTION])
+            || self.at_end_of_arm()
+            || self
+                .reserved()
+                .is_some_and(|word| closers.contains(&word) || CLOSERS.contains(&word))
     }
 
     /// A list inside of something, where an error is an error of the whole.
     pub(super) fn inner(&mut self, closers: &[&str]) -> Result<Vec<Item>, Failed> {
-        self.nested(|parser| parser.list(closers).map_err(|_| Failed))
+        let list = self.nested(|parser| parser.list(closers).map_err(|_| Failed))?;
+        if list.is_empty() {
+            self.extension("an empty block");
+        }
+        Ok(list)
     }
 
     /// The unquoted word at this place, without reading it, if it may be a reserved word.
@@ -262,8 +312,12 @@ impl<'a> Parser<'a> {
             .unwrap_or(rest.len());
         let word = rest.get(..end)?;
         let next = rest.as_bytes().get(end);
-        (!word.is_empty() && !matches!(next, Some(b'"' | b'\'' | b'\\' | b'$' | b'`')))
-            .then_some(word)
+        let goes_on = match next {
+            Some(b'<' | b'>') => rest.as_bytes().get(end + 1) == Some(&b'('),
+            Some(b'"' | b'\'' | b'\\' | b'$' | b'`') => true,
+            _ => false,
+        };
+        (!word.is_empty() && !goes_on).then_some(word)
     }
 
     pub(super) fn take_reserved(&mut self, word: &str) -> bool {
@@ -277,19 +331,20 @@ impl<'a> Parser<'a> {
     fn pipeline(&mut self) -> Result<Command, Failed> {
         loop {
             self.blanks();
-            if let Some(word @ ("!" | "time" | "coproc")) = self.reserved() {
-                self.at += word.len();
+            let Some(word @ ("!" | "time")) = self.reserved() else { break };
+            self.at += word.len();
+            self.blanks();
+            while word == "time" && (self.take_reserved("-p") || self.take_reserved("--")) {
                 self.blanks();
-                while self.take_reserved("-p") {
-                    self.blanks();
-                }
-                continue;
             }
-            // `!(…)`: a negated subshell, unless extended patterns are on.
-            if self.looking_at("!(") {
-                self.at += 1;
+            // Both may stand alone.
+            if matches!(self.peek(), None | Some(b'\n' | b';')) {
+                return Ok(Command::Simple(Simple::default()));
             }
-            break;
+        }
+        // `!(…)`: a negated subshell, unless extended patterns are on.
+        if self.looking_at("!(") {
+            self.at += 1;
         }
         let mut stages = vec![self.command()?];
         loop {
@@ -299,7 +354,11 @@ impl<'a> Parser<'a> {
             }
             self.newlines();
             if self.take_reserved("!") {
+                self.extension("`!` inside of a pipeline");
                 self.blanks();
+            }
+            if self.reserved() == Some("coproc") {
+                self.extension("`coproc` inside of a pipeline");
             }
             stages.push(self.command()?);
         }
@@ -334,6 +393,8 @@ impl<'a> Parser<'a> {
             Some("case") => self.case_command(),
             Some("function") => self.function(),
             Some("[[") => self.test(),
+            Some("coproc") => self.coproc(),
+            Some("in" | "]]") => self.fail("its brackets or its reserved words do not match"),
             Some(word) if CLOSERS.contains(&word) => {
                 self.fail("its brackets or its reserved words do not match")
             }
@@ -374,9 +435,21 @@ impl<'a> Parser<'a> {
                 if parser.at_end_of_words() {
                     return parser.fail("its brackets do not match");
                 }
-                words.push(parser.word()?);
+                words.push(parser.element()?);
             }
         })
+    }
+
+    /// An element of an array, which may begin with `[index]=`.
+    fn element(&mut self) -> Result<Word, Failed> {
+        if self.peek() != Some(b'[') {
+            return self.word();
+        }
+        let mut element = self.bracketed()?;
+        if !self.at_end_of_words() && !matches!(self.peek(), Some(b' ' | b'\t' | b'\r')) {
+            element.parts.extend(self.word()?.parts);
+        }
+        Ok(element)
     }
 
     pub(super) fn simple(&mut self) -> Result<Command, Failed> {
@@ -408,8 +481,7 @@ impl<'a> Parser<'a> {
                     self.blanks();
                     if self.take(")") {
                         let name = name.to_owned();
-                        self.newlines();
-                        let body = self.nested(Self::command)?;
+                        let body = self.function_body()?;
                         return Ok(Command::Function { name, body: Rc::new(body) });
                     }
                     return self.fail("its brackets do not match");
@@ -419,7 +491,12 @@ impl<'a> Parser<'a> {
             // `declare -a names=(…)`, `export x=(…)`: the array is kept as words.
             if !simple.words.is_empty()
                 && self.peek() == Some(b'(')
-                && word.literal().is_some_and(|text| text.ends_with('='))
+                && simple
+                    .words
+                    .first()
+                    .and_then(Word::bare)
+                    .is_some_and(|name| DECLARES.contains(&name))
+                && word.literal().is_some_and(|text| is_array_name(&text))
             {
                 self.at += 1;
                 let elements = self.words_until_paren()?;
@@ -453,22 +530,18 @@ impl<'a> Parser<'a> {
             return Ok(None);
         }
         let mut after = length;
-        let mut inside = None;
+        let mut index = None;
         if rest.as_bytes().get(after) == Some(&b'[') {
-            let Some(end) = find_near(rest.get(after..).unwrap_or_default(), b']') else {
-                return self.fail("an array's index is not closed");
-            };
-            inside = rest.get(after + 1..after + end);
-            after += end + 1;
+            let start = self.at;
+            self.at += length;
+            index = Some(self.nested(Self::bracketed)?);
+            after = self.at - start;
+            self.go_back(start)?;
         }
         let tail = rest.get(after..).unwrap_or_default();
         let append = tail.starts_with("+=");
         if !append && !tail.starts_with('=') {
             return Ok(None);
-        }
-        let index = inside.map(|inside| self.heredoc_word(inside));
-        if self.error.is_some() {
-            return Err(Failed);
         }
         self.at += after + if append { 2 } else { 1 };
         let value = if self.take("(") {
@@ -518,11 +591,10 @@ impl<'a> Parser<'a> {
             ("<", RedirectOp::Read),
             ("&>>", RedirectOp::Append),
             ("&>", RedirectOp::Write),
-            (">>|", RedirectOp::Append),
+            (">>&", RedirectOp::Append),
             (">>", RedirectOp::Append),
             (">&", RedirectOp::Duplicate),
             (">|", RedirectOp::Write),
-            (">!", RedirectOp::Write),
             (">", RedirectOp::Write),
         ];
         let process = self.looking_at("<(") || self.looking_at(">(");
@@ -536,11 +608,21 @@ impl<'a> Parser<'a> {
             return Ok(None);
         }
         self.at += text.len();
+        // zsh: `>>!`, `&>|` and the like overwrite whatever its options say.
+        let forced = text.contains('>') && *text != "<>" && (self.take("!") || self.take("|"));
+        if forced || *text == ">>&" {
+            self.extension("a redirection of zsh");
+        }
         self.blanks();
         if self.at_end_of_words() {
             return self.fail("a redirection leads nowhere");
         }
         let target = self.word()?;
+        // `< 2>&1`: the number belongs to the next redirection.
+        let is_number = target.bare().is_some_and(|text| text.bytes().all(|b| b.is_ascii_digit()));
+        if *op != RedirectOp::Duplicate && is_number && matches!(self.peek(), Some(b'<' | b'>')) {
+            return self.fail("a redirection leads nowhere");
+        }
         let heredoc = (*op == RedirectOp::HereDocument).then(|| {
             let number = self.heredocs.len();
             self.heredocs.push(Heredoc::Word(Word::default()));
@@ -551,19 +633,19 @@ impl<'a> Parser<'a> {
         Ok(Some(Redirect { op: *op, target, heredoc }))
     }
 
-    /// A program up to its `)`, with here-documents of its own.
-    pub(super) fn substituted(&mut self) -> Result<Program, Failed> {
+    /// A program up to its `)` or `}`, with here-documents of its own.
+    pub(super) fn substituted(&mut self, end: &str) -> Result<Program, Failed> {
         let heredocs = std::mem::take(&mut self.heredocs);
         let pending = std::mem::take(&mut self.pending);
-        let result = self.inner(&[]);
+        let result = self.inner(if end == "}" { &[BRACE_SUBSTITUTION] } else { &[] });
         if result.is_ok() {
             self.newlines();
         }
         let heredocs = std::mem::replace(&mut self.heredocs, heredocs);
         self.pending = pending;
         let list = result?;
-        if self.take(")") {
-            Ok(Program { list, heredocs, error: None })
+        if self.take(end) {
+            Ok(Program { list, heredocs, error: None, extension: None })
         } else {
             self.fail("its brackets do not match")
         }

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::ast::{ParameterOp, Part, Word};
+use super::ast::{ParameterOp, Part, Program, Word};
 use super::escape::{Octal, decode};
 use super::parser::{Failed, Parser};
 
@@ -44,7 +44,7 @@ impl Parser<'_> {
                         break;
                     }
                     self.at += 2;
-                    let program = Rc::new(self.substituted()?);
+                    let program = Rc::new(self.substituted(")")?);
                     word.part(Part::Process { program, reads: byte == b'>' });
                 }
                 b'(' => {
@@ -56,10 +56,12 @@ impl Parser<'_> {
                     let zsh = matches!(word.parts.as_slice(),
                         [Part::Text { text, quoted: false }] if text == "=");
                     if zsh {
+                        self.extension("`=(…)` of zsh");
                         self.at += 1;
-                        let program = Rc::new(self.substituted()?);
+                        let program = Rc::new(self.substituted(")")?);
                         word.part(Part::Process { program, reads: false });
                     } else if extended {
+                        self.extension("an extended pattern");
                         self.pattern(&mut word)?;
                     } else {
                         break;
@@ -180,6 +182,9 @@ impl Parser<'_> {
 
     /// The body of a here-document whose delimiter was not quoted.
     pub(super) fn heredoc_word(&mut self, body: &str) -> Word {
+        if body.contains(['$', '`']) {
+            self.extension("a here-document, which bash reads when it runs");
+        }
         let mut parser = self.inside(body);
         let mut word = Builder::default();
         loop {
@@ -232,6 +237,7 @@ impl Parser<'_> {
                 self.at += c.len_utf8();
             }
         }
+        self.extension("backquotes, which bash reads when it runs");
         let program = self.nested(|parser| Ok(parser.inside(&inner).program()))?;
         if let Some(error) = program.error {
             return self.fail(error);
@@ -257,31 +263,31 @@ impl Parser<'_> {
                 if self.peek_at(1) == Some(b'(') {
                     let start = self.at;
                     self.at += 2;
-                    if let Some(parts) = self.nested(Self::arithmetic)? {
+                    if let Some(parts) = self.arithmetic_expression()? {
                         word.part(Part::Arithmetic(parts));
                         return Ok(());
                     }
+                    self.extension("two brackets that are no arithmetic");
                     self.go_back(start)?;
                 }
                 self.at += 1;
-                let program = self.substituted()?;
+                let program = self.substituted(")")?;
                 word.part(Part::Command { program: Rc::new(program), quoted });
             }
             Some(b'[') => {
-                // An old spelling of `$((…))`.
-                self.at += 1;
-                let rest = self.rest();
-                let end = rest.find(']').unwrap_or(rest.len());
-                let inner = rest.get(..end).unwrap_or_default();
-                if inner.contains(['$', '`']) {
-                    return self.fail("`$[…]` with a substitution in it is not read");
-                }
-                self.at += end + 1;
-                self.at = self.at.min(self.source.len());
-                word.part(Part::Arithmetic(Vec::new()));
+                // An old spelling of `$((…))`, in which bash looks for brackets first.
+                self.extension("old arithmetic");
+                let mut parts = self.nested(Self::bracketed)?.parts;
+                parts.retain(|part| !matches!(part, Part::Text { .. }));
+                word.part(Part::Arithmetic(parts));
             }
             Some(b'{') => {
                 self.at += 1;
+                if self.at_brace_substitution() {
+                    let program = self.brace_substitution()?;
+                    word.part(Part::Command { program: Rc::new(program), quoted });
+                    return Ok(());
+                }
                 let part = self.nested(|parser| parser.braced(quoted))?;
                 word.part(part);
             }
@@ -323,8 +329,16 @@ impl Parser<'_> {
         self.fail("a quote is not closed")
     }
 
+    pub(super) fn arithmetic_expression(&mut self) -> Result<Option<Vec<Part>>, Failed> {
+        let parts = self.nested(Self::arithmetic);
+        if parts.is_err() {
+            self.extension("arithmetic, which bash reads when it runs");
+        }
+        parts
+    }
+
     /// Up to `))`; `None` if it is not arithmetic but two brackets, of which the inner closes first.
-    pub(super) fn arithmetic(&mut self) -> Result<Option<Vec<Part>>, Failed> {
+    fn arithmetic(&mut self) -> Result<Option<Vec<Part>>, Failed> {
         let mut open = 0_usize;
         let mut word = Builder::default();
         while let Some(byte) = self.peek() {
@@ -350,8 +364,55 @@ impl Parser<'_> {
         Ok(None)
     }
 
+    /// Whether a command follows on `${`: `${ …; }` and `${| …; }` in bash 5.3, ksh and zsh, `${(…) }` in bash 5.3.
+    /// In zsh, flags in parentheses have a parameter behind them.
+    fn at_brace_substitution(&self) -> bool {
+        match self.peek() {
+            Some(b' ' | b'\t' | b'\n' | b'|') => true,
+            Some(b'(') => {
+                let after = self.rest().split_once(')').map_or("", |(_, after)| after);
+                after.trim_start().starts_with(['}', ';', '|', '&'])
+                    || after.starts_with([' ', '\n'])
+            }
+            _ => false,
+        }
+    }
+
+    fn brace_substitution(&mut self) -> Result<Program, Failed> {
+        self.extension("a command substitution in braces");
+        self.take("|");
+        self.substituted("}")
+    }
+
+    /// `[…]`: at the opening bracket. What is in it, with brackets inside of it in pairs.
+    pub(super) fn bracketed(&mut self) -> Result<Word, Failed> {
+        let mut word = Builder::default();
+        let mut open = 0_usize;
+        while let Some(byte) = self.peek() {
+            match byte {
+                b'[' => open += 1,
+                b']' => open -= 1,
+                b'"' | b'\'' | b'\\' | b'$' | b'`' => {
+                    self.piece(byte, &mut word, false)?;
+                    continue;
+                }
+                _ => {}
+            }
+            self.one_char(&mut word, false);
+            if open == 0 {
+                return Ok(Word { parts: word.parts });
+            }
+        }
+        self.fail("its brackets do not match")
+    }
+
     /// `${…}`: behind the brace.
     fn braced(&mut self, quoted: bool) -> Result<Part, Failed> {
+        // Nothing in zsh, an error when it runs in bash.
+        if self.take("}") {
+            self.extension("`${}`");
+            return Ok(Part::Parameter { name: String::new(), op: ParameterOp::Plain, quoted });
+        }
         let mut prefix = None;
         if (self.looking_at("#") || self.looking_at("!"))
             && !matches!(self.peek_at(1), None | Some(b'}' | b':' | b'-' | b'%' | b'='))
@@ -362,11 +423,24 @@ impl Parser<'_> {
         // zsh: flags in brackets. What they do to the value is not known.
         let mut flags = false;
         if self.looking_at("(") {
+            self.extension("parameter flags of zsh");
             let Some(end) = self.rest().find(')') else {
                 return self.fail("its brackets do not match");
             };
             self.at += end + 1;
             flags = true;
+        }
+        // zsh: what is expanded may be an expansion itself.
+        let nested = match self.peek() {
+            Some(b'$') => matches!(self.peek_at(1), Some(b'{' | b'(' | b'[')),
+            Some(b'<' | b'>') => self.peek_at(1) == Some(b'('),
+            Some(b'"' | b'`') => true,
+            _ => false,
+        };
+        if nested {
+            self.extension("an expansion of an expansion");
+            let op = ParameterOp::Other(self.until_brace(true)?);
+            return Ok(Part::Parameter { name: String::new(), op, quoted });
         }
         let rest = self.rest();
         let end =
@@ -375,32 +449,23 @@ impl Parser<'_> {
         let mut name = rest.get(..end).unwrap_or_default().to_owned();
         self.at += end;
         if self.looking_at("[") {
-            let Some(close) = self.rest().find(']') else {
-                return self.fail("its brackets do not match");
-            };
-            let index = self.rest().get(..=close).unwrap_or_default();
-            if index.contains(['$', '`']) {
-                let mut word = Builder::default();
-                let until = self.at + index.len();
-                while self.at < until {
-                    let Some(byte) = self.peek() else { break };
-                    self.piece(byte, &mut word, true)?;
-                }
-                let inner = Word { parts: word.parts };
-                let tail = self.until_brace(true)?;
-                let mut parts = inner.parts;
-                parts.extend(tail.parts);
-                return Ok(Part::Parameter {
-                    name,
-                    op: ParameterOp::Other(Word { parts }),
-                    quoted,
-                });
+            let start = self.at;
+            let index = self.nested(Self::bracketed);
+            if index.is_err()
+                || self.source.get(start..self.at).is_some_and(|text| text.contains('('))
+            {
+                self.extension("an array's index, which bash reads when it runs");
             }
-            self.at += close + 1;
-            if index == "[@]" || index == "[*]" {
-                name.push_str(index);
-            } else {
-                name.push_str("[?]");
+            let index = index?;
+            match index.literal().as_deref() {
+                Some(index @ ("[@]" | "[*]")) => name.push_str(index),
+                Some(_) => name.push_str("[?]"),
+                None => {
+                    let mut parts = index.parts;
+                    parts.extend(self.until_brace(true)?.parts);
+                    let op = ParameterOp::Other(Word { parts });
+                    return Ok(Part::Parameter { name, op, quoted });
+                }
             }
         }
         let op = match (prefix, flags) {
@@ -448,8 +513,8 @@ impl Parser<'_> {
             "%%" | "%" => {
                 ParameterOp::Strip { suffix: true, longest: text.len() == 2, pattern: word }
             }
-            "^^" | "^" => ParameterOp::Case { upper: true, all: text.len() == 2 },
-            ",," | "," => ParameterOp::Case { upper: false, all: text.len() == 2 },
+            "^^" | "^" => ParameterOp::Case { upper: true, all: text.len() == 2, pattern: word },
+            ",," | "," => ParameterOp::Case { upper: false, all: text.len() == 2, pattern: word },
             _ => ParameterOp::Other(word),
         })
     }
@@ -458,32 +523,52 @@ impl Parser<'_> {
         Ok(self.operand(single_quotes, false)?.0)
     }
 
-    /// A word inside of `${…}`, up to the closing brace, or up to a slash if asked (then `true`).
+    /// A word inside of `${…}`, up to the first closing brace, or up to a slash if asked (then `true`).
     fn operand(&mut self, single_quotes: bool, slash: bool) -> Result<(Word, bool), Failed> {
         let mut word = Builder::default();
-        let mut open = 0_usize;
         while let Some(byte) = self.peek() {
             match byte {
-                b'}' if open == 0 => {
+                b'}' => {
                     self.at += 1;
                     return Ok((Word { parts: word.parts }, false));
                 }
-                b'/' if slash && open == 0 => {
+                b'/' if slash => {
                     self.at += 1;
                     return Ok((Word { parts: word.parts }, true));
                 }
-                b'{' | b'}' => {
-                    if byte == b'{' {
-                        open += 1;
-                    } else {
-                        open -= 1;
-                    }
-                    self.one_char(&mut word, false);
+                b'\'' if !single_quotes => self.single_quote_in_double(&mut word)?,
+                b'<' | b'>' if self.peek_at(1) == Some(b'(') => {
+                    self.at += 2;
+                    let program = Rc::new(self.substituted(")")?);
+                    word.part(Part::Process { program, reads: byte == b'>' });
                 }
-                b'\'' if !single_quotes => self.one_char(&mut word, true),
                 _ => self.piece(byte, &mut word, true)?,
             }
         }
         self.fail("its brackets do not match")
+    }
+
+    /// A `'` in `"${x:-…}"`. Within double quotes it quotes nothing, but bash still looks for its pair, and other
+    /// shells do not. Where that would make a difference, the text is refused.
+    fn single_quote_in_double(&mut self, word: &mut Builder) -> Result<(), Failed> {
+        let rest = self.rest().get(1..).unwrap_or_default();
+        self.extension("a single quote in double quotes");
+        match rest.split_once('\'') {
+            None => {}
+            Some((between, _)) if between.contains(['}', '"']) => {
+                return self.fail("shells differ about single quotes in double quotes");
+            }
+            Some((between, _)) => {
+                self.one_char(word, true);
+                let inner = self.heredoc_word(between);
+                if self.error.is_some() {
+                    return Err(Failed);
+                }
+                inner.parts.into_iter().for_each(|part| word.part(part));
+                self.at += between.len();
+            }
+        }
+        self.one_char(word, true);
+        Ok(())
     }
 }

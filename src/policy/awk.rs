@@ -1,0 +1,180 @@
+//! What programs of awk run and write.
+
+use std::collections::HashMap;
+
+use super::rules::{Hit, Invocation};
+use super::shell::{Octal, decode};
+use super::value::{Arg, HOLE};
+use super::walk::Walk;
+
+/// `awk -i inplace`: judges the files that it edits.
+pub(super) fn edits(walk: &mut Walk<'_>, name: &str, argv: &[Arg]) {
+    let args = argv.get(1..).unwrap_or_default();
+    let scene = walk.scene(None);
+    let command = Invocation { name, args, scene: &scene };
+    let included = command.values(&["-i", "--include"]);
+    if !included.iter().any(|library| library.text == "inplace") {
+        return;
+    }
+    // The first operand is the program, unless that is in a file.
+    let program = usize::from(command.values(&["-f", "--file"]).is_empty());
+    let files = command.operands().into_iter().skip(program);
+    let hits: Vec<Hit> = files.filter_map(|file| scene.writes(file)).collect();
+    for hit in hits {
+        walk.report(argv, hit);
+    }
+}
+
+/// The scripts that an awk program has a shell run: by `system(…)`, `… | getline` and `print … | "sh"`. What is not
+/// known of them is a [`HOLE`].
+pub(super) fn scripts(program: &str) -> Vec<String> {
+    let mut scripts = Vec::new();
+    let mut variables = HashMap::new();
+    for statement in split(program, |c| ";{}\n".contains(c)) {
+        if let Some((_, rest)) = statement.split_once("system(") {
+            scripts.push(text_of(argument(rest), &variables));
+        }
+        let stages = split(statement, |c| c == '|');
+        if let [left, right] = stages.as_slice() {
+            let right = right.trim_start_matches('&').trim();
+            let printed = left.trim_start().strip_prefix("print");
+            if right.starts_with("getline") {
+                scripts.push(text_of(left, &variables));
+            } else if let Some(printed) = printed {
+                let program = text_of(right, &variables);
+                let text = match printed.strip_prefix('f') {
+                    Some(format) => formatted(&text_of(format, &variables)),
+                    None if printed.trim().is_empty() => HOLE.to_string(),
+                    None => text_of(printed, &variables),
+                };
+                scripts.push(format!("{program} <<'END OF AWK'\n{text}\nEND OF AWK"));
+            }
+        }
+        if let Some((name, value)) = statement.split_once('=')
+            && !value.starts_with('=')
+            && name.trim().chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        {
+            let value = text_of(value, &variables);
+            variables.insert(name.trim().to_owned(), value);
+        }
+    }
+    scripts
+}
+
+/// Splits code outside of its strings. `||` splits nothing.
+fn split(code: &str, at: impl Fn(char) -> bool) -> Vec<&str> {
+    let mut pieces = Vec::new();
+    let mut start = 0;
+    let mut quoted = false;
+    let mut before = ' ';
+    for (index, c) in code.char_indices() {
+        let after = code.get(index + 1..).and_then(|rest| rest.chars().next());
+        match c {
+            '"' if before != '\\' => quoted = !quoted,
+            '|' if before == '|' || after == Some('|') => {}
+            _ if !quoted && at(c) => {
+                pieces.push(code.get(start..index).unwrap_or_default());
+                start = index + 1;
+            }
+            _ => {}
+        }
+        before = c;
+    }
+    pieces.push(code.get(start..).unwrap_or_default());
+    pieces
+}
+
+/// Up to the bracket that closes a call.
+fn argument(rest: &str) -> &str {
+    let mut open = 1_usize;
+    let mut quoted = false;
+    let end = rest.find(|c| {
+        match c {
+            '"' => quoted = !quoted,
+            '(' if !quoted => open += 1,
+            ')' if !quoted => open -= 1,
+            _ => {}
+        }
+        open == 0
+    });
+    rest.get(..end.unwrap_or(rest.len())).unwrap_or_default()
+}
+
+/// The text that an expression makes: strings side by side, variables, and what is not known.
+fn text_of(expression: &str, variables: &HashMap<String, String>) -> String {
+    let mut out = String::new();
+    let mut rest = expression.trim();
+    while let Some(c) = rest.chars().next() {
+        let name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if let Some(body) = rest.strip_prefix('"') {
+            let mut before = ' ';
+            let end = body.find(|c| std::mem::replace(&mut before, c) != '\\' && c == '"');
+            let end = end.unwrap_or(body.len());
+            out.push_str(&decode(body.get(..end).unwrap_or_default(), Octal::Bare));
+            rest = body.get(end + 1..).unwrap_or_default();
+        } else if name(c) {
+            let end = rest.find(|c| !name(c)).unwrap_or(rest.len());
+            let word = rest.get(..end).unwrap_or_default();
+            match variables.get(word) {
+                Some(value) => out.push_str(value),
+                None if word == "sprintf" => {}
+                None => out.push(HOLE),
+            }
+            rest = rest.get(end..).unwrap_or_default();
+        } else {
+            match c {
+                ',' => out.push(' '),
+                '$' => {
+                    out.push(HOLE);
+                    let field = rest.get(1..).unwrap_or_default();
+                    rest = field.trim_start_matches(name);
+                    continue;
+                }
+                _ => {}
+            }
+            rest = rest.get(c.len_utf8()..).unwrap_or_default();
+        }
+    }
+    out
+}
+
+/// What `printf` makes of a format, whose values are not known.
+fn formatted(text: &str) -> String {
+    let mut out = String::new();
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        if c == '%' {
+            chars.find(|c| c.is_ascii_alphabetic() || *c == '%');
+            out.push(HOLE);
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_of_awk_are_put_together_from_strings_and_holes() {
+        for (program, expected) in [
+            (r#"{ system("ls " $1) }"#, vec![format!("ls {HOLE}")]),
+            (r#"{ c = "ls " $NF; system(c) }"#, vec![format!("ls {HOLE}")]),
+            (r#"BEGIN { "ls -l" | getline x }"#, vec!["ls -l".to_owned()]),
+            (
+                r#"{ print "ls " $1 | "sh" }"#,
+                vec![format!("sh <<'END OF AWK'\nls {HOLE}\nEND OF AWK")],
+            ),
+            (r#"{ print | "sh" }"#, vec![format!("sh <<'END OF AWK'\n{HOLE}\nEND OF AWK")]),
+            (
+                r#"{ printf "ls %s\n", $1 | "sh" }"#,
+                vec![format!("sh <<'END OF AWK'\nls {HOLE}\n {HOLE}\nEND OF AWK")],
+            ),
+            (r#"$1 == "x" || $2 == "y" { print "a|b" }"#, vec![]),
+        ] {
+            assert_eq!(scripts(program), expected, "{program}");
+        }
+    }
+}
