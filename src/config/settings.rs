@@ -295,6 +295,11 @@ pub struct Scm {
     #[schemars(inner(length(min = 1)))]
     pub tasks: Vec<String>,
 
+    /// What `commit` takes, as paths or pathspecs of git from the project's directory. The default is everything in it,
+    /// even if the repository is larger.
+    #[schemars(inner(length(min = 1)))]
+    pub paths: Vec<String>,
+
     /// End a task after so long, in seconds or as `"30m"`, with everything that it started (a hook, for
     /// instance), and count it as failed; 0: never.
     #[serde(serialize_with = "Duration::as_seconds")]
@@ -306,6 +311,7 @@ impl Default for Scm {
         Scm {
             command: "git".into(),
             tasks: Vec::new(),
+            paths: vec![".".into()],
             timeout_seconds: Duration::from_secs(1_800),
         }
     }

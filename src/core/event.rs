@@ -351,6 +351,9 @@ pub enum Event<'a> {
         /// The completion rule, in words.
         completion: Cow<'a, str>,
         max_iterations: u32,
+        /// The branch that is checked out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        branch: Option<Cow<'a, str>>,
     },
     /// The run had been left, and goes on from there.
     RunContinued {
@@ -698,6 +701,9 @@ pub enum Event<'a> {
         /// `notify.command` is to be told of it.
         #[serde(default, skip_serializing_if = "is_false")]
         notify: bool,
+        /// The branch that is checked out, if it is another than at the start.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        branch: Option<Cow<'a, str>>,
     },
     /// `notify.command` was told of the end, if only late; or it failed, and is not told again.
     Notified {

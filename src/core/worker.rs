@@ -324,6 +324,7 @@ impl Follower {
         let end = self.take(
             at,
             &Event::RunEnded {
+                branch: None,
                 outcome: Outcome::Interrupted,
                 exit_code: exit::INTERRUPTED,
                 message: "interrupted".into(),

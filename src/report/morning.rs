@@ -41,6 +41,11 @@ pub struct Facts {
     /// The commit that was checked out when it began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<String>,
+    /// The branch at the start, and the one at the end if that is another.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub branch: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_branch: Option<String>,
     /// What a run that has not ended is about; nothing if nobody is at it any more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub doing: Option<Doing>,

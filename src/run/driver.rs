@@ -92,6 +92,7 @@ pub fn run<W: World>(
         filter: Filter::default(),
         evaluator: Evaluator::default(),
         settings_then: Vec::new(),
+        first_branch: None,
     };
     driver.begin(preface);
     driver.drive()
@@ -144,11 +145,14 @@ struct Driver<'s, W> {
     evaluator: Evaluator,
     /// What its settings' files looked like when it began.
     settings_then: Vec<u64>,
+    /// The branch that was checked out when it began.
+    first_branch: Option<String>,
 }
 
 impl<W: World> Driver<'_, W> {
     fn begin(&mut self, preface: &[Event<'static>]) {
         self.settings_then = self.settings_now();
+        self.first_branch = self.world.branch();
         let spec = self.spec;
         let prompt = match &spec.prompt {
             PromptSource::Text(prompt) => text::truncate(prompt, 200, "…"),
@@ -173,6 +177,7 @@ impl<W: World> Driver<'_, W> {
             prompt,
             completion: completion.into(),
             max_iterations: spec.rules.max_iterations,
+            branch: self.first_branch.clone().map(Into::into),
         });
         if let Some(progress) = &spec.progress {
             self.recorder.record(&Event::RunContinued {
@@ -259,7 +264,9 @@ impl<W: World> Driver<'_, W> {
     fn perform(&mut self, action: Action) {
         match action {
             Action::Emit(mut event) => {
-                if let Event::RunEnded { outcome, exit_code, .. } = event {
+                if let Event::RunEnded { outcome, exit_code, branch, .. } = &mut event {
+                    *branch = self.other_branch().map(Into::into);
+                    let (outcome, exit_code) = (*outcome, *exit_code);
                     self.look_back(outcome, exit_code);
                 }
                 self.announce(&mut event);

@@ -3,6 +3,7 @@
 
 mod agent_git;
 pub mod branch;
+pub mod environment;
 pub mod file_history;
 pub mod link_guard;
 pub mod locks;
@@ -213,7 +214,7 @@ fn filters_off(directory: &Path) -> io::Result<Vec<OsString>> {
 /// # Errors
 /// This is no git repository, or git did not answer.
 pub fn uncommitted_files(directory: &Path) -> Result<Vec<String>, Error> {
-    uncommitted(directory, "--untracked-files=normal")
+    uncommitted(directory, "--untracked-files=normal", &[])
 }
 
 /// The same, with every file in such a directory.
@@ -221,13 +222,20 @@ pub fn uncommitted_files(directory: &Path) -> Result<Vec<String>, Error> {
 /// # Errors
 /// As above.
 pub fn every_uncommitted_file(directory: &Path) -> Result<Vec<String>, Error> {
-    uncommitted(directory, "--untracked-files=all")
+    uncommitted(directory, "--untracked-files=all", &[])
 }
 
-fn uncommitted(directory: &Path, untracked: &str) -> Result<Vec<String>, Error> {
+/// The same, of these paths.
+fn uncommitted(directory: &Path, untracked: &str, paths: &[String]) -> Result<Vec<String>, Error> {
     // With -z no path is quoted. What is in a submodule is asked of a git in there, by its rules.
-    let look = ["status", "--porcelain", "-z", untracked, "--ignore-submodules=dirty"];
-    let status = git_within(SHORT_PATIENCE, Purpose::Look, &look, directory)?;
+    let look = ["status", "--porcelain", "-z", untracked, "--ignore-submodules=dirty", "--"];
+    let words: Vec<&str> = look.into_iter().chain(paths.iter().map(String::as_str)).collect();
+    let status = git_within(SHORT_PATIENCE, Purpose::Look, &words, directory)?;
+    Ok(status_files(&status))
+}
+
+/// The files in what `git status --porcelain -z` prints, without ralph's own run-time files.
+pub(super) fn status_files(status: &str) -> Vec<String> {
     let mut fields = status.split('\0');
     let mut files = Vec::new();
     while let Some(field) = fields.next() {
@@ -240,7 +248,16 @@ fn uncommitted(directory: &Path, untracked: &str) -> Result<Vec<String>, Error> 
             files.push(path.to_owned());
         }
     }
-    Ok(files)
+    files
+}
+
+/// Names files in one line. `None` if there are none.
+pub fn list_files(files: &[String]) -> Option<String> {
+    const MAX_NAMED: usize = 100;
+    let named = files.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = files.len().saturating_sub(MAX_NAMED);
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    (!files.is_empty()).then(|| format!("{named}{more}"))
 }
 
 /// How long a commit may take: it runs the user's own hooks.
@@ -318,12 +335,17 @@ pub fn commit_only(directory: &Path, paths: &[&Path], message: &str) -> Result<C
 /// As [`git`].
 pub fn submodules(directory: &Path) -> Result<Vec<String>, Error> {
     let files = git(&["ls-files", "--stage", "-z"], directory)?;
+    Ok(submodules_in(&files, directory))
+}
+
+/// The same in what `git ls-files --stage -z` prints.
+pub(super) fn submodules_in(files: &str, directory: &Path) -> Vec<String> {
     let submodules = files.split('\0').filter_map(|line| {
         let (state, path) = line.split_once('\t')?;
         (state.starts_with("160000 ") && directory.join(path).join(".git").exists())
             .then(|| path.to_owned())
     });
-    Ok(submodules.collect())
+    submodules.collect()
 }
 
 fn is_repository(directory: &Path) -> bool {
@@ -429,12 +451,9 @@ impl ScmSpec {
         if !self.is_git() || !self.kinds().contains(&ScmTask::Commit) {
             return None;
         }
-        let files = uncommitted_files(directory).ok()?;
-        let (first, n) = (files.first()?, files.len());
-        let more = if n == 1 { String::new() } else { format!(" and {} more", n - 1) };
-        Some(format!(
-            "uncommitted changes are here already and will be committed, too: {first}{more}"
-        ))
+        let files = uncommitted(directory, "--untracked-files=all", &self.paths).ok()?;
+        let files = list_files(&files)?;
+        Some(format!("your uncommitted changes will be included in ralph's commits: {files}"))
     }
 
     pub(super) fn is_git(&self) -> bool {
@@ -460,7 +479,15 @@ impl ScmSpec {
         // of the work, and `commit -a` would leave them out.
         let look: [&[&str]; 3] =
             [&status::UNMERGED, &["add", "-A"], &["diff", "--cached", "--quiet"]];
-        self.is_git().then(|| look.into_iter().map(words).collect())
+        let mut look: Vec<Vec<String>> = look.into_iter().map(words).collect();
+        look.iter_mut().skip(1).for_each(|command| command.extend(self.pathspecs()));
+        self.is_git().then_some(look)
+    }
+
+    /// The words that limit a command to what is to be committed.
+    fn pathspecs(&self) -> impl Iterator<Item = String> {
+        let dashes = (!self.paths.is_empty()).then(|| "--".to_owned());
+        dashes.into_iter().chain(self.paths.iter().cloned())
     }
 
     /// Whether the commits that are made take what is staged and nothing else, whatever is in the work tree. Of flags
@@ -478,6 +505,10 @@ impl ScmSpec {
                 word.strip_prefix('-').is_some_and(|letters| letters.chars().all(harmless))
             }
         };
+        // A commit of single paths takes what is in the work tree.
+        if !self.paths.is_empty() {
+            return false;
+        }
         let commits =
             self.tasks.iter().filter(|task| task.first().is_some_and(|it| it == "commit"));
         commits.flat_map(|task| task.iter().skip(1)).all(takes_no_file)
@@ -490,6 +521,7 @@ impl ScmSpec {
             Some("commit") if self.is_git() => {
                 let mut commit = task.clone();
                 commit.extend(words(&["-m", message]));
+                commit.extend(self.pathspecs());
                 vec![commit]
             }
             Some("commit") => {
@@ -603,7 +635,19 @@ mod tests {
 
     fn spec(program: &str, tasks: &[&[&str]]) -> ScmSpec {
         let tasks = tasks.iter().map(|task| words(task)).collect();
-        ScmSpec { program: program.to_owned(), tasks }
+        ScmSpec { program: program.to_owned(), tasks, paths: Vec::new() }
+    }
+
+    #[test]
+    fn commit_of_paths_takes_these_paths_only() {
+        let paths = vec![".".to_owned(), ":!secrets".to_owned()];
+        let git = ScmSpec { paths, ..spec("git", &[&["commit"]]) };
+        let look = git.look().unwrap();
+        assert_eq!(look[0], words(&status::UNMERGED), "conflicts count in the whole repository");
+        assert_eq!(look[1], words(&["add", "-A", "--", ".", ":!secrets"]));
+        assert_eq!(look[2], words(&["diff", "--cached", "--quiet", "--", ".", ":!secrets"]));
+        assert_eq!(git.commands(0, "m"), [words(&["commit", "-m", "m", "--", ".", ":!secrets"])]);
+        assert!(!git.commits_what_is_staged());
     }
 
     #[test]

@@ -364,6 +364,8 @@ pub struct ScmSpec {
     pub program: String,
     /// Each task as words: `["commit"]`, `["push", "origin", "main"]`.
     pub tasks: Vec<Vec<String>>,
+    /// What a commit takes, as pathspecs from the project's directory. Empty for the whole repository.
+    pub paths: Vec<String>,
 }
 
 #[cfg(test)]

@@ -38,6 +38,18 @@ use super::scm::{
 /// How long git may take to tell what became of commits.
 const LOOKUP_PATIENCE: Duration = Duration::from_secs(5);
 
+/// The number of submodules that are asked for uncommitted work.
+const MAX_SUBMODULES: usize = 20;
+
+/// Work that is in no commit.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Uncommitted {
+    /// Files below the project's directory.
+    pub files: Vec<String>,
+    /// Submodules that have some.
+    pub submodules: Vec<String>,
+}
+
 /// A file that a run adds to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Record {
@@ -197,6 +209,14 @@ pub trait World {
     fn replaced_repository(&mut self) -> Option<PathBuf> {
         None
     }
+    /// The branch that is checked out.
+    fn branch(&mut self) -> Option<String> {
+        None
+    }
+    /// The work that is in no commit. Empty where git does not answer.
+    fn uncommitted(&mut self) -> Uncommitted {
+        Uncommitted::default()
+    }
     /// Why what is committed where the run works is on no branch, if it is on none.
     fn no_branch(&mut self) -> Option<NoBranch> {
         None
@@ -353,6 +373,22 @@ impl RealWorld {
         let (program, env, root) = (git.program(), git.env(), self.project.root());
         let output = self.system.run_quick(program, &words, root, env, LOOKUP_PATIENCE);
         output.map_or_else(|_| Vec::new(), |output| safely::without_filters(&output.stdout))
+    }
+
+    /// Asks git for something and waits for the answer. Nothing that a repository names is executed.
+    fn git_look(&mut self, directory: &Path, words: &[&str]) -> Option<String> {
+        let args = safely::words(Purpose::Look, &self.filters_off, words);
+        let git = OutsideCommand::find(OsStr::new("git"), &safely::env(Purpose::Look)).ok()?;
+        let (program, env) = (git.program(), git.env());
+        let output = self.system.run_quick(program, &args, directory, env, LOOKUP_PATIENCE).ok()?;
+        let is_whole = output.exit.success();
+        is_whole.then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    fn status_files(&mut self, directory: &Path, paths: &[&str]) -> Vec<String> {
+        let words = ["status", "--porcelain", "-z", "--ignore-submodules=dirty", "--"];
+        let status = self.git_look(directory, &[&words[..], paths].concat());
+        status.map_or_else(Vec::new, |status| scm::status_files(&status))
     }
 
     /// Where this run is kept.
@@ -583,7 +619,9 @@ impl World for RealWorld {
     }
 
     fn read_tasks(&mut self, path: &Path) -> io::Result<Vec<u8>> {
-        documents::read_tasks(self.project.root(), path)
+        let cell = self.cell.as_mut();
+        let inside = cell.and_then(|cell| cell.sandbox.read(&mut self.system, path));
+        inside.unwrap_or_else(|| documents::read_tasks(self.project.root(), path))
     }
 
     fn file_fingerprint(&mut self, path: &Path, budget: u64) -> (u64, u64) {
@@ -754,6 +792,23 @@ impl World for RealWorld {
 
     fn replaced_repository(&mut self) -> Option<PathBuf> {
         self.repository.as_ref().and_then(moves::Watch::replaced).map(Path::to_owned)
+    }
+
+    fn branch(&mut self) -> Option<String> {
+        branch::branch(self.project.root())
+    }
+
+    fn uncommitted(&mut self) -> Uncommitted {
+        let root = self.project.root().to_owned();
+        if !scm::is_in_one(&root) || self.check_links().is_err() {
+            return Uncommitted::default();
+        }
+        let files = self.status_files(&root, &["."]);
+        let modules = self.git_look(&root, &["ls-files", "--stage", "-z"]).unwrap_or_default();
+        let mut submodules = scm::submodules_in(&modules, &root);
+        submodules.truncate(MAX_SUBMODULES);
+        submodules.retain(|path| !self.status_files(&root.join(path), &[]).is_empty());
+        Uncommitted { files, submodules }
     }
 
     fn no_branch(&mut self) -> Option<NoBranch> {

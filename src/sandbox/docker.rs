@@ -5,7 +5,6 @@
 //! with a program that records how it is called.
 
 use std::ffi::{OsStr, OsString};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, PipeReader};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,6 +20,7 @@ use super::scratch::{self, Scratch};
 use super::{Backend, Request, Sandbox, Trace, Unusable, Wrapped};
 use crate::config::settings::SandboxNetwork;
 use crate::process::{self, Launch, Output, System};
+use crate::state::project_record::fnv64;
 use crate::trust;
 
 /// How long making or starting a machine may take: an image may have to be fetched.
@@ -116,13 +116,31 @@ fn collect_names(value: &Value, names: &mut Vec<String>) {
     }
 }
 
-/// The name of a project's sandbox.
+/// The name of a project's sandbox, which is the same in every version of this program.
 fn name_of(project: &Path) -> String {
-    let mut hasher = DefaultHasher::new();
-    project.hash(&mut hasher);
+    let hash = fnv64(project.as_os_str().as_encoded_bytes()) & 0xffff_ffff;
     let base = project.file_name().unwrap_or_default().to_string_lossy();
     let base: String = base.chars().filter(char::is_ascii_alphanumeric).take(20).collect();
-    format!("{PREFIX}{}-{:08x}", base.to_ascii_lowercase(), hasher.finish() & 0xffff_ffff)
+    format!("{PREFIX}{}-{hash:08x}", base.to_ascii_lowercase())
+}
+
+/// The directory with the agent's login, which outlives the VM: `~/.dclaude_state` if it exists, or one of ralph's own.
+fn state_dir(base: &Path) -> PathBuf {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let existing = home.map(|home| home.join(".dclaude_state")).filter(|state| state.is_dir());
+    existing.unwrap_or_else(|| base.parent().unwrap_or(base).join("docker"))
+}
+
+/// The settings by which claude gets the variables of the run: `run` takes none.
+fn claude_settings(env: &[(OsString, Option<OsString>)]) -> Option<OsString> {
+    let is_ours = |name: &str| name.starts_with("RALPH_") || name.starts_with("GIT_");
+    let variables: serde_json::Map<String, Value> = env
+        .iter()
+        .filter_map(|(name, value)| Some((name.to_str()?, value.as_ref()?.to_str()?)))
+        .filter(|(name, _)| is_ours(name))
+        .map(|(name, value)| (name.to_owned(), value.into()))
+        .collect();
+    (!variables.is_empty()).then(|| serde_json::json!({"env": variables}).to_string().into())
 }
 
 /// A microVM.
@@ -139,7 +157,7 @@ impl Docker {
         let tool = Tool::find()?;
         let name = name_of(request.project);
         let base = scratch::sandboxes()?;
-        let state = base.parent().unwrap_or(&base).join("docker");
+        let state = state_dir(&base);
         std::fs::create_dir_all(&state).map_err(|err| {
             Unusable::mistake(format!("{} cannot be used: {err}", state.display()))
         })?;
@@ -268,6 +286,9 @@ impl Sandbox for Docker {
                 Tool::Sbx(_) => args.extend(["run", "--name", &self.name, "--"].map(Into::into)),
                 Tool::Docker(_) => args.extend(["run", &self.name, "--"].map(Into::into)),
             }
+            if let Some(settings) = claude_settings(launch.env) {
+                args.extend(["--settings".into(), settings]);
+            }
         } else {
             args.extend(["exec", "-i", "-w"].map(Into::into));
             args.push(launch.directory.into());
@@ -293,6 +314,25 @@ impl Sandbox for Docker {
 
     fn ended(&mut self) -> Vec<Trace> {
         self.modes.restore()
+    }
+
+    fn read(&mut self, system: &mut System, path: &Path) -> Option<io::Result<Vec<u8>>> {
+        // What the agent wrote arrives out here only a moment later.
+        let mut words = self.tool.words();
+        words.extend(["exec", &self.name, "cat", "--"].map(OsString::from));
+        words.push(path.into());
+        let program = self.tool.program().as_os_str();
+        let env = [trust::outside_env()];
+        let output = system.run_quick(program, &words, Path::new("/"), &env, SHORT);
+        Some(output.and_then(|output| match output.exit.success() {
+            true => Ok(output.stdout),
+            false => {
+                let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+                let is_missing = said.contains("No such file");
+                let kind = if is_missing { io::ErrorKind::NotFound } else { io::ErrorKind::Other };
+                Err(io::Error::new(kind, said))
+            }
+        }))
     }
 
     fn rest(&mut self, system: &mut System) {
@@ -357,7 +397,15 @@ mod tests {
         assert!(name.starts_with("ralph-myproject-"), "{name}");
         assert!(name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'), "{name}");
         assert_ne!(name, name_of(Path::new("/home/v/My Project!")));
-        assert_eq!(name, name_of(Path::new("/home/u/My Project!")));
+        assert_eq!(name, "ralph-myproject-a14cfba4", "it must never change: the VM would be lost");
+    }
+
+    #[test]
+    fn claude_gets_the_variables_of_the_run_and_no_others() {
+        let env = [("RALPH_RUN_ID", Some("r1")), ("SECRET", Some("s")), ("RALPH_X", None)];
+        let env = env.map(|(name, value)| (name.into(), value.map(Into::into)));
+        assert_eq!(claude_settings(&env).unwrap(), r#"{"env":{"RALPH_RUN_ID":"r1"}}"#);
+        assert_eq!(claude_settings(&env[1..]), None);
     }
 
     #[test]

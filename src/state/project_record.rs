@@ -129,7 +129,7 @@ fn read_record(path: &Path) -> io::Result<Option<ProjectRecord>> {
 }
 
 /// FNV-1a: a hash that is the same in every version of this program.
-pub(super) fn fnv64(bytes: &[u8]) -> u64 {
+pub(crate) fn fnv64(bytes: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }

@@ -91,7 +91,8 @@ fn what_only_a_submodule_could_commit_is_nothing_to_commit() {
     });
     let output = run(&project, &ASKED, &script).run();
     output.code(0).stderr_has("app is a git repository of its own, so its files are not part of");
-    assert_eq!(project.events().all("warning").len(), 1);
+    let warnings = project.events().all("warning").len();
+    assert_eq!(warnings, 2, "the repository, once, and the work that is left in the submodule");
 }
 
 #[test]
@@ -584,7 +585,9 @@ fn changes_that_were_there_before_are_told_of() {
     let project = project(&["commit"]);
     project.write("mine.txt", "not the agent's\n");
     let output = run(&project, &["-p", "do it"], &works(&json!([{"print": DONE}]), "Do it")).run();
-    output.code(0).stderr_has("uncommitted changes are here already").stderr_has("mine.txt");
+    output
+        .code(0)
+        .stderr_has("your uncommitted changes will be included in ralph's commits: mine.txt");
 }
 
 #[test]
@@ -628,4 +631,107 @@ fn warning_of_every_iteration_is_given_once_and_counted() {
     let warning = "so the commit gets a message of ralph's own";
     assert_eq!(output.stderr.matches(warning).count(), 2, "{}", output.stderr);
     output.stderr_has(&format!("{warning} (4 times in this run)"));
+}
+
+#[test]
+fn project_in_subdirectory_commits_only_what_is_below_it() {
+    let top = Project::git();
+    top.write("app/.ralph/settings.json", r#"{"scm": {"tasks": ["commit"]}}"#)
+        .write("app/old.txt", "a");
+    top.git_command(["add", "."]);
+    top.git_command(["commit", "--quiet", "-m", "First"]);
+    top.write("id_rsa", "key").write("other/file.txt", "staged").write("app/mine.txt", "before");
+    top.git_command(["add", "other"]);
+    let script = json!({
+        "sessions": [[{"shell": "rm old.txt; touch new.txt"}, {"print": DONE}]],
+        "commit_message": [{"print": "Add it"}],
+    });
+    let app = top.path().join("app");
+    let output = run(&top, &ASKED, &script).current_dir(&app).run();
+    output
+        .code(0)
+        .stderr_has("will be included in ralph's commits: app/mine.txt")
+        .stderr_lacks("id_rsa");
+    let committed = top.git_command(["show", "--name-only", "--format=%s", "HEAD"]);
+    assert!(committed.starts_with("Add it\n"), "{committed}");
+    assert!(committed.contains("app/new.txt") && committed.contains("app/mine.txt"), "{committed}");
+    assert!(committed.contains("app/old.txt"), "{committed}");
+    assert!(!committed.contains("id_rsa") && !committed.contains("other/"), "{committed}");
+    let status = top.git_command(["status", "--porcelain"]);
+    assert_eq!(status, "A  other/file.txt\n?? id_rsa\n", "what was staged stays staged");
+}
+
+#[test]
+fn scm_paths_limit_the_commit() {
+    let project = Project::git();
+    project.settings(&json!({"scm": {"tasks": ["commit"], "paths": ["src", ":!src/*.key"]}}));
+    project.git_command(["add", "."]);
+    project.git_command(["commit", "--quiet", "-m", "First"]);
+    let steps = json!([{"shell": "mkdir src; touch src/a src/b.key beside"}, {"print": DONE}]);
+    run(&project, &ASKED, &works(&steps, "Add it")).run().code(0);
+    let committed = project.git_command(["show", "--name-only", "--format=", "HEAD"]);
+    assert_eq!(committed, "src/a\n");
+}
+
+#[test]
+fn every_uncommitted_file_that_will_be_committed_is_named_at_the_start() {
+    let project = project(&["commit"]);
+    project.write("a.txt", "").write("dir/b.txt", "").write("dir/c.txt", "");
+    let steps = json!([{"print": DONE}]);
+    let output = run(&project, &ASKED, &works(&steps, "Add it")).run();
+    output.code(0).stderr_has("included in ralph's commits: a.txt, dir/b.txt, dir/c.txt");
+}
+
+#[test]
+fn complete_run_names_uncommitted_work() {
+    let project = Project::git();
+    project.git_command(["commit", "--quiet", "--allow-empty", "-m", "First"]);
+    let script = json!([{"shell": "touch 'a file' b"}, {"print": DONE}]);
+    let output = run(&project, &ASKED, &script).run();
+    output.code(0).stderr_has("complete, but not committed: a file, b");
+    let script = json!([{"print": "no"}]);
+    run(&project, &[&ASKED[..], &["-n", "1"]].concat(), &script)
+        .run()
+        .code(1)
+        .stderr_lacks("not committed");
+}
+
+#[test]
+fn work_inside_a_submodule_is_named() {
+    let project = project(&["commit"]);
+    let part =
+        "git init -q part && cd part && echo a >a && git add a && git commit -qm Part && cd ..
+        git -c protocol.file.allow=always submodule --quiet add ./part part
+        git commit -qm 'Add the part'";
+    project.program("sh", ["-c", part]).run().success();
+    let steps = json!([{"shell": "echo b >part/a"}, {"print": DONE}]);
+    let output = run(&project, &ASKED, &works(&steps, "Change the part")).run();
+    output.code(0).stderr_has("uncommitted work inside submodules").stderr_has("can hold: part");
+}
+
+#[test]
+fn run_that_ends_on_another_branch_says_so() {
+    let project = project(&["commit"]);
+    let script = json!({
+        "sessions": [[{"shell": "git switch -qc experiment; touch new"}, {"print": DONE}]],
+        "commit_message": [{"print": "Add it"}],
+    });
+    let first = project.git_command(["branch", "--show-current"]);
+    let first = first.trim();
+    let output = run(&project, &ASKED, &script).run();
+    let message = format!("the run began on branch {first} and ends on experiment");
+    output.code(0).stderr_has(&message);
+    let report = project.ralph(["report"]).run();
+    report.code(0).stdout_has(&format!("experiment (it began on {first})"));
+}
+
+#[test]
+fn variable_that_names_another_repository_is_refused() {
+    let (project, other) = (project(&["commit"]), Project::git());
+    let script = json!([{"shell": "touch new"}, {"print": DONE}]);
+    let elsewhere = other.path().join(".git");
+    let output = run(&project, &ASKED, &script).env("GIT_DIR", &elsewhere).run();
+    output.code(2).stderr_has("is not the repository of").stderr_has("unset GIT_DIR");
+    assert!(!project.has("new"));
+    run(&project, &ASKED, &script).env("GIT_DIR", project.path().join(".git")).run().code(0);
 }

@@ -94,7 +94,50 @@ fn claude_is_run_as_the_agent_of_the_sandbox_also_by_the_older_program() {
     let calls = calls(&project);
     let run = calls.iter().find(|call| call.starts_with("<run>")).unwrap();
     assert!(run.starts_with("<run><ralph-project-"), "{run}");
-    assert!(run.contains("><--><-p>") && run.contains("<--model><opus>"), "{run}");
+    assert!(run.contains("<-p>") && run.contains("<--model><opus>"), "{run}");
+    let id = project.newest_run();
+    let id = id.file_name().unwrap().to_str().unwrap();
+    assert!(run.contains("><--><--settings><{\"env\":{"), "{run}");
+    assert!(run.contains(&format!("\"RALPH_RUN_ID\":\"{id}\"")), "{run}");
+}
+
+#[test]
+fn existing_login_state_of_the_user_is_used() {
+    for exists in [false, true] {
+        let project = Project::new();
+        stand_in(&project, "sbx");
+        let state = project.home().join(".dclaude_state");
+        if exists {
+            fs::create_dir(&state).unwrap();
+        }
+        run(&project, &["--", "sh", "-c", "echo '<response>DONE</response>'"]).run().code(0);
+        let calls = calls(&project);
+        let create = calls.iter().find(|call| call.starts_with("<create>")).unwrap();
+        assert_eq!(create.contains(".dclaude_state>"), exists, "{create}");
+    }
+}
+
+#[test]
+fn task_list_is_read_inside_the_vm() {
+    let project = Project::new();
+    stand_in(&project, "sbx");
+    let list = json!({"project": "p", "branchName": "b", "description": "", "userStories": [{
+        "id": "a", "title": "A", "description": "", "acceptanceCriteria": ["it works"], "priority": 1,
+        "passes": false, "notes": "", "dependsOn": [],
+    }]});
+    project.write("ralph/tasks.json", list.to_string());
+    let agent = [
+        "sh",
+        "-c",
+        r#"sed -i 's/"passes":false/"passes":true/; s/"notes":""/"notes":"x"/' ralph/tasks.json"#,
+    ];
+    let work = project.ralph(["work", "--sandbox=docker", "-n", "1", "--"]).args(agent);
+    work.run().code(0);
+    let calls = calls(&project);
+    assert!(
+        calls.iter().any(|call| call.contains("<cat><--><") && call.contains("tasks.json>")),
+        "{calls:?}"
+    );
 }
 
 #[test]

@@ -258,6 +258,7 @@ fn spec(rng: &mut Rng) -> RunSpec {
         unasked_signal: None,
         guardrail_output: OutputLimits { head: 200, tail: 100 },
         scm: rng.maybe(40, |_| ScmSpec {
+            paths: Vec::new(),
             program: "git".to_owned(),
             tasks: vec![vec!["commit".to_owned()], vec!["push".to_owned()]],
         }),

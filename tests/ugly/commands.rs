@@ -140,14 +140,14 @@ fn doctor_tells_what_is_there_and_what_is_wrong() {
     project.settings(&json!({"agnet": 1}));
     let output = project.ralph(["doctor"]).run();
     output
-        .code(0)
+        .code(2)
         .stdout_has("codex-cli 9.9")
         .stdout_has("  sandbox   ")
         .stdout_has("agnet")
         .stdout_has("did you mean agent?")
         .stdout_lacks("config ");
     project.write(".ralph/config", "A=1\nB=$(x)\n");
-    project.ralph(["doctor"]).run().code(0).stdout_has(".ralph/config:2: $(…) would run a command");
+    project.ralph(["doctor"]).run().code(2).stdout_has(".ralph/config:2: $(…) would run a command");
     project.write(".ralph/config", "A=1\n").settings(&json!({}));
     let output = project.ralph(["doctor"]).run();
     output.code(0).stdout_has("config     .ralph/config, for plan, build and prompt\n");

@@ -29,6 +29,7 @@ use crate::policy::AllowList;
 use crate::report::Pace;
 use crate::run::driver;
 use crate::run::left;
+use crate::run::scm::environment::refuse_other_repository;
 use crate::run::scm::moves::Since;
 use crate::run::session::{self, Keep, Opening, Session, Started};
 use crate::run::spec::{PromptSource, RunSpec, Variables};
@@ -156,7 +157,7 @@ impl Start<'_> {
                 head: settings.output_truncate_chars as usize,
                 tail: settings.output_tail_chars as usize,
             },
-            scm: rules::scm(settings)?,
+            scm: rules::scm(settings, project.root())?,
             tasks: None,
             rules: rules::rules(settings, defaults),
             term_pauses: defaults.term_pauses,
@@ -397,6 +398,7 @@ pub(in crate::cli) fn load_from(
     overlay: Vec<Flag>,
     extra: Vec<Flag>,
 ) -> Result<Loaded, Error> {
+    refuse_other_repository(project.root(), |name| std::env::var_os(name))?;
     if !args.dry_run && !args.print_prompt {
         session::settle(project, super::warn)?;
     }
@@ -507,6 +509,7 @@ fn add_checks(settings: &mut Settings, args: &LoopArgs) -> Result<(), Error> {
 /// # Errors
 /// Somebody asked to stop meanwhile, or something that an agent planted is still there.
 pub(in crate::cli) fn settle(project: &Project) -> Result<(), Error> {
+    refuse_other_repository(project.root(), |name| std::env::var_os(name))?;
     session::settle(project, super::warn)?;
     super::swept::sweep_aloud(project.root())
 }

@@ -1,5 +1,7 @@
 //! Settings and flags as the rules of a run: limits, completion, guardrails, version control.
 
+use std::path::Path;
+
 use crate::cli::args::CompletionArgs;
 use crate::config::{Duration, Settings};
 use crate::core::completion::Rule;
@@ -71,7 +73,7 @@ pub(in crate::cli) fn guardrails(settings: &Settings) -> Vec<GuardrailSpec> {
         .collect()
 }
 
-pub(super) fn scm(settings: &Settings) -> Result<Option<ScmSpec>, Error> {
+pub(super) fn scm(settings: &Settings, project: &Path) -> Result<Option<ScmSpec>, Error> {
     let Some(scm) = &settings.scm else { return Ok(None) };
     let tasks = scm
         .tasks
@@ -85,7 +87,10 @@ pub(super) fn scm(settings: &Settings) -> Result<Option<ScmSpec>, Error> {
     if tasks.is_empty() {
         Ok(None)
     } else {
-        Ok(Some(ScmSpec { program: scm.command.clone(), tasks }))
+        // At the top of the repository, everything in the project is everything there is.
+        let is_everything = scm.paths == ["."] && project.join(".git").exists();
+        let paths = if is_everything { Vec::new() } else { scm.paths.clone() };
+        Ok(Some(ScmSpec { program: scm.command.clone(), tasks, paths }))
     }
 }
 

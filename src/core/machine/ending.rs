@@ -149,8 +149,9 @@ impl LoopMachine {
             usage: self.spending.total(),
             tools: self.tools,
             tool_errors: self.tool_errors,
-            // Whether anybody is to be told is not known here.
+            // Whether anybody is to be told is not known here, nor where the repository stands.
             notify: false,
+            branch: None,
         }));
         out.push(Action::Save);
         out.push(Action::Finish { outcome, exit_code });

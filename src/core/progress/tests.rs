@@ -11,6 +11,7 @@ fn fold(events: Vec<(i64, u32, u32, Event<'static>)>) -> Progress {
 
 fn run_started() -> Event<'static> {
     Event::RunStarted {
+        branch: None,
         run: "r".into(),
         version: "0".into(),
         command: "run".into(),
@@ -75,6 +76,7 @@ fn iteration_used(tokens: u64) -> Event<'static> {
 
 fn run_ended(cut_off: bool) -> Event<'static> {
     Event::RunEnded {
+        branch: None,
         outcome: Outcome::Interrupted,
         exit_code: 130,
         message: "interrupted".into(),

@@ -53,6 +53,7 @@ fn ended(class: Class, cut_off: bool, duration_ms: u64) -> Event<'static> {
 
 fn run_ended(outcome: Outcome, exit_code: u8, iterations: u32) -> Event<'static> {
     Event::RunEnded {
+        branch: None,
         outcome,
         exit_code,
         message: "the message".into(),
@@ -174,6 +175,7 @@ fn a_success_ends_a_row_of_failures_and_inactivity_is_none() {
 
 fn run_started() -> Event<'static> {
     Event::RunStarted {
+        branch: None,
         run: "r".into(),
         version: "0".into(),
         command: "spawn".into(),

@@ -223,6 +223,7 @@ fn failed_and_denied_tools_are_told_apart() {
 
 fn run_started(word: &str, max_iterations: u32) -> Event<'_> {
     Event::RunStarted {
+        branch: None,
         run: word.into(),
         version: word.into(),
         command: word.into(),
@@ -304,6 +305,7 @@ fn nothing_of_the_agents_steers_the_terminal() {
         Event::AgentStarted { purpose: Purpose::Work, pid: 1, argv: vec![evil.to_owned()] },
         run_started(evil, 1),
         Event::RunEnded {
+            branch: None,
             outcome: Outcome::Broken,
             exit_code: 1,
             message: evil.into(),
@@ -339,6 +341,7 @@ fn a_limit_that_ends_on_another_day_says_which() {
 
 fn run_ended(outcome: Outcome, message: &'static str, cut_off: bool) -> Event<'static> {
     Event::RunEnded {
+        branch: None,
         outcome,
         exit_code: 4,
         message: message.into(),

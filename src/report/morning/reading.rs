@@ -97,7 +97,8 @@ impl Reading {
         self.count(entry);
         let (at, facts) = (entry.at, &mut self.facts);
         match &entry.event {
-            Event::RunStarted { prompt, completion, .. } => {
+            Event::RunStarted { prompt, completion, branch, .. } => {
+                facts.branch = facts.branch.take().or(branch.as_deref().map(str::to_owned));
                 facts.asked = prompt.as_ref().to_owned();
                 facts.completion = completion.as_ref().to_owned();
             }
@@ -174,7 +175,10 @@ impl Reading {
                     self.early_warnings = facts.warnings.first.len();
                 }
             }
-            Event::RunEnded { .. } => self.run_ended(at, &entry.event),
+            Event::RunEnded { branch, .. } => {
+                facts.last_branch = branch.as_deref().map(str::to_owned);
+                self.run_ended(at, &entry.event);
+            }
             Event::Notified { .. } => facts.untold = false,
             Event::StopRequested { signal, .. } => {
                 self.stopped_by = Some(signal.as_ref().to_owned());

@@ -21,6 +21,10 @@ pub(super) fn summary(facts: &Facts, zone: &TimeZone) -> Vec<(&'static str, Stri
                 ("Directory", facts.directory.clone()),
             ]);
         }
+        items.extend(facts.branch.as_ref().map(|first| match &facts.last_branch {
+            Some(last) => ("Branch", format!("{last} (it began on {first})")),
+            None => ("Branch", first.clone()),
+        }));
         let ended = facts.ended_ms.filter(|_| facts.outcome.is_some());
         items.push(("Started", started(facts, zone)));
         items.extend(ended.map(|ms| ("Ended", moment(ms, zone))));

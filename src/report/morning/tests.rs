@@ -18,6 +18,7 @@ fn at(time_ms: i64, iteration: u32, event: Event<'static>) -> Entry<'static> {
 
 fn run_started() -> Event<'static> {
     Event::RunStarted {
+        branch: None,
         run: "20261115-2027-ab12".into(),
         version: "0.1.0".into(),
         command: "run".into(),
@@ -85,6 +86,7 @@ fn iteration_started() -> Event<'static> {
 
 fn run_ended(outcome: Outcome, duration_ms: u64) -> Event<'static> {
     Event::RunEnded {
+        branch: None,
         outcome,
         exit_code: 0,
         message: "complete after 1 iteration".into(),

@@ -4,7 +4,8 @@ use super::Driver;
 use crate::config;
 use crate::core::event::{Event, Outcome};
 use crate::core::exit;
-use crate::run::world::World;
+use crate::run::scm::list_files;
+use crate::run::world::{Uncommitted, World};
 
 /// Settings that are larger are compared by their size and time.
 const MOST_READ: u64 = 4 << 20;
@@ -14,6 +15,27 @@ impl<W: World> Driver<'_, W> {
     pub(super) fn settings_now(&mut self) -> Vec<u64> {
         let files = self.spec.settings_files.iter();
         files.map(|file| self.world.file_fingerprint(file, MOST_READ).0).collect()
+    }
+
+    /// The branch that is checked out now, if it is another than at the start.
+    pub(super) fn other_branch(&mut self) -> Option<String> {
+        let first = self.first_branch.as_ref()?;
+        self.world.branch().filter(|now| now != first)
+    }
+
+    /// Names the work that is in no commit.
+    fn tell_uncommitted(&mut self) {
+        let Uncommitted { files, submodules } = self.world.uncommitted();
+        if let Some(files) = list_files(&files) {
+            let message = format!("complete, but not committed: {files}");
+            self.recorder.record(&Event::Warning { message: message.into() });
+        }
+        if let Some(submodules) = list_files(&submodules) {
+            let message = format!(
+                "uncommitted work inside submodules, which no commit here can hold: {submodules}"
+            );
+            self.recorder.record(&Event::Warning { message: message.into() });
+        }
     }
 
     /// Says what is not as it was, or as it should be: an agent may have changed by what the next run is
@@ -28,6 +50,13 @@ impl<W: World> Driver<'_, W> {
         {
             let message = format!("the limit is reached, and {message}");
             self.recorder.record(&Event::Warning { message: message.into() });
+        }
+        if let (Some(first), Some(now)) = (self.first_branch.clone(), self.other_branch()) {
+            let message = format!("the run began on branch {first} and ends on {now}");
+            self.recorder.record(&Event::Warning { message: message.into() });
+        }
+        if matches!(outcome, Outcome::Complete | Outcome::CompleteScmFailed) {
+            self.tell_uncommitted();
         }
         let now = self.settings_now();
         let looks = self.settings_then.iter().zip(now).zip(&self.spec.settings_files);

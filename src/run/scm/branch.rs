@@ -51,6 +51,12 @@ impl NoBranch {
     }
 }
 
+/// The branch that is checked out in the work tree of a directory.
+pub(in crate::run) fn branch(directory: &Path) -> Option<String> {
+    let head = read(&directory_of(directory)?.join("HEAD"))?;
+    Some(head.trim().strip_prefix("ref: refs/heads/")?.to_owned())
+}
+
 /// Why commits in the work tree of a directory are on no branch; nothing if they are on one, or if the repository keeps
 /// its names in another way.
 pub(in crate::run) fn no_branch(directory: &Path) -> Option<NoBranch> {

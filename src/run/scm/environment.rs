@@ -1,0 +1,82 @@
+//! Variables that send git to another repository than the one a directory is in.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+
+use super::{common_of, directory_of, top_of};
+
+/// Refuses `GIT_DIR` and its kin unless they name the repository of this directory: every git that ralph or an agent
+/// starts would work on another one.
+///
+/// # Errors
+/// A variable names something else.
+pub fn refuse_other_repository(
+    directory: &Path,
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> Result<(), Error> {
+    let git = directory_of(directory);
+    let common = git.as_deref().map(common_of);
+    let expected: [(&str, Option<PathBuf>); 5] = [
+        ("GIT_DIR", git.clone()),
+        ("GIT_WORK_TREE", top_of(directory).map(Path::to_owned)),
+        ("GIT_COMMON_DIR", common.clone()),
+        ("GIT_INDEX_FILE", git.map(|git| git.join("index"))),
+        ("GIT_OBJECT_DIRECTORY", common.map(|common| common.join("objects"))),
+    ];
+    for (name, expected) in expected {
+        let Some(value) = variable(name).filter(|value| !value.is_empty()) else { continue };
+        // git resolves it from where it is started.
+        let named = real(&directory.join(&value));
+        if expected.map(|path| real(&path)).as_ref() != Some(&named) {
+            let (value, directory) = (Path::new(&value).display(), directory.display());
+            return Err(Error::input(format!(
+                "{name}={value} is not the repository of {directory}: commits would go elsewhere"
+            ))
+            .hint(format!("unset {name}")));
+        }
+    }
+    Ok(())
+}
+
+/// The path without links, as far as it exists.
+fn real(path: &Path) -> PathBuf {
+    let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
+    let in_parent = || Some(parent?.join(path.file_name()?));
+    path.canonicalize().ok().or_else(in_parent).unwrap_or_else(|| path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_variables_that_name_this_repository_are_accepted() {
+        let temp = tempfile::tempdir().unwrap();
+        let top = temp.path().join("project");
+        std::fs::create_dir_all(top.join(".git/objects")).unwrap();
+        std::fs::create_dir_all(top.join("sub")).unwrap();
+        std::fs::create_dir_all(temp.path().join("other/.git")).unwrap();
+        for (name, value, accepted) in [
+            ("GIT_DIR", ".git", true),
+            ("GIT_DIR", "../other/.git", false),
+            ("GIT_DIR", "nowhere", false),
+            ("GIT_DIR", "", true),
+            ("GIT_WORK_TREE", ".", true),
+            ("GIT_WORK_TREE", "..", false),
+            ("GIT_INDEX_FILE", ".git/index", true),
+            ("GIT_INDEX_FILE", ".git/index.other", false),
+            ("GIT_OBJECT_DIRECTORY", ".git/objects", true),
+            ("GIT_COMMON_DIR", "../other/.git", false),
+            ("GIT_AUTHOR_NAME", "me", true),
+        ] {
+            let variable = |asked: &str| (asked == name).then(|| value.into());
+            let result = refuse_other_repository(&top, variable);
+            assert_eq!(result.is_ok(), accepted, "{name}={value}");
+        }
+        let from_sub = |asked: &str| (asked == "GIT_DIR").then(|| "../.git".into());
+        assert!(refuse_other_repository(&top.join("sub"), from_sub).is_ok());
+        assert!(refuse_other_repository(temp.path(), from_sub).is_err(), "there is no repository");
+    }
+}
