@@ -14,6 +14,7 @@ use crate::core::worker::{Follower, WorkerState, is_name};
 use crate::error::Error;
 use crate::state::home::ralph_home;
 use crate::state::journal;
+use crate::state::kept;
 use crate::state::lock;
 use crate::state::project::Project;
 use crate::state::runs::RunDir;
@@ -298,7 +299,31 @@ impl Worker {
         lock::hold(&self.path, MOMENT)
     }
 
+    /// What is known of it. `state.json` tells, except that a loop may be gone without having saved its last state,
+    /// for instance because the disk was full: if the journal of its run has an end, that counts.
     pub fn known(&self) -> Known {
+        match self.saved() {
+            Known::State(state) if !state.status.is_over() && !self.is_alive() => {
+                Known::State(self.ended_in_journal(&state).map_or(state, Box::new))
+            }
+            known => known,
+        }
+    }
+
+    /// The final state that the journal tells, if its run has ended.
+    fn ended_in_journal(&self, saved: &WorkerState) -> Option<WorkerState> {
+        let beginning = self.beginning().filter(|beginning| beginning.run_id == saved.run_id)?;
+        if !journal::has_ended(&journal_of(&beginning)?) {
+            return None;
+        }
+        let mut state = self.told_by_journal().filter(|state| state.status.is_over())?;
+        // The limit may be edited by hand.
+        state.max_iterations = saved.max_iterations;
+        Some(state)
+    }
+
+    /// What `state.json` holds.
+    fn saved(&self) -> Known {
         let text = match std::fs::read(self.state_path()) {
             Err(err) if err.kind() == io::ErrorKind::NotFound => return Known::Nothing,
             Err(err) => return Known::Broken(err.to_string()),
@@ -385,21 +410,30 @@ impl Worker {
         }
     }
 
-    /// The state with which its run began. With the journal it tells how things are, when nothing else
-    /// does.
+    fn beginning_path(&self) -> PathBuf {
+        self.path.join("beginning.json")
+    }
+
+    /// Saves the state with which its run began. With the journal it tells how things are, when nothing else
+    /// does. A run that is resumed keeps its beginning: the journal tells everything after it.
     ///
     /// # Errors
     /// It cannot be written.
     pub fn save_beginning(&self, state: &WorkerState) -> io::Result<()> {
-        save_atomically(&self.path.join("beginning.json"), &serde_json::to_vec_pretty(state)?)
+        if self.beginning().is_some_and(|beginning| beginning.run_id == state.run_id) {
+            return Ok(());
+        }
+        save_atomically(&self.beginning_path(), &serde_json::to_vec_pretty(state)?)
+    }
+
+    fn beginning(&self) -> Option<WorkerState> {
+        serde_json::from_slice(&std::fs::read(self.beginning_path()).ok()?).ok()
     }
 
     /// Its state, as the journal of its run tells it.
     pub fn told_by_journal(&self) -> Option<WorkerState> {
-        let text = std::fs::read(self.path.join("beginning.json")).ok()?;
-        let state: WorkerState = serde_json::from_slice(&text).ok()?;
-        let runs = Project::new(state.directory.clone().into()).runs_dir();
-        let journal = runs.join(state.run_id.as_ref()?).join("events.jsonl");
+        let state = self.beginning()?;
+        let journal = journal_of(&state)?;
         let mut follower = Follower::new(state, jiff::tz::TimeZone::system());
         for entry in journal::read(&journal).ok()? {
             follower.take(entry.at, &entry.event);
@@ -413,7 +447,11 @@ impl Worker {
         let mut text = lines.join("\n");
         text.push('\n');
         let mut log = OpenOptions::new().append(true).create(true).open(self.log_path())?;
-        log.write_all(text.as_bytes())
+        let length = log.metadata()?.len();
+        log.write_all(text.as_bytes()).inspect_err(|_| {
+            // All or nothing, so that it can be tried again.
+            let _ = log.set_len(length);
+        })
     }
 
     /// # Errors
@@ -452,8 +490,8 @@ impl Worker {
         serde_json::from_slice(&text).ok()
     }
 
-    /// Keeps room on the disk for the first that a loop has to write down: its state, or why it could not
-    /// start. Whatever else it writes comes out of what is left.
+    /// Keeps room on the disk for what a loop must be able to write down: its first state or why it could not
+    /// start, and its last state if the disk is full by then.
     ///
     /// # Errors
     /// There is not as much.
@@ -486,6 +524,17 @@ impl Worker {
         let hints = failure["hints"].as_array().into_iter().flatten().filter_map(|it| it.as_str());
         Some(hints.fold(error, Error::hint))
     }
+}
+
+/// The journal of a worker's run, which may be gone with its project; then it has a second name.
+fn journal_of(state: &WorkerState) -> Option<PathBuf> {
+    let run = state.run_id.as_ref()?;
+    let journal = Project::new(state.directory.clone().into()).runs_dir().join(run);
+    let journal = journal.join("events.jsonl");
+    if journal.exists() {
+        return Some(journal);
+    }
+    Some(kept::second_name(&ralph_home(|name| std::env::var_os(name))?, run))
 }
 
 fn make_private(path: &Path) -> io::Result<()> {
