@@ -39,6 +39,54 @@ impl Status {
     }
 }
 
+/// How a worker's loop ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WorkerOutcome {
+    #[serde(alias = "complete_scm_failed")]
+    Complete,
+    #[serde(alias = "limit_reached")]
+    Limit,
+    Budget,
+    Stalled,
+    #[serde(alias = "interrupted")]
+    Killed,
+    #[serde(alias = "agent_failed", alias = "credentials_refused")]
+    #[serde(alias = "prompt_lost", alias = "broken")]
+    Failed,
+}
+
+impl WorkerOutcome {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            WorkerOutcome::Complete => "complete",
+            WorkerOutcome::Limit => "limit",
+            WorkerOutcome::Budget => "budget",
+            WorkerOutcome::Stalled => "stalled",
+            WorkerOutcome::Killed => "killed",
+            WorkerOutcome::Failed => "failed",
+        }
+    }
+
+    fn of(outcome: Outcome) -> WorkerOutcome {
+        match outcome {
+            Outcome::Complete | Outcome::CompleteScmFailed => WorkerOutcome::Complete,
+            Outcome::LimitReached => WorkerOutcome::Limit,
+            Outcome::Budget => WorkerOutcome::Budget,
+            Outcome::Stalled => WorkerOutcome::Stalled,
+            Outcome::Interrupted => WorkerOutcome::Killed,
+            Outcome::AgentFailed
+            | Outcome::CredentialsRefused
+            | Outcome::PromptLost
+            | Outcome::Broken => WorkerOutcome::Failed,
+        }
+    }
+
+    fn status(self) -> Status {
+        if self == WorkerOutcome::Failed { Status::Failed } else { Status::Stopped }
+    }
+}
+
 /// A worker, as its `state.json` tells of it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -66,7 +114,7 @@ pub struct WorkerState {
     pub exit_code: Option<u8>,
     /// How it ended, in words.
     pub message: Option<String>,
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<WorkerOutcome>,
     /// Iterations that came to their end, and how long they took in all.
     pub finished_iterations: u32,
     pub finished_ms: u64,
@@ -79,6 +127,8 @@ pub struct WorkerState {
     /// What was said of the loop last, and when.
     pub last_event: Option<String>,
     pub last_event_time: Option<String>,
+    /// Nothing is done for the moment: a retry or a rate limit is waited for, or a person.
+    pub waiting: bool,
     /// When it came to its end.
     pub ended: Option<String>,
 }
@@ -104,8 +154,7 @@ impl WorkerState {
 impl WorkerState {
     /// It has come to its end, and there is nothing left for it to do.
     pub fn is_complete(&self) -> bool {
-        self.status.is_over()
-            && matches!(self.outcome, Some(Outcome::Complete | Outcome::CompleteScmFailed))
+        self.status.is_over() && self.outcome == Some(WorkerOutcome::Complete)
     }
 
     /// The iteration that is open, if there is one, will never come to its end. Says whether there is.
@@ -166,6 +215,14 @@ impl Follower {
         };
         let state = &mut self.state;
         match event {
+            Event::Waiting { .. } => state.waiting = true,
+            Event::IterationStarted { .. }
+            | Event::AgentStarted { .. }
+            | Event::PauseRequested
+            | Event::RunEnded { .. } => state.waiting = false,
+            _ => {}
+        }
+        match event {
             Event::RunStarted { run, pid, max_iterations, .. } => {
                 state.run_id = Some(run.clone().into_owned());
                 state.pid = Some(*pid);
@@ -225,11 +282,9 @@ impl Follower {
                 state.consecutive_failures = *failures;
                 state.total_failures = state.total_failures.saturating_add(1);
                 self.told_of_failure = true;
-                // The last one that it may have is not tried again, though it was not one failure too many.
-                let next = if iteration >= state.max_iterations {
-                    "no iteration is left".to_owned()
-                } else {
-                    format!("retrying in {}", duration(*delay_ms, " "))
+                let next = match delay_ms {
+                    Some(delay_ms) => format!("retrying in {}", duration(*delay_ms, " ")),
+                    None => "no retry follows".to_owned(),
                 };
                 let words = format!(
                     "iteration {iteration} failed (exit: {}), {next} (attempt {failures}/{max_failures})",
@@ -287,7 +342,6 @@ impl Follower {
                 let state = &mut self.state;
                 state.exit_code = Some(*exit_code);
                 state.message = Some(message.clone().into_owned());
-                state.outcome = Some(*outcome);
                 state.ended = Some(stamp(time));
                 let word = match state.status {
                     Status::Failed => "FAIL",
@@ -345,20 +399,10 @@ impl Follower {
     fn ended(&mut self, outcome: Outcome, iterations: u32, message: &str) -> String {
         let state = &mut self.state;
         let s = if iterations == 1 { "" } else { "s" };
-        state.status = match outcome {
-            // Whoever is asked to leave by a signal may come back.
-            Outcome::Interrupted if !self.killed => Status::Paused,
-            Outcome::Complete
-            | Outcome::CompleteScmFailed
-            | Outcome::LimitReached
-            | Outcome::Interrupted
-            | Outcome::Budget
-            | Outcome::Stalled => Status::Stopped,
-            Outcome::AgentFailed
-            | Outcome::CredentialsRefused
-            | Outcome::PromptLost
-            | Outcome::Broken => Status::Failed,
-        };
+        // A loop that a signal interrupted can be resumed.
+        let is_over = outcome != Outcome::Interrupted || self.killed;
+        state.outcome = is_over.then(|| WorkerOutcome::of(outcome));
+        state.status = state.outcome.map_or(Status::Paused, WorkerOutcome::status);
         match outcome {
             Outcome::LimitReached => {
                 let cut_off = match state.cut_off_iterations {
@@ -369,6 +413,11 @@ impl Follower {
             }
             Outcome::Complete if state.done_pattern.is_some() => {
                 "done pattern matched, stopping loop".to_owned()
+            }
+            Outcome::AgentFailed if self.told_of_failure => {
+                let which =
+                    if iterations == 1 { "the only".into() } else { format!("all {iterations}") };
+                format!("{which} iteration{s} failed, stopping loop")
             }
             Outcome::AgentFailed if is_failure(self.class) => {
                 state.consecutive_failures = state.consecutive_failures.saturating_add(1);

@@ -80,7 +80,8 @@ impl Reporter for WorkerFiles {
         if self.worker.place() != self.place {
             // What is there now, if anything, is somebody else's.
             if !std::mem::replace(&mut self.is_in_trouble, true) {
-                let message = format!("the worker's state cannot be kept in {path}: it was removed");
+                let message =
+                    format!("the worker's state cannot be kept in {path}: it was removed");
                 self.trouble = Some(message);
             }
             return;

@@ -98,11 +98,13 @@ fn a_pause_is_heeded_while_the_screen_changes() {
     let shown = screen(&shop);
     wait_until(LONG, || screen(&shop) != shown);
     assert_eq!(shop.log(), ["[START] iteration 1/2", "[PAUSE] paused"], "the agent goes on");
+    shop.ralph(["ls"]).run().code(0).stdout_has("agent  pausing ");
     std::fs::write(&end, "").unwrap();
     shop.wait_for_event("paused");
     // What is in the journal is in the log a moment later.
     wait_until(LONG, || shop.log().len() == 3);
     assert!(shop.log()[2].starts_with("[END] iteration 1 exit=0 "), "{:?}", shop.log());
+    shop.ralph(["ls"]).run().code(0).stdout_has("agent  paused ");
     shop.ralph(["resume", "agent"]).run().code(0);
     shop.wait_for_state(|state| state["current_iteration"] == 2);
     shop.ralph(["kill", "agent"]).run().code(0);

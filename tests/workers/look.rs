@@ -20,7 +20,7 @@ fn workers_are_listed_for_people_programs_and_shells() {
     assert_eq!(listed[0]["metadata"], json!({"ralph": true, "ralph_iteration": 1}));
     assert_eq!((&listed[0]["status"], &listed[0]["alive"]), (&json!("running"), &json!(true)));
     let table = shop.ralph(["ls"]).run();
-    table.stdout_has("NAME").stdout_has("running").stdout_has("1/7");
+    table.stdout_has("NAME").stdout_has("working").stdout_has("1/7");
     table.stdout_has("starting iteration 1/7").stdout_has(shop.path().to_str().unwrap());
     let told = shop.ralph(["status", "agent"]).run();
     told.code(0).stdout_has("Ralph Loop: agent\nStatus: running\nIteration: 1/7\nStarted: 2");
@@ -86,13 +86,13 @@ fn a_watched_status_stays_on_the_screen() {
     // However little room there is, nothing is wrapped and nothing scrolls away.
     shop.spawn_as("other", 3, &[]).args(&agent).run().code(0);
     let terminal = shop.ralph(["ls", "--watch"]).in_tmux();
-    terminal.wait_for_text(LONG, "other  running");
+    terminal.wait_for_text(LONG, "other  working");
     terminal.resize(30, 3);
     let screen = terminal.wait_for_text(LONG, "NAME   STATUS   ITERATION  EL…\n… and 2 more lines");
     assert_eq!(screen.trim_end().lines().count(), 2, "{screen}");
     terminal.resize(120, 40);
     shop.ralph(["kill", "--all"]).run().code(0);
-    let screen = terminal.wait_for_text(LONG, "other  stopped");
+    let screen = terminal.wait_for_text(LONG, "other  ended (killed)");
     assert_eq!(screen.matches("NAME").count(), 1, "{screen}");
     terminal.send_keys(["C-c"]);
     assert_eq!(terminal.wait_for_exit(LONG), 130);

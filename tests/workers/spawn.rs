@@ -65,7 +65,7 @@ fn the_done_pattern_stops_the_loop_and_waiting_gives_its_exit_code() {
         shop.spawn(1, &["--done-pattern", "All tasks complete", "--wait"])
             .args(["sh", "-c", &script])
             .run()
-            .code(0);
+            .code(i32::from(!done));
         let log = shop.log();
         let ends = format!("[END] iteration 1 exit={exit} ");
         assert!(log.iter().any(|line| line.starts_with(&ends)), "{log:?}");
@@ -91,6 +91,49 @@ fn a_failure_uses_up_its_iteration_and_five_in_a_row_stop_the_loop() {
     let log = shop.log();
     assert_eq!(log[1], "[FAIL] iteration 1 failed (exit: 3), retrying in 0s (attempt 1/5)");
     assert_eq!(log.last().unwrap(), "[FAIL] 5 consecutive failures, stopping loop");
+}
+
+#[test]
+fn spawn_with_only_failed_iterations_exits_1() {
+    let shop = Workshop::new();
+    shop.settings(&json!({"retry": {"backoffSeconds": 0}}));
+    let agent = shop.fake_agent(&json!([{"exit": 3}]));
+    shop.spawn(2, &["--wait"]).args(&agent).run().code(1);
+    let state = shop.state().unwrap();
+    assert_eq!((&state["status"], &state["outcome"]), (&json!("failed"), &json!("failed")));
+    assert_eq!((&state["consecutive_failures"], &state["total_failures"]), (&json!(2), &json!(2)));
+    let log = shop.log();
+    assert!(log.iter().any(|line| line.ends_with("no retry follows (attempt 2/5)")), "{log:?}");
+    assert_eq!(log.last().unwrap(), "[FAIL] all 2 iterations failed, stopping loop");
+    shop.ralph(["ls"]).run().code(0).stdout_has("agent  failed ");
+}
+
+#[test]
+fn outcome_tells_how_a_worker_ended() {
+    let shop = Workshop::new();
+    let quick = shop.fake_agent(&json!([{"print": "XYZ"}]));
+    shop.spawn_as("done", 2, &["--wait", "--done-pattern", "XYZ"]).args(&quick).run().code(0);
+    shop.spawn_as("limit", 1, &["--wait"]).args(&quick).run().code(0);
+    let patient = shop.patient_agent();
+    shop.spawn_as("budget", 1, &["--wait", "--max-time", "1s"]).args(&patient).run().code(3);
+    shop.spawn_as("killed", 1, &[]).args(&patient).run().code(0);
+    shop.ralph(["kill", "killed"]).run().code(0);
+    let table = shop.ralph(["ls"]).run();
+    let listed = shop.ralph(["ls", "--format", "json"]).run();
+    let listed: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap();
+    for (worker, outcome, shown) in [
+        ("done", "complete", "done    complete "),
+        ("limit", "limit", "limit   ended (limit) "),
+        ("budget", "budget", "budget  ended (budget) "),
+        ("killed", "killed", "killed  ended (killed) "),
+    ] {
+        table.stdout_has(shown);
+        let all = listed.as_array().unwrap();
+        let row = all.iter().find(|row| row["name"] == worker).unwrap();
+        assert_eq!((&row["status"], &row["outcome"]), (&json!("stopped"), &json!(outcome)));
+        let told = shop.ralph(["status", worker]).run();
+        told.stdout_has("Status: stopped (").stdout_has(&format!("\nOutcome: {outcome}\n"));
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::{ListForm, LsArgs, StatusArgs, StatusForm, live};
 use crate::core::cleaner::cleaned;
 use crate::core::text;
-use crate::core::worker::{Status, WorkerState, between_ms, duration};
+use crate::core::worker::{Status, WorkerOutcome, WorkerState, between_ms, duration};
 use crate::error::Error;
 use crate::report::visible::columns;
 use crate::worker::store::{Known, Worker, Workers};
@@ -22,7 +22,7 @@ impl Seen {
         Seen { known: worker.known(), alive: worker.is_alive(), worker }
     }
 
-    /// In one word.
+    /// In one word, as scripts know it.
     fn status(&self) -> &'static str {
         match &self.known {
             Known::State(state) if state.status.is_over() || self.alive => state.status.as_str(),
@@ -32,6 +32,23 @@ impl Seen {
             Known::Nothing if self.alive => "starting",
             Known::Nothing | Known::Broken(_) => "unknown",
         }
+    }
+
+    /// In a word or two, for people.
+    fn described_status(&self) -> String {
+        let Known::State(state) = &self.known else { return self.status().to_owned() };
+        let word = match (state.status, state.outcome) {
+            (Status::Stopped, Some(WorkerOutcome::Complete)) => "complete",
+            (Status::Stopped, Some(outcome)) => return format!("ended ({})", outcome.as_str()),
+            (Status::Stopped, None) => "ended",
+            (Status::Failed, _) => "failed",
+            (Status::Paused, _) if self.alive && state.iteration_open => "pausing",
+            (Status::Paused, _) => "paused",
+            (Status::Running, _) if !self.alive => "interrupted",
+            (Status::Running, _) if state.waiting => "waiting",
+            (Status::Running, _) => "working",
+        };
+        word.to_owned()
     }
 
     fn is_over(&self) -> bool {
@@ -75,6 +92,7 @@ fn object(seen: &Seen) -> serde_json::Value {
     json!({
         "name": seen.worker.name,
         "status": seen.status(),
+        "outcome": state.and_then(|state| state.outcome),
         "alive": seen.alive,
         "elapsed_seconds": state.and_then(|state| elapsed_ms(state)).map(|ms| ms / 1000),
         "average_seconds": state.and_then(|state| state.average_ms()).map(|ms| ms / 1000),
@@ -121,7 +139,7 @@ fn row(seen: &Seen) -> [String; COLUMNS.len()] {
     };
     [
         seen.worker.name.clone(),
-        seen.status().to_owned(),
+        seen.described_status(),
         of_state(|state| Some(format!("{}/{}", state.current_iteration, state.max_iterations))),
         of_state(|state| elapsed_ms(state).map(about)),
         of_state(|state| state.average_ms().map(about)),
@@ -228,6 +246,7 @@ fn describe(state: &WorkerState, alive: bool, elapsed_ms: Option<u64>) -> String
     let lines = [
         ("Ralph Loop", Some(name.clone())),
         ("Status", Some(status)),
+        ("Outcome", state.outcome.map(|outcome| outcome.as_str().to_owned())),
         ("Iteration", Some(iteration)),
         ("Started", Some(people(&state.started))),
         ("Current iteration started", state.last_iteration_started.as_deref().map(people)),

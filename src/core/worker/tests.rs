@@ -81,8 +81,9 @@ fn tell(follower: &mut Follower, events: &[(u32, Event<'static>)]) -> (Vec<Strin
     all
 }
 
-fn retrying(failures: u32, delay_ms: u64) -> Event<'static> {
+fn retrying(failures: u32, delay_ms: impl Into<Option<u64>>) -> Event<'static> {
     let message = "".into();
+    let delay_ms = delay_ms.into();
     Event::Retrying { class: Class::Failed, message, delay_ms, failures, max_failures: 5 }
 }
 
@@ -135,20 +136,20 @@ fn failures_are_counted_and_the_fifth_stops_the_loop() {
     let expected = "[ralph] agent: iteration 5 failed (exit: 1), retrying in 4s (attempt 3/5)";
     assert_eq!(said, [expected]);
     let start = Event::IterationStarted { max_iterations: 6 };
-    let (said, _) = tell(&mut follower, &[(6, start), (6, failed()), (6, retrying(4, 8_000))]);
-    let expected =
-        "[ralph] agent: iteration 6 failed (exit: 1), no iteration is left (attempt 4/5)";
+    let (said, _) = tell(&mut follower, &[(6, start), (6, failed()), (6, retrying(4, None))]);
+    let expected = "[ralph] agent: iteration 6 failed (exit: 1), no retry follows (attempt 4/5)";
     assert_eq!(said[1], expected);
     let (said, logged) = tell(
         &mut follower,
         &[
+            (7, Event::IterationStarted { max_iterations: 100 }),
             (7, failed()),
             (7, iteration_ended(Class::Failed, 1)),
             (7, run_ended(Outcome::AgentFailed, 1, 7)),
         ],
     );
-    assert_eq!(said, ["[ralph] agent: 5 consecutive failures, stopping loop"]);
-    assert_eq!(logged[1], "[FAIL] 5 consecutive failures, stopping loop");
+    assert_eq!(said[1], "[ralph] agent: 5 consecutive failures, stopping loop");
+    assert_eq!(logged[2], "[FAIL] 5 consecutive failures, stopping loop");
     let state = &follower.state;
     assert_eq!((state.consecutive_failures, state.total_failures), (5, 3));
     assert_eq!((state.status, state.exit_code), (Status::Failed, Some(1)));

@@ -73,8 +73,13 @@ impl Human {
             }
             Event::Retrying { class, message, delay_ms, failures, max_failures } => {
                 let mut pen = self.line(at, Paragraph::Run);
-                pen.head(marks.retry, Paint::Caution, "Retrying");
-                pen.say(&format!(" in {}: ", text::duration(*delay_ms)));
+                if let Some(delay_ms) = delay_ms {
+                    pen.head(marks.retry, Paint::Caution, "Retrying");
+                    pen.say(&format!(" in {}: ", text::duration(*delay_ms)));
+                } else {
+                    pen.head(marks.retry, Paint::Caution, "Failed");
+                    pen.say(": ");
+                }
                 if message.is_empty() {
                     pen.say(class_words(*class));
                 } else {
