@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
@@ -139,13 +139,66 @@ impl Workers {
         }
     }
 
+    /// The workers that another command holds at the moment. A worker that is being spawned is one of them before it
+    /// has a directory.
+    ///
+    /// # Errors
+    /// Their directory cannot be read.
+    pub fn held(&self) -> Result<Vec<Worker>, Error> {
+        let entries = match std::fs::read_dir(&self.root) {
+            Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other.map_err(|err| unusable(&self.root, &err))?,
+        };
+        let names =
+            entries.flatten().filter(|entry| is_locked(&entry.path())).filter_map(|entry| {
+                let name = entry.file_name().into_string().ok()?;
+                self.named(name.strip_prefix('.')?.strip_suffix(".lock")?).ok()
+            });
+        Ok(names.collect())
+    }
+
+    fn kill_all_path(&self) -> PathBuf {
+        self.root.join(".kill-all")
+    }
+
+    /// Records that all workers are to be killed: a command that is about to start one, and cannot be seen yet,
+    /// finds this and does not.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn record_kill_all(&self) -> io::Result<()> {
+        make_private(&self.root)?;
+        save_for_now(&self.kill_all_path(), nanoseconds(SystemTime::now()).to_string().as_bytes())
+    }
+
+    /// Fails if all workers were to be killed after `since`, which is when a command began that starts one. To be
+    /// asked while the worker is held.
+    ///
+    /// # Errors
+    /// They were.
+    pub fn refuse_if_killed(&self, since: SystemTime) -> Result<(), Error> {
+        let text = std::fs::read_to_string(self.kill_all_path()).unwrap_or_default();
+        if text.trim().parse::<u128>().is_ok_and(|killed| killed >= nanoseconds(since)) {
+            return Err(Error::failed("not started: `ralph kill --all` was called meanwhile"));
+        }
+        Ok(())
+    }
+
     /// Keeps other commands from changing anything about a worker, until the answer is dropped. Its
     /// loop is not concerned.
     ///
     /// # Errors
     /// Another command is busy with it, or nothing can be written.
     pub fn hold(&self, worker: &Worker) -> Result<Held, Error> {
-        self.hold_within(PATIENCE, worker)?.ok_or_else(|| {
+        self.hold_for(PATIENCE, worker)
+    }
+
+    /// The same, with more or less patience.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn hold_for(&self, patience: Duration, worker: &Worker) -> Result<Held, Error> {
+        self.hold_within(patience, worker)?.ok_or_else(|| {
             Error::failed(format!("another command is busy with worker '{}'", worker.name))
                 .hint("wait for it to end")
         })
@@ -286,8 +339,7 @@ impl Worker {
     /// Whether its loop is alive. A file system without locks tells nothing, and then it is taken for
     /// gone.
     pub fn is_alive(&self) -> bool {
-        let held = |file: File| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
-        File::open(&self.path).is_ok_and(held)
+        is_locked(&self.path)
     }
 
     /// Makes this process the worker's loop, or whoever else writes its state, until the answer is
@@ -537,6 +589,16 @@ fn journal_of(state: &WorkerState) -> Option<PathBuf> {
     Some(kept::second_name(&ralph_home(|name| std::env::var_os(name))?, run))
 }
 
+fn is_locked(path: &Path) -> bool {
+    let held = |file: File| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
+    File::open(path).is_ok_and(held)
+}
+
+/// Since the Unix epoch.
+fn nanoseconds(time: SystemTime) -> u128 {
+    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos())
+}
+
 fn make_private(path: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
@@ -608,6 +670,25 @@ mod tests {
             std::fs::write(worker.state_path(), text).unwrap();
             assert_eq!(worker.odd_limit(), odd.then(|| limit.to_owned()), "{limit}");
         }
+    }
+
+    #[test]
+    fn start_is_refused_if_kill_all_came_after_it_began() {
+        let (_dir, workers, worker) = workers();
+        let began = SystemTime::now();
+        assert!(workers.refuse_if_killed(began).is_ok());
+        workers.record_kill_all().unwrap();
+        assert!(workers.refuse_if_killed(began).is_err());
+        assert!(workers.refuse_if_killed(SystemTime::now()).is_ok(), "what begins later may start");
+        assert!(workers.held().unwrap().is_empty());
+        let held = workers.hold(&worker).unwrap();
+        let new = workers.named("new").unwrap();
+        let reserved = workers.hold(&new).unwrap();
+        let mut names: Vec<_> = workers.held().unwrap().into_iter().map(|it| it.name).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["agent", "new"], "whether or not it has a directory");
+        drop((held, reserved));
+        assert!(workers.held().unwrap().is_empty());
     }
 
     #[test]

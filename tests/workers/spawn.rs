@@ -93,6 +93,32 @@ fn a_failure_uses_up_its_iteration_and_five_in_a_row_stop_the_loop() {
     assert_eq!(log.last().unwrap(), "[FAIL] 5 consecutive failures, stopping loop");
 }
 
+/// The server reads the user's own configuration when it starts.
+fn tmux_configuration(shop: &Workshop, text: &str) {
+    std::fs::write(shop.home().join(".tmux.conf"), text).unwrap();
+}
+
+#[test]
+fn tmux_that_destroys_unattached_sessions_keeps_workers() {
+    let shop = Workshop::new();
+    tmux_configuration(&shop, "set -g destroy-unattached on\n");
+    let agent = shop.patient_agent();
+    shop.spawn_as("other", 1, &[]).args(&agent).run().code(0);
+    shop.spawn(2, &[]).args(&agent).run().code(0);
+    assert_eq!(shop.windows(), ["ralph:other", "ralph:agent"]);
+    shop.let_go();
+    shop.wait();
+    assert_eq!(shop.state().unwrap()["outcome"], "limit");
+}
+
+#[test]
+fn tmux_that_exits_unattached_is_named_as_the_cause() {
+    let shop = Workshop::new();
+    tmux_configuration(&shop, "set -s exit-unattached on\n");
+    let told = shop.spawn(1, &[]).args(shop.patient_agent()).run();
+    told.code(1).stderr_has("closed before its loop began").stderr_has("`exit-unattached on`");
+}
+
 #[test]
 fn spawn_with_only_failed_iterations_exits_1() {
     let shop = Workshop::new();

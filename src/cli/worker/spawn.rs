@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::{SpawnArgs, defaults, run_loop, unusable, warn};
 use crate::cli::launch::{self, Start};
@@ -33,6 +33,7 @@ const CLOSING: Duration = Duration::from_secs(5);
 /// # Errors
 /// Whatever keeps the worker from starting; nothing of it is left then.
 pub(in crate::cli) fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, Error> {
+    let began = SystemTime::now();
     // As those know it who say `--ralph`.
     let who = if args.ralph { "--ralph" } else { "spawn" };
     let required = |flag: &str| {
@@ -75,6 +76,7 @@ pub(in crate::cli) fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, E
         }
         None => workers.hold_new()?,
     };
+    workers.refuse_if_killed(began)?;
     refuse_taken(&worker)?;
     refuse_window(&worker)?;
     if args.worktree {
@@ -330,7 +332,12 @@ fn wait_for_start(
         }
         if gone {
             let message = format!("the window of '{name}' closed before its loop began");
-            return Some(Err(Error::failed(message)));
+            let error = Error::failed(message);
+            return Some(Err(if tmux.exits_unattached() {
+                error.hint("remove `exit-unattached on` from your tmux configuration: it ends tmux while nobody is attached")
+            } else {
+                error
+            }));
         }
         // tmux is asked now and then only: every question is a process. What it left behind is looked
         // at once more.
