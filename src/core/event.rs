@@ -540,6 +540,13 @@ pub enum Event<'a> {
         failures: u32,
         max_failures: u32,
     },
+    /// A dialog on the agent's own screen waits for a person.
+    DialogOpened {
+        /// What it asks for, in a few words.
+        dialog: Cow<'a, str>,
+    },
+    /// That dialog is gone.
+    DialogClosed,
     Waiting {
         reason: WaitReason,
         /// Milliseconds since the Unix epoch.

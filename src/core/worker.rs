@@ -215,8 +215,10 @@ impl Follower {
         };
         let state = &mut self.state;
         match event {
-            Event::Waiting { .. } => state.waiting = true,
-            Event::IterationStarted { .. }
+            Event::Waiting { .. } | Event::DialogOpened { .. } => state.waiting = true,
+            Event::DialogClosed
+            | Event::AgentEnded { .. }
+            | Event::IterationStarted { .. }
             | Event::AgentStarted { .. }
             | Event::PauseRequested
             | Event::RunEnded { .. } => state.waiting = false,
@@ -323,6 +325,15 @@ impl Follower {
                         ));
                     }
                 }
+            }
+            Event::DialogOpened { dialog } => {
+                let words = format!("waiting for you: ralph attach {name}");
+                log(format!("[WAIT] {words} ({dialog})"));
+                say(words);
+            }
+            Event::DialogClosed => {
+                log("[CONTINUE] the dialog was answered".to_owned());
+                say("the dialog was answered".to_owned());
             }
             // At once: what is running only comes to its end.
             Event::PauseRequested => {

@@ -231,7 +231,7 @@ fn the_end_of_a_run_is_told_on_a_disk_that_has_no_room_left() {
 /// work in the order of the agent's sessions.
 fn with_small_home(project: &Project, script: &str) -> Option<crate::support::Output> {
     let home = project.beside("small");
-    std::fs::create_dir(&home).unwrap();
+    std::fs::create_dir(&home).expect("a directory beside the project");
     let mount = format!("mount -t tmpfs -o size=256k none {}", home.display());
     let script = format!(
         "export RALPH_HOME={home} RALPH_TMUX_SOCKET={socket}

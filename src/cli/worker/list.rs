@@ -229,6 +229,13 @@ fn describe(state: &WorkerState, alive: bool, elapsed_ms: Option<u64>) -> String
     if !alive && !state.status.is_over() {
         status.push_str(&format!(" (its process is gone; `ralph resume {name}` starts it again)"));
     }
+    if alive
+        && state.status == Status::Running
+        && state.waiting
+        && let Some(why) = &state.last_event
+    {
+        status.push_str(&format!(" ({why})"));
+    }
     if let Some(message) = state.message.as_deref().filter(|_| state.status.is_over()) {
         status.push_str(&format!(" ({message})"));
     }

@@ -154,6 +154,9 @@ impl Human {
             }
             Event::PauseRequested => self.say_aside(at, "Pausing after what is running..."),
             Event::Paused => self.say_aside(at, "Paused."),
+            Event::DialogOpened { dialog } => {
+                self.say_aside(at, &format!("A dialog waits for a person: {dialog}."));
+            }
             Event::Resumed { .. } => self.say_aside(at, "Resumed."),
             Event::Warning { message } => self.warn(at, message),
             Event::RunEnded { .. } => self.run_ended(at, event),

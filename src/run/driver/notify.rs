@@ -40,6 +40,7 @@ impl<W: World> Driver<'_, W> {
             event,
             Event::RunEnded { .. }
                 | Event::Paused
+                | Event::DialogOpened { .. }
                 | Event::Waiting { reason: WaitReason::RateLimit, .. }
         );
         if !worth_it {
