@@ -129,6 +129,9 @@ pub struct WorkerState {
     pub last_event_time: Option<String>,
     /// Nothing is done for the moment: a retry or a rate limit is waited for, or a person.
     pub waiting: bool,
+    /// Since when it is paused, and how long it was before. That is no time of its work.
+    pub paused_since: Option<String>,
+    pub paused_ms: u64,
     /// When it came to its end.
     pub ended: Option<String>,
 }
@@ -155,6 +158,20 @@ impl WorkerState {
     /// It has come to its end, and there is nothing left for it to do.
     pub fn is_complete(&self) -> bool {
         self.status.is_over() && self.outcome == Some(WorkerOutcome::Complete)
+    }
+
+    /// How long it has been at work until `now`, pauses left out.
+    pub fn elapsed_ms(&self, now: DateTime) -> Option<u64> {
+        let until = match &self.paused_since {
+            Some(paused) => paused.parse().ok()?,
+            None => now,
+        };
+        Some(between_ms(&self.started, until)?.saturating_sub(self.paused_ms))
+    }
+
+    fn end_pause(&mut self, now: DateTime) {
+        let paused_ms = self.paused_since.take().and_then(|since| between_ms(&since, now));
+        self.paused_ms = self.paused_ms.saturating_add(paused_ms.unwrap_or(0));
     }
 
     /// The iteration that is open, if there is one, will never come to its end. Says whether there is.
@@ -226,6 +243,7 @@ impl Follower {
         }
         match event {
             Event::RunStarted { run, pid, max_iterations, .. } => {
+                state.end_pause(time);
                 state.run_id = Some(run.clone().into_owned());
                 state.pid = Some(*pid);
                 state.max_iterations = *max_iterations;
@@ -341,7 +359,10 @@ impl Follower {
                 log("[PAUSE] paused".to_owned());
                 say("paused".to_owned());
             }
+            // Its agent has come to its end.
+            Event::Paused => state.paused_since = Some(stamp(time)),
             Event::Resumed { max_iterations } => {
+                state.end_pause(time);
                 state.status = Status::Running;
                 state.max_iterations = *max_iterations;
                 log("[RESUME] resumed".to_owned());
@@ -354,6 +375,7 @@ impl Follower {
                 state.exit_code = Some(*exit_code);
                 state.message = Some(message.clone().into_owned());
                 state.ended = Some(stamp(time));
+                state.paused_since.get_or_insert_with(|| stamp(time));
                 let word = match state.status {
                     Status::Failed => "FAIL",
                     Status::Paused => "PAUSE",
@@ -450,7 +472,7 @@ fn add(sum: Option<f64>, more: Option<f64>) -> Option<f64> {
 }
 
 /// How long it was from one moment of `state.json` to another.
-pub fn between_ms(from: &str, to: DateTime) -> Option<u64> {
+fn between_ms(from: &str, to: DateTime) -> Option<u64> {
     let from: DateTime = from.parse().ok()?;
     let span = to.duration_since(from).as_millis();
     u64::try_from(span).ok()

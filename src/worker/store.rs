@@ -478,7 +478,8 @@ impl Worker {
         save_atomically(&self.beginning_path(), &serde_json::to_vec_pretty(state)?)
     }
 
-    fn beginning(&self) -> Option<WorkerState> {
+    /// The state with which its run began.
+    pub fn beginning(&self) -> Option<WorkerState> {
         serde_json::from_slice(&std::fs::read(self.beginning_path()).ok()?).ok()
     }
 

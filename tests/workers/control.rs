@@ -25,12 +25,12 @@ fn slow_tmux(shop: &Workshop) -> std::ffi::OsString {
         real.expect("tmux, which these tests need").display()
     );
     let bin = shop.beside("slow");
-    std::fs::create_dir(&bin).unwrap();
-    std::fs::write(bin.join("tmux"), script).unwrap();
+    std::fs::create_dir(&bin).expect("a file beside the project");
+    std::fs::write(bin.join("tmux"), script).expect("a file beside the project");
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(bin.join("tmux"), mode).unwrap();
+    std::fs::set_permissions(bin.join("tmux"), mode).expect("a file beside the project");
     let dirs = std::iter::once(bin).chain(std::env::split_paths(&path));
-    std::env::join_paths(dirs).unwrap()
+    std::env::join_paths(dirs).expect("a file beside the project")
 }
 
 #[test]

@@ -118,7 +118,7 @@ fn several_are_waited_for_and_a_failure_among_them_is_told() {
     all.wait();
     both.wait().code(1);
     one.wait().code(0);
-    shop.ralph(["wait"]).run().code(2);
+    shop.ralph(["wait"]).run().code(1);
 }
 
 #[test]
@@ -168,4 +168,41 @@ fn a_prompt_to_start_from_is_printed_or_written() {
     assert_eq!(shop.read("PROMPT.md"), printed.stdout);
     std::fs::remove_file(shop.path().join("PROMPT.md")).unwrap();
     shop.ralph(["template", "--write"]).run().code(0).stdout_is("created PROMPT.md\n");
+}
+
+#[test]
+fn first_example_of_the_book_completes() {
+    let shop = Workshop::new();
+    std::fs::remove_file(shop.path().join("PROMPT.md")).unwrap();
+    let page = include_str!("../../docs/src/workers.md");
+    let example = page.split("```").nth(1).unwrap().strip_prefix("sh\n").unwrap();
+    // An agent that does as it is asked: without the request it would not say it.
+    shop.write(
+        "agent",
+        "#!/bin/sh\ngrep -q 'say \"All tasks complete\"' && echo All tasks complete\n",
+    );
+    let script = example
+        .replace("-- claude", "-- sh ./agent")
+        .replace("ralph ", &format!("{} ", env!("CARGO_BIN_EXE_ralph")));
+    let shell = shop.program("sh", ["-ec", &script]).env("RALPH_TMUX_SOCKET", shop.socket());
+    shell.run().code(0).stdout_has("Ralph Loop: agent");
+    shop.ralph(["wait", "agent"])
+        .run()
+        .code(0)
+        .stdout_is("[ralph] agent: done pattern matched, stopping loop\n");
+}
+
+#[test]
+fn logs_show_what_the_window_shows() {
+    let shop = Workshop::new();
+    shop.settings(&json!({"retry": {"backoffSeconds": 0}}));
+    let agent = shop.fake_agent(&json!({"sessions": [[{"exit": 3}], [{"print": "hello"}]]}));
+    shop.spawn(2, &["--wait"]).args(&agent).run().code(0).stdout_is(
+        "spawned agent (tmux: ralph:agent) [ralph mode: iteration 1/2]\n\
+             [ralph] agent: loop complete after 2 iterations\n",
+    );
+    let logs = shop.ralph(["logs", "agent"]).run();
+    logs.stdout_has("[ralph] agent: starting iteration 1/2").stdout_has("hello");
+    logs.stdout_has("[ralph] agent: iteration 1 failed (exit: 3), retrying in 0s (attempt 1/5)");
+    logs.stdout_has("[ralph] agent: loop complete after 2 iterations").stdout_lacks("Retrying");
 }

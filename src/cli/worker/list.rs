@@ -5,7 +5,7 @@ use serde_json::json;
 use super::{ListForm, LsArgs, StatusArgs, StatusForm, live};
 use crate::core::cleaner::cleaned;
 use crate::core::text;
-use crate::core::worker::{Status, WorkerOutcome, WorkerState, between_ms, duration};
+use crate::core::worker::{Status, WorkerOutcome, WorkerState, duration};
 use crate::error::Error;
 use crate::report::visible::columns;
 use crate::worker::store::{Known, Worker, Workers};
@@ -108,13 +108,13 @@ fn object(seen: &Seen) -> serde_json::Value {
     })
 }
 
-/// From its beginning to its end, or to now.
+/// From its beginning to its end, or to now, without pauses.
 fn elapsed_ms(state: &WorkerState) -> Option<u64> {
-    let end = match &state.ended {
+    let now = match &state.ended {
         Some(ended) if state.status.is_over() => ended.parse().ok()?,
         _ => jiff::Zoned::now().datetime(),
     };
-    between_ms(&state.started, end)
+    state.elapsed_ms(now)
 }
 
 /// `12s`, `3m 42s`, `5h 7m`: as exactly as somebody wants to know who looks at many.

@@ -104,9 +104,10 @@ pub(in crate::cli) fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, E
     };
     attempt.succeeded();
     let name = &worker.name;
+    // A quick loop may be further by now.
     crate::cli::print(&format!(
-        "spawned {name} (tmux: {SESSION}:{name}) [ralph mode: iteration {}/{}]\n",
-        state.current_iteration, state.max_iterations
+        "spawned {name} (tmux: {SESSION}:{name}) [ralph mode: iteration 1/{}]\n",
+        state.max_iterations
     ))?;
     drop(held);
     if args.wait { super::look::wait_for(&worker, interrupts) } else { Ok(0) }
@@ -215,6 +216,12 @@ fn refuse_window(worker: &Worker) -> Result<(), Error> {
             .hint("the loop of a worker whose files were removed may be in it")
             .hint(format!("to be rid of it: tmux kill-window -t {SESSION}:{name}"))
             .hint("or choose another name"));
+    }
+    if tmux.exits_unattached() {
+        warn(
+            "tmux ends, with all workers, while nobody is attached to it: \
+              remove `exit-unattached on` from its configuration",
+        );
     }
     Ok(())
 }
@@ -332,12 +339,7 @@ fn wait_for_start(
         }
         if gone {
             let message = format!("the window of '{name}' closed before its loop began");
-            let error = Error::failed(message);
-            return Some(Err(if tmux.exits_unattached() {
-                error.hint("remove `exit-unattached on` from your tmux configuration: it ends tmux while nobody is attached")
-            } else {
-                error
-            }));
+            return Some(Err(Error::failed(message)));
         }
         // tmux is asked now and then only: every question is a process. What it left behind is looked
         // at once more.

@@ -317,3 +317,19 @@ fn names_are_those_that_tmux_git_and_the_file_system_agree_on() {
         assert!(!is_name(name), "{name:?}");
     }
 }
+
+#[test]
+fn elapsed_time_leaves_pauses_out() {
+    let mut follower = follower();
+    let mut at = |seconds: i64, event: &Event<'static>| {
+        follower.take(Stamp { time_ms: seconds * 1_000, iteration: 1, attempt: 1 }, event);
+        let now = jiff::Timestamp::from_second(1_000).unwrap();
+        follower.state.elapsed_ms(TimeZone::UTC.to_datetime(now)).unwrap() / 1_000
+    };
+    assert_eq!(at(0, &run_started()), 1_000);
+    assert_eq!(at(5, &Event::PauseRequested), 1_000, "its agent still works");
+    assert_eq!(at(10, &Event::Paused), 10);
+    assert_eq!(at(110, &Event::Resumed { max_iterations: 5 }), 900);
+    assert_eq!(at(120, &run_ended(Outcome::LimitReached, 0, 1)), 20);
+    assert_eq!(at(200, &run_started()), 820, "nor does the time after an end count");
+}
