@@ -124,12 +124,12 @@ static AGENT_WRITABLE: RwLock<AgentWritable> = RwLock::new(AgentWritable { dirs:
 
 /// Declares a directory that agents of this machine can write to, for the rest of this process.
 pub fn declare_agent_writable(dir: &Path) {
-    AGENT_WRITABLE.write().unwrap_or_else(|err| err.into_inner()).add(dir);
+    AGENT_WRITABLE.write().unwrap_or_else(std::sync::PoisonError::into_inner).add(dir);
 }
 
 /// The directories that were declared so far.
 pub fn agent_writable() -> AgentWritable {
-    AGENT_WRITABLE.read().unwrap_or_else(|err| err.into_inner()).clone()
+    AGENT_WRITABLE.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
 }
 
 #[cfg(test)]
