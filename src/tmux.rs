@@ -75,14 +75,18 @@ impl Tmux {
     /// # Errors
     /// tmux is not there, or what it said.
     pub fn open(&self, name: &str, command: &[OsString]) -> Result<Window, Error> {
+        // The user's own configuration may destroy sessions that nobody is attached to. In the same call: a moment
+        // later it would be too late.
+        let session = format!("={SESSION}:");
+        let stays = [";", "set-option", "-t", &session, "destroy-unattached", "off"];
         let with = |words: &[&str]| {
             let words = words.iter().map(OsString::from);
-            words.chain(["--".into()]).chain(command.iter().cloned()).collect::<Vec<_>>()
+            let words = words.chain(["--".into()]).chain(command.iter().cloned());
+            words.chain(stays.iter().map(OsString::from)).collect::<Vec<_>>()
         };
         let told = ["-d", "-P", "-F", "#{window_id}", "-n", name];
-        let within = format!("={SESSION}:");
-        let window = [&["new-window", "-t", &within][..], &told].concat();
-        let session =
+        let window = [&["new-window", "-t", &session][..], &told].concat();
+        let new_session =
             [&["new-session", "-s", SESSION, "-x", "200", "-y", "50"][..], &told].concat();
         // The session may be made by another while we find out that there is none.
         let unless_stopped = |error: Error, words: &[&str]| match error.kind {
@@ -91,7 +95,7 @@ impl Tmux {
         };
         let id = self
             .call(&with(&window))
-            .or_else(|error| unless_stopped(error, &session))
+            .or_else(|error| unless_stopped(error, &new_session))
             .or_else(|error| unless_stopped(error, &window))?;
         let id = id.trim().to_owned();
         for option in ["automatic-rename", "allow-rename", "remain-on-exit"] {
@@ -99,6 +103,12 @@ impl Tmux {
             let _ = self.ask(&["set-option", "-w", "-t", &id, option, "off"]);
         }
         Ok(Window { id, name: name.to_owned() })
+    }
+
+    /// Whether the user's own configuration ends the server, and all workers with it, while nobody is attached.
+    pub fn exits_unattached(&self) -> bool {
+        let ask = ["start-server", ";", "show-options", "-s", "-v", "exit-unattached"];
+        self.ask(&ask).is_ok_and(|answer| answer.trim() == "on")
     }
 
     /// The session's windows. Without a server or a session there are none.

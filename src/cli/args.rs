@@ -87,9 +87,9 @@ pub struct LoopArgs {
     #[arg(long, value_name = "MODEL")]
     pub model: Option<String>,
 
-    /// End an agent that prints nothing for this many seconds; 0 is never.
-    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
-    pub inactivity_timeout: Option<u64>,
+    /// End an agent that prints nothing for this long: seconds, or a text such as 5m or 1h30m; 0 is never.
+    #[arg(long, value_name = "DURATION", value_parser = duration_or_zero, allow_negative_numbers = true)]
+    pub inactivity_timeout: Option<Duration>,
 
     /// Lock the agent in: by the first sandbox that works, or by this one (bwrap, docker, landlock).
     #[arg(
@@ -209,4 +209,9 @@ fn dollars(text: &str) -> Result<f64, String> {
 fn duration(text: &str) -> Result<Duration, String> {
     let parsed = Duration::parse(text).filter(|duration| !duration.is_zero());
     parsed.ok_or_else(|| "must be a duration such as 90m, 8h or 1h30m".to_owned())
+}
+
+fn duration_or_zero(text: &str) -> Result<Duration, String> {
+    let parsed = Duration::parse(text);
+    parsed.ok_or_else(|| "must be seconds, or a duration such as 90s, 5m or 1h30m".to_owned())
 }

@@ -230,13 +230,34 @@ pub fn main(mut args: Vec<OsString>) -> u8 {
     {
         return exit_code(print(concat!("ralph ", env!("CARGO_PKG_VERSION"), "\n")));
     }
+    let fails_with_1 = is_worker_command(&args);
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
-        Err(err) => return misunderstood(&err),
+        Err(err) => {
+            let code = misunderstood(&err);
+            return if fails_with_1 && code == exit::INPUT { exit::NOT_DONE } else { code };
+        }
     };
     let result = dispatch(cli);
     link_guard::take_warnings().iter().for_each(|message| warn(message));
     exit_code(result)
+}
+
+/// Commands for workers, which exit with 1 where others exit with 2 for a command line that is wrong. `resume`
+/// is for every run.
+const WORKER_COMMANDS: [&str; 11] =
+    ["spawn", "ls", "status", "pause", "kill", "rm", "logs", "attach", "wait", "send", "template"];
+
+fn is_worker_command(args: &[OsString]) -> bool {
+    let mut words = args.iter().skip(1);
+    while let Some(word) = words.next() {
+        if word == "-C" || word == "-d" || word == "--project-dir" {
+            words.next();
+        } else if !word.to_string_lossy().starts_with('-') {
+            return WORKER_COMMANDS.iter().any(|command| word == *command);
+        }
+    }
+    false
 }
 
 /// Help that was asked for, or what is wrong with the command line, which begins as all errors do.

@@ -549,11 +549,20 @@ pub enum Event<'a> {
     Retrying {
         class: Class,
         message: Cow<'a, str>,
-        delay_ms: u64,
+        /// Nothing if no retry follows, because the iterations or the budget are used up.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        delay_ms: Option<u64>,
         /// The failures in a row so far, and how many end the run.
         failures: u32,
         max_failures: u32,
     },
+    /// A dialog on the agent's own screen waits for a person.
+    DialogOpened {
+        /// What it asks for, in a few words.
+        dialog: Cow<'a, str>,
+    },
+    /// That dialog is gone.
+    DialogClosed,
     Waiting {
         reason: WaitReason,
         /// Milliseconds since the Unix epoch.

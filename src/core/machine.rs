@@ -114,6 +114,8 @@ pub struct LoopMachine {
     iteration_started: u64,
     /// Failures in a row that the retry policy counts.
     failures: u32,
+    /// An iteration has ended without a failure.
+    any_succeeded: bool,
     /// Limits in a row, and how long they have been waited for.
     limits: Limits,
     feedback: Vec<Feedback>,
@@ -176,6 +178,7 @@ impl LoopMachine {
             run_started: 0,
             iteration_started: 0,
             failures: 0,
+            any_succeeded: false,
             limits: Limits::default(),
             feedback: Vec::new(),
             lasting_feedback: 0,
@@ -212,6 +215,7 @@ impl LoopMachine {
             open,
             pending,
             failures,
+            any_succeeded,
             limits,
             feedback,
             last_feedback,
@@ -252,6 +256,7 @@ impl LoopMachine {
             cut_off: open,
             pending,
             failures,
+            any_succeeded,
             limits,
             lasting_feedback: feedback.len(),
             feedback,
@@ -437,10 +442,14 @@ impl LoopMachine {
         }
         if self.iteration >= self.rules.max_iterations {
             let n = self.iteration;
-            let message = format!(
-                "the limit of {n} iteration{} was reached without completion",
-                if n == 1 { "" } else { "s" }
-            );
+            let s = if n == 1 { "" } else { "s" };
+            // Where a failure is tried again in the same iteration, none of them ends with one.
+            if self.failures > 0 && !self.any_succeeded {
+                let message = format!("every iteration failed ({n} iteration{s})");
+                let exit_code = self.rules.retry.exit_code;
+                return self.finish(now, Outcome::AgentFailed, exit_code, message, out);
+            }
+            let message = format!("the limit of {n} iteration{s} was reached without completion");
             return self.finish(now, Outcome::LimitReached, self.rules.exit_at_limit, message, out);
         }
         if self.pause {

@@ -52,6 +52,89 @@ fn is_echo(words: &[char], before: &[char], after: &[char], prompt: &[char]) -> 
     })
 }
 
+/// So much of the beginning or the end of a prompt tells it from other words.
+const PART: usize = 24;
+
+/// What agents show in the place of a long text that was pasted: `[Pasted text #1 +12 lines]`, `[Paste #1 - 12 lines]`.
+const PASTED: &str = "[paste";
+
+/// How often a prompt, or what agents show in its place, is on a screen; nothing if there is nothing to be seen of it.
+pub fn prompt_count(screen: &str, prompt: &str) -> Option<usize> {
+    let prompt: Vec<char> = letters(prompt).collect();
+    if prompt.is_empty() {
+        return None;
+    }
+    let shown: Vec<char> = letters(screen).collect();
+    let count = |part: &[char]| shown.windows(part.len()).filter(|window| *window == part).count();
+    let (first, last) =
+        (&prompt[..prompt.len().min(PART)], &prompt[prompt.len().saturating_sub(PART)..]);
+    let pasted = screen.to_ascii_lowercase().matches(PASTED).count();
+    Some(count(first).max(count(last)) + pasted)
+}
+
+/// What agents ask before they work, as they put it: whether a folder is trusted, who pays, what may be done.
+const QUESTIONS: [(&str, &str); 14] = [
+    ("doyoutrust", "trust this folder"),
+    ("oneyoutrust?", "trust this folder"),
+    ("trustthisfolder", "trust this folder"),
+    ("confirmfoldertrust", "trust this folder"),
+    ("doyouwanttousethisapikey", "use this API key"),
+    ("bypasspermissionsmode", "accept the mode without permissions"),
+    ("selectloginmethod", "log in"),
+    ("howwouldyouliketoauthenticate", "log in"),
+    ("selectauthenticationmethod", "log in"),
+    ("signinwithchatgpt", "log in"),
+    ("pleaseuse/logintosignin", "log in"),
+    ("choosethetextstyle", "choose a theme"),
+    ("permissionrequired", "give permission"),
+    ("doyouwanttoproceed?", "give permission"),
+];
+
+/// The dialog on a screen that waits for a person, in a few words. A question counts only with its answers below it:
+/// an agent may write such words, too.
+pub fn dialog(screen: &str) -> Option<String> {
+    let lines: Vec<&str> = screen.lines().collect();
+    let marked = |is_answer: fn(&str) -> bool| {
+        lines.iter().rposition(|line| marked_answer(line).is_some_and(is_answer))
+    };
+    let below = |answer: usize| lines[answer..].join(" ").to_lowercase();
+    let says_how = |answer: usize, how: &[&str]| how.iter().any(|how| below(answer).contains(how));
+    let numbered = marked(is_numbered);
+    // Without numbers it may be the line to type into, unless it is said how to answer.
+    let plain = marked(|_| true).filter(|answer| says_how(*answer, &ENTER_ANSWERS));
+    let answer = numbered.or(plain)?;
+    let above: String = lines[..=answer].iter().flat_map(|line| letters(line)).collect();
+    let above = above.to_lowercase();
+    if let Some((_, words)) = QUESTIONS.iter().find(|(question, _)| above.contains(question)) {
+        return Some((*words).to_owned());
+    }
+    let is_dialog = says_how(answer, &ENTER_ANSWERS)
+        || says_how(answer, &["enter/esc confirm", "enter continue", "enter confirm"]);
+    is_dialog.then(|| "choose an answer".to_owned())
+}
+
+/// What stands below the answers to a question.
+const ENTER_ANSWERS: [&str; 4] =
+    ["enter to confirm", "enter to select", "enter to continue", "enter to choose"];
+
+/// Whether a notice stands before everything else that any key but Enter closes.
+pub fn closes_by_any_key(screen: &str) -> bool {
+    let shown: String = letters(screen).collect();
+    shown.to_lowercase().contains("anyotherkeytoclose")
+}
+
+/// The answer that is marked, as in `❯ 1. Yes`.
+fn marked_answer(line: &str) -> Option<&str> {
+    let is_frame = |c: char| c.is_whitespace() || matches!(c, '\u{2500}'..='\u{257f}' | '|');
+    let answer = line.trim_matches(is_frame).strip_prefix(['❯', '›', '>', '●', '▶', '•'])?;
+    Some(answer.trim_start()).filter(|answer| !answer.is_empty())
+}
+
+fn is_numbered(answer: &str) -> bool {
+    let mut letters = answer.chars();
+    letters.next().is_some_and(|c| c.is_ascii_digit()) && matches!(letters.next(), Some('.' | ')'))
+}
+
 /// A text without what differs when it is wrapped and framed.
 fn letters(text: &str) -> impl Iterator<Item = char> {
     text.chars().filter(|c| is_letter(*c))
@@ -126,5 +209,59 @@ mod tests {
         assert_eq!(last_lines("a\nb  \nc\n\n\n", 2), "b\nc");
         assert_eq!(last_lines("", 2), "");
         assert_eq!(last_lines("a", 20), "a");
+    }
+
+    #[test]
+    fn dialogs_of_known_agents_are_recognised() {
+        for (screen, expected) in [
+            (
+                "  Folder access\n  Trust this folder? Codex can read, edit\n› 1. Trust and continue\n  2. Back\n\
+                 \n  enter continue · esc back",
+                Some("trust this folder"),
+            ),
+            (
+                "  Meet a new model\n› 1. Try new model\n  2. Use existing model\n\n  enter/esc confirm",
+                Some("choose an answer"),
+            ),
+            (
+                "│ Confirm folder trust  │\n│ Do you trust the files in\n│ this folder?  │\n│   1. Yes │\n│ ❯ 2. No (Esc) │\n\
+                 ╰──────╯",
+                Some("trust this folder"),
+            ),
+            (
+                "│ Do you trust this folder? │\n│ ● 1. Trust folder (project) │",
+                Some("trust this folder"),
+            ),
+            (
+                "WARNING: Claude Code running in Bypass Permissions mode\n❯ 1. No, exit\n  2. Yes, I accept",
+                Some("accept the mode without permissions"),
+            ),
+            (
+                " Is this a project you created or one you trust? (Like\n❯ No, exit\n  Yes, I trust this folder\n\n\
+                 Enter to confirm · Esc to cancel",
+                Some("trust this folder"),
+            ),
+            ("Select login method:\n ❯ 1. Claude account with subscription", Some("log in")),
+            // An agent at work, and words that are no question.
+            ("› Ask Codex to do anything\n  ? for shortcuts", None),
+            ("Do you trust this folder? That is what it asks.\n> 12 files", None),
+            (
+                "● I will do this:\n  1. Write it\n  2. Test it\n> Type your message, enter to submit",
+                None,
+            ),
+        ] {
+            assert_eq!(dialog(screen).as_deref(), expected, "{screen}");
+        }
+    }
+
+    #[test]
+    fn prompt_is_counted_wrapped_framed_or_as_what_stands_for_it() {
+        assert_eq!(prompt_count("", " \n"), None);
+        assert_eq!(prompt_count("> nothing here", PROMPT), Some(0));
+        let framed = "╭──╮\n│ > Do the next task. When not │\n│ hing is left, say \"All tasks complete\" a │\n│ nd stop. │";
+        assert_eq!(prompt_count(framed, PROMPT), Some(1));
+        assert_eq!(prompt_count("… complete\" and stop.", PROMPT), Some(0), "too little of it");
+        assert_eq!(prompt_count("❯ [Pasted text #1 +12 lines]", PROMPT), Some(1));
+        assert_eq!(prompt_count("x y x", "x"), Some(2));
     }
 }

@@ -17,6 +17,8 @@ pub struct Progress {
     pub pending: Pending,
     /// Failures in a row that the retry policy counts.
     pub failures: u32,
+    /// An iteration has ended without a failure.
+    pub any_succeeded: bool,
     /// Limits of the agent's account in a row.
     pub limits: Limits,
     /// What the next prompt is to carry.
@@ -276,6 +278,7 @@ impl Tracker {
                 // Whatever it came to, it was none of those that count: silence may be none.
                 if !self.failed {
                     progress.failures = 0;
+                    progress.any_succeeded = true;
                 }
             }
             Event::Looked { unchanged, same_failures, fingerprint } => {

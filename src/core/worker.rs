@@ -39,6 +39,54 @@ impl Status {
     }
 }
 
+/// How a worker's loop ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WorkerOutcome {
+    #[serde(alias = "complete_scm_failed")]
+    Complete,
+    #[serde(alias = "limit_reached")]
+    Limit,
+    Budget,
+    Stalled,
+    #[serde(alias = "interrupted")]
+    Killed,
+    #[serde(alias = "agent_failed", alias = "credentials_refused")]
+    #[serde(alias = "prompt_lost", alias = "broken")]
+    Failed,
+}
+
+impl WorkerOutcome {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            WorkerOutcome::Complete => "complete",
+            WorkerOutcome::Limit => "limit",
+            WorkerOutcome::Budget => "budget",
+            WorkerOutcome::Stalled => "stalled",
+            WorkerOutcome::Killed => "killed",
+            WorkerOutcome::Failed => "failed",
+        }
+    }
+
+    fn of(outcome: Outcome) -> WorkerOutcome {
+        match outcome {
+            Outcome::Complete | Outcome::CompleteScmFailed => WorkerOutcome::Complete,
+            Outcome::LimitReached => WorkerOutcome::Limit,
+            Outcome::Budget => WorkerOutcome::Budget,
+            Outcome::Stalled => WorkerOutcome::Stalled,
+            Outcome::Interrupted => WorkerOutcome::Killed,
+            Outcome::AgentFailed
+            | Outcome::CredentialsRefused
+            | Outcome::PromptLost
+            | Outcome::Broken => WorkerOutcome::Failed,
+        }
+    }
+
+    fn status(self) -> Status {
+        if self == WorkerOutcome::Failed { Status::Failed } else { Status::Stopped }
+    }
+}
+
 /// A worker, as its `state.json` tells of it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -66,7 +114,7 @@ pub struct WorkerState {
     pub exit_code: Option<u8>,
     /// How it ended, in words.
     pub message: Option<String>,
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<WorkerOutcome>,
     /// Iterations that came to their end, and how long they took in all.
     pub finished_iterations: u32,
     pub finished_ms: u64,
@@ -79,6 +127,11 @@ pub struct WorkerState {
     /// What was said of the loop last, and when.
     pub last_event: Option<String>,
     pub last_event_time: Option<String>,
+    /// Nothing is done for the moment: a retry or a rate limit is waited for, or a person.
+    pub waiting: bool,
+    /// Since when it is paused, and how long it was before. That is no time of its work.
+    pub paused_since: Option<String>,
+    pub paused_ms: u64,
     /// When it came to its end.
     pub ended: Option<String>,
 }
@@ -104,8 +157,21 @@ impl WorkerState {
 impl WorkerState {
     /// It has come to its end, and there is nothing left for it to do.
     pub fn is_complete(&self) -> bool {
-        self.status.is_over()
-            && matches!(self.outcome, Some(Outcome::Complete | Outcome::CompleteScmFailed))
+        self.status.is_over() && self.outcome == Some(WorkerOutcome::Complete)
+    }
+
+    /// How long it has been at work until `now`, pauses left out.
+    pub fn elapsed_ms(&self, now: DateTime) -> Option<u64> {
+        let until = match &self.paused_since {
+            Some(paused) => paused.parse().ok()?,
+            None => now,
+        };
+        Some(between_ms(&self.started, until)?.saturating_sub(self.paused_ms))
+    }
+
+    fn end_pause(&mut self, now: DateTime) {
+        let paused_ms = self.paused_since.take().and_then(|since| between_ms(&since, now));
+        self.paused_ms = self.paused_ms.saturating_add(paused_ms.unwrap_or(0));
     }
 
     /// The iteration that is open, if there is one, will never come to its end. Says whether there is.
@@ -166,7 +232,18 @@ impl Follower {
         };
         let state = &mut self.state;
         match event {
+            Event::Waiting { .. } | Event::DialogOpened { .. } => state.waiting = true,
+            Event::DialogClosed
+            | Event::AgentEnded { .. }
+            | Event::IterationStarted { .. }
+            | Event::AgentStarted { .. }
+            | Event::PauseRequested
+            | Event::RunEnded { .. } => state.waiting = false,
+            _ => {}
+        }
+        match event {
             Event::RunStarted { run, pid, max_iterations, .. } => {
+                state.end_pause(time);
                 state.run_id = Some(run.clone().into_owned());
                 state.pid = Some(*pid);
                 state.max_iterations = *max_iterations;
@@ -225,11 +302,9 @@ impl Follower {
                 state.consecutive_failures = *failures;
                 state.total_failures = state.total_failures.saturating_add(1);
                 self.told_of_failure = true;
-                // The last one that it may have is not tried again, though it was not one failure too many.
-                let next = if iteration >= state.max_iterations {
-                    "no iteration is left".to_owned()
-                } else {
-                    format!("retrying in {}", duration(*delay_ms, " "))
+                let next = match delay_ms {
+                    Some(delay_ms) => format!("retrying in {}", duration(*delay_ms, " ")),
+                    None => "no retry follows".to_owned(),
                 };
                 let words = format!(
                     "iteration {iteration} failed (exit: {}), {next} (attempt {failures}/{max_failures})",
@@ -269,13 +344,25 @@ impl Follower {
                     }
                 }
             }
+            Event::DialogOpened { dialog } => {
+                let words = format!("waiting for you: ralph attach {name}");
+                log(format!("[WAIT] {words} ({dialog})"));
+                say(words);
+            }
+            Event::DialogClosed => {
+                log("[CONTINUE] the dialog was answered".to_owned());
+                say("the dialog was answered".to_owned());
+            }
             // At once: what is running only comes to its end.
             Event::PauseRequested => {
                 state.status = Status::Paused;
                 log("[PAUSE] paused".to_owned());
                 say("paused".to_owned());
             }
+            // Its agent has come to its end.
+            Event::Paused => state.paused_since = Some(stamp(time)),
             Event::Resumed { max_iterations } => {
+                state.end_pause(time);
                 state.status = Status::Running;
                 state.max_iterations = *max_iterations;
                 log("[RESUME] resumed".to_owned());
@@ -287,8 +374,8 @@ impl Follower {
                 let state = &mut self.state;
                 state.exit_code = Some(*exit_code);
                 state.message = Some(message.clone().into_owned());
-                state.outcome = Some(*outcome);
                 state.ended = Some(stamp(time));
+                state.paused_since.get_or_insert_with(|| stamp(time));
                 let word = match state.status {
                     Status::Failed => "FAIL",
                     Status::Paused => "PAUSE",
@@ -346,20 +433,10 @@ impl Follower {
     fn ended(&mut self, outcome: Outcome, iterations: u32, message: &str) -> String {
         let state = &mut self.state;
         let s = if iterations == 1 { "" } else { "s" };
-        state.status = match outcome {
-            // Whoever is asked to leave by a signal may come back.
-            Outcome::Interrupted if !self.killed => Status::Paused,
-            Outcome::Complete
-            | Outcome::CompleteScmFailed
-            | Outcome::LimitReached
-            | Outcome::Interrupted
-            | Outcome::Budget
-            | Outcome::Stalled => Status::Stopped,
-            Outcome::AgentFailed
-            | Outcome::CredentialsRefused
-            | Outcome::PromptLost
-            | Outcome::Broken => Status::Failed,
-        };
+        // A loop that a signal interrupted can be resumed.
+        let is_over = outcome != Outcome::Interrupted || self.killed;
+        state.outcome = is_over.then(|| WorkerOutcome::of(outcome));
+        state.status = state.outcome.map_or(Status::Paused, WorkerOutcome::status);
         match outcome {
             Outcome::LimitReached => {
                 let cut_off = match state.cut_off_iterations {
@@ -370,6 +447,11 @@ impl Follower {
             }
             Outcome::Complete if state.done_pattern.is_some() => {
                 "done pattern matched, stopping loop".to_owned()
+            }
+            Outcome::AgentFailed if self.told_of_failure => {
+                let which =
+                    if iterations == 1 { "the only".into() } else { format!("all {iterations}") };
+                format!("{which} iteration{s} failed, stopping loop")
             }
             Outcome::AgentFailed if is_failure(self.class) => {
                 state.consecutive_failures = state.consecutive_failures.saturating_add(1);
@@ -391,7 +473,7 @@ fn add(sum: Option<f64>, more: Option<f64>) -> Option<f64> {
 }
 
 /// How long it was from one moment of `state.json` to another.
-pub fn between_ms(from: &str, to: DateTime) -> Option<u64> {
+fn between_ms(from: &str, to: DateTime) -> Option<u64> {
     let from: DateTime = from.parse().ok()?;
     let span = to.duration_since(from).as_millis();
     u64::try_from(span).ok()

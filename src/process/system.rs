@@ -189,6 +189,14 @@ impl System {
         }
     }
 
+    /// Whether such a program has switched its terminal from whole lines to single keys.
+    pub fn reads_keys(&self, child: ChildId) -> bool {
+        let input = self.position(child).and_then(|index| self.children[index].input.as_ref());
+        let Some(input) = input else { return false };
+        rustix::termios::tcgetattr(input.fd())
+            .is_ok_and(|mode| !mode.local_modes.contains(rustix::termios::LocalModes::ICANON))
+    }
+
     /// As [`System::start`], for programs that need more than most.
     pub fn start_with(
         &mut self,

@@ -61,6 +61,10 @@ pub trait Reporter {
     fn trouble(&mut self) -> Option<String> {
         None
     }
+    /// What this face has to keep and cannot, if the run must not continue without it.
+    fn failure(&mut self) -> Option<String> {
+        None
+    }
     /// Shows what was prepared. Somebody who is gone (a closed pipe) is no reason to stop a run.
     fn flush(&mut self);
     /// When this face wants to be redrawn without an event, in milliseconds since the Unix epoch.

@@ -40,6 +40,8 @@ pub struct RunSummary {
     /// How long earlier parts of a resumed run took, and when the last part began.
     earlier_ms: i64,
     part_started_ms: i64,
+    /// Since when it is paused.
+    paused_ms: Option<i64>,
 }
 
 impl RunSummary {
@@ -85,7 +87,8 @@ impl RunSummary {
                 if self.part_started_ms == 0 {
                     self.started_ms = at.time_ms;
                 } else {
-                    self.earlier_ms += self.last_ms - self.part_started_ms;
+                    let last = self.paused_ms.take().unwrap_or(self.last_ms);
+                    self.earlier_ms += last - self.part_started_ms;
                 }
                 self.part_started_ms = at.time_ms;
                 self.id = run.as_ref().to_owned();
@@ -112,7 +115,10 @@ impl RunSummary {
                 let before = i64::try_from(*duration_ms).unwrap_or(i64::MAX);
                 self.earlier_ms = self.earlier_ms.max(before);
             }
+            Event::Paused => self.paused_ms = Some(at.time_ms),
+            Event::Resumed { .. } => self.end_pause(at.time_ms),
             Event::RunEnded { outcome, exit_code, message, usage, .. } => {
+                self.end_pause(at.time_ms);
                 self.settle();
                 self.spent.raise_to(usage);
                 self.outcome = Some(*outcome);
@@ -124,6 +130,13 @@ impl RunSummary {
         self.pass(Some(at));
         if let Event::RunEnded { .. } = entry.event {
             self.last_ms = self.last_ms.max(at.time_ms);
+        }
+    }
+
+    /// A pause is no time of the run's.
+    fn end_pause(&mut self, now_ms: i64) {
+        if let Some(since_ms) = self.paused_ms.take() {
+            self.part_started_ms += (now_ms - since_ms).max(0);
         }
     }
 
@@ -148,10 +161,11 @@ impl RunSummary {
         spent.of_run().cost_usd.filter(|cost| Some(*cost) != told)
     }
 
-    /// The time that was spent, without the pauses between a stop and a resume; `now_ms` for a run
-    /// that is going on.
+    /// The time that was spent, without pauses and the time between a stop and a resume; `now_ms` for a
+    /// run that is going on.
     pub fn duration_ms(&self, now_ms: Option<i64>) -> u64 {
         let last = now_ms.map_or(self.last_ms, |now| now.max(self.last_ms));
+        let last = self.paused_ms.unwrap_or(last);
         u64::try_from(self.earlier_ms + last - self.part_started_ms).unwrap_or(0)
     }
 }
@@ -162,7 +176,9 @@ fn wanted(event: &str, _: &[u8]) -> Want {
         "usage" | "result" => Want::Perhaps,
         "agent_ended" => Want::WithoutThose,
         "run_started" | "run_ended" => Want::WithThose,
-        "run_continued" | "iteration_started" | "iteration_ended" => Want::Yes,
+        "run_continued" | "iteration_started" | "iteration_ended" | "paused" | "resumed" => {
+            Want::Yes
+        }
         _ => Want::No,
     }
 }
@@ -535,6 +551,34 @@ RUN              STARTED           OUTCOME   TIME   COST
 20261115-202752  2026-11-15 20:27  complete  9m1s  $6.10
 "
         );
+    }
+
+    #[test]
+    fn duration_leaves_pauses_out() {
+        let mut run = RunSummary::default();
+        let mut at = |seconds: i64, event: Event<'static>| {
+            let at = Stamp { time_ms: 1_000_000 + seconds * 1_000, iteration: 1, attempt: 1 };
+            run.fold(&Entry { at, event });
+            run.duration_ms(Some(1_000_000 + 500_000)) / 1_000
+        };
+        let started = || Event::RunStarted {
+            branch: None,
+            run: "r".into(),
+            version: "1".into(),
+            command: "spawn".into(),
+            directory: "/p".into(),
+            pid: 1,
+            agent: "claude".into(),
+            prompt: "".into(),
+            completion: "".into(),
+            max_iterations: 5,
+        };
+        assert_eq!(at(0, started()), 500);
+        assert_eq!(at(10, Event::Paused), 10);
+        assert_eq!(at(110, Event::Resumed { max_iterations: 5 }), 400);
+        assert_eq!(at(120, Event::Paused), 20);
+        // Its process ends meanwhile, and another one takes over.
+        assert_eq!(at(300, started()), 220);
     }
 
     #[test]

@@ -92,6 +92,8 @@ struct Gathered {
     stderr: VecDeque<String>,
     /// It has a screen, and something is on it.
     shows_anything: bool,
+    /// It has a screen, and never got its prompt there, for this reason.
+    without_prompt: Option<String>,
     /// What the machine has to hear of, in order.
     news: Vec<Input>,
 }
@@ -133,6 +135,7 @@ impl AgentTask {
             tool_told: false,
             stderr: VecDeque::new(),
             shows_anything: false,
+            without_prompt: None,
             news: Vec::new(),
         };
         let out = LineSplitter::new(reader.max_line());
@@ -283,6 +286,7 @@ impl AgentTask {
     ) -> Finished {
         if let Some(screen) = self.screen.take() {
             self.facts.shows_anything = screen.shows_anything();
+            self.facts.without_prompt = screen.why_without_prompt();
             let (shown, found) = screen.end();
             let lines: Vec<&str> = shown.lines().collect();
             for line in lines.iter().skip(lines.len().saturating_sub(MAX_SCREEN_LINES)) {
@@ -340,10 +344,15 @@ impl AgentTask {
             active: facts.detector.said_anything() || facts.tools > 0 || facts.shows_anything,
             done: self.done_stands && verdict.complete,
         });
+        let ended_early = matches!(class, Class::Interrupted | Class::Limited);
+        let without_prompt = facts.without_prompt.take().filter(|_| !ended_early);
+        let class = if without_prompt.is_some() { Class::Failed } else { class };
         let unpriced = facts.result.is_some()
             && facts.usage.cost_usd.is_none()
             && facts.usage.total_tokens() > 0;
-        let failure = facts.result.take().flatten();
+        let failure = without_prompt
+            .map(|message| Failure { kind: FailureKind::Other, message, resets_at: None })
+            .or_else(|| facts.result.take().flatten());
         let repeats_prompt = facts.purpose == Purpose::Work && facts.detector.heard_only_echo();
         let commit_message = match facts.purpose {
             // What it said on the way to one is none.

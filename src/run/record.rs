@@ -161,6 +161,11 @@ impl Recorder {
         self.reporters.iter_mut().find_map(|reporter| reporter.trouble())
     }
 
+    /// What cannot be kept of the run, so that it must end.
+    pub fn failure(&mut self) -> Option<String> {
+        self.reporters.iter_mut().find_map(|reporter| reporter.failure())
+    }
+
     /// When somebody wants to be redrawn, by the wall clock.
     pub fn next_tick(&self) -> Option<i64> {
         self.reporters.iter().filter_map(|reporter| reporter.next_tick()).min()

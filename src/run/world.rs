@@ -121,7 +121,12 @@ pub trait World {
         let _ = child;
         Size::USUAL
     }
-    /// The same for a child that is fed its standard input.
+    /// Whether such a child reads every key at once, as programs with a screen do once they are ready.
+    fn reads_keys(&mut self, child: ChildId) -> bool {
+        let _ = child;
+        true
+    }
+    /// Starts a child that is fed its standard input.
     fn start_fed(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)>;
     /// Gives such a child something to read; says whether there was room for it.
     fn feed(&mut self, child: ChildId, bytes: &[u8]) -> bool;
@@ -562,6 +567,10 @@ impl World for RealWorld {
         let size = own_size();
         self.system.resize(child, size);
         size
+    }
+
+    fn reads_keys(&mut self, child: ChildId) -> bool {
+        self.system.reads_keys(child)
     }
 
     fn start_fed(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {

@@ -78,6 +78,24 @@ pub fn entries<R: Read>(journal: R) -> Entries<R> {
     }
 }
 
+/// How much of a journal is read to find its end: what is written after the end of a run is short.
+const TAIL: u64 = 64 * 1024;
+
+/// Whether the last thing that a journal tells of its run is its end.
+pub fn has_ended(path: &Path) -> bool {
+    let Ok(mut file) = super::within::open_file(path) else { return false };
+    let Ok(length) = file.seek(io::SeekFrom::End(0)) else { return false };
+    // The first line of the tail may be torn, and is then left out.
+    if file.seek(io::SeekFrom::Start(length.saturating_sub(TAIL))).is_err() {
+        return false;
+    }
+    entries(file).fold(false, |ended, entry| match entry.event {
+        Event::RunEnded { .. } => true,
+        Event::RunStarted { .. } => false,
+        _ => ended,
+    })
+}
+
 /// The entries of a journal that can be read, in order.
 #[derive(Debug)]
 pub struct Entries<R> {

@@ -15,6 +15,7 @@ pub struct WorkerFiles {
     saved: WorkerState,
     lines: Vec<String>,
     trouble: Option<String>,
+    failure: Option<String>,
     is_in_trouble: bool,
     kept: Kept,
     /// The directory, as it was at the beginning.
@@ -33,18 +34,12 @@ impl WorkerFiles {
             saved,
             lines: Vec::new(),
             trouble: None,
+            failure: None,
             is_in_trouble: false,
         }
     }
 
     fn save(&mut self) -> std::io::Result<()> {
-        if self.worker.place() != self.place {
-            // What is there now, if anything, is somebody else's.
-            return Err(std::io::Error::other("it was removed"));
-        }
-        if self.saved.run_id.is_none() {
-            self.worker.release();
-        }
         if !self.lines.is_empty() {
             self.worker.append_log(&self.lines)?;
             self.lines.clear();
@@ -81,12 +76,35 @@ impl Reporter for WorkerFiles {
     }
 
     fn flush(&mut self) {
-        if let Err(err) = self.save() {
-            // Said once, and tried again with every event.
+        let path = self.worker.path.display().to_string();
+        if self.worker.place() != self.place {
+            // What is there now, if anything, is somebody else's.
             if !std::mem::replace(&mut self.is_in_trouble, true) {
-                let path = self.worker.path.display();
-                self.trouble = Some(format!("the worker's state cannot be kept in {path}: {err}"));
+                let message =
+                    format!("the worker's state cannot be kept in {path}: it was removed");
+                self.trouble = Some(message);
             }
+            return;
+        }
+        let Err(err) = self.save() else { return };
+        // Room was set aside for the last state. That the run ends for lack of it is told in that state.
+        self.worker.release();
+        let is_saved = self.save().is_ok() && self.follower.state.status.is_over();
+        if !is_saved && !std::mem::replace(&mut self.is_in_trouble, true) {
+            self.failure = Some(format!(
+                "cannot write the worker's state in {path}: {err}; free space or permissions are needed to go on"
+            ));
+        }
+    }
+
+    fn failure(&mut self) -> Option<String> {
+        self.failure.take()
+    }
+
+    fn finish(&mut self) {
+        self.flush();
+        if self.worker.place() == self.place {
+            self.worker.release();
         }
     }
 

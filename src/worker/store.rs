@@ -4,7 +4,7 @@ use std::fs::{File, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +14,7 @@ use crate::core::worker::{Follower, WorkerState, is_name};
 use crate::error::Error;
 use crate::state::home::ralph_home;
 use crate::state::journal;
+use crate::state::kept;
 use crate::state::lock;
 use crate::state::private;
 use crate::state::project::Project;
@@ -139,13 +140,66 @@ impl Workers {
         }
     }
 
+    /// The workers that another command holds at the moment. A worker that is being spawned is one of them before it
+    /// has a directory.
+    ///
+    /// # Errors
+    /// Their directory cannot be read.
+    pub fn held(&self) -> Result<Vec<Worker>, Error> {
+        let entries = match std::fs::read_dir(&self.root) {
+            Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other.map_err(|err| unusable(&self.root, &err))?,
+        };
+        let names =
+            entries.flatten().filter(|entry| is_locked(&entry.path())).filter_map(|entry| {
+                let name = entry.file_name().into_string().ok()?;
+                self.named(name.strip_prefix('.')?.strip_suffix(".lock")?).ok()
+            });
+        Ok(names.collect())
+    }
+
+    fn kill_all_path(&self) -> PathBuf {
+        self.root.join(".kill-all")
+    }
+
+    /// Records that all workers are to be killed: a command that is about to start one, and cannot be seen yet,
+    /// finds this and does not.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn record_kill_all(&self) -> io::Result<()> {
+        private::create_dir_all(&self.root)?;
+        save_for_now(&self.kill_all_path(), nanoseconds(SystemTime::now()).to_string().as_bytes())
+    }
+
+    /// Fails if all workers were to be killed after `since`, which is when a command began that starts one. To be
+    /// asked while the worker is held.
+    ///
+    /// # Errors
+    /// They were.
+    pub fn refuse_if_killed(&self, since: SystemTime) -> Result<(), Error> {
+        let text = std::fs::read_to_string(self.kill_all_path()).unwrap_or_default();
+        if text.trim().parse::<u128>().is_ok_and(|killed| killed >= nanoseconds(since)) {
+            return Err(Error::failed("not started: `ralph kill --all` was called meanwhile"));
+        }
+        Ok(())
+    }
+
     /// Keeps other commands from changing anything about a worker, until the answer is dropped. Its
     /// loop is not concerned.
     ///
     /// # Errors
     /// Another command is busy with it, or nothing can be written.
     pub fn hold(&self, worker: &Worker) -> Result<Held, Error> {
-        self.hold_within(PATIENCE, worker)?.ok_or_else(|| {
+        self.hold_for(PATIENCE, worker)
+    }
+
+    /// The same, with more or less patience.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn hold_for(&self, patience: Duration, worker: &Worker) -> Result<Held, Error> {
+        self.hold_within(patience, worker)?.ok_or_else(|| {
             Error::failed(format!("another command is busy with worker '{}'", worker.name))
                 .hint("wait for it to end")
         })
@@ -286,8 +340,7 @@ impl Worker {
     /// Whether its loop is alive. A file system without locks tells nothing, and then it is taken for
     /// gone.
     pub fn is_alive(&self) -> bool {
-        let held = |file: File| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
-        File::open(&self.path).is_ok_and(held)
+        is_locked(&self.path)
     }
 
     /// Makes this process the worker's loop, or whoever else writes its state, until the answer is
@@ -299,7 +352,31 @@ impl Worker {
         lock::hold(&self.path, MOMENT)
     }
 
+    /// What is known of it. `state.json` tells, except that a loop may be gone without having saved its last state,
+    /// for instance because the disk was full: if the journal of its run has an end, that counts.
     pub fn known(&self) -> Known {
+        match self.saved() {
+            Known::State(state) if !state.status.is_over() && !self.is_alive() => {
+                Known::State(self.ended_in_journal(&state).map_or(state, Box::new))
+            }
+            known => known,
+        }
+    }
+
+    /// The final state that the journal tells, if its run has ended.
+    fn ended_in_journal(&self, saved: &WorkerState) -> Option<WorkerState> {
+        let beginning = self.beginning().filter(|beginning| beginning.run_id == saved.run_id)?;
+        if !journal::has_ended(&journal_of(&beginning)?) {
+            return None;
+        }
+        let mut state = self.told_by_journal().filter(|state| state.status.is_over())?;
+        // The limit may be edited by hand.
+        state.max_iterations = saved.max_iterations;
+        Some(state)
+    }
+
+    /// What `state.json` holds.
+    fn saved(&self) -> Known {
         let text = match std::fs::read(self.state_path()) {
             Err(err) if err.kind() == io::ErrorKind::NotFound => return Known::Nothing,
             Err(err) => return Known::Broken(err.to_string()),
@@ -386,21 +463,31 @@ impl Worker {
         }
     }
 
-    /// The state with which its run began. With the journal it tells how things are, when nothing else
-    /// does.
+    fn beginning_path(&self) -> PathBuf {
+        self.path.join("beginning.json")
+    }
+
+    /// Saves the state with which its run began. With the journal it tells how things are, when nothing else
+    /// does. A run that is resumed keeps its beginning: the journal tells everything after it.
     ///
     /// # Errors
     /// It cannot be written.
     pub fn save_beginning(&self, state: &WorkerState) -> io::Result<()> {
-        save_privately(&self.path.join("beginning.json"), &serde_json::to_vec_pretty(state)?)
+        if self.beginning().is_some_and(|beginning| beginning.run_id == state.run_id) {
+            return Ok(());
+        }
+        save_privately(&self.beginning_path(), &serde_json::to_vec_pretty(state)?)
+    }
+
+    /// The state with which its run began.
+    pub fn beginning(&self) -> Option<WorkerState> {
+        serde_json::from_slice(&std::fs::read(self.beginning_path()).ok()?).ok()
     }
 
     /// Its state, as the journal of its run tells it.
     pub fn told_by_journal(&self) -> Option<WorkerState> {
-        let text = std::fs::read(self.path.join("beginning.json")).ok()?;
-        let state: WorkerState = serde_json::from_slice(&text).ok()?;
-        let runs = Project::new(state.directory.clone().into()).runs_dir();
-        let journal = runs.join(state.run_id.as_ref()?).join("events.jsonl");
+        let state = self.beginning()?;
+        let journal = journal_of(&state)?;
         let mut follower = Follower::new(state, jiff::tz::TimeZone::system());
         for entry in journal::read(&journal).ok()? {
             follower.take(entry.at, &entry.event);
@@ -414,7 +501,11 @@ impl Worker {
         let mut text = lines.join("\n");
         text.push('\n');
         let mut log = private::options().append(true).create(true).open(self.log_path())?;
-        log.write_all(text.as_bytes())
+        let length = log.metadata()?.len();
+        log.write_all(text.as_bytes()).inspect_err(|_| {
+            // All or nothing, so that it can be tried again.
+            let _ = log.set_len(length);
+        })
     }
 
     /// # Errors
@@ -453,8 +544,8 @@ impl Worker {
         serde_json::from_slice(&text).ok()
     }
 
-    /// Keeps room on the disk for the first that a loop has to write down: its state, or why it could not
-    /// start. Whatever else it writes comes out of what is left.
+    /// Keeps room on the disk for what a loop must be able to write down: its first state or why it could not
+    /// start, and its last state if the disk is full by then.
     ///
     /// # Errors
     /// There is not as much.
@@ -487,6 +578,27 @@ impl Worker {
         let hints = failure["hints"].as_array().into_iter().flatten().filter_map(|it| it.as_str());
         Some(hints.fold(error, Error::hint))
     }
+}
+
+/// The journal of a worker's run, which may be gone with its project; then it has a second name.
+fn journal_of(state: &WorkerState) -> Option<PathBuf> {
+    let run = state.run_id.as_ref()?;
+    let journal = Project::new(state.directory.clone().into()).runs_dir().join(run);
+    let journal = journal.join("events.jsonl");
+    if journal.exists() {
+        return Some(journal);
+    }
+    Some(kept::second_name(&ralph_home(|name| std::env::var_os(name))?, run))
+}
+
+fn is_locked(path: &Path) -> bool {
+    let held = |file: File| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
+    File::open(path).is_ok_and(held)
+}
+
+/// Since the Unix epoch.
+fn nanoseconds(time: SystemTime) -> u128 {
+    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos())
 }
 
 pub(super) fn unusable(path: &Path, err: &io::Error) -> Error {
@@ -556,6 +668,25 @@ mod tests {
             std::fs::write(worker.state_path(), text).unwrap();
             assert_eq!(worker.odd_limit(), odd.then(|| limit.to_owned()), "{limit}");
         }
+    }
+
+    #[test]
+    fn start_is_refused_if_kill_all_came_after_it_began() {
+        let (_dir, workers, worker) = workers();
+        let began = SystemTime::now();
+        assert!(workers.refuse_if_killed(began).is_ok());
+        workers.record_kill_all().unwrap();
+        assert!(workers.refuse_if_killed(began).is_err());
+        assert!(workers.refuse_if_killed(SystemTime::now()).is_ok(), "what begins later may start");
+        assert!(workers.held().unwrap().is_empty());
+        let held = workers.hold(&worker).unwrap();
+        let new = workers.named("new").unwrap();
+        let reserved = workers.hold(&new).unwrap();
+        let mut names: Vec<_> = workers.held().unwrap().into_iter().map(|it| it.name).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["agent", "new"], "whether or not it has a directory");
+        drop((held, reserved));
+        assert!(workers.held().unwrap().is_empty());
     }
 
     #[test]

@@ -17,6 +17,7 @@
 //! | a sandbox in which `.git` cannot be written | `loops`, by codex's commit |
 //! | files that they leave behind | `loops` |
 //! | a summary of the conversation that looks like an answer, or is made again and again | `limits`, opencode's |
+//! | a screen that takes long to be ready, dialogs of a first start | `interactive` |
 //! | retries that go on for minutes | `limits`, `failures::refused_credentials` |
 //! | a connection that is dead, and tools that are silent | `failures::dead_connection_is_ended_and_slow_tool_is_not` |
 //! | worktrees, and the configuration of git that is hidden from it | `tasks::work_commits_in_root_subdirectory_and_worktree` |
@@ -31,6 +32,7 @@ mod support;
 mod case;
 mod failures;
 mod hooks;
+mod interactive;
 mod limits;
 mod loops;
 mod modes;

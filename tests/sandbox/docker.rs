@@ -129,7 +129,7 @@ fn task_list_is_read_inside_the_vm() {
     let agent = [
         "sh",
         "-c",
-        r#"sed -i 's/"passes":false/"passes":true/; s/"notes":""/"notes":"x"/' ralph/tasks.json"#,
+        r#"sed -i 's/"passes":false/"passes":true/; s/"notes":""/"notes":"x"/' ralph/tasks.json; echo done"#,
     ];
     let work = project.ralph(["work", "--sandbox=docker", "-n", "1", "--"]).args(agent);
     work.run().code(0);

@@ -81,6 +81,12 @@ impl RealAgent {
         self.inside(&self.agent.program(), &args)
     }
 
+    /// Any other program, where the agent is.
+    pub(crate) fn program(&self, name: &str, args: &[&str]) -> Ralph {
+        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        self.inside(Path::new(name), &args)
+    }
+
     /// Where the model is: `localhost:PORT`.
     pub(crate) fn service(&self) -> String {
         let port = self.server.url.rsplit(':').next().unwrap_or_default();

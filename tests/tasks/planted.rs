@@ -130,7 +130,7 @@ fn filters_are_not_run_when_ralph_looks_at_the_work_tree() {
     // What differs is still found.
     project.settings(&commits);
     let output = project.ralph(run).args(["--no-sandbox", "--", "true"]).run();
-    output.stderr_has("uncommitted changes are here already and will be committed, too");
+    output.stderr_has("your uncommitted changes will be included in ralph's commits");
 }
 
 #[test]

@@ -226,3 +226,86 @@ fn the_end_of_a_run_is_told_on_a_disk_that_has_no_room_left() {
     let names: Vec<_> = events.iter().rev().take(3).map(|event| &event["event"]).collect();
     assert_eq!(names, ["run_ended", "iteration_ended", "agent_ended"]);
 }
+
+/// A script around workers in a small `$RALPH_HOME`, which `fill` fills and `clear` empties. The worker `w` does its
+/// work in the order of the agent's sessions.
+fn with_small_home(project: &Project, script: &str) -> Option<crate::support::Output> {
+    let home = project.beside("small");
+    std::fs::create_dir(&home).expect("a directory beside the project");
+    let mount = format!("mount -t tmpfs -o size=256k none {}", home.display());
+    let script = format!(
+        "export RALPH_HOME={home} RALPH_TMUX_SOCKET={socket}
+         fill() {{ head -c 1M /dev/zero >$RALPH_HOME/filler 2>/dev/null; true; }}
+         clear() {{ rm $RALPH_HOME/filler; }}
+         ralph() {{ {ralph} \"$@\"; }}
+         {script}
+         tmux -S $RALPH_TMUX_SOCKET kill-server 2>/dev/null",
+        home = home.display(),
+        socket = project.beside("tmux.sock").display(),
+        ralph = env!("CARGO_BIN_EXE_ralph"),
+    );
+    project.mounted(&mount, &script)
+}
+
+/// Its last state could not be saved, but the journal, which is elsewhere, tells how it ended.
+#[test]
+fn worker_complete_on_full_home_is_not_run_again() {
+    let project = Project::new();
+    project.write("PROMPT.md", "x\n");
+    let agent = project.fake_agent(&json!([project.record(), {"print": "XYZ"}]));
+    let script = format!(
+        "ralph spawn --name w -f PROMPT.md -n 3 --done-pattern XYZ --wait -- {agent} >/dev/null; echo code $?
+         # As a full disk left it before there was room set aside for it.
+         sed -i 's/\"status\": \"stopped\"/\"status\": \"running\"/' $RALPH_HOME/workers/w/state.json
+         ralph wait w >/dev/null; echo code $?
+         ralph ls; ralph status w; ralph resume w; ralph resume --all; ralph kill w; ralph rm w",
+        agent = agent.join(" "),
+    );
+    let Some(output) = with_small_home(&project, &script) else { return };
+    output.stdout_has("code 0\ncode 0\n").stdout_lacks("gone").stdout_lacks("resumed");
+    output.stdout_has("no worker is paused\n").stdout_has("removed w\n");
+    output.stderr_has("worker 'w' is not paused").stderr_has("worker 'w' is not running");
+    assert_eq!(project.recorded().len(), 1, "it is complete");
+}
+
+#[test]
+fn worker_on_home_that_fills_up_is_broken_and_resumable() {
+    let project = Project::new();
+    project.write("PROMPT.md", "x\n");
+    let filler = project.beside("small/filler");
+    let fill = format!("head -c 1M /dev/zero >{} 2>/dev/null; true", filler.display());
+    let agent = project.fake_agent(&json!({"sessions": [
+        [project.record(), {"shell": fill}, {"print": "paid"}],
+        [project.record(), {"print": "XYZ"}],
+    ]}));
+    let script = format!(
+        "ralph spawn --name w -f PROMPT.md -n 3 --done-pattern XYZ --wait -- {agent} >/dev/null; echo code $?
+         ralph status w; cat $RALPH_HOME/workers/w/state.json
+         clear; ralph resume w; ralph wait w >/dev/null; echo code $?",
+        agent = agent.join(" "),
+    );
+    let Some(output) = with_small_home(&project, &script) else { return };
+    output.stdout_has("code 2\n").stdout_has("Status: failed (cannot write the worker's state in ");
+    output.stdout_has("No space left on device").stdout_has("\"status\": \"failed\"");
+    output.stdout_has("resumed ralph loop for w\ncode 0\n");
+    assert_eq!(project.recorded().len(), 2);
+}
+
+/// Completing needs no more room than what was set aside.
+#[test]
+fn worker_that_completes_on_full_home_is_complete() {
+    let project = Project::new();
+    project.write("PROMPT.md", "x\n");
+    let filler = project.beside("small/filler");
+    let fill = format!("head -c 1M /dev/zero >{} 2>/dev/null; true", filler.display());
+    let agent = project.fake_agent(&json!([project.record(), {"shell": fill}, {"print": "XYZ"}]));
+    let script = format!(
+        "ralph spawn --name w -f PROMPT.md -n 3 --done-pattern XYZ --wait -- {agent} >/dev/null; echo code $?
+         cat $RALPH_HOME/workers/w/state.json; ralph resume --all",
+        agent = agent.join(" "),
+    );
+    let Some(output) = with_small_home(&project, &script) else { return };
+    output.stdout_has("code 0\n").stdout_has("\"outcome\": \"complete\"");
+    output.stdout_has("no worker is paused\n");
+    assert_eq!(project.recorded().len(), 1);
+}

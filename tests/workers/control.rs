@@ -15,6 +15,48 @@ fn waiting(shop: &Workshop) -> Vec<String> {
     ]))
 }
 
+/// A `tmux` on the PATH that waits for the file `go` before it does anything.
+fn slow_tmux(shop: &Workshop) -> std::ffi::OsString {
+    let path = std::env::var_os("PATH").expect("a PATH");
+    let real = std::env::split_paths(&path).map(|dir| dir.join("tmux")).find(|it| it.exists());
+    let script = format!(
+        "#!/bin/sh\nuntil test -e '{}'; do sleep 0.01; done\nexec '{}' \"$@\"\n",
+        shop.beside("go").display(),
+        real.expect("tmux, which these tests need").display()
+    );
+    let bin = shop.beside("slow");
+    std::fs::create_dir(&bin).expect("a file beside the project");
+    std::fs::write(bin.join("tmux"), script).expect("a file beside the project");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(bin.join("tmux"), mode).expect("a file beside the project");
+    let dirs = std::iter::once(bin).chain(std::env::split_paths(&path));
+    std::env::join_paths(dirs).expect("a file beside the project")
+}
+
+#[test]
+fn kill_all_ends_workers_that_are_being_spawned() {
+    let shop = Workshop::new();
+    let path = slow_tmux(&shop);
+    let agent = shop.fake_agent(&json!([shop.record(), "hang"]));
+    let names = ["a", "b", "c", "d"];
+    let spawns: Vec<_> = names
+        .iter()
+        .map(|name| shop.spawn_as(name, 1, &[]).args(&agent).env("PATH", &path).start())
+        .collect();
+    let reservation = |name: &&str| shop.worker(name).with_file_name(format!(".{name}.lock"));
+    wait_until(LONG, || names.iter().all(|name| reservation(name).exists()));
+    assert!(!shop.worker("a").exists(), "it is only reserved");
+    let kill = shop.ralph(["kill", "--all"]).start();
+    wait_until(LONG, || shop.worker("x").with_file_name(".kill-all").exists());
+    shop.let_go();
+    kill.wait().code(0);
+    for spawn in spawns {
+        spawn.wait();
+    }
+    shop.ralph(["ls", "--format", "json"]).run().stdout_lacks("\"alive\": true");
+    wait_until(LONG, || shop.processes().iter().all(|it| it.command.contains("tmux")));
+}
+
 #[test]
 fn a_paused_worker_finishes_what_it_does_and_goes_on_when_it_is_resumed() {
     let shop = Workshop::new();

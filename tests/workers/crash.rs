@@ -28,7 +28,7 @@ fn a_killed_loop_is_started_again_at_the_next_iteration() {
         .run()
         .code(0)
         .stdout_has("Status: running (its process is gone; `ralph resume agent` starts it again)");
-    shop.ralph(["ls"]).run().code(0).stdout_has("gone");
+    shop.ralph(["ls"]).run().code(0).stdout_has("interrupted");
     shop.ralph(["wait", "agent"]).run().code(1).stderr_has("its process is gone");
     shop.ralph(["spawn", "--name", "agent", "-f", "PROMPT.md", "-n", "1", "--", "sh"])
         .run()
@@ -140,7 +140,7 @@ fn a_reboot_leaves_a_worker_that_can_be_resumed() {
     assert_eq!(state["status"], "running");
     state["pid"] = json!(stranger.id());
     std::fs::write(shop.file("state.json"), state.to_string()).unwrap();
-    shop.ralph(["ls"]).run().code(0).stdout_has("gone");
+    shop.ralph(["ls"]).run().code(0).stdout_has("interrupted");
     shop.ralph(["resume", "agent"]).run().code(0).stdout_is("resumed ralph loop for agent\n");
     shop.wait();
     assert_eq!(shop.state().unwrap()["current_iteration"], 4);
@@ -181,7 +181,7 @@ fn a_spoilt_state_of_a_living_loop_is_written_again() {
     shop.spawn_as("other", 1, &[]).args(&agent).run().code(0);
     for spoilt in ["", "{\"worker_name\": \"ag", "[]"] {
         std::fs::write(shop.file("state.json"), spoilt).unwrap();
-        shop.ralph(["ls"]).run().code(0).stdout_has("unknown").stdout_has("other  running");
+        shop.ralph(["ls"]).run().code(0).stdout_has("unknown").stdout_has("other  working");
         shop.ralph(["pause", "agent"]).run().code(0).stderr_has("cannot understand ");
         assert_eq!(shop.state().unwrap()["status"], "paused");
         std::fs::remove_file(shop.file("state.json")).unwrap();

@@ -54,7 +54,7 @@ fn what_is_sent_is_typed_and_what_the_agent_shows_completes_the_run() {
     spawn(
         &shop,
         &[],
-        r#"read line; touch "$1"; read more; echo "told: $more"; echo "All tasks complete"; read x"#,
+        r#"printf "> "; read line; touch "$1"; read more; echo "told: $more"; echo "All tasks complete"; read x"#,
     );
     assert_eq!(shop.state().unwrap()["inactivity_timeout"], 60);
     shop.wait_for_file(shop.beside("notes"));
@@ -64,6 +64,73 @@ fn what_is_sent_is_typed_and_what_the_agent_shows_completes_the_run() {
     assert_eq!(shop.log().last().unwrap(), "[DONE] done pattern matched, stopping loop");
     shop.ralph(["logs", "agent"]).run().code(0).stdout_has("told: yes; go on -x 'é'");
     shop.ralph(["send", "agent", "x"]).run().code(1).stderr_has("has no window");
+}
+
+#[test]
+fn dialog_waits_for_a_person_and_nothing_is_typed_into_it() {
+    let shop = Workshop::new();
+    let told = shop.beside("told");
+    shop.settings(&json!({
+        "resultGraceSeconds": 1, "inactivityTimeoutSeconds": 5,
+        "notify": {"command": format!("cat >>'{}'", told.display())},
+    }));
+    spawn(
+        &shop,
+        &[],
+        r#"printf "Do you trust this folder?\n> 1. Yes\n  2. No\n"; read line; echo "$line" >"$1"
+        printf "\033[2J\033[Hready> "; read line; echo "$line" >>"$1"; echo "All tasks complete"; read x"#,
+    );
+    let state = shop.wait_for_state(|state| state["waiting"] == true);
+    assert_eq!(state["last_event"], "waiting for you: ralph attach agent");
+    shop.ralph(["ls"]).run().stdout_has("agent  waiting ");
+    shop.ralph(["status", "agent"])
+        .run()
+        .stdout_has("Status: running (waiting for you: ralph attach agent)");
+    wait_until(LONG, || {
+        std::fs::read_to_string(&told).is_ok_and(|it| it.contains("dialog_opened"))
+    });
+    // Longer than any silence may last, and than it takes to type a prompt.
+    let opened = std::time::Instant::now();
+    wait_until(LONG, || opened.elapsed().as_secs() >= 6);
+    assert!(!shop.beside("notes").exists(), "something was typed");
+    shop.ralph(["send", "agent", "yes"]).run().code(0);
+    shop.wait();
+    let notes = std::fs::read_to_string(shop.beside("notes")).unwrap();
+    assert_eq!(notes, "yes\nSay All tasks complete when all is done.\n", "{:?}", shop.log());
+    let log = shop.log();
+    assert_eq!(log[1], "[WAIT] waiting for you: ralph attach agent (trust this folder)");
+    assert_eq!(log[2], "[CONTINUE] the dialog was answered");
+    assert_eq!(shop.state().unwrap()["outcome"], "complete");
+}
+
+#[test]
+fn interactive_prompt_that_never_arrives_is_failure() {
+    let shop = Workshop::new();
+    shop.settings(&json!({"inactivityTimeoutSeconds": 2}));
+    shop.spawn(1, &["--interactive", "--wait"]).args(["sleep", "1000"]).run().code(1);
+    assert_eq!(shop.state().unwrap()["outcome"], "failed");
+    let events = shop.events();
+    let ended = events.last("agent_ended");
+    assert_eq!(ended["class"], "failed");
+    assert_eq!(ended["failure"]["message"], "the prompt was not typed: the agent showed nothing");
+}
+
+/// As agents do that are written in JavaScript: what is typed before they read keys is thrown away.
+#[test]
+fn interactive_prompt_waits_until_the_agent_reads_keys() {
+    let shop = Workshop::new();
+    shop.settings(&json!({"resultGraceSeconds": 1}));
+    spawn(
+        &shop,
+        &[],
+        r#"for i in 1 2 3 4; do printf "loading "; sleep 1; done
+        stty -icanon -icrnl echo; printf "\nready> "; line=; key=
+        until key=$(dd bs=1 count=1 2>/dev/null | tr '\r' '@'); test "$key" = @; do line="$line$key"; done
+        echo "$line" >"$1"; echo "All tasks complete"; exec sleep 1000"#,
+    );
+    shop.wait();
+    let notes = std::fs::read_to_string(shop.beside("notes")).unwrap();
+    assert_eq!(notes.replace(' ', ""), "SayAlltaskscompletewhenallisdone.\n");
 }
 
 #[test]
@@ -89,8 +156,7 @@ fn the_agent_has_a_terminal_and_its_keys() {
 fn a_pause_is_heeded_while_the_screen_changes() {
     let shop = Workshop::new();
     let end = shop.beside("end");
-    let script =
-        r#"read line; while test ! -e "$1"; do n=$((n + 1)); printf "\rtick $n"; sleep 0.05; done"#;
+    let script = r#"printf "> "; read line; while test ! -e "$1"; do n=$((n + 1)); printf "\rtick $n"; sleep 0.05; done"#;
     let agent = ["sh", "-c", script, "sh", end.to_str().expect("UTF-8")];
     shop.spawn(2, &["--interactive"]).args(agent).run().code(0);
     wait_until(LONG, || screen(&shop).contains("tick"));
@@ -98,11 +164,13 @@ fn a_pause_is_heeded_while_the_screen_changes() {
     let shown = screen(&shop);
     wait_until(LONG, || screen(&shop) != shown);
     assert_eq!(shop.log(), ["[START] iteration 1/2", "[PAUSE] paused"], "the agent goes on");
+    shop.ralph(["ls"]).run().code(0).stdout_has("agent  pausing ");
     std::fs::write(&end, "").unwrap();
     shop.wait_for_event("paused");
     // What is in the journal is in the log a moment later.
     wait_until(LONG, || shop.log().len() == 3);
     assert!(shop.log()[2].starts_with("[END] iteration 1 exit=0 "), "{:?}", shop.log());
+    shop.ralph(["ls"]).run().code(0).stdout_has("agent  paused ");
     shop.ralph(["resume", "agent"]).run().code(0);
     shop.wait_for_state(|state| state["current_iteration"] == 2);
     shop.ralph(["kill", "agent"]).run().code(0);

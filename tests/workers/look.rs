@@ -20,7 +20,7 @@ fn workers_are_listed_for_people_programs_and_shells() {
     assert_eq!(listed[0]["metadata"], json!({"ralph": true, "ralph_iteration": 1}));
     assert_eq!((&listed[0]["status"], &listed[0]["alive"]), (&json!("running"), &json!(true)));
     let table = shop.ralph(["ls"]).run();
-    table.stdout_has("NAME").stdout_has("running").stdout_has("1/7");
+    table.stdout_has("NAME").stdout_has("working").stdout_has("1/7");
     table.stdout_has("starting iteration 1/7").stdout_has(shop.path().to_str().unwrap());
     let told = shop.ralph(["status", "agent"]).run();
     told.code(0).stdout_has("Ralph Loop: agent\nStatus: running\nIteration: 1/7\nStarted: 2");
@@ -86,13 +86,13 @@ fn a_watched_status_stays_on_the_screen() {
     // However little room there is, nothing is wrapped and nothing scrolls away.
     shop.spawn_as("other", 3, &[]).args(&agent).run().code(0);
     let terminal = shop.ralph(["ls", "--watch"]).in_tmux();
-    terminal.wait_for_text(LONG, "other  running");
+    terminal.wait_for_text(LONG, "other  working");
     terminal.resize(30, 3);
     let screen = terminal.wait_for_text(LONG, "NAME   STATUS   ITERATION  EL…\n… and 2 more lines");
     assert_eq!(screen.trim_end().lines().count(), 2, "{screen}");
     terminal.resize(120, 40);
     shop.ralph(["kill", "--all"]).run().code(0);
-    let screen = terminal.wait_for_text(LONG, "other  stopped");
+    let screen = terminal.wait_for_text(LONG, "other  ended (killed)");
     assert_eq!(screen.matches("NAME").count(), 1, "{screen}");
     terminal.send_keys(["C-c"]);
     assert_eq!(terminal.wait_for_exit(LONG), 130);
@@ -118,7 +118,7 @@ fn several_are_waited_for_and_a_failure_among_them_is_told() {
     all.wait();
     both.wait().code(1);
     one.wait().code(0);
-    shop.ralph(["wait"]).run().code(2);
+    shop.ralph(["wait"]).run().code(1);
 }
 
 #[test]
@@ -201,4 +201,41 @@ fn is_private(dir: &std::path::Path) -> bool {
             .map(|file| file.path())
             .filter(|path| !path.ends_with("state.json"))
             .all(|path| mode(&path) == 0)
+}
+
+#[test]
+fn first_example_of_the_book_completes() {
+    let shop = Workshop::new();
+    std::fs::remove_file(shop.path().join("PROMPT.md")).unwrap();
+    let page = include_str!("../../docs/src/workers.md");
+    let example = page.split("```").nth(1).unwrap().strip_prefix("sh\n").unwrap();
+    // An agent that does as it is asked: without the request it would not say it.
+    shop.write(
+        "agent",
+        "#!/bin/sh\ngrep -q 'say \"All tasks complete\"' && echo All tasks complete\n",
+    );
+    let script = example
+        .replace("-- claude", "-- sh ./agent")
+        .replace("ralph ", &format!("{} ", env!("CARGO_BIN_EXE_ralph")));
+    let shell = shop.program("sh", ["-ec", &script]).env("RALPH_TMUX_SOCKET", shop.socket());
+    shell.run().code(0).stdout_has("Ralph Loop: agent");
+    shop.ralph(["wait", "agent"])
+        .run()
+        .code(0)
+        .stdout_is("[ralph] agent: done pattern matched, stopping loop\n");
+}
+
+#[test]
+fn logs_show_what_the_window_shows() {
+    let shop = Workshop::new();
+    shop.settings(&json!({"retry": {"backoffSeconds": 0}}));
+    let agent = shop.fake_agent(&json!({"sessions": [[{"exit": 3}], [{"print": "hello"}]]}));
+    shop.spawn(2, &["--wait"]).args(&agent).run().code(0).stdout_is(
+        "spawned agent (tmux: ralph:agent) [ralph mode: iteration 1/2]\n\
+             [ralph] agent: loop complete after 2 iterations\n",
+    );
+    let logs = shop.ralph(["logs", "agent"]).run();
+    logs.stdout_has("[ralph] agent: starting iteration 1/2").stdout_has("hello");
+    logs.stdout_has("[ralph] agent: iteration 1 failed (exit: 3), retrying in 0s (attempt 1/5)");
+    logs.stdout_has("[ralph] agent: loop complete after 2 iterations").stdout_lacks("Retrying");
 }

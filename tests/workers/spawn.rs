@@ -65,7 +65,7 @@ fn the_done_pattern_stops_the_loop_and_waiting_gives_its_exit_code() {
         shop.spawn(1, &["--done-pattern", "All tasks complete", "--wait"])
             .args(["sh", "-c", &script])
             .run()
-            .code(0);
+            .code(i32::from(!done));
         let log = shop.log();
         let ends = format!("[END] iteration 1 exit={exit} ");
         assert!(log.iter().any(|line| line.starts_with(&ends)), "{log:?}");
@@ -93,12 +93,81 @@ fn a_failure_uses_up_its_iteration_and_five_in_a_row_stop_the_loop() {
     assert_eq!(log.last().unwrap(), "[FAIL] 5 consecutive failures, stopping loop");
 }
 
+/// The server reads the user's own configuration when it starts.
+fn tmux_configuration(shop: &Workshop, text: &str) {
+    std::fs::write(shop.home().join(".tmux.conf"), text).expect("a file in the home");
+}
+
+#[test]
+fn tmux_that_destroys_unattached_sessions_keeps_workers() {
+    let shop = Workshop::new();
+    tmux_configuration(&shop, "set -g destroy-unattached on\n");
+    let agent = shop.patient_agent();
+    shop.spawn_as("other", 1, &[]).args(&agent).run().code(0);
+    shop.spawn(2, &[]).args(&agent).run().code(0);
+    assert_eq!(shop.windows(), ["ralph:other", "ralph:agent"]);
+    shop.let_go();
+    shop.wait();
+    assert_eq!(shop.state().unwrap()["outcome"], "limit");
+}
+
+#[test]
+fn tmux_that_exits_unattached_is_warned_of() {
+    let shop = Workshop::new();
+    tmux_configuration(&shop, "set -s exit-unattached on\n");
+    let told = shop.spawn(1, &[]).args(shop.patient_agent()).run();
+    told.stderr_has("warning: tmux ends").stderr_has("`exit-unattached on`");
+}
+
+#[test]
+fn spawn_with_only_failed_iterations_exits_1() {
+    let shop = Workshop::new();
+    shop.settings(&json!({"retry": {"backoffSeconds": 0}}));
+    let agent = shop.fake_agent(&json!([{"exit": 3}]));
+    shop.spawn(2, &["--wait"]).args(&agent).run().code(1);
+    let state = shop.state().unwrap();
+    assert_eq!((&state["status"], &state["outcome"]), (&json!("failed"), &json!("failed")));
+    assert_eq!((&state["consecutive_failures"], &state["total_failures"]), (&json!(2), &json!(2)));
+    let log = shop.log();
+    assert!(log.iter().any(|line| line.ends_with("no retry follows (attempt 2/5)")), "{log:?}");
+    assert_eq!(log.last().unwrap(), "[FAIL] all 2 iterations failed, stopping loop");
+    shop.ralph(["ls"]).run().code(0).stdout_has("agent  failed ");
+}
+
+#[test]
+fn outcome_tells_how_a_worker_ended() {
+    let shop = Workshop::new();
+    let quick = shop.fake_agent(&json!([{"print": "XYZ"}]));
+    shop.spawn_as("done", 2, &["--wait", "--done-pattern", "XYZ"]).args(&quick).run().code(0);
+    shop.spawn_as("limit", 1, &["--wait"]).args(&quick).run().code(0);
+    let patient = shop.patient_agent();
+    shop.spawn_as("budget", 1, &["--wait", "--max-time", "1s"]).args(&patient).run().code(3);
+    shop.spawn_as("killed", 1, &[]).args(&patient).run().code(0);
+    shop.ralph(["kill", "killed"]).run().code(0);
+    let table = shop.ralph(["ls"]).run();
+    let listed = shop.ralph(["ls", "--format", "json"]).run();
+    let listed: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap();
+    for (worker, outcome, shown) in [
+        ("done", "complete", "done    complete "),
+        ("limit", "limit", "limit   ended (limit) "),
+        ("budget", "budget", "budget  ended (budget) "),
+        ("killed", "killed", "killed  ended (killed) "),
+    ] {
+        table.stdout_has(shown);
+        let all = listed.as_array().unwrap();
+        let row = all.iter().find(|row| row["name"] == worker).unwrap();
+        assert_eq!((&row["status"], &row["outcome"]), (&json!("stopped"), &json!(outcome)));
+        let told = shop.ralph(["status", worker]).run();
+        told.stdout_has("Status: stopped (").stdout_has(&format!("\nOutcome: {outcome}\n"));
+    }
+}
+
 #[test]
 fn silence_is_no_failure() {
     let shop = Workshop::new();
     let agent =
         shop.fake_agent(&json!({"sessions": [[{"print": "hm"}, "hang"], [{"print": "x"}]]}));
-    shop.spawn(2, &["--inactivity-timeout", "1", "--wait"]).args(&agent).run().code(0);
+    shop.spawn(2, &["--inactivity-timeout", "1s", "--wait"]).args(&agent).run().code(0);
     let state = shop.state().unwrap();
     assert_eq!((&state["status"], &state["total_failures"]), (&json!("stopped"), &json!(0)));
     assert!(shop.log().contains(&"[TIMEOUT] inactivity timeout (1s), restarting".to_owned()));
@@ -125,6 +194,12 @@ fn what_is_missing_is_said_and_nothing_is_left() {
         .code(1)
         .stderr_has("ralph: error: prompt file not found: ./missing.md\n");
     spawn(&["-f", "PROMPT.md", "-n", "3", "--done-pattern", "("]).code(2);
+    spawn(&["-f", "PROMPT.md", "-n", "0"]).code(1).stderr_has("must be a whole number from 1");
+    spawn(&["--bogus"]).code(1).stderr_has("Usage: ralph spawn");
+    shop.ralph(["-C", ".", "pause"]).run().code(1).stderr_has("Usage: ralph pause");
+    spawn(&["-f", "PROMPT.md", "-n", "3", "--inactivity-timeout", "5x"])
+        .code(1)
+        .stderr_has("must be seconds, or a duration such as 90s, 5m or 1h30m");
     spawn(&["-f", "PROMPT.md", "-n", "3", "--name", "a.b"]).code(1).stderr_has("cannot be called");
     shop.spawn(3, &[]).arg("no-such-agent").run().code(2).stderr_has("not found");
     assert!(!shop.home().join(".ralph/workers/agent").exists());

@@ -435,8 +435,8 @@ pub(in crate::cli) fn load_from(
     if let Some(model) = &args.model {
         flag("agent.model", json!(model), "--model");
     }
-    if let Some(seconds) = args.inactivity_timeout {
-        flag("inactivityTimeoutSeconds", json!(seconds), "--inactivity-timeout");
+    if let Some(timeout) = args.inactivity_timeout {
+        flag("inactivityTimeoutSeconds", json!(timeout.to_string()), "--inactivity-timeout");
     }
     if args.no_stream_agent_output {
         flag("streamAgentOutput", json!(false), "--no-stream-agent-output");

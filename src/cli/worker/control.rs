@@ -1,7 +1,7 @@
 //! `ralph pause`, `resume`, `kill`, `rm`: asking a worker's loop, or doing it in the place of one that
 //! is gone.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -25,6 +25,9 @@ const MOMENT: Duration = Duration::from_millis(300);
 
 /// How long a loop may take to end its agent.
 const END_PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long `kill --all` waits for a command that is spawning or resuming a worker.
+const START_PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long what a killed loop left behind has to leave.
 const GRACE_MS: u64 = 2_000;
@@ -71,6 +74,7 @@ fn pause_one(workers: &Workers, worker: &Worker, all: bool) -> Result<(), Error>
 /// # Errors
 /// There is no such worker, or it cannot be started again.
 pub(in crate::cli) fn resume(which: &Which, more: More) -> Result<u8, Error> {
+    let began = SystemTime::now();
     let workers = Workers::of_user()?;
     let waits = |worker: &Worker| match worker.known() {
         Known::State(state) => can_go_on(&state, worker.is_alive()),
@@ -82,7 +86,7 @@ pub(in crate::cli) fn resume(which: &Which, more: More) -> Result<u8, Error> {
     if chosen.is_empty() {
         return crate::cli::print("no worker is paused\n");
     }
-    each(chosen, |worker| resume_one(&workers, worker, more))
+    each(chosen, |worker| resume_one(&workers, worker, more, began))
 }
 
 /// What a worker may use from now on, what it has used before included.
@@ -99,8 +103,14 @@ fn can_go_on(state: &WorkerState, alive: bool) -> bool {
 
 /// What it is given stays its limit. One that has come to its end goes on, too, unless it is complete, or has used its
 /// iterations up; that its budget is used up is found by its loop.
-fn resume_one(workers: &Workers, worker: &Worker, more: More) -> Result<(), Error> {
+fn resume_one(
+    workers: &Workers,
+    worker: &Worker,
+    more: More,
+    began: SystemTime,
+) -> Result<(), Error> {
     let _held = workers.hold(worker)?;
+    workers.refuse_if_killed(began)?;
     let (name, limit) = (&worker.name, more.iterations);
     if let (Some(odd), None) = (worker.odd_limit(), limit) {
         let path = worker.state_path();
@@ -291,10 +301,10 @@ fn end_what_is_left(worker: &Worker, state: &WorkerState) {
 /// There is no such worker, or it cannot be ended.
 pub(in crate::cli) fn kill(which: &Which) -> Result<u8, Error> {
     let workers = Workers::of_user()?;
-    let chosen = which.choose(&workers, |worker| !is_over(worker))?;
-    if chosen.is_empty() {
-        return crate::cli::print("no worker is running\n");
+    if which.all {
+        return kill_all(&workers);
     }
+    let chosen = which.choose(&workers, |worker| !is_over(worker))?;
     // All agents are given their time to leave at once, not one after the other.
     let mut asked = Vec::new();
     for worker in chosen.iter().flatten().filter(|worker| chosen.len() > 1 && worker.is_alive()) {
@@ -302,7 +312,54 @@ pub(in crate::cli) fn kill(which: &Which) -> Result<u8, Error> {
             asked.push(worker.name.clone());
         }
     }
-    each(chosen, |worker| kill_one(&workers, worker, asked.contains(&worker.name)))
+    each(chosen, |worker| {
+        let _held = workers.hold(worker)?;
+        kill_one(worker, asked.contains(&worker.name))
+    })
+}
+
+/// Kills every worker, those that are being spawned or resumed included.
+fn kill_all(workers: &Workers) -> Result<u8, Error> {
+    if let Err(err) = workers.record_kill_all() {
+        warn(&format!("a worker that is just being spawned may be missed: {err}"));
+    }
+    let mut seen: Vec<String> = Vec::new();
+    let mut failed = None;
+    loop {
+        let mut chosen = workers.held()?;
+        chosen.extend(workers.all()?.into_iter().filter(|worker| !is_over(worker)));
+        chosen.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        chosen.dedup_by(|a, b| a.name == b.name);
+        chosen.retain(|worker| !seen.contains(&worker.name));
+        if chosen.is_empty() {
+            break;
+        }
+        // All agents are given their time to leave at once, not one after the other.
+        for worker in chosen.iter().filter(|worker| worker.is_alive()) {
+            let _ = worker.ask(Wish::Kill);
+        }
+        seen.extend(chosen.iter().map(|worker| worker.name.clone()));
+        let all = chosen.into_iter().map(Ok).collect();
+        let killed = each(all, |worker| {
+            let was_over = is_over(worker);
+            let _held = workers.hold_for(START_PATIENCE, worker)?;
+            // One that another command was busy with may be gone, or may have ended before.
+            if !worker.path.exists() || was_over && is_over(worker) {
+                return Ok(());
+            }
+            kill_one(worker, true)
+        });
+        if let Err(error) = killed
+            && let Some(before) = failed.replace(error)
+        {
+            crate::cli::complain(&before);
+        }
+    }
+    match failed {
+        Some(error) => Err(error),
+        None if seen.is_empty() => crate::cli::print("no worker is running\n"),
+        None => Ok(0),
+    }
 }
 
 /// Its loop is gone, and was to be.
@@ -311,9 +368,8 @@ fn is_over(worker: &Worker) -> bool {
     !worker.is_alive() && !matches!(worker.known(), Known::State(state) if !state.status.is_over())
 }
 
-/// One that was asked already may be gone by now.
-fn kill_one(workers: &Workers, worker: &Worker, asked: bool) -> Result<(), Error> {
-    let _held = workers.hold(worker)?;
+/// Kills a worker that is held. One that was asked already may be gone by now.
+fn kill_one(worker: &Worker, asked: bool) -> Result<(), Error> {
     let name = &worker.name;
     // One that cannot be mended is ended all the same.
     let state = mended(worker).unwrap_or_default();

@@ -6,7 +6,7 @@ use super::{ListForm, LsArgs, StatusArgs, StatusForm, live};
 use crate::core::cleaner::cleaned;
 use crate::core::json_writer;
 use crate::core::text;
-use crate::core::worker::{Status, WorkerState, between_ms, duration};
+use crate::core::worker::{Status, WorkerOutcome, WorkerState, duration};
 use crate::error::Error;
 use crate::report::visible::columns;
 use crate::worker::store::{Known, Worker, Workers};
@@ -23,7 +23,7 @@ impl Seen {
         Seen { known: worker.known(), alive: worker.is_alive(), worker }
     }
 
-    /// In one word.
+    /// In one word, as scripts know it.
     fn status(&self) -> &'static str {
         match &self.known {
             Known::State(state) if state.status.is_over() || self.alive => state.status.as_str(),
@@ -33,6 +33,23 @@ impl Seen {
             Known::Nothing if self.alive => "starting",
             Known::Nothing | Known::Broken(_) => "unknown",
         }
+    }
+
+    /// In a word or two, for people.
+    fn described_status(&self) -> String {
+        let Known::State(state) = &self.known else { return self.status().to_owned() };
+        let word = match (state.status, state.outcome) {
+            (Status::Stopped, Some(WorkerOutcome::Complete)) => "complete",
+            (Status::Stopped, Some(outcome)) => return format!("ended ({})", outcome.as_str()),
+            (Status::Stopped, None) => "ended",
+            (Status::Failed, _) => "failed",
+            (Status::Paused, _) if self.alive && state.iteration_open => "pausing",
+            (Status::Paused, _) => "paused",
+            (Status::Running, _) if !self.alive => "interrupted",
+            (Status::Running, _) if state.waiting => "waiting",
+            (Status::Running, _) => "working",
+        };
+        word.to_owned()
     }
 
     fn is_over(&self) -> bool {
@@ -81,6 +98,7 @@ fn object(seen: &Seen) -> serde_json::Value {
     json!({
         "name": seen.worker.name,
         "status": seen.status(),
+        "outcome": state.and_then(|state| state.outcome),
         "alive": seen.alive,
         "elapsed_seconds": state.and_then(|state| elapsed_ms(state)).map(|ms| ms / 1000),
         "average_seconds": state.and_then(|state| state.average_ms()).map(|ms| ms / 1000),
@@ -96,13 +114,13 @@ fn object(seen: &Seen) -> serde_json::Value {
     })
 }
 
-/// From its beginning to its end, or to now.
+/// From its beginning to its end, or to now, without pauses.
 fn elapsed_ms(state: &WorkerState) -> Option<u64> {
-    let end = match &state.ended {
+    let now = match &state.ended {
         Some(ended) if state.status.is_over() => ended.parse().ok()?,
         _ => jiff::Zoned::now().datetime(),
     };
-    between_ms(&state.started, end)
+    state.elapsed_ms(now)
 }
 
 /// `12s`, `3m 42s`, `5h 7m`: as exactly as somebody wants to know who looks at many.
@@ -127,7 +145,7 @@ fn row(seen: &Seen) -> [String; COLUMNS.len()] {
     };
     [
         seen.worker.name.clone(),
-        seen.status().to_owned(),
+        seen.described_status(),
         of_state(|state| Some(format!("{}/{}", state.current_iteration, state.max_iterations))),
         of_state(|state| elapsed_ms(state).map(about)),
         of_state(|state| state.average_ms().map(about)),
@@ -217,6 +235,13 @@ fn describe(state: &WorkerState, alive: bool, elapsed_ms: Option<u64>) -> String
     if !alive && !state.status.is_over() {
         status.push_str(&format!(" (its process is gone; `ralph resume {name}` starts it again)"));
     }
+    if alive
+        && state.status == Status::Running
+        && state.waiting
+        && let Some(why) = &state.last_event
+    {
+        status.push_str(&format!(" ({why})"));
+    }
     if let Some(message) = state.message.as_deref().filter(|_| state.status.is_over()) {
         status.push_str(&format!(" ({message})"));
     }
@@ -234,6 +259,7 @@ fn describe(state: &WorkerState, alive: bool, elapsed_ms: Option<u64>) -> String
     let lines = [
         ("Ralph Loop", Some(name.clone())),
         ("Status", Some(status)),
+        ("Outcome", state.outcome.map(|outcome| outcome.as_str().to_owned())),
         ("Iteration", Some(iteration)),
         ("Started", Some(people(&state.started))),
         ("Current iteration started", state.last_iteration_started.as_deref().map(people)),

@@ -6,8 +6,12 @@ use std::io::BufReader;
 use std::path::Path;
 use std::time::Duration;
 
+use jiff::tz::TimeZone;
+
 use super::{LogsArgs, NameArgs, SendArgs, Which};
+use crate::core::cleaner::cleaned;
 use crate::core::event::{Entry, Event};
+use crate::core::worker::Follower;
 use crate::error::{Error, Kind};
 use crate::process::{self, Interrupts};
 use crate::report::human::Human;
@@ -39,7 +43,9 @@ pub(in crate::cli) fn logs(args: &LogsArgs) -> Result<u8, Error> {
         color_errors: capable.color_errors,
         ..Style::default()
     };
-    let mut face = Human::stdio(style, Pace::OfReader);
+    // As its window shows it.
+    let follower = Follower::new(worker.beginning().unwrap_or_default(), TimeZone::system());
+    let mut face = Human::stdio(style, Pace::OfReader).of_worker(follower);
     follow(&path, args.follow.then_some(&worker), &mut face)
         .map_err(|err| Error::failed(format!("cannot read {}: {err}", path.display())))?;
     face.finish();
@@ -135,7 +141,7 @@ pub(in crate::cli) fn wait(which: &Which) -> Result<u8, Error> {
     Ok(codes.into_iter().find(|code| *code != 0).unwrap_or(0))
 }
 
-/// Waits for the end of a worker, and tells its exit code. `interrupts` end the wait, not the worker.
+/// Waits for the end of a worker, prints why it ended, and returns its exit code. `interrupts` end the wait, not the worker.
 pub(super) fn wait_for(worker: &Worker, interrupts: Option<Interrupts>) -> Result<u8, Error> {
     let name = &worker.name;
     let mut watch = Watch::new(worker).heeding(interrupts);
@@ -147,7 +153,7 @@ pub(super) fn wait_for(worker: &Worker, interrupts: Option<Interrupts>) -> Resul
             Err(error) => return Some(Err(error)),
         };
         if state.status.is_over() && !alive {
-            return Some(Ok(state.exit_code.unwrap_or(1)));
+            return Some(Ok((state.exit_code.unwrap_or(1), state.last_event)));
         }
         (!alive).then(|| {
             Err(Error::failed(format!(
@@ -158,7 +164,13 @@ pub(super) fn wait_for(worker: &Worker, interrupts: Option<Interrupts>) -> Resul
         })
     });
     match ended {
-        Found::It(ended) => ended,
+        Found::It(ended) => {
+            let (code, last) = ended?;
+            if let Some(words) = last {
+                crate::cli::print(&cleaned(&format!("[ralph] {name}: {words}\n")))?;
+            }
+            Ok(code)
+        }
         Found::Nothing | Found::Interrupted => {
             Err(Error::new(Kind::Interrupted, format!("not waiting for worker '{name}' any more"))
                 .hint(format!("it goes on: ralph status {name}, ralph kill {name}")))

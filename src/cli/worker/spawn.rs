@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::{SpawnArgs, defaults, run_loop, unusable, warn};
 use crate::cli::launch::{self, Start};
@@ -33,6 +33,7 @@ const CLOSING: Duration = Duration::from_secs(5);
 /// # Errors
 /// Whatever keeps the worker from starting; nothing of it is left then.
 pub(in crate::cli) fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, Error> {
+    let began = SystemTime::now();
     // As those know it who say `--ralph`.
     let who = if args.ralph { "--ralph" } else { "spawn" };
     let required = |flag: &str| {
@@ -81,6 +82,7 @@ pub(in crate::cli) fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, E
         }
         None => workers.hold_new()?,
     };
+    workers.refuse_if_killed(began)?;
     refuse_taken(&worker)?;
     refuse_window(&worker)?;
     if args.worktree {
@@ -108,9 +110,10 @@ pub(in crate::cli) fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, E
     };
     attempt.succeeded();
     let name = &worker.name;
+    // A quick loop may be further by now.
     crate::cli::print(&format!(
-        "spawned {name} (tmux: {SESSION}:{name}) [ralph mode: iteration {}/{}]\n",
-        state.current_iteration, state.max_iterations
+        "spawned {name} (tmux: {SESSION}:{name}) [ralph mode: iteration 1/{}]\n",
+        state.max_iterations
     ))?;
     drop(held);
     if args.wait { super::look::wait_for(&worker, interrupts) } else { Ok(0) }
@@ -219,6 +222,12 @@ fn refuse_window(worker: &Worker) -> Result<(), Error> {
             .hint("the loop of a worker whose files were removed may be in it")
             .hint(format!("to be rid of it: tmux kill-window -t {SESSION}:{name}"))
             .hint("or choose another name"));
+    }
+    if tmux.exits_unattached() {
+        warn(
+            "tmux ends, with all workers, while nobody is attached to it: \
+              remove `exit-unattached on` from its configuration",
+        );
     }
     Ok(())
 }

@@ -181,6 +181,7 @@ impl LoopMachine {
 
     fn answered(&mut self, now: Now, out: &mut Vec<Action>) {
         self.failures = 0;
+        self.any_succeeded = true;
         self.check_work(now, out);
     }
 
@@ -194,17 +195,21 @@ impl LoopMachine {
             return self.finish(now, Outcome::AgentFailed, exit_code, message, out);
         }
         let delay_ms = self.rules.retry.backoff(self.failures);
+        let uses_iteration = matches!(self.rules.retry.scope, RetryScope::NextIteration { .. });
+        let is_last = uses_iteration && self.iteration >= self.rules.max_iterations;
+        let may_wait = self.run_budget_exceeded(now).is_none()
+            && self.time_left(now).is_none_or(|left| left > delay_ms);
         out.push(Action::Emit(Event::Retrying {
             class: self.class,
             message: message.into(),
-            delay_ms,
+            delay_ms: Some(delay_ms).filter(|_| may_wait && !is_last),
             failures: self.failures,
             max_failures: fatal,
         }));
-        if let RetryScope::NextIteration { .. } = self.rules.retry.scope {
+        if uses_iteration {
             self.end_iteration(now, false, out);
             out.push(Action::Save);
-            if self.iteration >= self.rules.max_iterations {
+            if is_last {
                 // There is nothing left to wait for.
                 return self.next_iteration(now, out);
             }

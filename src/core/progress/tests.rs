@@ -92,7 +92,7 @@ fn run_ended(cut_off: bool) -> Event<'static> {
 
 fn retrying(failures: u32) -> Event<'static> {
     let message = "exit 1".into();
-    Event::Retrying { class: Class::Failed, message, delay_ms: 1, failures, max_failures: 4 }
+    Event::Retrying { class: Class::Failed, message, delay_ms: Some(1), failures, max_failures: 4 }
 }
 
 #[test]

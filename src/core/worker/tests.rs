@@ -82,8 +82,9 @@ fn tell(follower: &mut Follower, events: &[(u32, Event<'static>)]) -> (Vec<Strin
     all
 }
 
-fn retrying(failures: u32, delay_ms: u64) -> Event<'static> {
+fn retrying(failures: u32, delay_ms: impl Into<Option<u64>>) -> Event<'static> {
     let message = "".into();
+    let delay_ms = delay_ms.into();
     Event::Retrying { class: Class::Failed, message, delay_ms, failures, max_failures: 5 }
 }
 
@@ -136,20 +137,20 @@ fn failures_are_counted_and_the_fifth_stops_the_loop() {
     let expected = "[ralph] agent: iteration 5 failed (exit: 1), retrying in 4s (attempt 3/5)";
     assert_eq!(said, [expected]);
     let start = Event::IterationStarted { max_iterations: 6 };
-    let (said, _) = tell(&mut follower, &[(6, start), (6, failed()), (6, retrying(4, 8_000))]);
-    let expected =
-        "[ralph] agent: iteration 6 failed (exit: 1), no iteration is left (attempt 4/5)";
+    let (said, _) = tell(&mut follower, &[(6, start), (6, failed()), (6, retrying(4, None))]);
+    let expected = "[ralph] agent: iteration 6 failed (exit: 1), no retry follows (attempt 4/5)";
     assert_eq!(said[1], expected);
     let (said, logged) = tell(
         &mut follower,
         &[
+            (7, Event::IterationStarted { max_iterations: 100 }),
             (7, failed()),
             (7, iteration_ended(Class::Failed, 1)),
             (7, run_ended(Outcome::AgentFailed, 1, 7)),
         ],
     );
-    assert_eq!(said, ["[ralph] agent: 5 consecutive failures, stopping loop"]);
-    assert_eq!(logged[1], "[FAIL] 5 consecutive failures, stopping loop");
+    assert_eq!(said[1], "[ralph] agent: 5 consecutive failures, stopping loop");
+    assert_eq!(logged[2], "[FAIL] 5 consecutive failures, stopping loop");
     let state = &follower.state;
     assert_eq!((state.consecutive_failures, state.total_failures), (5, 3));
     assert_eq!((state.status, state.exit_code), (Status::Failed, Some(1)));
@@ -317,4 +318,20 @@ fn names_are_those_that_tmux_git_and_the_file_system_agree_on() {
     for name in ["", "-a", ".a", "a.b", "a:b", "a b", "../x", "ä", "a/b", "_a", "a\n", &long] {
         assert!(!is_name(name), "{name:?}");
     }
+}
+
+#[test]
+fn elapsed_time_leaves_pauses_out() {
+    let mut follower = follower();
+    let mut at = |seconds: i64, event: &Event<'static>| {
+        follower.take(Stamp { time_ms: seconds * 1_000, iteration: 1, attempt: 1 }, event);
+        let now = jiff::Timestamp::from_second(1_000).unwrap();
+        follower.state.elapsed_ms(TimeZone::UTC.to_datetime(now)).unwrap() / 1_000
+    };
+    assert_eq!(at(0, &run_started()), 1_000);
+    assert_eq!(at(5, &Event::PauseRequested), 1_000, "its agent still works");
+    assert_eq!(at(10, &Event::Paused), 10);
+    assert_eq!(at(110, &Event::Resumed { max_iterations: 5 }), 900);
+    assert_eq!(at(120, &run_ended(Outcome::LimitReached, 0, 1)), 20);
+    assert_eq!(at(200, &run_started()), 820, "nor does the time after an end count");
 }

@@ -73,8 +73,13 @@ impl Human {
             }
             Event::Retrying { class, message, delay_ms, failures, max_failures } => {
                 let mut pen = self.line(at, Paragraph::Run);
-                pen.head(marks.retry, Paint::Caution, "Retrying");
-                pen.say(&format!(" in {}: ", text::duration(*delay_ms)));
+                if let Some(delay_ms) = delay_ms {
+                    pen.head(marks.retry, Paint::Caution, "Retrying");
+                    pen.say(&format!(" in {}: ", text::duration(*delay_ms)));
+                } else {
+                    pen.head(marks.retry, Paint::Caution, "Failed");
+                    pen.say(": ");
+                }
                 if message.is_empty() {
                     pen.say(class_words(*class));
                 } else {
@@ -154,6 +159,9 @@ impl Human {
             }
             Event::PauseRequested => self.say_aside(at, "Pausing after what is running..."),
             Event::Paused => self.say_aside(at, "Paused."),
+            Event::DialogOpened { dialog } => {
+                self.say_aside(at, &format!("A dialog waits for a person: {dialog}."));
+            }
             Event::Resumed { .. } => self.say_aside(at, "Resumed."),
             Event::Warning { message } => self.warn(at, message),
             Event::RunEnded { .. } => self.run_ended(at, event),

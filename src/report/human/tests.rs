@@ -298,7 +298,7 @@ fn nothing_of_the_agents_steers_the_terminal() {
         Event::Retrying {
             class: Class::Failed,
             message: evil.into(),
-            delay_ms: 1,
+            delay_ms: Some(1),
             failures: 1,
             max_failures: 2,
         },

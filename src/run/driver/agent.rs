@@ -25,6 +25,15 @@ impl<W: World> Driver<'_, W> {
             self.queue.extend([Input::Broken { message }, why]);
             return;
         }
+        let broken = self.queue.iter().find_map(|input| match input {
+            Input::Broken { message } => Some(message.clone()),
+            _ => None,
+        });
+        if let Some(message) = broken {
+            // What came before in this step could not be recorded.
+            self.queue.push_back(Input::AgentNotStarted { message });
+            return;
+        }
         let input = match self.try_start_agent(purpose) {
             Ok(()) => Input::AgentStarted,
             Err(input) => input,

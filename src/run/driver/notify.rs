@@ -41,6 +41,7 @@ impl<W: World> Driver<'_, W> {
             Event::RunEnded { .. }
                 | Event::Paused
                 | Event::ModelSilent { .. }
+                | Event::DialogOpened { .. }
                 | Event::Waiting { reason: WaitReason::RateLimit, .. }
         );
         if !worth_it {

@@ -31,6 +31,14 @@ impl<W: World> Driver<'_, W> {
         if let Some(message) = self.recorder.trouble() {
             self.recorder.record(&Event::Warning { message: message.into() });
         }
+        match self.recorder.failure() {
+            // The journal tells how the run ended.
+            Some(message) if self.has_ended => {
+                self.recorder.record(&Event::Warning { message: message.into() });
+            }
+            Some(message) => self.queue.push_back(Input::Broken { message }),
+            None => {}
+        }
     }
 
     /// Tells what was committed since this was last looked at. Looked at often enough, it is the work of

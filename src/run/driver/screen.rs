@@ -30,7 +30,7 @@ impl<W: World> Driver<'_, W> {
         let started_ms = self.world.now().mono_ms;
         let (reader, detector) = (spec.agent.reader(false), Detector::new(&spec.completion));
         let pattern = on_screen::expression(&spec.completion);
-        let screen = Screen::new(size, prompt, pattern, started_ms);
+        let screen = Screen::new(size, prompt, pattern);
         let task = AgentTask::new(child, purpose, started_ms, reader, detector, Files::default());
         let task = task.whose_word_stands(spec.done_stands);
         self.task = Task::Agent(Box::new(task.on_screen(screen)));
@@ -61,23 +61,36 @@ impl<W: World> Driver<'_, W> {
         let child = task.child;
         let steps = match task.screen() {
             Some(screen) if screen.next_ms().is_some_and(|at| now.mono_ms >= at) => {
-                screen.step(now.mono_ms)
+                screen.step(now.mono_ms, self.world.reads_keys(child))
             }
             _ => return,
         };
         for step in steps {
+            let Task::Agent(task) = &mut self.task else { return };
             match step {
                 Step::Type(bytes) => {
                     // One that takes nothing more gets no prompt, and its silence ends it.
                     self.world.feed(child, &bytes);
                 }
                 Step::Changed => self.queue.push_back(Input::Output),
+                Step::Dialog(dialog) => self.tell_dialog(dialog),
+                Step::Unreachable => self.world.end(child, false),
                 Step::Done => {
                     task.done_on_screen();
                     self.queue.extend([Input::Output, Input::ResultSeen]);
                 }
             }
         }
+    }
+
+    fn tell_dialog(&mut self, dialog: Option<String>) {
+        let event = match dialog {
+            Some(dialog) => Event::DialogOpened { dialog: dialog.into() },
+            None => Event::DialogClosed,
+        };
+        self.recorder.record(&event);
+        self.notify(&event);
+        self.commit();
     }
 
     /// Somebody typed something into the window. Between two agents nobody is there to read it.

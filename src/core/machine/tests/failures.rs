@@ -57,10 +57,49 @@ fn failures_can_use_up_iterations_instead() {
     }
     run.agent(failed(Class::Failed));
     assert_eq!(run.outcome(), Some((Outcome::AgentFailed, 1)));
+}
 
-    let mut run = Loop::start(Rules { max_iterations: 1, exit_at_limit: 0, retry, ..rules() });
+#[test]
+fn limit_after_only_failed_iterations_is_failure() {
+    let retry = Retry { scope: RetryScope::NextIteration { failures: 5 }, ..rules().retry };
+    let retry = Retry { exit_code: 1, ..retry };
+    let limited = || Rules { max_iterations: 2, exit_at_limit: 0, retry, ..rules() };
+    let delays = |run: &Loop| -> Vec<Option<u64>> {
+        let delay = |action: &Action| match action {
+            Action::Emit(Event::Retrying { delay_ms, .. }) => Some(*delay_ms),
+            _ => None,
+        };
+        run.actions.iter().filter_map(delay).collect()
+    };
+    let mut run = Loop::start(limited());
     run.agent(failed(Class::Failed));
+    assert_eq!(delays(&run), [Some(1_000)]);
+    run.until_deadline().agent(failed(Class::Failed));
+    assert_eq!(delays(&run), [None], "no retry is announced that does not follow");
+    assert_eq!(run.outcome(), Some((Outcome::AgentFailed, 1)));
+    // One that did not fail is enough, before a resumption, too; inactivity is no failure.
+    let mut run = Loop::start(Rules { inactivity_fails: false, ..limited() });
+    run.agent(Report { class: Class::TimedOut, ..answered() }).agent(failed(Class::Failed));
     assert_eq!(run.outcome(), Some((Outcome::LimitReached, 0)));
+    for (any_succeeded, expected) in
+        [(true, (Outcome::LimitReached, 0)), (false, (Outcome::AgentFailed, 1))]
+    {
+        let progress = Progress { iterations: 1, any_succeeded, ..Progress::default() };
+        let mut run = Loop::of(LoopMachine::resumed(limited(), progress));
+        run.agent(failed(Class::Failed));
+        assert_eq!(run.outcome(), Some(expected));
+    }
+}
+
+#[test]
+fn retry_that_outlasts_the_budget_is_not_announced() {
+    let budget = Budget { duration_ms: Some(500), ..Budget::default() };
+    let mut run = Loop::start(Rules { budget, ..rules() });
+    run.agent(failed(Class::Failed));
+    let announced =
+        |action: &Action| matches!(action, Action::Emit(Event::Retrying { delay_ms: Some(_), .. }));
+    assert!(!run.actions.iter().any(announced), "{:?}", run.actions);
+    assert_eq!(run.outcome(), Some((Outcome::Budget, 3)));
 }
 
 #[test]

@@ -45,7 +45,7 @@ fn a_run_that_failed_says_of_what_and_what_to_do() {
     let retrying = Event::Retrying {
         class: Class::Failed,
         message: "exit code 1".into(),
-        delay_ms: 1,
+        delay_ms: Some(1),
         failures: 1,
         max_failures: 2,
     };
