@@ -315,7 +315,7 @@ fn go_on(project: &Project, left: Left, note: &StartNote, args: ResumeArgs) -> R
             .hint("was it started by another version of ralph? start it again")
     })?;
     let (mut place, mut command) = (parsed.place, parsed.command);
-    let mut directory = note.directory.clone();
+    let mut directory = note.directory();
     let moved_from = found.began_in.as_deref().filter(|began| !is_same(began, project.root()));
     if let Some(began) = moved_from {
         // The same place of this project, whatever is where the other one was.

@@ -31,7 +31,7 @@ pub struct StartNote {
     /// From the program's name on.
     args: Vec<Word>,
     /// What paths in it are relative to.
-    pub directory: PathBuf,
+    directory: Word,
     /// What the agent is asked, if it came by a pipe and cannot be read again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
@@ -48,6 +48,22 @@ enum Word {
     Bytes(Vec<u8>),
 }
 
+impl Word {
+    fn new(word: OsString) -> Word {
+        match word.into_string() {
+            Ok(text) => Word::Text(text),
+            Err(word) => Word::Bytes(word.as_bytes().to_vec()),
+        }
+    }
+
+    fn get(&self) -> OsString {
+        match self {
+            Word::Text(text) => OsString::from(text),
+            Word::Bytes(bytes) => OsString::from_vec(bytes.clone()),
+        }
+    }
+}
+
 impl StartNote {
     pub fn new(
         args: impl IntoIterator<Item = OsString>,
@@ -55,20 +71,18 @@ impl StartNote {
         prompt: Option<String>,
         variables: Option<BTreeMap<String, String>>,
     ) -> Self {
-        let word = |arg: OsString| match arg.into_string() {
-            Ok(text) => Word::Text(text),
-            Err(arg) => Word::Bytes(arg.as_bytes().to_vec()),
-        };
-        StartNote { args: args.into_iter().map(word).collect(), directory, prompt, variables }
+        let directory = Word::new(directory.into_os_string());
+        StartNote { args: args.into_iter().map(Word::new).collect(), directory, prompt, variables }
     }
 
     /// The command line, from the program's name on.
     pub fn args(&self) -> Vec<OsString> {
-        let word = |word: &Word| match word {
-            Word::Text(text) => OsString::from(text),
-            Word::Bytes(bytes) => OsString::from_vec(bytes.clone()),
-        };
-        self.args.iter().map(word).collect()
+        self.args.iter().map(Word::get).collect()
+    }
+
+    /// The directory that paths in it are relative to.
+    pub fn directory(&self) -> PathBuf {
+        self.directory.get().into()
     }
 }
 

@@ -34,6 +34,8 @@ fn all_that_the_agent_printed_between_header_and_footer() {
         [{"print": "one"}, {"stderr": "oops"}, {"raw": "no newline"}],
         [{"print": COMPLETE}],
     ]}));
+    project.git_command(["add", "."]);
+    project.git_command(["commit", "--quiet", "-m", "Start"]);
     project.ralph(["build", "5", "--quiet"]).run().code(0);
     let name = &logs(&project)[0];
     let digits = name.strip_prefix("session-").and_then(|name| name.strip_suffix(".log")).unwrap();

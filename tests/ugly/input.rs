@@ -246,8 +246,8 @@ fn odd_directories_are_like_any_other() {
             "sessions": [[{"write": {"path": "made", "text": ""}}, {"print": DONE}]],
             "commit_message": [{"print": "Make it"}],
         }));
-        let output = project.ralph(["run", "-p", "x", "-C"]).arg(&dir).arg("--").args(agent).run();
-        output.code(0);
+        let output = project.ralph(["run", "-p", "x", "--"]).args(agent).current_dir(&dir).run();
+        output.code(0).stderr_lacks("make it writable");
         assert!(dir.join("made").exists());
         assert_eq!(project.git_command(["log", "--format=%s"]), "Make it\n");
         project.ralph(["runs", "-C"]).arg(&dir).run().code(0).stdout_has("complete");

@@ -383,3 +383,15 @@ fn rm_worktree_refuses_a_link_in_its_place() {
     output.code(1).stderr_has("it is not a directory");
     assert!(victim.join("code.txt").exists());
 }
+
+#[test]
+fn spawn_worktree_says_that_submodules_are_empty() {
+    let shop = repository();
+    let part = "git init -q part && cd part && echo a >a && git add a && git commit -qm Part && cd ..
+        git -c protocol.file.allow=always submodule --quiet add ./part part
+        git commit -qm 'Add the part'";
+    shop.program("sh", ["-c", part]).run().success();
+    let agent = shop.fake_agent(&json!([{"print": "x"}]));
+    let output = shop.spawn(1, &["--worktree", "--wait"]).args(&agent).run();
+    output.code(0).stderr_has("submodules are empty in the worktree: part");
+}

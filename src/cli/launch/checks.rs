@@ -30,12 +30,21 @@ pub(super) fn refuse_unkeepable_budgets(spec: &RunSpec) -> Result<(), Error> {
         if adapter.name() == "text" { &spec.agent.program } else { adapter.name() },
         mute.map_or("", |(how, _)| how)
     ));
+    // What is set already is no advice.
+    let has_tokens = run.tokens.or(iteration.tokens).is_some();
+    let has_duration = run.duration_ms.or(iteration.duration_ms).is_some();
+    let can_count = key == "costUsd" && adapter.tells_tokens();
+    let others: Vec<&str> = [("tokens", can_count && !has_tokens), ("duration", !has_duration)]
+        .into_iter()
+        .filter_map(|(key, is_advice)| is_advice.then_some(key))
+        .collect();
+    let advice = match others.as_slice() {
+        [] => format!("take {key} out of the budget"),
+        others => format!("set {} instead", others.join(" or ")),
+    };
     Err(match mute {
-        Some((_, instead)) => error.hint(format!("{instead}, or set duration instead")),
-        None if key == "costUsd" && adapter.tells_tokens() => {
-            error.hint("set tokens or duration instead")
-        }
-        None => error.hint("set duration instead"),
+        Some((_, instead)) => error.hint(format!("{instead}, or {advice}")),
+        None => error.hint(advice),
     })
 }
 

@@ -139,6 +139,7 @@ impl Attempt<'_> {
         let worker = self.worker;
         self.before = worker.put_aside().map_err(|err| unusable(worker, &err))?;
         if let Some(branch) = branch {
+            warn_of_submodules(project);
             let made = Worktree::make(project.root(), &worker.name, branch, copy);
             self.launch.worktree = Some(made.map_err(|err| {
                 let what = format!("cannot make a worktree for '{}'", worker.name);
@@ -252,6 +253,16 @@ fn warn_of_company(workers: &Workers, project: &Project) -> Result<(), Error> {
         ));
     }
     Ok(())
+}
+
+/// git leaves the directories of submodules empty in a new worktree.
+fn warn_of_submodules(project: &Project) {
+    let submodules = scm::submodules(project.root()).unwrap_or_default();
+    if let Some(names) = scm::list_files(&submodules) {
+        warn(&format!(
+            "submodules are empty in the worktree: {names}. Run `git submodule update --init` in it if the agent needs them"
+        ));
+    }
 }
 
 /// A worktree begins with what is committed, which may not be what its user looks at.
