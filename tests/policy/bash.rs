@@ -259,7 +259,7 @@ fn started(output: &[u8]) -> Vec<(usize, Vec<String>)> {
     while let Some(text) = fields.next().filter(|text| text != "end") {
         let count = fields.next().unwrap();
         let words = fields.by_ref().take(count.parse().unwrap());
-        commands.push((text.parse().unwrap(), words.map(|word| word.into_owned()).collect()));
+        commands.push((text.parse().unwrap(), words.map(std::borrow::Cow::into_owned).collect()));
     }
     commands
 }
