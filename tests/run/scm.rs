@@ -68,14 +68,19 @@ fn new_files_are_committed_even_if_git_is_told_not_to_show_them() {
     assert_eq!(project.git_command(["show", "--format=", "--name-only"]), "new.txt\n");
 }
 
-#[test]
-fn what_only_a_submodule_could_commit_is_nothing_to_commit() {
-    let project = project(&["commit"]);
+/// Adds a submodule `part` with a file `a`, and commits that.
+fn add_submodule(project: &Project) {
     let part =
         "git init -q part && cd part && echo a >a && git add a && git commit -qm Part && cd ..
         git -c protocol.file.allow=always submodule --quiet add ./part part
         git commit -qm 'Add the part'";
     project.program("sh", ["-c", part]).run().success();
+}
+
+#[test]
+fn what_only_a_submodule_could_commit_is_nothing_to_commit() {
+    let project = project(&["commit"]);
+    add_submodule(&project);
     let dirty = json!([{"shell": "echo b >part/a; touch part/new"}, {"print": DONE}]);
     run(&project, &["-p", "do it"], &works(&dirty, "Change the part")).run().code(0);
     assert_eq!(subjects(&project), ["Add the part", "First"]);
@@ -699,11 +704,7 @@ fn complete_run_names_uncommitted_work() {
 #[test]
 fn work_inside_a_submodule_is_named() {
     let project = project(&["commit"]);
-    let part =
-        "git init -q part && cd part && echo a >a && git add a && git commit -qm Part && cd ..
-        git -c protocol.file.allow=always submodule --quiet add ./part part
-        git commit -qm 'Add the part'";
-    project.program("sh", ["-c", part]).run().success();
+    add_submodule(&project);
     let steps = json!([{"shell": "echo b >part/a"}, {"print": DONE}]);
     let output = run(&project, &ASKED, &works(&steps, "Change the part")).run();
     output.code(0).stderr_has("uncommitted work inside submodules").stderr_has("can hold: part");
