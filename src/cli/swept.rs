@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::error::Error;
 use crate::sandbox::scratch::{self, Left};
+use crate::state::home;
 
 /// Puts right what sandboxes that nobody uses any more have left in projects. What there is to say of it.
 ///
@@ -37,6 +38,15 @@ pub(super) fn sweep_and_go_on(project: &Path) {
 /// Restores the permissions that agents of killed runs changed, and says so. The rest is left to [`sweep`]: this comes
 /// first because a project may have become unreadable.
 pub(super) fn restore_modes() {
+    if let Some(home) = home::ralph_home(|name| std::env::var_os(name)) {
+        let restored = home::restore_access(&home);
+        if let [first, rest @ ..] = restored.as_slice() {
+            let more =
+                if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
+            let first = first.display();
+            super::warn(&format!("permissions were changed and have been restored: {first}{more}"));
+        }
+    }
     let Ok(base) = scratch::sandboxes() else { return };
     for trace in scratch::restore_modes(&base) {
         super::warn(&format!("left by a run that was cut off: {trace}"));

@@ -383,6 +383,7 @@ impl Sandbox for Confined {
                 .to_owned(),
             "the journal in .ralph/runs can be changed".to_owned(),
             "names, sizes and times of files outside can be seen, and so can other processes".to_owned(),
+            "modes, times and attributes of files outside can be changed".to_owned(),
             "package caches and the agent's own credentials can be changed".to_owned(),
             "no terminal can be made inside: those of the user could be used as well".to_owned(),
         ];

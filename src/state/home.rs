@@ -47,6 +47,34 @@ pub fn tighten(variable: impl Fn(&str) -> Option<OsString>) {
     }
 }
 
+/// Gives the user back the access to ralph's own files. An agent in landlock can change the modes of any file of the
+/// user's, and what ralph cannot read, it would not restore. Returns the paths that were changed.
+pub fn restore_access(home: &Path) -> Vec<PathBuf> {
+    let mut restored = Vec::new();
+    // From the top: what is below a closed directory cannot be seen.
+    let above: Vec<&Path> = home.ancestors().collect();
+    for dir in above.into_iter().rev() {
+        restored.extend(private::restore_access(dir));
+    }
+    for name in OWN {
+        let dir = home.join(name);
+        restored.extend(private::restore_access(&dir));
+        if !RECORDS.contains(&name) {
+            continue;
+        }
+        for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
+            restored.extend(private::restore_access(&entry.path()));
+            for file in std::fs::read_dir(entry.path()).into_iter().flatten().flatten() {
+                restored.extend(private::restore_access(&file.path()));
+            }
+        }
+    }
+    restored
+}
+
+/// Those of [`OWN`] that hold what is restored after a killed run.
+const RECORDS: [&str; 2] = ["projects", "sandboxes"];
+
 /// The directories that ralph keeps in its own.
 const OWN: [&str; 8] =
     ["hooks", "in-use", "journals", "projects", "sandboxes", "starts", "tasks", "workers"];

@@ -2,8 +2,8 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 
 /// The access that others have by a mode.
 const OTHERS: u32 = 0o077;
@@ -54,6 +54,23 @@ pub fn tighten_file(file: &File) {
     }
 }
 
+/// Gives the user back the access to a file or directory of their own that was taken from them. Links are not followed.
+pub fn restore_access(path: &Path) -> Option<PathBuf> {
+    let meta = path.symlink_metadata().ok()?;
+    let needed = match meta.file_type() {
+        kind if kind.is_dir() => 0o700,
+        kind if kind.is_file() => 0o600,
+        _ => return None,
+    };
+    let mode = meta.permissions().mode() & 0o7777;
+    let is_own = meta.uid() == rustix::process::geteuid().as_raw();
+    if !is_own || mode & needed == needed {
+        return None;
+    }
+    fs::set_permissions(path, Permissions::from_mode(mode | needed)).ok()?;
+    Some(path.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,5 +107,24 @@ mod tests {
         assert_eq!(mode(&temp.path().join(".ralph/runs")), 0o700);
         fs::create_dir(temp.path().join("usual")).unwrap();
         assert_eq!(mode(&temp.path().join(".ralph")), mode(&temp.path().join("usual")));
+    }
+
+    #[test]
+    fn restore_access_opens_what_was_closed_and_nothing_else() {
+        let temp = tempfile::tempdir().unwrap();
+        let at = |name: &str| temp.path().join(name);
+        fs::write(at("file"), "").unwrap();
+        fs::create_dir(at("dir")).unwrap();
+        std::os::unix::fs::symlink(at("file"), at("link")).unwrap();
+        for name in ["file", "dir"] {
+            fs::set_permissions(at(name), Permissions::from_mode(0o000)).unwrap();
+        }
+        assert_eq!(restore_access(&at("link")), None);
+        assert_eq!(restore_access(&at("dir")), Some(at("dir")));
+        assert_eq!(restore_access(&at("file")), Some(at("file")));
+        assert_eq!((mode(&at("dir")), mode(&at("file"))), (0o700, 0o600));
+        fs::set_permissions(at("dir"), Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(restore_access(&at("dir")), None);
+        assert_eq!(restore_access(&at("nothing")), None);
     }
 }

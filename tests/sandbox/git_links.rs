@@ -168,7 +168,13 @@ fn archive_after_kill_follows_no_link(sandbox: &'static str, user: u32) {
     let changed = scene.project.path().join(".git/changed");
     symlink("info", &changed).unwrap();
     let plant = scene.planting(&[&FILES[..], &ABSENT, &DIRECTORIES].concat());
-    let script = format!("{plant}ln -sfn /etc .git/changed; touch planted; sleep 1000\n");
+    // In landlock an agent can change the modes of any file of the user's.
+    let memory = scene.project.home().join(".ralph");
+    let memory = memory.display();
+    let script = format!(
+        "{plant}ln -sfn /etc .git/changed; chmod 000 {memory}/projects {memory}/sandboxes {memory} 2>/dev/null
+        touch planted; sleep 1000\n"
+    );
     let running = scene.run(&script).start();
     scene.project.wait_for_file("planted");
     running.signal(Signal::KILL);

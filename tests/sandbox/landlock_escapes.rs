@@ -84,6 +84,7 @@ const NOT_STOPPED: &[(&str, &str)] = &[
     ("change what is on record", "the journal in .ralph/runs can be changed"),
     ("see which files there are", "names, sizes and times of files outside can be seen"),
     ("see who else there is", "and so can other processes"),
+    ("change the mode of a file", "modes, times and attributes of files outside can be changed"),
     ("listen on every address", "servers that the agent starts can be reached from the network"),
 ];
 
@@ -100,6 +101,12 @@ const LOOKS: &[Attack] = &[
         How::Shell("test -d /proc/{victim} && exit {escaped}"),
         Check::ItSays,
         processes,
+    ),
+    attack(
+        "change the mode of a file",
+        How::Shell("chmod 644 {root}/home/.ssh/id_ed25519 && exit {escaped}"),
+        Check::ItSays,
+        files,
     ),
     attack("listen on every address", How::Program("listen"), Check::ItSays, |_| {}),
 ];
