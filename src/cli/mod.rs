@@ -40,6 +40,7 @@ use crate::core::exit;
 use crate::error::Error;
 use crate::report::style::Capabilities;
 use crate::run::scm::link_guard;
+use crate::state::home;
 
 use self::args::{LoopArgs, Place};
 
@@ -238,7 +239,7 @@ pub fn main(mut args: Vec<OsString>) -> u8 {
             return if fails_with_1 && code == exit::INPUT { exit::NOT_DONE } else { code };
         }
     };
-    let result = dispatch(cli);
+    let result = home::refuse_relative(|name| std::env::var_os(name)).and_then(|()| dispatch(cli));
     link_guard::take_warnings().iter().for_each(|message| warn(message));
     exit_code(result)
 }

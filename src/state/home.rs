@@ -21,18 +21,26 @@ pub fn ralph_home(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf
 /// # Errors
 /// There is no such directory, or `RALPH_HOME` is not an absolute path.
 pub fn require_ralph_home(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, Error> {
-    let set = variable("RALPH_HOME").filter(|value| !value.is_empty()).map(PathBuf::from);
-    if let Some(path) = set.filter(|path| !path.is_absolute()) {
-        return Err(Error::input(format!(
-            "RALPH_HOME is not an absolute path: {}",
-            path.display()
-        ))
-        .hint("set RALPH_HOME to an absolute path"));
-    }
+    refuse_relative(&variable)?;
     ralph_home(variable).ok_or_else(|| {
         Error::input("ralph has no directory for its own files: neither RALPH_HOME nor HOME is set")
             .hint("set HOME, or RALPH_HOME to an absolute path")
     })
+}
+
+/// Refuses a relative `RALPH_HOME`, which would be another directory for each process.
+///
+/// # Errors
+/// It is one.
+pub fn refuse_relative(variable: impl Fn(&str) -> Option<OsString>) -> Result<(), Error> {
+    let set = variable("RALPH_HOME").filter(|value| !value.is_empty()).map(PathBuf::from);
+    match set.filter(|path| !path.is_absolute()) {
+        None => Ok(()),
+        Some(path) => {
+            let message = format!("RALPH_HOME is not an absolute path: {}", path.display());
+            Err(Error::input(message).hint("set RALPH_HOME to an absolute path"))
+        }
+    }
 }
 
 /// Takes the access of other users away from ralph's own directory. One that `RALPH_HOME` names may hold other things,

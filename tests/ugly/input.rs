@@ -330,3 +330,13 @@ fn an_absurd_limit_is_only_a_number() {
         prompt.as_str().unwrap().starts_with("Iteration 1 of 4294967295, 4294967294 remaining.")
     );
 }
+
+#[test]
+fn relative_ralph_home_is_refused_by_every_command() {
+    let project = Project::new();
+    for command in [&["ls"][..], &["runs"], &["doctor"], &["run", "-p", "x", "--", "true"]] {
+        let output = project.ralph(command).env("RALPH_HOME", "here").run();
+        output.code(2).stderr_has("RALPH_HOME is not an absolute path: here");
+    }
+    assert!(!project.has("here"));
+}
