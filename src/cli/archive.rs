@@ -81,7 +81,7 @@ pub(super) fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error
     }
     let list = list.ok();
     if !args.force {
-        refuse_unfinished(&documents, list.as_ref())?;
+        refuse_unfinished(&documents, list.as_ref(), doubts.as_deref())?;
     }
     let label = label(project, args.label.as_deref(), list.as_ref())?;
     files.push(("summary.md", page.into_bytes()));
@@ -104,12 +104,19 @@ pub(super) fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error
     commit(root, &paths, &shown, text)
 }
 
-fn refuse_unfinished(documents: &Documents, list: Option<&TaskList>) -> Result<(), Error> {
+fn refuse_unfinished(
+    documents: &Documents,
+    list: Option<&TaskList>,
+    doubts: Option<&str>,
+) -> Result<(), Error> {
     let name = documents.shown(TASKS);
-    let unfinished = match list {
-        Some(list) if list.is_complete() => return Ok(()),
-        Some(list) => format!("{} of {} stories of {name} pass", list.done(), list.stories.len()),
-        None => format!("{name} cannot be read"),
+    let unfinished = match (list, doubts) {
+        (Some(list), None) if list.is_complete() => return Ok(()),
+        (Some(list), Some(doubts)) if list.is_complete() => doubts.to_owned(),
+        (Some(list), _) => {
+            format!("{} of {} stories of {name} pass", list.done(), list.stories.len())
+        }
+        (None, _) => format!("{name} cannot be read"),
     };
     let archive = documents.command("ralph archive --force");
     Err(Error::input(format!("the work is not finished: {unfinished}"))

@@ -1,15 +1,17 @@
 //! What is known of a task list before a run starts: by the ledger of the last run, or, where there is none, by the
 //! history of the file in git.
 
+use crate::core::event::Event;
 use crate::core::tasks::ledger::Ledger;
 use crate::core::tasks::since::{self, Since};
 use crate::core::tasks::{self as task_list, TaskList, verdict};
 use crate::error::Error;
-use crate::run::scm::file_history::file_versions;
+use crate::run::scm::file_history::{Reach, file_versions};
 use crate::state::documents::{Documents, TASKS, without_placeholder};
-use crate::state::home;
+use crate::state::journal::{self, Want};
 use crate::state::project::Project;
-use crate::state::snapshots::{Last, Places};
+use crate::state::snapshots::{Last, Places, Remembered};
+use crate::state::{home, runs};
 
 use super::tasks;
 
@@ -32,22 +34,28 @@ pub(super) fn places(project: &Project, documents: &Documents) -> Places {
 /// Reads the list and recalls what is known of it. `has_guardrails`: those of the settings prove something, too.
 ///
 /// # Errors
-/// The list cannot be read.
+/// The list cannot be read, or nothing tells whether an agent took something out of it.
 pub(super) fn recall(
+    project: &Project,
     documents: &Documents,
     places: &Places,
     has_guardrails: bool,
 ) -> Result<(TaskList, Memory), Error> {
     let list = tasks::read_whole(documents)?;
-    let memory = match places.last() {
-        Ok(Last::Run(run, ledger)) => Memory::of(&run, *ledger, &list, has_guardrails),
-        Ok(Last::Reset) => Memory::fresh(&list),
-        Ok(Last::Unknown) => Memory::from_history(documents, &list, None),
-        Err(err) => {
-            let name = documents.shown(TASKS);
-            let lost = format!("the ledger of {name} cannot be read: {err}");
-            Memory::from_history(documents, &list, Some(lost))
+    let Remembered { last, unreadable } = places.last();
+    let lost = (!unreadable.is_empty()).then(|| {
+        format!("ledgers of {} cannot be read: {}", documents.shown(TASKS), unreadable.join("; "))
+    });
+    let memory = match last {
+        Last::Run(run, ledger) if lost.is_none() => {
+            Memory::of(&run, *ledger, &list, has_guardrails)
         }
+        // A later run may have known more: nothing is forgiven.
+        Last::Run(run, ledger) => {
+            Memory { lost, ..Memory::of(&run, ledger.reopened(), &list, has_guardrails) }
+        }
+        Last::Reset if lost.is_none() => Memory::fresh(&list),
+        Last::Reset | Last::Unknown => Memory::from_history(project, documents, &list, lost)?,
     };
     Ok((list, memory))
 }
@@ -58,6 +66,7 @@ pub(super) fn recall(
 /// # Errors
 /// As [`recall`].
 pub(super) fn recall_own(
+    project: &Project,
     documents: &Documents,
     places: &Places,
     run: &str,
@@ -70,7 +79,7 @@ pub(super) fn recall_own(
              missed",
             documents.shown(TASKS)
         );
-        let memory = Memory::from_history(documents, &list, Some(lost));
+        let memory = Memory::from_history(project, documents, &list, Some(lost))?;
         return Ok((list, memory));
     };
     Ok(match tasks::read(documents) {
@@ -87,20 +96,22 @@ pub(super) fn recall_own(
 
 /// Whether a story was in the list when a run last saw it.
 pub(super) fn has_seen(project: &Project, documents: &Documents, id: &str) -> bool {
-    remembered(project, documents).is_some_and(|(_, ledger)| ledger.has_seen(id))
+    match places(project, documents).last().last {
+        Last::Run(_, ledger) => ledger.has_seen(id),
+        Last::Reset | Last::Unknown => false,
+    }
 }
 
-/// How many stories are gone from the list that it owes by what the last run knows.
+/// How many stories are gone from the list that it owes by what is known of it.
 pub(super) fn gone(project: &Project, documents: &Documents, list: &TaskList) -> usize {
-    let Some((_, ledger)) = remembered(project, documents) else { return 0 };
-    let review = ledger.after(list, true).0.review(&Ok(list.clone()));
+    let Some((_, mut ledger, _)) = judge(project, documents, list) else { return 0 };
+    let review = ledger.review(&Ok(list.clone()));
     review.progress.map_or(0, |progress| progress.total - list.stories.len())
 }
 
-/// What the last run knows that speaks against a list of which every story is marked as passing.
+/// What is known that speaks against a list of which every story is marked as passing.
 pub(super) fn doubts(project: &Project, documents: &Documents, list: &TaskList) -> Option<String> {
-    let (run, ledger) = remembered(project, documents)?;
-    let (mut ledger, since) = ledger.after(list, true);
+    let (source, mut ledger, since) = judge(project, documents, list)?;
     let mut against = since.losses();
     let review = ledger.review(&Ok(list.clone()));
     let vetoes = review.findings.iter().filter(|it| it.vetoes()).map(ToString::to_string);
@@ -109,13 +120,26 @@ pub(super) fn doubts(project: &Project, documents: &Documents, list: &TaskList) 
         against.push(format!("no check has passed on {}", since::few(&review.unverified)));
     }
     let few = verdict::first_few(&against);
-    (!few.is_empty()).then(|| format!("by what run {run} knows, the work is not complete: {few}"))
+    (!few.is_empty()).then(|| format!("by what {source} knows, the work is not complete: {few}"))
 }
 
-fn remembered(project: &Project, documents: &Documents) -> Option<(String, Ledger)> {
-    match places(project, documents).last().ok()? {
-        Last::Run(run, ledger) => Some((run, *ledger)),
-        Last::Reset | Last::Unknown => None,
+/// What the last run knows of the list, or else git, and what became of the list since.
+fn judge(
+    project: &Project,
+    documents: &Documents,
+    list: &TaskList,
+) -> Option<(String, Ledger, Since)> {
+    match places(project, documents).last().last {
+        Last::Run(run, ledger) => {
+            let (ledger, since) = ledger.after(list, true);
+            Some((format!("run {run}"), ledger, since))
+        }
+        Last::Reset => None,
+        Last::Unknown => {
+            let (versions, _) = committed_versions(documents).ok()?;
+            let ledger = Ledger::rebuilt(list, &versions);
+            (!versions.is_empty()).then(|| ("git".to_owned(), ledger, Since::default()))
+        }
     }
 }
 
@@ -126,15 +150,41 @@ impl Memory {
     }
 
     /// Rebuilds the memory from git. `lost` says why the ledger of the last run cannot be used.
-    fn from_history(documents: &Documents, list: &TaskList, lost: Option<String>) -> Memory {
+    ///
+    /// # Errors
+    /// The history cannot be read, or not to its beginning: a story may have been dropped, and nothing would tell.
+    fn from_history(
+        project: &Project,
+        documents: &Documents,
+        list: &TaskList,
+        lost: Option<String>,
+    ) -> Result<Memory, Error> {
         let name = documents.shown(TASKS);
-        let versions = committed_versions(documents);
+        let unknown = |why: String, hint: &str| {
+            let accept = documents.command("ralph work --accept-list");
+            Error::input(format!("whether {name} has lost stories or checks is not known: {why}"))
+                .hint(hint)
+                .hint(format!("`{accept}` takes the list as it is"))
+        };
+        let (versions, reach) = committed_versions(documents).map_err(|err| {
+            unknown(
+                format!("its history cannot be read: {}", err.message),
+                "see what git says there",
+            )
+        })?;
+        if reach == Reach::Cut {
+            let why = "this is a shallow clone, and its history is cut off".to_owned();
+            return Err(unknown(why, "get all of it: git fetch --unshallow"));
+        }
+        if let Some(more) = missed_by_journal(project, list).filter(|_| versions.is_empty()) {
+            return Err(unknown(more, "put back what is missing"));
+        }
         if !versions.is_empty() {
             let ledger = Ledger::rebuilt(list, &versions);
             let lost = lost.map(|lost| format!("{lost}; its history in git is used instead"));
-            return Memory { ledger, since: Since::default(), source: None, lost };
+            return Ok(Memory { ledger, since: Since::default(), source: None, lost });
         }
-        match lost {
+        Ok(match lost {
             Some(lost) => {
                 let (ledger, since) = Ledger::doubting(list);
                 Memory { ledger, since, source: None, lost: Some(lost) }
@@ -146,7 +196,7 @@ impl Memory {
                 );
                 Memory { lost: Some(message), ..Memory::fresh(list) }
             }
-        }
+        })
     }
 
     /// What a run knew, and what became of the list since.
@@ -198,17 +248,37 @@ impl Memory {
 
 /// The committed versions of the list, the newest first, back to where the present list began: the file's creation, or
 /// the template that `ralph archive` and `ralph new --force` write.
-fn committed_versions(documents: &Documents) -> Vec<TaskList> {
+fn committed_versions(documents: &Documents) -> Result<(Vec<TaskList>, Reach), Error> {
     let path = documents.path(TASKS);
     let path = path.canonicalize().unwrap_or(path);
     let mut versions = Vec::new();
-    // Without a repository there is no history.
-    let _ = file_versions(&path, |text| {
+    let reach = file_versions(&path, |text| {
         let is_template = without_placeholder(text).is_some();
         if !is_template && let Ok(list) = task_list::parse(text.as_bytes()) {
             versions.push(list);
         }
         !is_template
-    });
-    versions
+    })?;
+    Ok((versions, reach))
+}
+
+/// Says if the journal of the last `ralph work` knew more stories than the list has, or found something missing.
+fn missed_by_journal(project: &Project, list: &TaskList) -> Option<String> {
+    let runs = runs::list(&project.runs_dir()).ok()?;
+    runs.iter().rev().find_map(|run| {
+        let entries = journal::read(&run.journal()).ok()?;
+        let wanted = |name: &str, _: &[u8]| if name == "tasks" { Want::Yes } else { Want::No };
+        let last = entries.only(wanted).filter_map(|entry| match entry.event {
+            Event::Tasks { total, problems, .. } => Some((total, problems)),
+            _ => None,
+        });
+        let (total, problems) = last.last()?;
+        let is_more = total as usize > list.stories.len();
+        let why = match problems.first() {
+            Some(problem) => problem.clone(),
+            None => format!("it saw {total} stories"),
+        };
+        (is_more || !problems.is_empty())
+            .then(|| format!("by the journal of run {}, {why}", run.id))
+    })
 }

@@ -91,12 +91,12 @@ pub(super) fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
     let accepted = args.accept_list && own.is_none();
     let (list, memory) = match own {
         // What was accepted when the run began is part of its ledger.
-        Some(resume) => recall_own(&documents, &places, &resume.run, has_guardrails),
+        Some(resume) => recall_own(project, &documents, &places, &resume.run, has_guardrails),
         None if accepted => tasks::read_whole(&documents).map(|list| {
             let memory = Memory::fresh(&list);
             (list, memory)
         }),
-        None => recall(&documents, &places, has_guardrails),
+        None => recall(project, &documents, &places, has_guardrails),
     }
     .map_err(|err| match places.newest() {
         Some(path) => err.hint(format!(

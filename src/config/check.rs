@@ -22,6 +22,19 @@ pub(crate) fn problems(document: &Value) -> Vec<String> {
             }
         }
     }
+    if let Some(paths) = document.pointer("/scm/paths").and_then(Value::as_array) {
+        if paths.is_empty() {
+            problems.push("scm.paths: must not be empty; [\".\"] is all of the project".to_owned());
+        }
+        for (index, path) in paths.iter().enumerate() {
+            let path = path.as_str().unwrap_or_default();
+            let leads_out = [":/", ":(top", "/"].iter().any(|start| path.starts_with(start))
+                || path.split('/').any(|part| part == "..");
+            if leads_out {
+                problems.push(format!("scm.paths[{index}]: must be a path inside the project"));
+            }
+        }
+    }
     if let Some(domains) = document.pointer("/sandbox/allowedDomains").and_then(Value::as_array) {
         for (index, domain) in domains.iter().enumerate() {
             if let Some(Err(bad)) = domain.as_str().map(|it| AllowList::default().add(it)) {

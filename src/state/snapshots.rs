@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::core::tasks::ledger::Ledger;
 use crate::core::tasks::naming;
 
+use super::private;
 use super::project::Project;
 use super::project_record::{ProjectHome, fnv64};
 use super::runs::{self, is_id};
@@ -63,42 +64,47 @@ impl Places {
         Ok(serde_json::from_value(read_value(&path)?)?)
     }
 
-    /// The ledger of the last run, and which run that was.
-    ///
-    /// # Errors
-    /// It exists and cannot be read; the message names the file.
-    pub fn last(&self) -> io::Result<Last> {
-        let Some((run, path)) = self.newest_file() else { return Ok(Last::Unknown) };
-        let named =
-            |err: io::Error| io::Error::new(err.kind(), format!("{}: {err}", path.display()));
-        let value = read_value(&path).map_err(named)?;
-        if value.is_null() || value.get("reset").is_some() {
-            return Ok(Last::Reset);
-        }
-        let ledger = serde_json::from_value(value).map_err(|err| named(err.into()))?;
-        Ok(Last::Run(run, Box::new(ledger)))
+    /// The ledger of the last run, and which run that was. A ledger in `$RALPH_HOME` is out of the agent's reach, so the
+    /// copy of a later run adds to it and does not replace it. Files that cannot be read are named, and older ones used.
+    pub fn last(&self) -> Remembered {
+        let mut unreadable = Vec::new();
+        let home = first_readable(self.home_files(), &mut unreadable);
+        let newer_than = home.as_ref().map(|(run, _)| run.as_str());
+        let in_runs = first_readable(self.run_files(newer_than), &mut unreadable);
+        let last = match (home, in_runs) {
+            (Some((_, Some(known))), Some((run, Some(ledger)))) => {
+                Last::Run(run, Box::new(ledger.knowing(&known)))
+            }
+            (Some((run, Some(ledger))), _) | (_, Some((run, Some(ledger)))) => {
+                Last::Run(run, Box::new(ledger))
+            }
+            (Some((_, None)), None) | (_, Some((_, None))) => Last::Reset,
+            (None, None) => Last::Unknown,
+        };
+        Remembered { last, unreadable }
     }
 
-    /// The file of the last run, if it holds a ledger.
+    /// The newest file that holds a ledger.
     pub fn newest(&self) -> Option<PathBuf> {
-        let holds_ledger = matches!(self.last(), Ok(Last::Run(..)));
-        self.newest_file().filter(|_| holds_ledger).map(|(_, path)| path)
+        let mut files: Vec<_> = self.home_files().into_iter().chain(self.run_files(None)).collect();
+        files.sort_by(|a, b| b.0.cmp(&a.0));
+        let holds_ledger = |path: &Path| matches!(read_ledger(path), Ok(Some(_)));
+        files.into_iter().map(|(_, path)| path).find(|path| holds_ledger(path))
     }
 
-    /// The newest file, with its run. Of two files for one run the one in `$RALPH_HOME` counts: no agent can write it.
-    fn newest_file(&self) -> Option<(String, PathBuf)> {
+    /// The files in `$RALPH_HOME` with their runs, the newest first.
+    fn home_files(&self) -> Vec<(String, PathBuf)> {
         let stem = |path: PathBuf| {
             let run = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             (run, path)
         };
-        let home = self.home.iter().filter_map(|directory| files(directory).pop()).map(stem);
-        let home = home.max_by(|a, b| a.0.cmp(&b.0));
-        let newer_than = home.as_ref().map(|(run, _)| run.as_str());
-        self.newest_in_runs(newer_than).or(home)
+        let mut all: Vec<_> = self.home.iter().flat_map(|dir| files(dir)).map(stem).collect();
+        all.sort_by(|a, b| b.0.cmp(&a.0));
+        all
     }
 
-    /// The newest ledger of this list in a run directory.
-    fn newest_in_runs(&self, newer_than: Option<&str>) -> Option<(String, PathBuf)> {
+    /// The files for this list in run directories, the newest first.
+    fn run_files(&self, newer_than: Option<&str>) -> Vec<(String, PathBuf)> {
         let root = self.project.root();
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| in_real_directory(path));
         let is_of_list = |path: &Path| match read_value(path) {
@@ -112,9 +118,8 @@ impl Places {
         let runs = runs::list(&self.project.runs_dir()).unwrap_or_default();
         let newer =
             runs.into_iter().rev().take_while(|run| newer_than.is_none_or(|it| *run.id > *it));
-        let mut ledgers = newer.map(|run| (in_run(&run.path), run.id));
-        let found = ledgers.find(|(path, _)| path.is_file() && is_of_list(path));
-        found.map(|(path, run)| (run, path))
+        let ledgers = newer.map(|run| (run.id, in_run(&run.path)));
+        ledgers.filter(|(_, path)| path.is_file() && is_of_list(path)).collect()
     }
 
     /// Remembers a list that the user accepted, without a run.
@@ -138,15 +143,24 @@ impl Places {
         let named = |path: &Path, err: io::Error| {
             io::Error::new(err.kind(), format!("{}: {err}", path.display()))
         };
-        let in_runs = self.newest_in_runs(None);
-        for directory in &self.home {
-            begin_anew(directory).map_err(|err| named(directory, err))?;
+        for (nth, directory) in self.home.iter().enumerate() {
+            if nth == 0 || !files(directory).is_empty() {
+                mark_reset(directory).map_err(|err| named(directory, err))?;
+            }
         }
-        let Some((_, path)) = in_runs else { return Ok(()) };
+        let Some((_, path)) = self.run_files(None).into_iter().next() else { return Ok(()) };
         let name = self.list.strip_prefix(self.project.root()).unwrap_or(&self.list);
         let marker = serde_json::json!({"name": name.to_string_lossy(), "reset": true});
         save_atomically(&path, marker.to_string().as_bytes()).map_err(|err| named(&path, err))
     }
+}
+
+/// What earlier runs have left.
+#[derive(Debug)]
+pub struct Remembered {
+    pub last: Last,
+    /// Files that cannot be read, and why.
+    pub unreadable: Vec<String>,
 }
 
 /// What is known of a list from earlier runs on this machine.
@@ -162,6 +176,28 @@ pub enum Last {
 /// The ledger file in a run directory.
 pub fn in_run(run_dir: &Path) -> PathBuf {
     run_dir.join(IN_RUN)
+}
+
+/// The first of these files that can be read, with its run. The ledger is `None` in the marker of a reset.
+fn first_readable(
+    files: Vec<(String, PathBuf)>,
+    unreadable: &mut Vec<String>,
+) -> Option<(String, Option<Ledger>)> {
+    files.into_iter().find_map(|(run, path)| match read_ledger(&path) {
+        Ok(ledger) => Some((run, ledger)),
+        Err(err) => {
+            unreadable.push(format!("{}: {err}", path.display()));
+            None
+        }
+    })
+}
+
+fn read_ledger(path: &Path) -> io::Result<Option<Ledger>> {
+    let value = read_value(path)?;
+    if value.is_null() || value.get("reset").is_some() {
+        return Ok(None);
+    }
+    Ok(Some(serde_json::from_value(value)?))
 }
 
 fn read_value(path: &Path) -> io::Result<serde_json::Value> {
@@ -242,14 +278,9 @@ pub fn path(directory: &Path, run: &str) -> PathBuf {
     directory.join(format!("{run}.json"))
 }
 
-/// The list begins anew: what comes now is not judged by what was. The files of old runs stay.
-///
-/// # Errors
-/// It cannot be written down.
-fn begin_anew(directory: &Path) -> io::Result<()> {
-    if files(directory).is_empty() {
-        return Ok(());
-    }
+/// Leaves the marker of a reset. The files of old runs stay.
+fn mark_reset(directory: &Path) -> io::Result<()> {
+    private::create_dir_all(directory)?;
     let name = runs::new_id(jiff::Timestamp::now().as_millisecond());
     save_atomically(&path(directory, &name), b"null\n")
 }
@@ -316,9 +347,10 @@ mod tests {
         let dir = places.directory().unwrap().to_owned();
         assert!(dir.starts_with(home.path().join("projects")));
         assert_ne!(dir, directory(home.path(), Path::new("/q/it's mine"), Path::new("/q/x")));
-        assert!(matches!(places.last(), Ok(Last::Unknown)));
+        assert!(matches!(places.last().last, Last::Unknown));
         places.reset().unwrap();
-        assert!(!dir.exists(), "there was nothing to forget");
+        assert!(matches!(places.last().last, Last::Reset), "also where nothing was known");
+        std::fs::remove_dir_all(&dir).unwrap();
         let ledger = Ledger::new(
             &parse(br#"{"project": "", "branchName": "", "description": "", "userStories": []}"#)
                 .unwrap(),
@@ -330,11 +362,13 @@ mod tests {
         let file = serde_json::to_vec(&file).unwrap();
         std::fs::write(dir.join(format!("{run}.json")), &file).unwrap();
         assert!(String::from_utf8(file).unwrap().contains("/p/it's mine/ralph/tasks.json"));
-        assert!(matches!(places.last(), Ok(Last::Run(last, _)) if last == run));
+        assert!(matches!(places.last().last, Last::Run(last, _) if last == run));
         places.reset().unwrap();
-        assert!(matches!(places.last(), Ok(Last::Reset)));
+        assert!(matches!(places.last().last, Last::Reset));
         std::fs::write(dir.join("20991113-202752-0a1b.json"), "{").unwrap();
-        assert!(places.last().is_err());
+        let remembered = places.last();
+        assert!(matches!(remembered.last, Last::Reset), "the older one counts");
+        assert!(remembered.unreadable[0].contains("20991113"), "{remembered:?}");
     }
 
     #[test]
@@ -356,10 +390,9 @@ mod tests {
             ["0a1b", "0a1c", "0a1d"].map(|end| format!("20261113-202752-{end}"));
         let run_dir = |run: &str| project.runs_dir().join(run);
         let places = Places::new(Some(&home), &project, &list);
-        let last = || match places.last() {
-            Ok(Last::Run(run, _)) => Some(run),
-            Ok(Last::Reset) => None,
-            other => panic!("{other:?}"),
+        let last = || match places.last().last {
+            Last::Run(run, _) => Some(run),
+            Last::Reset | Last::Unknown => None,
         };
         save(path(places.directory().unwrap(), &first), "ralph/tasks.json");
         save(in_run(&run_dir(&first)), "ralph/tasks.json");
@@ -370,11 +403,13 @@ mod tests {
         let fresh = Places::new(None, &project, &list);
         assert_eq!(fresh.newest(), Some(in_run(&run_dir(&second))));
         fresh.reset().unwrap();
-        assert!(matches!(fresh.last(), Ok(Last::Reset)));
+        assert!(matches!(fresh.last().last, Last::Reset));
+        assert_eq!(last(), Some(first.clone()), "a marker in the project does not reset the home");
         let other = Places::new(None, &project, &root.join("other/tasks.json"));
-        assert!(matches!(other.last(), Ok(Last::Run(run, _)) if run == third));
+        assert!(matches!(other.last().last, Last::Run(run, _) if run == third));
         std::fs::write(in_run(&run_dir(&second)), "{").unwrap();
-        let error = fresh.last().unwrap_err().to_string();
-        assert!(error.contains(&second), "{error}");
+        let remembered = fresh.last();
+        assert!(remembered.unreadable[0].contains(&second), "{remembered:?}");
+        assert!(matches!(remembered.last, Last::Run(run, _) if run == first));
     }
 }

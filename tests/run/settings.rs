@@ -279,6 +279,12 @@ fn settings_that_an_agent_changed_for_the_next_run_are_told_at_the_end_of_this_o
 fn values_that_cannot_work_are_refused_when_settings_are_read() {
     for (settings, problem) in [
         (json!({"scm": {"tasks": [""]}}), "scm.tasks[0]: must not be blank"),
+        (json!({"scm": {"paths": []}}), "scm.paths: must not be empty"),
+        (
+            json!({"scm": {"paths": [".", "../"]}}),
+            "scm.paths[1]: must be a path inside the project",
+        ),
+        (json!({"scm": {"paths": [":/"]}}), "scm.paths[0]: must be a path inside the project"),
         (
             json!({"sandbox": {"allowedDomains": ["ok.example", "http://x/"]}}),
             "sandbox.allowedDomains[1]: ",

@@ -206,8 +206,9 @@ fn what_cannot_be_remembered_is_told_and_looked_at_again() {
     let done = [json!([leave(&[passing("a")]), say("ok")])];
     work(&project, &[], &done).run().success();
     std::fs::write(memory(&project), "{").expect("the memory");
+    std::fs::write(project.newest_run().join("ledger.json"), "{").expect("its copy");
     let output = work(&project, &[], &done).run();
-    output.success().stderr_has("the ledger of ralph/tasks.json cannot be read");
+    output.success().stderr_has("ledgers of ralph/tasks.json cannot be read");
     assert!(prompts(&project)[1].contains("Find out whether they do pass"));
 }
 

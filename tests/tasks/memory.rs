@@ -124,7 +124,7 @@ fn history_ends_where_archive_began_a_new_list() {
     let both = checked_list("true", &[passing("a"), passing("b")]);
     write_list(&project, &both);
     commit_list(&project);
-    project.ralph(["archive"]).run().success();
+    project.ralph(["archive", "--force"]).run().success();
     write_list(&project, &list(&[passing("c")]));
     commit_list(&project);
     let output = work_at(&project, project.path(), &project.beside("fresh"));
@@ -159,4 +159,131 @@ fn list_without_any_record_is_taken_and_said_so() {
     let project = project_with(&[passing("a")]);
     let output = work_at(&project, project.path(), &project.beside("fresh"));
     output.success().stderr_has("no earlier record of ralph/tasks.json");
+}
+
+/// Clones the project after an agent dropped a story and a check and both were committed.
+fn damaged_clone(args: &[&str]) -> (Project, PathBuf) {
+    let project = project_with_check();
+    drop_story_and_check(&project);
+    commit_list(&project);
+    let clone = project.beside("clone");
+    let url = format!("file://{}", project.path().display());
+    let words = [&["clone", "--quiet"], args, &[&url, clone.to_str().expect("UTF-8")]].concat();
+    project.git_command(words);
+    (project, clone)
+}
+
+const NOT_KNOWN: &str = "whether ralph/tasks.json has lost stories or checks is not known";
+
+#[test]
+fn shallow_clone_is_refused_until_the_list_is_accepted() {
+    let (project, clone) = damaged_clone(&["--depth", "1"]);
+    let fresh = project.beside("fresh");
+    let refused = work_at(&project, &clone, &fresh);
+    refused.code(2).stderr_has(NOT_KNOWN).stderr_has("git fetch --unshallow");
+    let accept = work(&project, &["--accept-list"], &[json!([say("me?")])]);
+    accept.current_dir(&clone).env("RALPH_HOME", &fresh).run().success();
+}
+
+#[test]
+fn history_that_git_cannot_read_is_refused() {
+    let (project, clone) = damaged_clone(&[]);
+    let command = work(&project, &["-n", "1"], &[json!([say(PROMISE)])]);
+    let refused = command
+        .current_dir(&clone)
+        .env("RALPH_HOME", project.beside("fresh"))
+        .env("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+        .run();
+    refused.code(2).stderr_has(NOT_KNOWN).stderr_has("dubious ownership");
+}
+
+#[test]
+fn story_that_a_merge_left_out_or_brought_is_missed() {
+    let both = checked_list("true", &[open("a", &json!({})), open("b", &json!({}))]);
+    let done = checked_list("true", &[passing("a")]);
+    for merge in
+        ["git merge -q -s ours side", "git merge -q --no-commit side; cp both ralph/tasks.json"]
+    {
+        let project = project_with(&[]);
+        project.git_init();
+        write_list(&project, &checked_list("true", &[open("a", &json!({}))]));
+        commit_list(&project);
+        project.write("both", format!("{both:#}\n"));
+        let script = format!(
+            "set -e; git switch -qc side; echo x > other; git add other
+            if echo '{merge}' | grep -q ours; then cp both ralph/tasks.json; fi
+            git commit -qam Side; git switch -q -; echo y > mine; git add mine; git commit -qm Mine
+            {merge}; git add ralph; git commit -qm Merge || true"
+        );
+        project.program("sh", ["-c", &script]).run().success();
+        write_list(&project, &done);
+        commit_list(&project);
+        let output = work_at(&project, project.path(), &project.beside("fresh"));
+        output.code(1).stdout_has(DROPPED);
+    }
+}
+
+#[test]
+fn list_in_a_renamed_directory_keeps_its_history() {
+    let project = project_with_check();
+    drop_story_and_check(&project);
+    project.git_command(["mv", "ralph", "loops"]);
+    project.git_command(["commit", "--quiet", "-am", "Rename"]);
+    let args = ["-n", "1", "--ralph-dir", "loops"];
+    work(&project, &args, &[json!([say(PROMISE)])]).run().code(1).stdout_has(DROPPED);
+}
+
+#[test]
+fn older_ledger_counts_if_the_newest_cannot_be_read() {
+    let project = project_with(&[open("a", &json!({})), open("b", &json!({}))]);
+    let sessions = [json!([leave(&[passing("a")]), say(PROMISE)])];
+    for _ in 0..2 {
+        work(&project, &["-n", "1"], &sessions).run().code(1);
+    }
+    std::fs::write(memory(&project), "").expect("the newest ledger");
+    std::fs::write(project.newest_run().join("ledger.json"), "").expect("its copy");
+    let output = work(&project, &["-n", "1"], &[json!([say(PROMISE)])]).run();
+    output.code(1).stderr_has("cannot be read").stdout_has(DROPPED);
+}
+
+#[test]
+fn file_in_the_work_tree_does_not_replace_the_memory_of_the_home() {
+    let project = project_with(&[open("a", &json!({})), open("b", &json!({}))]);
+    let planted = ".ralph/runs/20991231-000000-ffff/ledger.json";
+    let make = json!({"shell": "mkdir -p .ralph/runs/20991231-000000-ffff"});
+    let reset =
+        json!({"write": {"path": planted, "text": r#"{"name":"ralph/tasks.json","reset":true}"#}});
+    let sessions = [json!([leave(&[passing("a")]), make, reset, say(PROMISE)])];
+    work(&project, &["-n", "1"], &sessions).run().code(1);
+    let output = work(&project, &["-n", "1"], &[json!([say(PROMISE)])]).run();
+    output.code(1).stdout_has(DROPPED);
+}
+
+#[test]
+fn journal_that_knew_more_stories_is_believed_if_ledgers_are_gone() {
+    let project = project_with(&[open("a", &json!({})), open("b", &json!({}))]);
+    let sessions = [json!([leave(&[passing("a")]), say(PROMISE)])];
+    work(&project, &["-n", "1"], &sessions).run().code(1);
+    std::fs::remove_file(project.newest_run().join("ledger.json")).expect("the ledger");
+    let output = work_at(&project, project.path(), &project.beside("fresh"));
+    output.code(2).stderr_has(NOT_KNOWN).stderr_has("by the journal of run");
+}
+
+#[test]
+fn archive_and_tasks_know_the_history_of_a_clone() {
+    let (project, clone) = damaged_clone(&[]);
+    let ralph = |args: &[&str]| {
+        project.ralph(args).current_dir(&clone).env("RALPH_HOME", project.beside("fresh")).run()
+    };
+    ralph(&["tasks"]).success().stdout_has("1 of 2");
+    ralph(&["archive"]).code(2).stderr_has("not finished").stderr_has("--force");
+}
+
+#[test]
+fn new_force_before_any_run_begins_a_new_list() {
+    let project = project_with_check();
+    project.ralph(["new", "--force", "Other"]).run().success();
+    write_list(&project, &list(&[passing("x")]));
+    let output = work(&project, &["-n", "1"], &[json!([say("me?")])]).run();
+    output.success().stdout_has("nothing to do").stderr_lacks("is gone");
 }

@@ -58,8 +58,7 @@ pub(super) fn unasked_signal(spec: &RunSpec) -> Option<String> {
     let signal = spec.completion.describe();
     (!spec.completion.is_mentioned_in(&prompt)).then(|| {
         format!(
-            "the prompt never mentions {signal}, which completes the run: it may use all of its {} iterations",
-            spec.rules.max_iterations
+            "the prompt never mentions {signal}, which completes the run; only its limit may end it"
         )
     })
 }

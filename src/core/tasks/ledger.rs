@@ -195,16 +195,28 @@ impl Ledger {
     /// are those of the list itself.
     pub fn rebuilt(list: &TaskList, versions: &[TaskList]) -> Ledger {
         let mut ledger = Ledger::new(list);
-        for story in versions.iter().flat_map(|version| &version.stories) {
-            if !ledger.stories.contains_key(&story.id) {
-                ledger.stories.insert(story.id.clone(), story.source.clone());
-            }
-        }
+        let stories = versions.iter().flat_map(|version| &version.stories);
+        ledger.know(stories.map(|story| (&story.id, &story.source)));
         if let Some(oldest) = versions.iter().rfind(|version| !version.stories.is_empty()) {
             let added = missing(&list.verify_commands, &oldest.verify_commands);
             ledger.verify_commands = oldest.verify_commands.iter().cloned().chain(added).collect();
         }
         ledger
+    }
+
+    /// Adds the stories of another ledger that this one does not know.
+    #[must_use]
+    pub fn knowing(mut self, other: &Ledger) -> Ledger {
+        self.know(other.stories.iter());
+        self
+    }
+
+    fn know<'a>(&mut self, stories: impl Iterator<Item = (&'a String, &'a Value)>) {
+        for (id, story) in stories {
+            if !self.stories.contains_key(id) {
+                self.stories.insert(id.clone(), story.clone());
+            }
+        }
     }
 
     /// The memory of a run that begins with this list, by what the run before remembered; and what was

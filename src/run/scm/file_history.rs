@@ -9,24 +9,59 @@ use crate::error::Error;
 /// The number of commits that are looked at.
 const MAX_COMMITS: &str = "--max-count=1000";
 
-/// Reads the committed versions of a file that `keep_going` accepts, the newest first; the first one it refuses ends the
-/// search. Each content is given once.
+/// The histories of a file that are read: with all that merges left out, and under the names that it had before.
+const HISTORIES: [&[&str]; 2] = [&["--full-history", "-m", "--no-renames"], &["--follow", "-m"]];
+
+/// How far the history of a file goes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// To its beginning, or to where the caller stopped.
+    Whole,
+    /// To where a shallow clone was cut off.
+    Cut,
+}
+
+/// Hands the committed versions of a file to `keep_going`, the newest first, until it refuses one. Each content is
+/// handed out once. A file in no repository has none.
 ///
 /// # Errors
-/// The file is in no git work tree, or git failed.
-pub fn file_versions(path: &Path, mut keep_going: impl FnMut(&str) -> bool) -> Result<(), Error> {
-    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
-    let words = ["--literal-pathspecs", "log", MAX_COMMITS, "--format=", "--raw", "--no-abbrev"];
-    let words = words.iter().map(OsStr::new).chain(["--no-renames".as_ref(), "--".as_ref(), name]);
-    let log = super::git(&words.collect::<Vec<_>>(), directory)?;
-    let mut seen = HashSet::new();
-    for blob in log.lines().filter_map(new_blob).filter(|blob| seen.insert(*blob)) {
-        // A blob that is missing from a partial clone ends what can be known.
-        if !keep_going(&super::git(&["cat-file", "blob", blob], directory)?) {
-            break;
+/// There is a repository, and git cannot read it.
+pub fn file_versions(
+    path: &Path,
+    mut keep_going: impl FnMut(&str) -> bool,
+) -> Result<Reach, Error> {
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+        return Ok(Reach::Whole);
+    };
+    if super::top_of(directory).is_none() || has_no_commit(directory) {
+        return Ok(Reach::Whole);
+    }
+    let (mut seen, mut last) = (HashSet::new(), None);
+    for history in HISTORIES {
+        let words =
+            ["--literal-pathspecs", "log", MAX_COMMITS, "--format=", "--raw", "--no-abbrev"];
+        let words = words.iter().chain(history).map(OsStr::new).chain(["--".as_ref(), name]);
+        let log = super::git(&words.collect::<Vec<_>>(), directory)?;
+        for blob in log.lines().filter_map(new_blob) {
+            if last.as_deref() == Some(blob) {
+                break;
+            }
+            if seen.insert(blob.to_owned())
+                && !keep_going(&super::git(&["cat-file", "blob", blob], directory)?)
+            {
+                last = Some(blob.to_owned());
+                break;
+            }
         }
     }
-    Ok(())
+    let is_shallow = super::git(&["rev-parse", "--is-shallow-repository"], directory)?;
+    Ok(if is_shallow.trim() == "true" && last.is_none() { Reach::Cut } else { Reach::Whole })
+}
+
+/// Whether git knows the repository and says that nothing was committed.
+fn has_no_commit(directory: &Path) -> bool {
+    super::is_repository(directory)
+        && super::git(&["rev-parse", "--verify", "--quiet", "HEAD"], directory).is_err()
 }
 
 /// The new content in a line of `git log --raw`: `:100644 100644 OLD NEW M\tpath`. `None` for a deletion.
@@ -43,6 +78,7 @@ mod tests {
     fn new_blob_is_read_from_raw_lines() {
         for (line, blob) in [
             (":000000 100644 0000 abcd A\tralph/tasks.json", Some("abcd")),
+            (":100644 100644 abcd dcba R090\tralph/tasks.json\tloops/tasks.json", Some("dcba")),
             (":100644 000000 abcd 0000 D\tralph/tasks.json", None),
             ("", None),
             (":100644", None),
