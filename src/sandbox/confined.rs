@@ -31,8 +31,10 @@ use crate::process::{self, Launch};
 /// What it is called by, in the place of a command. Nobody types this.
 pub const COMMAND: &str = "__confined";
 
-/// The first version that confines files, that confines connections, that confines signals.
-pub(super) const FILES: i32 = 1;
+/// The first version that confines files, that can allow moving files between directories, that confines connections,
+/// that confines signals.
+const FILES: i32 = 1;
+pub(super) const MOVES: i32 = 2;
 const CONNECTIONS: i32 = 4;
 const SIGNALS: i32 = 6;
 

@@ -17,6 +17,7 @@ use landlock::{
 };
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
+use super::confined;
 use super::proxy;
 use super::seccomp;
 
@@ -116,13 +117,19 @@ pub fn main(args: &[OsString]) -> u8 {
 
 /// Lets files be opened for writing only below these paths. Mounts see to that already, except for named pipes: those
 /// can be written on a read-only mount. What is mounted read-only below one of the paths stays open to that: only pipes
-/// that are in use are hidden there. Does nothing where the kernel has no Landlock.
+/// that are in use are hidden there.
+///
+/// Every Landlock ruleset forbids moving and linking files from one directory to another unless it grants `Refer`. So
+/// nothing is confined where the kernel cannot grant it.
 fn confine_writes(paths: &[OsString]) -> Result<(), RulesetError> {
+    if confined::version() < confined::MOVES {
+        return Ok(());
+    }
     let access = AccessFs::WriteFile;
     let mut ruleset = Ruleset::default()
-        .handle_access(access)?
+        .handle_access(access | AccessFs::Refer)?
         .create()?
-        .add_rules(path_beneath_rules(paths, access))?;
+        .add_rules(path_beneath_rules(paths, access | AccessFs::Refer))?;
     // Programs open a terminal or file that they were given once more, as `/dev/stderr`. Pipes and sockets without
     // a name are not confined, and refused here.
     let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());

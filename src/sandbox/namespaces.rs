@@ -321,10 +321,10 @@ impl Sandbox for Namespaces {
             "the kernel is shared: a hole in it is a way out".to_owned(),
             "package caches and the agent's own credentials can be changed".to_owned(),
         ];
-        if confined::version() < confined::FILES {
+        if confined::version() < confined::MOVES {
             limits.push(
                 "named pipes in what can be read can also be written: this kernel cannot prevent that (it needs \
-                 Linux 5.13 with Landlock)"
+                 Linux 5.19 with Landlock)"
                     .to_owned(),
             );
         }

@@ -13,6 +13,7 @@ mod landlock;
 mod landlock_escapes;
 mod links;
 mod proxy;
+mod renames;
 mod runs;
 mod scene;
 mod untrusted_path;
