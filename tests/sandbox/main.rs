@@ -16,5 +16,6 @@ mod proxy;
 mod renames;
 mod runs;
 mod scene;
+mod untrusted_env;
 mod untrusted_path;
 mod weakening;
