@@ -16,6 +16,7 @@ mod proxy;
 mod renames;
 mod runs;
 mod scene;
+mod secrets;
 mod untrusted_env;
 mod untrusted_path;
 mod weakening;
