@@ -133,8 +133,8 @@ impl AgentWritable {
         }
     }
 
-    /// The variables that a program outside the sandbox must not have, with their values. `changes` are those of its
-    /// environment to that of this process, later ones first in effect.
+    /// The variables that a program outside the sandbox must not have, with their values. `changes` turn the environment
+    /// of this process into that of the program; of two changes to one variable, the later wins.
     pub(super) fn untrusted_variables(
         &self,
         changes: &[(OsString, Option<OsString>)],
