@@ -5,8 +5,10 @@
 //! executes, mounts or follows anything.
 //!
 //! Every program that ralph starts outside the sandbox for itself (git, tmux, the notification command, `docker`) is
-//! found by [`OutsideCommand::find`]. Agents and guardrails that run without a sandbox have the user's own `PATH`
-//! ([`user_path`]).
+//! found by [`OutsideCommand::find`], and has an environment by which it loads no code of an agent ([`outside_env`]).
+//! Agents and guardrails that run without a sandbox have the user's own environment and `PATH` ([`user_path`]).
+
+mod code_env;
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -276,9 +278,21 @@ pub fn outside_path() -> OsString {
     agent_writable().trusted_path(user_path().as_deref(), home().as_deref())
 }
 
-/// The change to the environment of programs that ralph runs outside the sandbox.
-pub fn outside_env() -> (OsString, Option<OsString>) {
-    ("PATH".into(), Some(outside_path()))
+/// Changes to the environment of a program.
+pub type EnvChanges = Vec<(OsString, Option<OsString>)>;
+
+/// The changes to the environment of a program that ralph runs outside the sandbox: `changes`, a `PATH` of trusted
+/// directories, and no variable that makes it load code of an agent.
+pub fn outside_env(changes: &[(OsString, Option<OsString>)]) -> EnvChanges {
+    let untrusted = untrusted_env(changes).into_iter().map(|(name, _)| (name, None));
+    let path = ("PATH".into(), Some(outside_path()));
+    changes.iter().cloned().chain(untrusted).chain([path]).collect()
+}
+
+/// The variables of a program's environment that make it load or run something that agents can write to. `changes` are
+/// those to the environment of this process.
+pub fn untrusted_env(changes: &[(OsString, Option<OsString>)]) -> Vec<(OsString, OsString)> {
+    agent_writable().untrusted_variables(changes, home().as_deref())
 }
 
 /// A program that ralph runs outside the sandbox.
@@ -286,8 +300,8 @@ pub fn outside_env() -> (OsString, Option<OsString>) {
 pub struct OutsideCommand {
     /// Its file, so that no later search can find another one.
     program: OsString,
-    /// Changes to the environment, with a `PATH` of trusted directories.
-    env: Vec<(OsString, Option<OsString>)>,
+    /// Changes to the environment; see [`outside_env`].
+    env: EnvChanges,
 }
 
 impl OutsideCommand {
@@ -303,8 +317,7 @@ impl OutsideCommand {
         let is_path = program.as_bytes().contains(&b'/');
         let program =
             if is_path { program.to_owned() } else { outside_program(program)?.into_os_string() };
-        let env = env.iter().cloned().chain([outside_env()]).collect();
-        Ok(OutsideCommand { program, env })
+        Ok(OutsideCommand { program, env: outside_env(env) })
     }
 
     /// The launch of this in place of `original`.

@@ -31,8 +31,10 @@ use crate::process::{self, Launch};
 /// What it is called by, in the place of a command. Nobody types this.
 pub const COMMAND: &str = "__confined";
 
-/// The first version that confines files, that confines connections, that confines signals.
-pub(super) const FILES: i32 = 1;
+/// The first version that confines files, that can allow moving files between directories, that confines connections,
+/// that confines signals.
+const FILES: i32 = 1;
+pub(super) const MOVES: i32 = 2;
 const CONNECTIONS: i32 = 4;
 const SIGNALS: i32 = 6;
 
@@ -100,7 +102,7 @@ pub fn main(args: &[OsString]) -> u8 {
     {
         return inside::complain(&format!("system calls cannot be filtered: {err}"));
     }
-    inside::run(program, args)
+    inside::run_inside(program, args)
 }
 
 fn restrict(orders: &Orders) -> Result<(), RulesetError> {
@@ -307,7 +309,8 @@ fn run_probe(
     let mut args: Vec<OsString> = vec![COMMAND.into(), orders.into(), ralph.into()];
     args.extend(probe.args().map_err(|err| failed("the probe cannot be set up", &err))?);
     let program = OsStr::new(super::THIS_PROGRAM);
-    let output = process::run_quick(program, &args, project, env, probe::PATIENCE)
+    let env = inside::carry_env(env);
+    let output = process::run_quick(program, &args, project, &env, probe::PATIENCE)
         .map_err(|err| Unusable::new(format!("it cannot be run: {err}")))?;
     if !output.exit.success() {
         let said = String::from_utf8_lossy(&output.stderr);
@@ -447,7 +450,7 @@ impl Sandbox for Confined {
         Ok(Wrapped {
             program: super::THIS_PROGRAM.into(),
             args,
-            env,
+            env: inside::carry_env(&env),
             socket: None,
             ignore_term: false,
         })

@@ -76,7 +76,7 @@ impl Tool {
         let mut words = self.words();
         words.extend(args.iter().map(|arg| arg.as_ref().to_owned()));
         let program = self.program().as_os_str();
-        let env = [trust::outside_env()];
+        let env = trust::outside_env(&[]);
         let output = process::run_quick(program, &words, Path::new("/"), &env, patience)
             .map_err(|err| Unusable::new(format!("{}: {err}", self.program().display())))?;
         if output.exit.success() {
@@ -308,7 +308,7 @@ impl Sandbox for Docker {
         args.extend_from_slice(launch.args);
         let program = self.tool.program().into();
         // The client runs out here, with helpers of its own.
-        let env = launch.env.iter().cloned().chain([trust::outside_env()]).collect();
+        let env = trust::outside_env(launch.env);
         Ok(Wrapped { program, args, env, socket: None, ignore_term: false })
     }
 
@@ -322,7 +322,7 @@ impl Sandbox for Docker {
         words.extend(["exec", &self.name, "cat", "--"].map(OsString::from));
         words.push(path.into());
         let program = self.tool.program().as_os_str();
-        let env = [trust::outside_env()];
+        let env = trust::outside_env(&[]);
         let output = system.run_quick(program, &words, Path::new("/"), &env, SHORT);
         Some(output.and_then(|output| match output.exit.success() {
             true => Ok(output.stdout),
@@ -341,7 +341,7 @@ impl Sandbox for Docker {
         let mut words = self.tool.words();
         words.extend(["stop", &self.name].map(OsString::from));
         let program = self.tool.program().as_os_str();
-        let env = [trust::outside_env()];
+        let env = trust::outside_env(&[]);
         let _ = system.run_quick(program, &words, Path::new("/"), &env, SHORT);
     }
 

@@ -205,18 +205,27 @@ impl Draft<'_> {
             if named.contains(&socket) {
                 continue;
             }
-            let elsewhere = self.mounts.iter().filter_map(|mount| match mount {
-                Mount::ReadOnly { from, at } | Mount::Writable { from, at } => {
-                    Some(at.join(socket.strip_prefix(from).ok()?))
-                }
-                Mount::EmptyDir { .. } | Mount::EmptyFile { .. } => None,
-            });
-            let places: BTreeSet<PathBuf> =
-                std::iter::once(socket.clone()).chain(elsewhere).collect();
-            for at in places {
-                if self.seen_at(&at).as_ref() == Some(&socket) {
-                    self.mounts.push(Mount::EmptyFile { at });
-                }
+            self.hide_everywhere(&Found { real: socket, is_dir: false });
+        }
+    }
+
+    /// Hides something of the machine at every place inside where it is seen.
+    pub(super) fn hide_everywhere(&mut self, found: &Found) {
+        let Found { real, is_dir } = found;
+        let elsewhere = self.mounts.iter().filter_map(|mount| match mount {
+            Mount::ReadOnly { from, at } | Mount::Writable { from, at } => {
+                let below = real.strip_prefix(from).ok()?;
+                Some(if below == Path::new("") { at.clone() } else { at.join(below) })
+            }
+            Mount::EmptyDir { .. } | Mount::EmptyFile { .. } => None,
+        });
+        let places: BTreeSet<PathBuf> = std::iter::once(real.clone()).chain(elsewhere).collect();
+        for at in places {
+            if self.seen_at(&at).as_ref() == Some(real) {
+                self.mounts.push(match is_dir {
+                    true => Mount::EmptyDir { at },
+                    false => Mount::EmptyFile { at },
+                });
             }
         }
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::draft::Draft;
 use super::environment;
-use super::plan::{Mount, Wanted};
+use super::plan::Wanted;
 
 /// Tools that people install into their homes. They can be read, not changed.
 pub(super) const TOOLS: &[&str] = &[
@@ -229,11 +229,6 @@ const AGENTS: &[AgentHome] = &[
     },
 ];
 
-/// Nothing, in the place of something.
-pub(super) fn empty(at: PathBuf, is_dir: bool) -> Mount {
-    if is_dir { Mount::EmptyDir { at } } else { Mount::EmptyFile { at } }
-}
-
 /// Shows what is needed of `home`, in whose place `scratch` is seen. The copies that have to be made.
 pub(super) fn show(
     draft: &mut Draft<'_>,
@@ -247,12 +242,6 @@ pub(super) fn show(
     for cache in CACHES {
         // One that is a link to another disk is shown where it is.
         draft.show("package cache", &home.join(cache), true);
-    }
-    for secret in SECRETS {
-        let at = home.join(secret);
-        if let Some(found) = draft.disk.find(&at) {
-            draft.mounts.push(empty(at, found.is_dir));
-        }
     }
     let mut copies = Vec::new();
     for agent in AGENTS.iter().filter(|agent| agent.adapter == wanted.adapter) {

@@ -8,6 +8,7 @@ use std::io::{self, IoSlice, Write};
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -17,8 +18,10 @@ use landlock::{
 };
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
+use super::confined;
 use super::proxy;
 use super::seccomp;
+use crate::trust;
 
 /// What it is called by, in the place of a command. Nobody types this.
 pub const COMMAND: &str = "__inside";
@@ -111,18 +114,24 @@ pub fn main(args: &[OsString]) -> u8 {
     {
         return complain(&format!("system calls cannot be filtered: {err}"));
     }
-    run(program, args)
+    run_inside(program, args)
 }
 
 /// Lets files be opened for writing only below these paths. Mounts see to that already, except for named pipes: those
 /// can be written on a read-only mount. What is mounted read-only below one of the paths stays open to that: only pipes
-/// that are in use are hidden there. Does nothing where the kernel has no Landlock.
+/// that are in use are hidden there.
+///
+/// Every Landlock ruleset forbids moving and linking files from one directory to another unless it grants `Refer`. So
+/// nothing is confined where the kernel cannot grant it.
 fn confine_writes(paths: &[OsString]) -> Result<(), RulesetError> {
+    if confined::version() < confined::MOVES {
+        return Ok(());
+    }
     let access = AccessFs::WriteFile;
     let mut ruleset = Ruleset::default()
-        .handle_access(access)?
+        .handle_access(access | AccessFs::Refer)?
         .create()?
-        .add_rules(path_beneath_rules(paths, access))?;
+        .add_rules(path_beneath_rules(paths, access | AccessFs::Refer))?;
     // Programs open a terminal or file that they were given once more, as `/dev/stderr`. Pipes and sockets without
     // a name are not confined, and refused here.
     let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
@@ -133,18 +142,66 @@ fn confine_writes(paths: &[OsString]) -> Result<(), RulesetError> {
     Ok(())
 }
 
+/// What the name of a variable begins with on its way to the program inside.
+const CARRIED: &str = "__RALPH_ENV_";
+
+/// The changes to the environment of a sandbox's own programs, for a program inside that is to have `changes`. What
+/// would make them load code of an agent has another name until [`run_inside`]: they start before anything is confined.
+pub(super) fn carry_env(changes: &[(OsString, Option<OsString>)]) -> trust::EnvChanges {
+    let mut env = changes.to_vec();
+    for (name, value) in trust::untrusted_env(changes) {
+        let mut carried = OsString::from(CARRIED);
+        carried.push(&name);
+        env.extend([(name, None), (carried, Some(value))]);
+    }
+    env
+}
+
+/// The changes that give the variables of [`carry_env`] their names back.
+fn arrived_env(env: impl Iterator<Item = (OsString, OsString)>) -> trust::EnvChanges {
+    let arrived = env.filter_map(|(carried, value)| {
+        let name = carried.as_bytes().strip_prefix(CARRIED.as_bytes())?;
+        Some([(OsStr::from_bytes(name).to_owned(), Some(value)), (carried, None)])
+    });
+    arrived.flatten().collect()
+}
+
+/// Becomes the program that runs inside, with the environment that was meant for it. The exit code, if that fails.
+pub(super) fn run_inside(program: &OsStr, args: &[OsString]) -> u8 {
+    run_with(program, args, &arrived_env(std::env::vars_os()))
+}
+
 /// Becomes a program. The exit code, if that fails.
 pub(super) fn run(program: &OsStr, args: &[OsString]) -> u8 {
-    let err = become_program(program, args);
+    run_with(program, args, &[])
+}
+
+fn run_with(program: &OsStr, args: &[OsString], env: &[(OsString, Option<OsString>)]) -> u8 {
+    let err = become_program(program, args, env);
     let _ = complain(&format!("{} cannot be started inside: {err}", program.display()));
     if err.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
 }
 
-fn become_program(program: &OsStr, args: &[OsString]) -> io::Error {
-    let err = Command::new(program).args(args).exec();
+fn become_program(
+    program: &OsStr,
+    args: &[OsString],
+    env: &[(OsString, Option<OsString>)],
+) -> io::Error {
+    let exec = |mut command: Command| {
+        for (name, value) in env {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.args(args).exec()
+    };
+    let err = exec(Command::new(program));
     if err.raw_os_error() == Some(libc::ENOEXEC) {
         // A script without `#!`: the shell runs it, as it does for everyone's `execvp`.
-        return Command::new("/bin/sh").arg(program).args(args).exec();
+        let mut shell = Command::new("/bin/sh");
+        shell.arg(program);
+        return exec(shell);
     }
     err
 }
@@ -225,6 +282,25 @@ fn default_signals() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn carried_variables_arrive_under_their_own_names() {
+        let changes = [
+            ("LD_PRELOAD".into(), Some("lib/x.so".into())),
+            ("LD_AUDIT".into(), Some("/usr/lib/x.so".into())),
+        ];
+        let carried = carry_env(&changes);
+        let set = |env: &[(OsString, Option<OsString>)], name: &str| {
+            let last = env.iter().rev().find(|(other, _)| other == name);
+            last.and_then(|(_, value)| value.clone())
+        };
+        assert_eq!(set(&carried, "LD_PRELOAD"), None);
+        assert_eq!(set(&carried, "LD_AUDIT"), Some("/usr/lib/x.so".into()));
+        let env = carried.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        let arrived = arrived_env(env);
+        assert_eq!(set(&arrived, "LD_PRELOAD"), Some("lib/x.so".into()));
+        assert!(arrived.contains(&("__RALPH_ENV_LD_PRELOAD".into(), None)), "{arrived:?}");
+    }
 
     #[test]
     fn orders_survive_the_way_through_a_command_line() {

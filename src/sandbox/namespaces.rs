@@ -217,7 +217,8 @@ fn run_probe(
         spare: false,
     };
     let (program, args) = bwrap::line(bwrap, plan, &command, mounts_by);
-    let output = process::run_quick(&program, &args, project, &plan.env, probe::PATIENCE)
+    let env = inside::carry_env(&plan.env);
+    let output = process::run_quick(&program, &args, project, &env, probe::PATIENCE)
         .map_err(|err| Unusable::new(format!("bwrap cannot be run: {err}")))?;
     if !output.exit.success() {
         let said = String::from_utf8_lossy(&output.stderr);
@@ -321,10 +322,10 @@ impl Sandbox for Namespaces {
             "the kernel is shared: a hole in it is a way out".to_owned(),
             "package caches and the agent's own credentials can be changed".to_owned(),
         ];
-        if confined::version() < confined::FILES {
+        if confined::version() < confined::MOVES {
             limits.push(
                 "named pipes in what can be read can also be written: this kernel cannot prevent that (it needs \
-                 Linux 5.13 with Landlock)"
+                 Linux 5.19 with Landlock)"
                     .to_owned(),
             );
         }
@@ -374,6 +375,7 @@ impl Sandbox for Namespaces {
         let (program, args) = bwrap::line(&self.bwrap, &self.plan, &command, self.mounts_by);
         let mut env: Vec<(OsString, Option<OsString>)> = launch.env.to_vec();
         env.extend(self.plan.env.iter().cloned());
+        let env = inside::carry_env(&env);
         Ok(Wrapped { program, args, env, socket, ignore_term: true })
     }
 

@@ -343,6 +343,8 @@ fn draft(wanted: &Wanted, disk: &dyn Disk, agent_writable: AgentWritable) -> Res
         draft.show_hidden("agent program", package_of(&found.real));
         draft.show_hidden("agent program", agent);
     }
+    // The settings below may show them again.
+    tools::hide_secrets(&mut draft, home.as_deref(), wanted);
     for (paths, writable, key) in
         [(&wanted.readable, false, "readable"), (&wanted.writable, true, "writable")]
     {

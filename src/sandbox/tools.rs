@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::draft::{Draft, Target};
 use super::environment;
-use super::home::{CACHES, SECRETS, TOOLS, empty};
+use super::home::{CACHES, SECRETS, TOOLS};
 use super::plan::{Found, Wanted};
 
 /// Variables that say where something is, and where it would be in the home without them.
@@ -32,27 +32,36 @@ const MOVED_BY: &[(&str, &str)] = &[
     ("npm_config_cache", ".npm"),
 ];
 
+/// The tools that variables have moved out of their usual place in the home: the variable, the directory that it names,
+/// and the usual one.
+fn moved<'w>(
+    home: Option<&'w Path>,
+    wanted: &'w Wanted,
+) -> impl Iterator<Item = (&'static str, &'w Path, &'static str)> {
+    MOVED_BY.iter().filter_map(move |(name, usual)| {
+        let root = Path::new(environment::get(&wanted.env, name)?);
+        // Where it would be anyway, the home has shown it.
+        let is_usual = home.is_some_and(|home| home.join(usual) == root);
+        (root.is_absolute() && !is_usual).then_some((*name, root, *usual))
+    })
+}
+
+/// The paths of a list for the home that are below `usual`, as they are below `root`.
+fn below_root(root: &Path, usual: &str, list: &[&str]) -> Vec<PathBuf> {
+    let below = list.iter().filter_map(|path| Path::new(path).strip_prefix(usual).ok());
+    // Joining nothing would leave a slash at the end.
+    below.map(|below| root.join(below).components().collect()).collect()
+}
+
 /// Shows what the environment names, as far as it is in a place that is hidden.
 pub(super) fn show(draft: &mut Draft<'_>, home: Option<&Path>, wanted: &Wanted) {
-    let mut secrets = Vec::new();
-    for (name, usual) in MOVED_BY {
-        let Some(root) = environment::get(&wanted.env, name).map(Path::new) else { continue };
-        // Where it would be anyway, the home has shown it.
-        if !root.is_absolute() || home.is_some_and(|home| home.join(usual) == root) {
-            continue;
-        }
-        let moved = |list: &[&str]| -> Vec<PathBuf> {
-            let below = list.iter().filter_map(|path| Path::new(path).strip_prefix(usual).ok());
-            // Joining nothing would leave a slash at the end.
-            below.map(|below| root.join(below).components().collect()).collect()
-        };
-        for tool in moved(TOOLS) {
+    for (name, root, usual) in moved(home, wanted) {
+        for tool in below_root(root, usual, TOOLS) {
             draft.show_hidden(name, &tool);
         }
-        for cache in moved(CACHES) {
+        for cache in below_root(root, usual, CACHES) {
             draft.show_hidden_writable(name, &cache);
         }
-        secrets.extend(moved(SECRETS));
     }
     let path = environment::get(&wanted.env, "PATH");
     for dir in path.map(std::env::split_paths).into_iter().flatten() {
@@ -61,9 +70,16 @@ pub(super) fn show(draft: &mut Draft<'_>, home: Option<&Path>, wanted: &Wanted) 
         }
         draft.show_hidden("PATH entry", &dir);
     }
-    for secret in secrets {
+}
+
+/// Hides the secrets of tools, in the home and where variables say, wherever they are seen. Tools that are links are seen
+/// at two places.
+pub(super) fn hide_secrets(draft: &mut Draft<'_>, home: Option<&Path>, wanted: &Wanted) {
+    let usual = home.into_iter().flat_map(|home| SECRETS.iter().map(|path| home.join(path)));
+    let moved = moved(home, wanted).flat_map(|(_, root, usual)| below_root(root, usual, SECRETS));
+    for secret in usual.chain(moved) {
         if let Target::Inside(found) = draft.target(&secret) {
-            draft.mounts.push(empty(found.real, found.is_dir));
+            draft.hide_everywhere(&found);
         }
     }
 }

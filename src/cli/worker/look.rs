@@ -102,9 +102,12 @@ pub(in crate::cli) fn attach(args: &NameArgs) -> Result<u8, Error> {
     let Some((program, rest)) = command.split_first() else { return Ok(0) };
     // In another server one may be attached within the other, if that is what one wants.
     let keeps = rest.iter().any(|word| word == "switch-client");
-    let kept = |name: &OsString| name != "PATH" && (keeps || name != "TMUX");
+    let changes = trust::outside_env(&[]);
+    let changed = |name: &OsString| changes.iter().any(|(other, _)| other == name);
+    let kept = |name: &OsString| !changed(name) && (keeps || name != "TMUX");
     let env = std::env::vars_os().filter(|(name, _)| kept(name));
-    let env = env.chain([("PATH".into(), trust::outside_path())]).collect();
+    let set = changes.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
+    let env = env.chain(set).collect();
     let err = process::replace(program, rest, Some(env));
     Err(Error::failed(format!("tmux: {err}")))
 }

@@ -172,6 +172,71 @@ fn tools_can_be_read_caches_written_and_the_secrets_among_them_are_gone() {
 }
 
 #[test]
+fn secret_in_linked_tool_directory_is_hidden_at_every_place() {
+    let more = [
+        "/home/u/.cargo -> dotfiles/cargo",
+        "/home/u/dotfiles/cargo/bin/cargo",
+        "/home/u/dotfiles/cargo/credentials.toml",
+        "/home/u/.config/git -> ../dotfiles/git",
+        "/home/u/dotfiles/git/config",
+        "/home/u/dotfiles/git/credentials",
+        // A link of its own, to what another tool shows.
+        "/home/u/.deno/credentials.json -> ../dotfiles/git/deno-key",
+        "/home/u/.deno/bin/deno",
+        "/home/u/dotfiles/git/deno-key",
+        "/home/u/o -> /mnt/opam",
+        "/mnt/opam/config",
+        "/mnt/opam/plugins/opam-publish/token",
+        "/opt/uv/tools/x",
+        "/home/u/.local/share/uv -> /opt/uv",
+        "/opt/uv/credentials/tokens.toml",
+    ];
+    let env = [("PATH", "/usr/bin"), ("OPAMROOT", "/home/u/o")];
+    let env = env.map(|(name, value)| (name.into(), value.into())).to_vec();
+    let wanted = Wanted { env, ..wanted() };
+    let plan = plan_of(&wanted, &more);
+    for (path, expected) in [
+        ("/home/u/.cargo/bin/cargo", "r /home/u/dotfiles/cargo/bin/cargo"),
+        ("/home/u/.cargo/credentials.toml", "-"),
+        ("/home/u/dotfiles/cargo/credentials.toml", "-"),
+        ("/home/u/.config/git/config", "r /home/u/dotfiles/git/config"),
+        ("/home/u/.config/git/credentials", "-"),
+        ("/home/u/dotfiles/git/credentials", "-"),
+        ("/home/u/.deno/bin/deno", "r /home/u/.deno/bin/deno"),
+        ("/home/u/.config/git/deno-key", "-"),
+        ("/home/u/dotfiles/git/deno-key", "-"),
+        ("/home/u/o/config", "r /mnt/opam/config"),
+        ("/home/u/o/plugins/opam-publish/token", "-"),
+        ("/mnt/opam/plugins/opam-publish/token", "-"),
+        ("/home/u/.local/share/uv/tools/x", "r /opt/uv/tools/x"),
+        ("/home/u/.local/share/uv/credentials/tokens.toml", "-"),
+        ("/opt/uv/credentials/tokens.toml", "-"),
+    ] {
+        assert_eq!(seen(&plan, path), *expected, "{path}");
+    }
+    #[cfg(target_os = "linux")]
+    {
+        let disk = Paper::new(&[MACHINE, &more].concat());
+        let grants = super::super::grants::grants(&plan, &disk);
+        for secret in [
+            "/home/u/dotfiles/cargo/credentials.toml",
+            "/home/u/dotfiles/git/credentials",
+            "/home/u/dotfiles/git/deno-key",
+            "/mnt/opam/plugins/opam-publish/token",
+            "/opt/uv/credentials/tokens.toml",
+        ] {
+            let above = grants.read.iter().find(|path| Path::new(secret).starts_with(path));
+            assert_eq!(above, None, "{secret}");
+        }
+        assert!(grants.read.contains(&"/home/u/dotfiles/cargo/bin".into()), "{grants:?}");
+    }
+    let readable = vec!["~/.cargo/credentials.toml".into()];
+    let plan = plan_of(&Wanted { readable, ..wanted }, &more);
+    let expected = "r /home/u/dotfiles/cargo/credentials.toml";
+    assert_eq!(seen(&plan, "/home/u/.cargo/credentials.toml"), expected, "it was asked for");
+}
+
+#[test]
 fn an_agent_sees_its_own_and_nobody_elses() {
     let files = [
         "/home/u/.claude/.credentials.json",

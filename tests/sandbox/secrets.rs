@@ -1,0 +1,44 @@
+//! Secrets of tools in the home cannot be read inside a sandbox.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use crate::scene::{Cage, Check, How, Scene, as_the_administrator, attack, ordinary_user};
+use crate::support::skipped;
+
+/// As GNU stow makes it: `~/.cargo` is a link to `~/dotfiles/cargo`.
+fn read_in_linked_directory(user: u32) {
+    for cage in [Cage::Bwrap, Cage::BwrapAlone, Cage::Landlock] {
+        let scene = Scene::new(user);
+        if !cage.works_for(&scene) {
+            skipped(&format!("{cage:?} does not work here"));
+            continue;
+        }
+        let home = scene.path.join("home");
+        fs::create_dir(home.join("dotfiles")).unwrap();
+        fs::rename(home.join(".cargo"), home.join("dotfiles/cargo")).unwrap();
+        symlink("dotfiles/cargo", home.join(".cargo")).unwrap();
+        let tool = How::Shell("cat {root}/home/dotfiles/cargo/bin/tool");
+        assert!(scene.output(cage, &scene.plan(), &tool).status.success(), "{cage:?}, {user}");
+        for script in [
+            "grep -s secret {root}/home/.cargo/credentials.toml && exit {escaped}",
+            "grep -s secret {root}/home/dotfiles/cargo/credentials.toml && exit {escaped}",
+        ] {
+            let read = attack(script, How::Shell(script), Check::ItSays, |_| {});
+            let mut plan = scene.plan();
+            assert!(!scene.escapes(cage, &plan, &read), "{cage:?}, {user}: {script}");
+            plan.mounts.retain(|mount| !mount.at().ends_with("credentials.toml"));
+            assert!(scene.escapes(cage, &plan, &read), "{cage:?}, {user}: it proves nothing");
+        }
+    }
+}
+
+#[test]
+fn secret_in_linked_tool_directory_cannot_be_read_by_administrator() {
+    as_the_administrator(read_in_linked_directory);
+}
+
+#[test]
+fn secret_in_linked_tool_directory_cannot_be_read_by_ordinary_user() {
+    read_in_linked_directory(ordinary_user());
+}
