@@ -31,6 +31,7 @@ use crate::state::project::is_run_time_file;
 use crate::trust::{self, OutsideCommand};
 
 pub use agent_git::{git_directories, identity};
+use link_guard::Access;
 use locks::is_lock_trouble;
 use safely::Purpose;
 
@@ -164,9 +165,9 @@ fn git_once(
     };
     let git_dir = words.first().and_then(|word| word.as_bytes().strip_prefix(b"--git-dir="));
     let git_dir = git_dir.map(|path| Path::new(OsStr::from_bytes(path)));
-    link_guard::check_before_git(directory, git_dir).map_err(|err| {
-        failed(&err.to_string()).hint("remove what is named there if it is not yours")
-    })?;
+    let access = access(purpose, &words);
+    link_guard::check_before_git(directory, git_dir, access)
+        .map_err(|err| failed(&err.to_string()).hint(link_guard::hint(&err)))?;
     let cannot = |err: io::Error| match err.kind() {
         io::ErrorKind::Interrupted => {
             Error { kind: crate::error::Kind::Interrupted, ..failed("interrupted") }
@@ -179,7 +180,11 @@ fn git_once(
     };
     let (line, env) = (safely::words(purpose, &settings, args), safely::env(purpose));
     let git = OutsideCommand::find(OsStr::new("git"), &env).map_err(|err| no_git(&err))?;
-    let output = git.run(&line, directory, patience).map_err(cannot)?;
+    let output = git.run(&line, directory, patience);
+    if access == Access::Write {
+        link_guard::check_after_write(directory, git_dir);
+    }
+    let output = output.map_err(cannot)?;
     if output.exit.success() {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     } else {
@@ -191,6 +196,14 @@ fn git_once(
             said => said.to_owned(),
         }))
     }
+}
+
+/// Whether a call of git changes the repository. Refs and the index are also changed by calls that need no hooks.
+fn access(purpose: Purpose, words: &[&OsStr]) -> Access {
+    let command = words.iter().find(|word| !word.as_bytes().starts_with(b"-"));
+    let writes =
+        command.is_some_and(|command| ["add", "branch", "reset"].iter().any(|it| command == it));
+    if writes || purpose == Purpose::Work { Access::Write } else { Access::Read }
 }
 
 /// The settings that switch filter drivers off for a look in `directory`. git is asked once per process.

@@ -21,7 +21,7 @@ use crate::state::project::Project;
 use crate::state::run_files::RunFiles;
 use crate::state::runs::RunDir;
 use crate::state::save::{in_its_directory, save_atomically, save_privately};
-use crate::state::{documents, given, journal, private, within};
+use crate::state::{documents, given, home, journal, private, within};
 use crate::trust::{self, OutsideCommand};
 
 use super::fingerprint;
@@ -359,6 +359,20 @@ impl RealWorld {
         Ok(())
     }
 
+    /// The same before git writes outside the sandbox. Fails if another run's agent could put links back.
+    fn check_links_before_write(&mut self) -> io::Result<()> {
+        let before = self.link_warnings.len();
+        self.links_checked = false;
+        self.check_links()?;
+        if self.link_warnings.len() > before
+            && let Some(guard) = &self.links
+        {
+            let home = home::ralph_home(|name| std::env::var_os(name));
+            guard.refuse_other_agents(home.as_deref())?;
+        }
+        Ok(())
+    }
+
     /// From now on what is committed is told by [`World::moved`]. Tells where the repository stands, with
     /// what was committed since then.
     pub fn watch_repository(&mut self, since: Since<'_>) -> Option<Moved> {
@@ -531,7 +545,7 @@ impl World for RealWorld {
                     self.system.start(&Launch { program: shell.as_os_str(), ..launch.clone() })
                 }
                 Part::Scm => {
-                    self.check_links()?;
+                    self.check_links_before_write()?;
                     self.start(launch)
                 }
             },
