@@ -18,6 +18,7 @@ use crate::state::lock::{Holder, Lock};
 use crate::state::logs::Bounded;
 use crate::state::place::{Became, Place};
 use crate::state::project::Project;
+use crate::state::project_record;
 use crate::state::run_files::RunFiles;
 use crate::state::runs::RunDir;
 use crate::state::save::{in_its_directory, save_atomically, save_privately};
@@ -28,6 +29,7 @@ use super::fingerprint;
 use super::scm::{
     self,
     branch::{self, NoBranch},
+    config_trust::{self, Repository},
     link_guard::{self, LinkGuard},
     locks::{self, Abandoned},
     lookup,
@@ -265,6 +267,8 @@ pub struct RealWorld {
     link_warnings: Vec<String>,
     /// Why the last check for links failed.
     link_error: Option<String>,
+    /// The warning about hooks that are not run was given.
+    hooks_reported: bool,
 }
 
 /// The sandbox of a run.
@@ -312,6 +316,7 @@ impl RealWorld {
             links_checked: false,
             link_warnings: Vec::new(),
             link_error: None,
+            hooks_reported: false,
         }
     }
 
@@ -371,6 +376,35 @@ impl RealWorld {
             guard.refuse_other_agents(home.as_deref())?;
         }
         Ok(())
+    }
+
+    /// The arguments of an SCM task outside the sandbox. Hooks are switched off for git if agents in a sandbox can
+    /// write them.
+    fn without_agent_hooks(&mut self, launch: &Launch<'_>) -> io::Result<Vec<OsString>> {
+        let unchanged = Ok(launch.args.to_vec());
+        let is_git = Path::new(launch.program).file_name() == Some(OsStr::new("git"));
+        let repository = Repository::find(self.project.root(), None).filter(|_| is_git);
+        let Some(repository) = repository else { return unchanged };
+        let home = home::ralph_home(|name| std::env::var_os(name));
+        let records = home.as_deref().map(project_record::all_records).unwrap_or_default();
+        if self.cell.is_none() && !repository.had_sandbox(&records) {
+            return unchanged;
+        }
+        let words = safely::words(Purpose::Work, &[], &config_trust::LIST);
+        let git = OutsideCommand::find(launch.program, launch.env)?;
+        let (program, env, root) = (git.program(), git.env(), self.project.root());
+        let output = self.system.run_quick(program, &words, root, env, LOOKUP_PATIENCE)?;
+        let restriction = repository.restrict_by(&output).map_err(|error| {
+            let parts: Vec<String> = std::iter::once(error.message).chain(error.hints).collect();
+            io::Error::other(parts.join("; "))
+        })?;
+        if let Some(warning) = restriction.warning.filter(|_| !self.hooks_reported) {
+            self.hooks_reported = true;
+            self.link_warnings.push(warning);
+        }
+        let settings = restriction.settings.into_iter();
+        let settings = settings.flat_map(|setting| [OsString::from("-c"), setting]);
+        Ok(settings.chain(launch.args.iter().cloned()).collect())
     }
 
     /// From now on what is committed is told by [`World::moved`]. Tells where the repository stands, with
@@ -546,7 +580,8 @@ impl World for RealWorld {
                 }
                 Part::Scm => {
                     self.check_links_before_write()?;
-                    self.start(launch)
+                    let args = self.without_agent_hooks(launch)?;
+                    self.start(&Launch { args: &args, ..launch.clone() })
                 }
             },
         }

@@ -23,15 +23,15 @@ const VITAL: [&str; 2] = ["logs", "refs/heads"];
 const MOVED: &str = "were moved out of the git directory";
 
 /// A repository with a task list to archive, and a home with files that must stay as they are.
-struct Scene {
-    project: Project,
+pub(crate) struct Scene {
+    pub(crate) project: Project,
     user: u32,
     sandbox: &'static str,
 }
 
 impl Scene {
     /// `None` if this sandbox does not work here for this user.
-    fn new(sandbox: &'static str, user: u32) -> Option<Scene> {
+    pub(crate) fn new(sandbox: &'static str, user: u32) -> Option<Scene> {
         if user != 0 && rustix::process::getuid().as_raw() != 0 {
             skipped("only the administrator can become another user");
             return None;
@@ -70,7 +70,7 @@ impl Scene {
     }
 
     /// ralph, as the user of this scene.
-    fn ralph(&self, args: &[&str]) -> Ralph {
+    pub(crate) fn ralph(&self, args: &[&str]) -> Ralph {
         let ralph = env!("CARGO_BIN_EXE_ralph");
         let ralph = if self.user == 0 {
             self.project.ralph(args)
@@ -97,7 +97,7 @@ impl Scene {
         lines.collect()
     }
 
-    fn run(&self, script: &str) -> Ralph {
+    pub(crate) fn run(&self, script: &str) -> Ralph {
         self.project.write("agent.sh", script);
         give(self.project.path(), self.user);
         self.ralph(&["run", self.sandbox, "-p", "Work.", "-n", "1", "--", "sh", "agent.sh"])
@@ -128,8 +128,9 @@ fn list(dir: &Path, found: &mut BTreeMap<PathBuf, String>) {
     }
 }
 
-const MESSAGE: &str = "case \"$(cat)\" in *\"commit message\"*) echo Made; exit;; esac\n";
-const DONE: &str = "echo '<response>DONE</response>'\n";
+pub(crate) const MESSAGE: &str =
+    "case \"$(cat)\" in *\"commit message\"*) echo Made; exit;; esac\n";
+pub(crate) const DONE: &str = "echo '<response>DONE</response>'\n";
 
 /// A commit outside the sandbox, right after the agent.
 fn commit_of_run_follows_no_link(sandbox: &'static str, user: u32) {
