@@ -84,7 +84,7 @@ impl Repository {
                     "git's configuration includes {}, which agents can write to",
                     file.display()
                 ))
-                .hint("move it out of the project, or call git yourself"));
+                .hint("move it out of the project; check it before you call git yourself"));
             }
         }
         let path = entries.iter().rfind(|entry| entry.key == "core.hookspath");
