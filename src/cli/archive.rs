@@ -199,8 +199,11 @@ fn commit(root: &Path, paths: &[&Path], shown: &str, mut text: String) -> Result
         Err(err) => {
             super::print(&text)?;
             let said = err.message.replace('\n', "\n  ");
-            return Err(Error::new(Kind::Scm, format!("it is not committed: {said}"))
-                .hint(format!("nothing is lost: {shown} is complete; commit it yourself")));
+            let error = Error::new(Kind::Scm, format!("it is not committed: {said}"));
+            let error = err.hints.into_iter().fold(error, Error::hint);
+            return Err(
+                error.hint(format!("nothing is lost: {shown} is complete; commit it yourself"))
+            );
         }
     }
     super::print(&text)

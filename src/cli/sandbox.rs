@@ -16,7 +16,7 @@ use crate::config::{self, Settings, Sources};
 use crate::core::event::{Exit, Stream};
 use crate::error::Error;
 use crate::process::{self, Launch, Occurrence, Signal, System};
-use crate::run::scm::link_guard::LinkGuard;
+use crate::run::scm::link_guard::{self, LinkGuard};
 use crate::sandbox::backend_memory::BackendMemory;
 use crate::sandbox::choice::{self, Asked, Choice};
 use crate::sandbox::proxy::Refusal;
@@ -322,7 +322,7 @@ fn shell(project: &Project, backend: Option<&str>, command: &[OsString]) -> Resu
     };
     let home = ralph_home(|name| std::env::var_os(name));
     let (links, warnings) = LinkGuard::start(home.as_deref(), project.root())
-        .map_err(|err| Error::input(err.to_string()))?;
+        .map_err(|err| Error::input(err.to_string()).hint(link_guard::hint(&err)))?;
     warnings.iter().for_each(|warning| tell(warning));
     let exit = if terminal {
         on_terminal(inside.as_mut(), &launch)

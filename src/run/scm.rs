@@ -3,6 +3,7 @@
 
 mod agent_git;
 pub mod branch;
+pub(super) mod config_trust;
 pub mod environment;
 pub mod file_history;
 pub mod link_guard;
@@ -27,10 +28,14 @@ use crate::core::event::Exit;
 use crate::core::rules::ScmTask;
 use crate::error::Error;
 use crate::process::{self, ChildId};
+use crate::state::home;
 use crate::state::project::is_run_time_file;
+use crate::state::project_record;
 use crate::trust::{self, OutsideCommand};
 
 pub use agent_git::{git_directories, identity};
+use config_trust::Repository;
+use link_guard::Access;
 use locks::is_lock_trouble;
 use safely::Purpose;
 
@@ -164,9 +169,9 @@ fn git_once(
     };
     let git_dir = words.first().and_then(|word| word.as_bytes().strip_prefix(b"--git-dir="));
     let git_dir = git_dir.map(|path| Path::new(OsStr::from_bytes(path)));
-    link_guard::check_before_git(directory, git_dir).map_err(|err| {
-        failed(&err.to_string()).hint("remove what is named there if it is not yours")
-    })?;
+    let access = access(purpose, &words);
+    link_guard::check_before_git(directory, git_dir, access)
+        .map_err(|err| failed(&err.to_string()).hint(link_guard::hint(&err)))?;
     let cannot = |err: io::Error| match err.kind() {
         io::ErrorKind::Interrupted => {
             Error { kind: crate::error::Kind::Interrupted, ..failed("interrupted") }
@@ -175,11 +180,18 @@ fn git_once(
     };
     let settings = match purpose {
         Purpose::Look => filters_off(directory).map_err(cannot)?,
-        Purpose::Work => Vec::new(),
+        Purpose::Work => without_agent_hooks(directory, git_dir).map_err(|error| {
+            let shown = failed(&error.message);
+            error.hints.into_iter().fold(shown, Error::hint)
+        })?,
     };
     let (line, env) = (safely::words(purpose, &settings, args), safely::env(purpose));
     let git = OutsideCommand::find(OsStr::new("git"), &env).map_err(|err| no_git(&err))?;
-    let output = git.run(&line, directory, patience).map_err(cannot)?;
+    let output = git.run(&line, directory, patience);
+    if access == Access::Write {
+        link_guard::check_after_write(directory, git_dir);
+    }
+    let output = output.map_err(cannot)?;
     if output.exit.success() {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     } else {
@@ -191,6 +203,38 @@ fn git_once(
             said => said.to_owned(),
         }))
     }
+}
+
+/// Whether a call of git changes the repository. Refs and the index are also changed by calls that need no hooks.
+fn access(purpose: Purpose, words: &[&OsStr]) -> Access {
+    let command = words.iter().find(|word| !word.as_bytes().starts_with(b"-"));
+    let writes =
+        command.is_some_and(|command| ["add", "branch", "reset"].iter().any(|it| command == it));
+    if writes || purpose == Purpose::Work { Access::Write } else { Access::Read }
+}
+
+/// The settings that switch hooks off that agents of a sandbox can write. A warning is kept for later.
+fn without_agent_hooks(directory: &Path, git_dir: Option<&Path>) -> Result<Vec<OsString>, Error> {
+    let home = home::ralph_home(|name| std::env::var_os(name));
+    let records = home.as_deref().map(project_record::all_records).unwrap_or_default();
+    let repository = Repository::find(directory, git_dir);
+    let Some(repository) = repository.filter(|repository| repository.had_sandbox(&records)) else {
+        return Ok(Vec::new());
+    };
+    let mut command: Vec<OsString> = config_trust::LIST.map(OsString::from).to_vec();
+    if let Some(git_dir) = git_dir {
+        let mut named = OsString::from("--git-dir=");
+        named.push(git_dir);
+        command.insert(0, named);
+    }
+    let words = safely::words(Purpose::Work, &[], &command);
+    let git = OutsideCommand::find(OsStr::new("git"), &safely::env(Purpose::Work));
+    let git = git.map_err(|err| no_git(&err))?;
+    let output = git.run(&words, directory, SHORT_PATIENCE);
+    let output = output.map_err(|err| Error::failed(err.to_string()))?;
+    let restriction = repository.restrict_by(&output)?;
+    link_guard::keep_warnings(restriction.warning.into_iter().collect());
+    Ok(restriction.settings)
 }
 
 /// The settings that switch filter drivers off for a look in `directory`. git is asked once per process.

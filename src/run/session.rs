@@ -142,8 +142,7 @@ impl Session {
                 if resume.is_none() {
                     let _ = runs::remove(&run);
                 }
-                let hint = "remove what is named there if it is not yours";
-                Error::input(err.to_string()).hint(hint)
+                Error::input(err.to_string()).hint(link_guard::hint(&err))
             })?;
             Ok((system, files, links))
         };

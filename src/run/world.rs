@@ -18,16 +18,18 @@ use crate::state::lock::{Holder, Lock};
 use crate::state::logs::Bounded;
 use crate::state::place::{Became, Place};
 use crate::state::project::Project;
+use crate::state::project_record;
 use crate::state::run_files::RunFiles;
 use crate::state::runs::RunDir;
 use crate::state::save::{in_its_directory, save_atomically, save_privately};
-use crate::state::{documents, given, journal, private, within};
+use crate::state::{documents, given, home, journal, private, within};
 use crate::trust::{self, OutsideCommand};
 
 use super::fingerprint;
 use super::scm::{
     self,
     branch::{self, NoBranch},
+    config_trust::{self, Repository},
     link_guard::{self, LinkGuard},
     locks::{self, Abandoned},
     lookup,
@@ -265,6 +267,8 @@ pub struct RealWorld {
     link_warnings: Vec<String>,
     /// Why the last check for links failed.
     link_error: Option<String>,
+    /// The warning about hooks that are not run was given.
+    hooks_reported: bool,
 }
 
 /// The sandbox of a run.
@@ -312,6 +316,7 @@ impl RealWorld {
             links_checked: false,
             link_warnings: Vec::new(),
             link_error: None,
+            hooks_reported: false,
         }
     }
 
@@ -357,6 +362,49 @@ impl RealWorld {
             self.links_checked = true;
         }
         Ok(())
+    }
+
+    /// The same before git writes outside the sandbox. Fails if another run's agent could put links back.
+    fn check_links_before_write(&mut self) -> io::Result<()> {
+        let before = self.link_warnings.len();
+        self.links_checked = false;
+        self.check_links()?;
+        if self.link_warnings.len() > before
+            && let Some(guard) = &self.links
+        {
+            let home = home::ralph_home(|name| std::env::var_os(name));
+            guard.refuse_other_agents(home.as_deref())?;
+        }
+        Ok(())
+    }
+
+    /// The arguments of an SCM task outside the sandbox. Hooks are switched off for git if agents in a sandbox can
+    /// write them.
+    fn without_agent_hooks(&mut self, launch: &Launch<'_>) -> io::Result<Vec<OsString>> {
+        let unchanged = Ok(launch.args.to_vec());
+        let is_git = Path::new(launch.program).file_name() == Some(OsStr::new("git"));
+        let repository = Repository::find(self.project.root(), None).filter(|_| is_git);
+        let Some(repository) = repository else { return unchanged };
+        let home = home::ralph_home(|name| std::env::var_os(name));
+        let records = home.as_deref().map(project_record::all_records).unwrap_or_default();
+        if self.cell.is_none() && !repository.had_sandbox(&records) {
+            return unchanged;
+        }
+        let words = safely::words(Purpose::Work, &[], &config_trust::LIST);
+        let git = OutsideCommand::find(launch.program, launch.env)?;
+        let (program, env, root) = (git.program(), git.env(), self.project.root());
+        let output = self.system.run_quick(program, &words, root, env, LOOKUP_PATIENCE)?;
+        let restriction = repository.restrict_by(&output).map_err(|error| {
+            let parts: Vec<String> = std::iter::once(error.message).chain(error.hints).collect();
+            io::Error::other(parts.join("; "))
+        })?;
+        if let Some(warning) = restriction.warning.filter(|_| !self.hooks_reported) {
+            self.hooks_reported = true;
+            self.link_warnings.push(warning);
+        }
+        let settings = restriction.settings.into_iter();
+        let settings = settings.flat_map(|setting| [OsString::from("-c"), setting]);
+        Ok(settings.chain(launch.args.iter().cloned()).collect())
     }
 
     /// From now on what is committed is told by [`World::moved`]. Tells where the repository stands, with
@@ -531,8 +579,9 @@ impl World for RealWorld {
                     self.system.start(&Launch { program: shell.as_os_str(), ..launch.clone() })
                 }
                 Part::Scm => {
-                    self.check_links()?;
-                    self.start(launch)
+                    self.check_links_before_write()?;
+                    let args = self.without_agent_hooks(launch)?;
+                    self.start(&Launch { args: &args, ..launch.clone() })
                 }
             },
         }

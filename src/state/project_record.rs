@@ -76,13 +76,18 @@ impl ProjectHome {
         &self.dir
     }
 
+    /// The path of `project.json`.
+    pub fn file(&self) -> PathBuf {
+        self.dir.join(FILE)
+    }
+
     /// Reads the record. A project without one has an empty record.
     ///
     /// # Errors
     /// The file cannot be read or parsed; the message names it.
     pub fn load(&self) -> io::Result<ProjectRecord> {
         let empty = ProjectRecord { root: self.root.clone(), ..ProjectRecord::default() };
-        Ok(read_record(&self.dir.join(FILE))?.unwrap_or(empty))
+        Ok(read_record(&self.file())?.unwrap_or(empty))
     }
 
     /// Changes the record under a lock. Writes only if it changed.
@@ -97,8 +102,8 @@ impl ProjectHome {
         let before = self.load()?;
         let mut record = before.clone();
         change(&mut record);
-        if record != before || !self.dir.join(FILE).exists() {
-            save_privately(&self.dir.join(FILE), &serde_json::to_vec_pretty(&record)?)?;
+        if record != before || !self.file().exists() {
+            save_privately(&self.file(), &serde_json::to_vec_pretty(&record)?)?;
         }
         Ok(record)
     }

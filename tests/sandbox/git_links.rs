@@ -23,15 +23,15 @@ const VITAL: [&str; 2] = ["logs", "refs/heads"];
 const MOVED: &str = "were moved out of the git directory";
 
 /// A repository with a task list to archive, and a home with files that must stay as they are.
-struct Scene {
-    project: Project,
+pub(crate) struct Scene {
+    pub(crate) project: Project,
     user: u32,
     sandbox: &'static str,
 }
 
 impl Scene {
     /// `None` if this sandbox does not work here for this user.
-    fn new(sandbox: &'static str, user: u32) -> Option<Scene> {
+    pub(crate) fn new(sandbox: &'static str, user: u32) -> Option<Scene> {
         if user != 0 && rustix::process::getuid().as_raw() != 0 {
             skipped("only the administrator can become another user");
             return None;
@@ -70,7 +70,7 @@ impl Scene {
     }
 
     /// ralph, as the user of this scene.
-    fn ralph(&self, args: &[&str]) -> Ralph {
+    pub(crate) fn ralph(&self, args: &[&str]) -> Ralph {
         let ralph = env!("CARGO_BIN_EXE_ralph");
         let ralph = if self.user == 0 {
             self.project.ralph(args)
@@ -97,7 +97,7 @@ impl Scene {
         lines.collect()
     }
 
-    fn run(&self, script: &str) -> Ralph {
+    pub(crate) fn run(&self, script: &str) -> Ralph {
         self.project.write("agent.sh", script);
         give(self.project.path(), self.user);
         self.ralph(&["run", self.sandbox, "-p", "Work.", "-n", "1", "--", "sh", "agent.sh"])
@@ -128,8 +128,9 @@ fn list(dir: &Path, found: &mut BTreeMap<PathBuf, String>) {
     }
 }
 
-const MESSAGE: &str = "case \"$(cat)\" in *\"commit message\"*) echo Made; exit;; esac\n";
-const DONE: &str = "echo '<response>DONE</response>'\n";
+pub(crate) const MESSAGE: &str =
+    "case \"$(cat)\" in *\"commit message\"*) echo Made; exit;; esac\n";
+pub(crate) const DONE: &str = "echo '<response>DONE</response>'\n";
 
 /// A commit outside the sandbox, right after the agent.
 fn commit_of_run_follows_no_link(sandbox: &'static str, user: u32) {
@@ -240,11 +241,57 @@ fn git_links_of_agent_in_worktree_are_not_followed_in_the_main_one() {
     let args = ["run", "--sandbox=bwrap", "-p", "x", "-n", "1", "-C", tree.to_str().unwrap()];
     let running = scene.ralph(&args).args(["--", "sh", "agent.sh"]).start();
     scene.project.wait_for_file(tree.join("planted"));
-    // Also while that run is at work.
-    scene.ralph(&["archive", "--force"]).run().code(0).stderr_has(MOVED).stdout_has("Committed as");
+    // While that run is at work, it could put them back: git must not write.
+    let output = scene.ralph(&["archive", "--force"]).run();
+    output.stderr_has(MOVED).stderr_has("puts links into the git directory");
+    output.stderr_has("stop that run first").stdout_lacks("Committed as");
     scene.assert_untouched("archive");
     running.signal(Signal::KILL);
     running.wait().ended_by(Signal::KILL);
+}
+
+/// The agent puts the link back whenever it is moved.
+#[test]
+fn worktree_beside_agent_that_replants_links_is_refused() {
+    let Some(scene) = Scene::new("--sandbox=bwrap", 0) else { return };
+    let (link, victim) = (".git/logs/refs/heads/b", scene.victim("logs/HEAD"));
+    let plant = format!("test -L {link} || ln -s {} {link} 2>/dev/null", victim.display());
+    let script = format!("mkdir -p .git/logs/refs/heads; while :; do {plant}; touch planted; done");
+    let running = scene.run(&script).start();
+    scene.project.wait_for_file("planted");
+    let args = ["spawn", "--name", "b", "--worktree", "-n", "1", "-p", "x", "--", "true"];
+    let output = scene.ralph(&args).run();
+    output.code(1).stderr_has("puts links into the git directory");
+    assert_eq!(output.stderr.matches(MOVED).count(), 1, "said once: {}", output.stderr);
+    scene.assert_untouched("spawn");
+    running.signal(Signal::KILL);
+    running.wait().ended_by(Signal::KILL);
+}
+
+/// A branch called `objects/ab/x` has a log in a directory that looks like one of loose objects.
+#[test]
+fn git_link_in_log_of_branch_named_like_objects_is_not_followed() {
+    let Some(scene) = Scene::new("--sandbox=bwrap", 0) else { return };
+    let log = ".git/logs/refs/heads/objects/ab/x";
+    let victim = scene.victim("logs/HEAD");
+    let plant = format!("rm -f {log}; ln -s {} {log}", victim.display());
+    let script =
+        format!("{MESSAGE}git checkout -qb objects/ab/x; {plant}; echo two > file\n{DONE}");
+    scene.run(&script).run().code(0).stderr_has(MOVED);
+    scene.ralph(&["archive", "--force"]).run().code(0).stdout_has("Committed as");
+    scene.assert_untouched("archive");
+}
+
+/// git would wait for the other end of a pipe.
+#[test]
+fn pipes_of_agent_in_git_directory_are_moved_aside() {
+    let Some(scene) = Scene::new("--sandbox=bwrap", 0) else { return };
+    let names = ["COMMIT_EDITMSG", "logs/HEAD", "index", "info/exclude", "packed-refs"];
+    let plant = names.map(|name| format!("rm -f .git/{name}; mkfifo .git/{name}\n")).concat();
+    let script = format!("{MESSAGE}echo two > file\n{plant}{DONE}");
+    let output = scene.run(&script).run();
+    output.code(0).stderr_has("pipes, sockets or devices").stderr_has(MOVED);
+    scene.ralph(&["archive", "--force"]).run().code(0).stdout_has("Committed as");
 }
 
 /// Without a sandbox nothing restores the repository: git is not called.

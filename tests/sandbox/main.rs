@@ -8,6 +8,7 @@ mod support;
 mod attacker;
 mod docker;
 mod escapes;
+mod git_hooks;
 mod git_links;
 mod landlock;
 mod landlock_escapes;

@@ -1,21 +1,23 @@
 //! Removes symbolic links that an agent left in the git directories of a project.
 //!
 //! git follows links in its own directories. `.git/logs/HEAD -> ~/.bashrc` makes it append to that file, and
-//! `.git/worktrees -> DIR` makes `git worktree prune` delete what is in `DIR`. git creates no links itself. So a link that
-//! was not there when the run started is moved aside before git is called outside the sandbox.
+//! `.git/worktrees -> DIR` makes `git worktree prune` delete what is in `DIR`. git creates no links itself, except those
+//! of `core.preferSymlinkRefs`. So a link that was not there when the run started is moved aside before git is called
+//! outside the sandbox. The same holds for pipes, sockets and devices: git waits for the other end of a pipe.
 //!
 //! The links at the start of a run are kept in memory and in the project's record in `$RALPH_HOME`. If ralph is killed, the
 //! next ralph compares with the record.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{Access, AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::process;
@@ -31,7 +33,20 @@ const MAX_DEPTH: usize = 64;
 /// The number of links that a message names.
 const MAX_NAMED: usize = 5;
 
-/// Links by path, with their targets.
+/// The socket of `git fsmonitor--daemon`.
+const FSMONITOR_SOCKET: &str = "fsmonitor--daemon.ipc";
+
+/// What was moved aside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Moved {
+    path: PathBuf,
+    /// The target of a link, empty for a pipe, socket or device.
+    target: PathBuf,
+    /// Where it is now.
+    to: PathBuf,
+}
+
+/// Links by path, with their targets. A pipe, socket or device has an empty target, which no link has.
 type Links = BTreeMap<PathBuf, PathBuf>;
 
 /// The repositories by the paths that lead to them: the `.git` of a work tree, or a git directory itself.
@@ -51,6 +66,8 @@ struct Places<'a> {
 struct Known {
     root: PathBuf,
     git: GitBaseline,
+    /// The file of the record, for messages.
+    record: Option<PathBuf>,
 }
 
 impl Known {
@@ -94,7 +111,8 @@ impl LinkGuard {
         let root = root.canonicalize()?;
         let places = Places { directory: &root, git_dir: None };
         let known = open_records(home, &places);
-        let mut warnings = set_new_links_aside(&places, &known)?;
+        let moved = set_new_links_aside(&places, &known)?;
+        let mut warnings: Vec<String> = warning(&moved).into_iter().collect();
         if let Some(home) = home {
             // What cannot be written now is compared with once more.
             known.iter().for_each(|known| drop(forget_killed(home, known)));
@@ -118,7 +136,8 @@ impl LinkGuard {
             ));
         }
         let record = record.filter(|_| recorded.is_ok());
-        Ok((LinkGuard { known: Known { root, git }, record }, warnings))
+        let file = record.as_ref().map(ProjectHome::file);
+        Ok((LinkGuard { known: Known { root, git, record: file }, record }, warnings))
     }
 
     /// Moves links aside that were not there at the start. Returns warnings about them.
@@ -127,7 +146,18 @@ impl LinkGuard {
     /// As [`start`](LinkGuard::start). git must not be called then.
     pub fn check(&self) -> io::Result<Vec<String>> {
         let places = Places { directory: &self.known.root, git_dir: None };
-        set_new_links_aside(&places, std::slice::from_ref(&self.known))
+        let moved = set_new_links_aside(&places, std::slice::from_ref(&self.known))?;
+        Ok(warning(&moved).into_iter().collect())
+    }
+
+    /// Fails if an agent of another run is at work in the same repository. To be called after a check that found links:
+    /// that agent could put them back before git is started.
+    ///
+    /// # Errors
+    /// There is such a run.
+    pub fn refuse_other_agents(&self, home: Option<&Path>) -> io::Result<()> {
+        let places = Places { directory: &self.known.root, git_dir: None };
+        find_agent_at_work(&open_records(home, &places)).map_or(Ok(()), |agent| Err(agent.error()))
     }
 
     /// Checks for the last time, when nothing of the run is left, and records that. Without this the next ralph
@@ -155,7 +185,8 @@ fn open_records(home: Option<&Path>, places: &Places<'_>) -> Vec<Known> {
     let records = home.map(project_record::all_records).unwrap_or_default();
     let known = records.into_iter().filter_map(|record| {
         let git = record.git.filter(|git| !git.open_runs.is_empty())?;
-        Some(Known { git, root: record.root })
+        let file = home.map(|home| ProjectHome::new(home, &record.root).file());
+        Some(Known { git, root: record.root, record: file })
     });
     let mut known: Vec<Known> = known.collect();
     if !known.is_empty() {
@@ -177,25 +208,119 @@ fn forget_killed(home: &Path, known: &Known) -> io::Result<()> {
     Ok(())
 }
 
+/// A run of another process that is at work in a repository.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct AgentAtWork {
+    root: PathBuf,
+    pid: u32,
+}
+
+impl AgentAtWork {
+    fn error(&self) -> io::Error {
+        let message = format!(
+            "the agent of the run in {} (process {}) puts links into the git directory",
+            shown(&self.root),
+            self.pid
+        );
+        let hint = "stop that run first: Ctrl+C in its terminal, or `ralph kill` for a worker";
+        io::Error::other(Refused { message, hint: hint.to_owned() })
+    }
+}
+
+fn find_agent_at_work(known: &[Known]) -> Option<AgentAtWork> {
+    let me = std::process::id();
+    known.iter().find_map(|known| {
+        let is_other = |pid: &&u32| **pid != me && !process::is_gone(**pid);
+        let pid = *known.git.open_runs.iter().find(is_other)?;
+        Some(AgentAtWork { root: known.root.clone(), pid })
+    })
+}
+
+/// Whether a call of git changes the repository.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    Read,
+    Write,
+}
+
+/// The paths that this process has moved aside, and how often.
+static MOVED: Mutex<BTreeMap<PathBuf, u32>> = Mutex::new(BTreeMap::new());
+
 /// Checks the repository of `directory`, or the one that is named, before git is called outside a run. Warnings are kept
 /// for [`take_warnings`].
 ///
+/// A link that comes back was made by a process that is still alive and could make it again after the check. Then git must
+/// not write. The same holds for any link that this process found while another run is at work in the repository.
+///
 /// # Errors
-/// As [`LinkGuard::check`].
-pub(super) fn check_before_git(directory: &Path, git_dir: Option<&Path>) -> io::Result<()> {
+/// As [`LinkGuard::check`], or git would write while links are being made.
+pub(super) fn check_before_git(
+    directory: &Path,
+    git_dir: Option<&Path>,
+    access: Access,
+) -> io::Result<()> {
     let home = home::ralph_home(|name| std::env::var_os(name));
     let directory = directory.canonicalize()?;
     let places = Places { directory: &directory, git_dir };
     let known = open_records(home.as_deref(), &places);
-    keep_warnings(set_new_links_aside(&places, &known)?);
-    Ok(())
+    let moved = set_new_links_aside(&places, &known)?;
+    remember_moved(&moved);
+    if access == Access::Read {
+        return Ok(());
+    }
+    let moved = MOVED.lock().unwrap_or_else(PoisonError::into_inner);
+    match (find_agent_at_work(&known), moved.iter().find(|(_, times)| **times > 1)) {
+        (Some(agent), _) if !moved.is_empty() => Err(agent.error()),
+        (_, Some((path, _))) => Err(io::Error::other(Refused {
+            message: format!("{} was moved aside and came back", shown(path)),
+            hint: "find the process that makes it, and end it".to_owned(),
+        })),
+        _ => Ok(()),
+    }
+}
+
+/// Checks again after git has written. Links that are there now may have been followed.
+pub(super) fn check_after_write(directory: &Path, git_dir: Option<&Path>) {
+    let home = home::ralph_home(|name| std::env::var_os(name));
+    let Ok(directory) = directory.canonicalize() else { return };
+    let places = Places { directory: &directory, git_dir };
+    let known = open_records(home.as_deref(), &places);
+    match set_new_links_aside(&places, &known) {
+        Ok(moved) if moved.is_empty() => {}
+        Ok(moved) => {
+            remember_moved(&moved);
+            let message = "links appeared in the git directory while git was writing to it; check the files that they \
+                           lead to";
+            keep_warnings(vec![message.to_owned()]);
+        }
+        Err(err) => {
+            keep_warnings(vec![format!("the git directories could not be checked: {err}")]);
+        }
+    }
+}
+
+/// Counts what was moved. Keeps a warning about it, once for each path.
+fn remember_moved(moved: &[Moved]) {
+    let mut known = MOVED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut is_first = |moved: &Moved| {
+        let times = known.entry(moved.path.clone()).or_default();
+        *times += 1;
+        *times == 1
+    };
+    let new: Vec<Moved> = moved.iter().filter(|moved| is_first(moved)).cloned().collect();
+    keep_warnings(warning(&new).into_iter().collect());
 }
 
 static WARNINGS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Keeps warnings of a place that cannot print them.
+/// Keeps warnings of a place that cannot print them, each of them once.
 pub fn keep_warnings(warnings: Vec<String>) {
-    WARNINGS.lock().unwrap_or_else(PoisonError::into_inner).extend(warnings);
+    let mut kept = WARNINGS.lock().unwrap_or_else(PoisonError::into_inner);
+    for warning in warnings {
+        if !kept.contains(&warning) {
+            kept.push(warning);
+        }
+    }
 }
 
 /// The warnings that nobody has printed yet.
@@ -213,7 +338,7 @@ fn baseline(root: &Path) -> io::Result<GitBaseline> {
 
 /// Moves aside what is new by any of the baselines. The links called `.git` come first: what they lead to is no git
 /// directory of this project, and is not searched.
-fn set_new_links_aside(places: &Places<'_>, known: &[Known]) -> io::Result<Vec<String>> {
+fn set_new_links_aside(places: &Places<'_>, known: &[Known]) -> io::Result<Vec<Moved>> {
     if known.is_empty() {
         return Ok(Vec::new());
     }
@@ -225,11 +350,10 @@ fn set_new_links_aside(places: &Places<'_>, known: &[Known]) -> io::Result<Vec<S
         for (path, target) in links.into_iter().filter(is_new) {
             let was = known.iter().find_map(|known| known.git.links.get(&path));
             let to = move_aside(repositories, &path, was).map_err(|err| {
-                let (path, target) = (path.display(), target.display());
                 let why = aside::describe(err);
-                io::Error::other(format!("cannot move the link {path} -> {target} aside: {why}"))
+                io::Error::other(format!("cannot move {} aside: {why}", described(&path, &target)))
             })?;
-            moved.push((path, target, to));
+            moved.push(Moved { path, target, to });
         }
         io::Result::Ok(())
     };
@@ -238,7 +362,7 @@ fn set_new_links_aside(places: &Places<'_>, known: &[Known]) -> io::Result<Vec<S
     let repositories = places.repositories();
     refuse_replaced(&repositories, known)?;
     set_aside(&repositories, list_links(&repositories)?)?;
-    Ok(warning(&moved).into_iter().collect())
+    Ok(moved)
 }
 
 /// Fails if a `.git` leads to another directory than at the start of a run.
@@ -246,7 +370,8 @@ fn refuse_replaced(found: &Repositories, known: &[Known]) -> io::Result<()> {
     for (dot_git, now) in found {
         let is_in_place = now.git_dir == *dot_git && now.common_dir == *dot_git;
         for known in known {
-            let is_same = match known.git.repositories.get(dot_git) {
+            let was = known.git.repositories.get(dot_git);
+            let is_same = match was {
                 // A worktree may have been made anew under another name.
                 Some(was) => {
                     let worktrees = was.common_dir.join("worktrees");
@@ -257,35 +382,91 @@ fn refuse_replaced(found: &Repositories, known: &[Known]) -> io::Result<()> {
                 None => is_in_place || !dot_git.starts_with(&known.root),
             };
             if !is_same {
-                let (dot_git, now) = (dot_git.display(), now.git_dir.display());
-                return Err(io::Error::other(format!(
-                    "{dot_git} was replaced since the run started: it leads to {now} now"
-                )));
+                return Err(replaced(dot_git, was, now, known.record.as_deref()));
             }
         }
     }
     Ok(())
 }
 
+fn replaced(
+    dot_git: &Path,
+    was: Option<&GitDirs>,
+    now: &GitDirs,
+    record: Option<&Path>,
+) -> io::Error {
+    let was = was.map(|was| format!(", not to {} as before", shown(&was.git_dir)));
+    let message = format!(
+        "{} was replaced since the run started: it leads to {} now{}",
+        shown(dot_git),
+        shown(&now.git_dir),
+        was.unwrap_or_default()
+    );
+    let restore = "restore it if the agent replaced it".to_owned();
+    let hint = record.map_or(restore.clone(), |record| {
+        let record = shown(record);
+        format!("{restore}; if you did, remove the key \"git\" from {record}")
+    });
+    io::Error::other(Refused { message, hint })
+}
+
+/// An error with a hint.
+#[derive(Debug)]
+struct Refused {
+    message: String,
+    hint: String,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// The hint for an error of this module.
+pub fn hint(err: &io::Error) -> &str {
+    let refused = err.get_ref().and_then(|err| err.downcast_ref::<Refused>());
+    refused.map_or("remove what is named there if it is not yours", |refused| &refused.hint)
+}
+
+fn shown(path: &Path) -> String {
+    path.to_string_lossy().replace(char::is_control, "?")
+}
+
+fn described(path: &Path, target: &Path) -> String {
+    match target.as_os_str().is_empty() {
+        true => format!("{} (a pipe, socket or device)", shown(path)),
+        false => format!("{} -> {}", shown(path), shown(target)),
+    }
+}
+
 /// Describes what was moved, in one message.
-fn warning(moved: &[(PathBuf, PathBuf, PathBuf)]) -> Option<String> {
+fn warning(moved: &[Moved]) -> Option<String> {
     if moved.is_empty() {
         return None;
     }
-    let shown = |path: &Path| path.to_string_lossy().replace(char::is_control, "?");
     let mut named: Vec<String> = moved
         .iter()
         .take(MAX_NAMED)
-        .map(|(path, target, to)| {
-            format!("{} -> {} (now {})", shown(path), shown(target), shown(to))
+        .map(|Moved { path, target, to }| {
+            format!("{} (now {})", described(path, target), shown(to))
         })
         .collect();
     if moved.len() > MAX_NAMED {
         named.push(format!("{} more", moved.len() - MAX_NAMED));
     }
+    let is_special = |moved: &Moved| moved.target.as_os_str().is_empty();
+    let (what, why) = if !moved.iter().any(is_special) {
+        ("symbolic links", "would follow them")
+    } else if moved.iter().all(is_special) {
+        ("pipes, sockets or devices", "could wait for them forever")
+    } else {
+        ("links and special files", "would follow or wait for them")
+    };
     Some(format!(
-        "symbolic links that were not there when the run started were moved out of the git directory, because git \
-         would follow them: {}",
+        "{what} that were not there when the run started were moved out of the git directory, because git {why}: {}",
         named.join(", ")
     ))
 }
@@ -332,21 +513,29 @@ fn list_entry_links(repositories: &Repositories) -> Links {
     repositories.keys().filter_map(link).collect()
 }
 
-/// Lists the symbolic links in the git directories.
+/// Lists the symbolic links and special files in the git directories.
 fn list_links(repositories: &Repositories) -> io::Result<Links> {
     let mut links = Links::new();
     for top in top_dirs(repositories) {
-        let failed = |err: Errno| {
-            let why = aside::describe(err);
-            io::Error::other(format!("cannot look for links in {}: {why}", top.display()))
-        };
         match aside::open_dir(top) {
-            Ok(dir) => walk(&dir, top, 0, &mut links).map_err(failed)?,
+            Ok(dir) => walk(&dir, top, top, &mut links)?,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
-            Err(err) => return Err(failed(err)),
+            Err(err) => return Err(unreadable(top, err)),
         }
     }
     Ok(links)
+}
+
+fn unreadable(dir: &Path, err: Errno) -> io::Error {
+    let why = aside::describe(err);
+    io::Error::other(format!("cannot look for links in {}: {why}", shown(dir)))
+}
+
+/// The error for directories that are nested too deeply. It names the first of them: the whole path can be very long.
+fn too_deep(top: &Path, path: &Path) -> io::Error {
+    let below = path.strip_prefix(top).unwrap_or(path);
+    let first: PathBuf = below.components().take(3).collect();
+    io::Error::other(format!("{} is nested too deeply to be checked", shown(&top.join(first))))
 }
 
 /// The git directories, without those that are in another one.
@@ -357,10 +546,11 @@ fn top_dirs(repositories: &Repositories) -> Vec<&Path> {
     dirs.iter().copied().filter(|dir| !is_within(dir)).collect()
 }
 
-/// Adds the links in a directory and below it, without following any.
-fn walk(dir: &OwnedFd, path: &Path, depth: usize, links: &mut Links) -> Result<(), Errno> {
-    if depth > MAX_DEPTH {
-        return Err(Errno::NAMETOOLONG);
+/// Adds the links and special files in a directory of the git directory `top`, and below it, without following any.
+fn walk(dir: &OwnedFd, path: &Path, top: &Path, links: &mut Links) -> io::Result<()> {
+    let failed = |err: Errno| unreadable(path, err);
+    if path.components().count() > top.components().count() + MAX_DEPTH {
+        return Err(too_deep(top, path));
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = aside::opened_up(dir, || rustix::fs::openat(dir, ".", flags, Mode::empty()));
@@ -368,15 +558,17 @@ fn walk(dir: &OwnedFd, path: &Path, depth: usize, links: &mut Links) -> Result<(
         Ok(opened) => opened,
         // git cannot follow a link in a directory that neither of them can enter.
         Err(Errno::ACCESS)
-            if rustix::fs::accessat(dir, ".", Access::EXEC_OK, AtFlags::empty()).is_err() =>
+            if rustix::fs::accessat(dir, ".", rustix::fs::Access::EXEC_OK, AtFlags::empty())
+                .is_err() =>
         {
             return Ok(());
         }
-        Err(err) => return Err(err),
+        Err(err) => return Err(failed(err)),
     };
-    let is_objects = path.file_name() == Some(OsStr::new("objects"));
-    for entry in Dir::new(opened)? {
-        let entry = entry?;
+    // Only the repository's own. A branch can be called `objects/ab/x`, which has a log of that name.
+    let is_objects = path == top.join("objects");
+    for entry in Dir::new(opened).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
         let name = OsStr::from_bytes(entry.file_name().to_bytes());
         if name == "." || name == ".." {
             continue;
@@ -385,33 +577,59 @@ fn walk(dir: &OwnedFd, path: &Path, depth: usize, links: &mut Links) -> Result<(
             FileType::Unknown => match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) => FileType::from_raw_mode(stat.st_mode),
                 Err(Errno::NOENT) => continue,
-                Err(err) => return Err(err),
+                Err(err) => return Err(failed(err)),
             },
             kind => kind,
         };
         match kind {
-            // git reads no such name at the top of a git directory: what was moved there stays.
-            FileType::Symlink if depth == 0 && was_moved_aside(name) => {}
-            FileType::Symlink => match rustix::fs::readlinkat(dir, name, Vec::new()) {
-                Ok(target) => {
-                    let target = OsString::from_vec(target.into_bytes());
-                    links.insert(path.join(name), target.into());
-                }
-                Err(Errno::NOENT | Errno::INVAL) => {}
-                Err(err) => return Err(err),
-            },
+            FileType::RegularFile => {}
             // git replaces loose objects and does not write through them.
             FileType::Directory if is_objects && is_fan_out(name) => {}
             FileType::Directory => match aside::enter(dir, name) {
-                Ok(below) => walk(&below, &path.join(name), depth + 1, links)?,
+                Ok(below) => walk(&below, &path.join(name), top, links)?,
                 // Another process has just replaced or removed it.
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
-                Err(err) => return Err(err),
+                Err(err) => return Err(unreadable(&path.join(name), err)),
             },
-            _ => {}
+            // git reads no such name at the top of a git directory: what was moved there stays.
+            _ if path == top && was_moved_aside(name) => {}
+            FileType::Symlink => match rustix::fs::readlinkat(dir, name, Vec::new()) {
+                Ok(target) => {
+                    let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
+                    let link = path.join(name);
+                    if !is_editor_lock(name, &target) && !is_symlink_ref(top, &link, &target) {
+                        links.insert(link, target);
+                    }
+                }
+                Err(Errno::NOENT | Errno::INVAL) => {}
+                Err(err) => return Err(failed(err)),
+            },
+            FileType::Socket if name == FSMONITOR_SOCKET => {}
+            _ => {
+                links.insert(path.join(name), PathBuf::new());
+            }
         }
     }
     Ok(())
+}
+
+/// Whether this is a lock of Emacs, `.#NAME -> USER@HOST.PID`. It leads to no other directory.
+fn is_editor_lock(name: &OsStr, target: &Path) -> bool {
+    let target = target.as_os_str().as_bytes();
+    name.as_bytes().starts_with(b".#") && target.contains(&b'@') && !target.contains(&b'/')
+}
+
+/// Whether this is a symbolic ref as git writes it with `core.preferSymlinkRefs`: `HEAD` or a link below `refs`, which
+/// leads to a path below `refs` of the same git directory. An agent can write to that path in any case.
+fn is_symlink_ref(top: &Path, link: &Path, target: &Path) -> bool {
+    let Some(parent) = link.parent() else { return false };
+    let worktrees = top.join("worktrees");
+    let worktree = link.ancestors().find(|above| above.parent() == Some(&worktrees));
+    let git_dir = worktree.unwrap_or(top);
+    let refs = git_dir.join("refs");
+    let is_ref = link == git_dir.join("HEAD") || parent.starts_with(&refs);
+    let is_plain = target.components().all(|part| matches!(part, Component::Normal(_)));
+    is_ref && is_plain && parent.join(target).starts_with(&refs)
 }
 
 /// Whether this is a directory of loose objects: `objects/ab`.
@@ -438,7 +656,7 @@ fn move_aside(
     let dir = aside::open_dir(parent)?;
     let to_dir = aside::open_dir(top)?;
     let to = aside::move_aside_into(&dir, name, &to_dir)?;
-    if let Some(was) = was {
+    if let Some(was) = was.filter(|was| !was.as_os_str().is_empty()) {
         aside::opened_up(&dir, || rustix::fs::symlinkat(was, &dir, name))?;
     }
     Ok(top.join(to))
@@ -511,6 +729,91 @@ mod tests {
     }
 
     #[test]
+    fn link_in_log_of_branch_named_like_objects_is_moved() {
+        let scene = scene();
+        let dirs = ["logs/refs/heads/objects/ab", "lfs/objects/ab", "modules/a/logs/objects/ab"];
+        dirs.iter().for_each(|dir| fs::create_dir_all(scene.git.join(dir)).unwrap());
+        fs::write(scene.git.join("modules/a/logs/HEAD"), "").unwrap();
+        let (guard, _) = scene.start();
+        let planted = dirs.map(|dir| scene.plant(&format!("{dir}/x")));
+        assert_eq!(guard.check().unwrap().len(), 1);
+        assert!(planted.iter().all(|path| !path.is_symlink()));
+    }
+
+    #[test]
+    fn pipes_and_sockets_are_moved_except_the_one_of_git() {
+        use std::os::unix::net::UnixListener;
+        let scene = scene();
+        let mkfifo = |path: &Path| {
+            let mode = Mode::from_raw_mode(0o600);
+            rustix::fs::mknodat(rustix::fs::CWD, path, FileType::Fifo, mode, 0).unwrap();
+        };
+        mkfifo(&scene.git.join("own"));
+        let (guard, _) = scene.start();
+        let pipes = ["index", "logs/HEAD", "refs/heads/main"].map(|name| scene.git.join(name));
+        pipes.iter().for_each(|path| mkfifo(path));
+        let _sockets =
+            ["socket", FSMONITOR_SOCKET].map(|name| UnixListener::bind(scene.git.join(name)));
+        let warnings = guard.check().unwrap();
+        assert_eq!(warnings.len(), 1);
+        assert!(warnings[0].starts_with("pipes, sockets or devices that"), "{warnings:?}");
+        assert!(pipes.iter().all(|path| path.symlink_metadata().is_err()));
+        assert!(!scene.git.join("socket").exists() && scene.git.join(FSMONITOR_SOCKET).exists());
+        assert!(scene.git.join("own").exists(), "it was there when the run started");
+        assert!(guard.check().unwrap().is_empty());
+    }
+
+    #[test]
+    fn links_of_git_and_of_editors_stay() {
+        let scene = scene();
+        fs::create_dir_all(scene.git.join("worktrees/w")).unwrap();
+        fs::create_dir_all(scene.git.join("refs/remotes/origin")).unwrap();
+        let (guard, _) = scene.start();
+        for (name, target) in [
+            ("HEAD", "refs/heads/main"),
+            ("worktrees/w/HEAD", "refs/heads/w"),
+            ("refs/remotes/origin/HEAD", "refs/remotes/origin/main"),
+            (".#config", "me@host.1234:5678"),
+        ] {
+            symlink(target, scene.git.join(name)).unwrap();
+            assert!(guard.check().unwrap().is_empty(), "{name}");
+        }
+        for (name, target) in [
+            ("refs/heads/a", "../../hooks/x"),
+            ("refs/heads/b", "/planted"),
+            ("logs/HEAD", "refs/heads/main"),
+            ("worktrees/.#x", "/home/me@host"),
+            ("worktrees/w/logs", "refs/heads"),
+        ] {
+            symlink(target, scene.git.join(name)).unwrap();
+            assert_eq!(guard.check().unwrap().len(), 1, "{name}");
+        }
+    }
+
+    #[test]
+    fn directory_nested_too_deeply_is_named() {
+        let scene = scene();
+        let (guard, _) = scene.start();
+        fs::create_dir_all(scene.git.join("x/y/z").join("d/".repeat(MAX_DEPTH))).unwrap();
+        let error = guard.check().unwrap_err().to_string();
+        let named = format!("{} is nested too deeply", scene.git.join("x/y/z").display());
+        assert!(error.starts_with(&named), "{error}");
+    }
+
+    #[test]
+    fn write_beside_agent_at_work_is_refused_after_the_first_link() {
+        let scene = scene();
+        let (guard, _) = scene.start();
+        guard.refuse_other_agents(Some(&scene.home)).unwrap();
+        let record = ProjectHome::new(&scene.home, &scene.root);
+        let parent = std::os::unix::process::parent_id();
+        record.update(|record| record.git.as_mut().unwrap().open_runs.push(parent)).unwrap();
+        let error = guard.refuse_other_agents(Some(&scene.home)).unwrap_err();
+        assert!(error.to_string().contains(&format!("(process {parent})")), "{error}");
+        assert!(hint(&error).contains("stop that run"), "{}", hint(&error));
+    }
+
+    #[test]
     fn changed_link_is_restored_and_removed_one_stays_away() {
         let scene = scene();
         let (guard, _) = scene.start();
@@ -544,7 +847,10 @@ mod tests {
         let other = scene.root.join("other");
         fs::rename(&scene.git, &other).unwrap();
         fs::write(&scene.git, "gitdir: other\n").unwrap();
-        let error = guard.check().unwrap_err().to_string();
+        let error = guard.check().unwrap_err();
+        let record = ProjectHome::new(&scene.home, &scene.root).file();
+        assert!(hint(&error).contains(record.to_str().unwrap()), "{}", hint(&error));
+        let error = error.to_string();
         assert!(error.contains("was replaced since the run started"), "{error}");
         fs::remove_file(&scene.git).unwrap();
         symlink("other", &scene.git).unwrap();
