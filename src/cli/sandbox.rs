@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::process::{self, Launch, Occurrence, Signal, System};
 use crate::run::scm::link_guard::LinkGuard;
 use crate::sandbox::backend_memory::BackendMemory;
-use crate::sandbox::choice::{self, Asked, Choice};
+use crate::sandbox::choice::{self, Asked, Choice, ChosenBy};
 use crate::sandbox::proxy::Refusal;
 use crate::sandbox::{self, Backend, Request, Sandbox, Unusable, docker, scratch};
 use crate::state::home::ralph_home;
@@ -351,7 +351,7 @@ fn choose(name: Option<&str>, request: &Request<'_>) -> Result<Box<dyn Sandbox>,
     let asked = match name {
         None => Asked::Any { required: true },
         Some(name) => match Backend::ALL.into_iter().find(|backend| backend.name() == name) {
-            Some(backend) => Asked::Named(backend),
+            Some(backend) => Asked::Named(backend, ChosenBy::User),
             None => {
                 let names: Vec<&str> = Backend::ALL.iter().map(|backend| backend.name()).collect();
                 return Err(Error::usage(format!("there is no sandbox {name}"))

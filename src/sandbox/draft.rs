@@ -307,7 +307,7 @@ impl Draft<'_> {
     /// they become mounts of their own if they hold something to protect, because a directory that holds mounts can be
     /// renamed and another put in its place, while one that is a mount cannot. One that is not there must not become
     /// a link.
-    fn hold(&mut self, dir: &Path, holds_something: bool, guards: &mut Vec<Guard>) {
+    pub(super) fn hold(&mut self, dir: &Path, holds_something: bool, guards: &mut Vec<Guard>) {
         let Some(top) = self.writable_above(dir).map(Path::to_owned) else { return };
         let mut way: Vec<&Path> = dir.ancestors().take_while(|above| *above != top).collect();
         way.reverse();

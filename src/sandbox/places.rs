@@ -122,6 +122,9 @@ pub(super) const PROTECTED_DIRS: &[(&str, &[&str])] = &[
     (".qwen", &[".env", "extensions", "hooks", "settings.json"]),
 ];
 
+/// What ralph itself creates and writes in a project while a run is at work.
+pub(super) const OWN_STATE: [&str; 3] = [".ralph/lock", ".ralph/logs", ".ralph/runs"];
+
 /// The same for single files, and for directories of which everything counts.
 pub(super) const PROTECTED: &[&str] =
     &[".mcp.json", ".opencode", "opencode.json", "opencode.jsonc"];

@@ -387,7 +387,8 @@ fn rm_worktree_refuses_a_link_in_its_place() {
 #[test]
 fn spawn_worktree_says_that_submodules_are_empty() {
     let shop = repository();
-    let part = "git init -q part && cd part && echo a >a && git add a && git commit -qm Part && cd ..
+    let part =
+        "git init -q part && cd part && echo a >a && git add a && git commit -qm Part && cd ..
         git -c protocol.file.allow=always submodule --quiet add ./part part
         git commit -qm 'Add the part'";
     shop.program("sh", ["-c", part]).run().success();
