@@ -1,5 +1,6 @@
 //! Which project a command is about, and whether that can be meant.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::config::loop_file;
@@ -10,7 +11,7 @@ use crate::sandbox;
 use crate::state::home;
 use crate::state::project::Project;
 use crate::state::project_record::{self, ProjectHome};
-use crate::trust;
+use crate::trust::{self, LinkOut};
 use crate::worker::store::Workers;
 
 use super::Command;
@@ -20,12 +21,18 @@ use super::modes::PROMPTS_DIR;
 /// The project that a command is about, by its whole path.
 pub(super) fn project(place: &Place) -> Result<Project, Error> {
     super::swept::restore_modes();
-    let path = match &place.project_dir {
-        Some(path) => path.clone(),
-        None => std::env::current_dir().map_err(|err| {
-            Error::input(format!("the current directory is gone or cannot be read: {err}"))
-        })?,
+    let here = current_dir();
+    let path = match (&place.project_dir, here) {
+        (Some(path), Ok(here)) => here.join(path),
+        (Some(path), Err(_)) => path.clone(),
+        (None, Ok(here)) => here,
+        (None, Err(err)) => {
+            let message = format!("the current directory is gone or cannot be read: {err}");
+            return Err(Error::input(message));
+        }
     };
+    refuse_link_out(&path)?;
+    let path = place.project_dir.as_ref().unwrap_or(&path);
     let root = path
         .canonicalize()
         .map_err(|err| Error::input(format!("cannot work in {}: {err}", path.display())))?;
@@ -34,6 +41,28 @@ pub(super) fn project(place: &Place) -> Result<Project, Error> {
     } else {
         Err(Error::input(format!("not a directory: {}", path.display())))
     }
+}
+
+/// The current directory, by the name that the shell shows if that is right: it may pass through links.
+fn current_dir() -> std::io::Result<PathBuf> {
+    let here = std::env::current_dir()?;
+    let identity = |path: &Path| path.metadata().map(|meta| (meta.dev(), meta.ino())).ok();
+    let shown = std::env::var_os("PWD").map(PathBuf::from).filter(|path| path.is_absolute());
+    let shown = shown.filter(|path| identity(path).is_some_and(|it| identity(&here) == Some(it)));
+    Ok(shown.unwrap_or(here))
+}
+
+/// Refuses to work in a directory that a link of an agent may lead to: the agent of the next run could write there.
+///
+/// # Errors
+/// There is such a link on the way to `path`.
+pub(super) fn refuse_link_out(path: &Path) -> Result<(), Error> {
+    let Some(LinkOut { link, dir, target }) = trust::link_out(path) else { return Ok(()) };
+    let (link, dir, target) = (link.display(), dir.display(), target.display());
+    Err(Error::input(format!(
+        "{link} is a link in {dir}, which agents can write to; it leads to {target}"
+    ))
+    .hint(format!("if you mean that directory: -C {target}")))
 }
 
 /// The project at a path without links. From now on nothing in it is trusted outside the sandbox.
