@@ -11,6 +11,7 @@ use crate::sandbox;
 use crate::state::home;
 use crate::state::project::Project;
 use crate::state::project_record::{self, ProjectHome};
+use crate::state::relocation::DirIdentity;
 use crate::trust::{self, LinkOut};
 use crate::worker::store::Workers;
 
@@ -67,6 +68,10 @@ pub(super) fn refuse_link_out(path: &Path) -> Result<(), Error> {
 
 /// The project at a path without links. From now on nothing in it is trusted outside the sandbox.
 pub(super) fn opened(root: PathBuf) -> Project {
+    let home = home::ralph_home(|name| std::env::var_os(name));
+    if let Some(Err(err)) = home.map(|home| project_record::adopt_moved(&home, &root)) {
+        super::warn(&format!("cannot update the record of this project, which was moved: {err}"));
+    }
     trust::declare_agent_writable(&root);
     scm::repository_dirs(&root).iter().for_each(|dir| trust::declare_agent_writable(dir));
     Project::new(root)
@@ -76,7 +81,12 @@ pub(super) fn opened(root: PathBuf) -> Project {
 pub(super) fn known_agent_dirs() -> Vec<PathBuf> {
     let mut dirs = sandbox::shared_writable_dirs();
     let home = home::ralph_home(|name| std::env::var_os(name));
-    for record in home.iter().flat_map(|home| project_record::all_records(home)) {
+    let records = home.as_deref().map(project_record::all_records).unwrap_or_default();
+    let path = trust::user_path();
+    let path = path.iter().flat_map(std::env::split_paths);
+    let path: Vec<PathBuf> = path.filter_map(|dir| dir.canonicalize().ok()).collect();
+    dirs.extend(project_record::moved_roots(&records, &path));
+    for record in records {
         dirs.push(record.root);
         dirs.extend(record.agent_writable);
     }
@@ -100,6 +110,7 @@ pub(super) fn remember(project: &Project, writable: &[PathBuf]) -> Option<String
     let outside: Vec<PathBuf> = outside.filter(|dir| !dir.starts_with(root)).collect();
     outside.iter().for_each(|dir| trust::declare_agent_writable(dir));
     let updated = ProjectHome::new(&home, root).update(|record| {
+        record.identity = DirIdentity::of(root);
         record.agent_writable.extend(outside);
         record.agent_writable.sort();
         record.agent_writable.dedup();

@@ -241,7 +241,12 @@ fn ls() -> Result<u8, Error> {
             Some(note) => (note.backend.as_str(), note.project.display().to_string(), note.pid),
             None => ("?", "?".to_owned(), 0),
         };
-        let state = if listed.in_use { format!("in use by {pid}") } else { "left over".to_owned() };
+        let is_missing = listed.note.as_ref().is_some_and(scratch::Note::is_project_missing);
+        let state = match (listed.in_use, is_missing) {
+            (true, _) => format!("in use by {pid}"),
+            (false, true) => "project missing".to_owned(),
+            (false, false) => "left over".to_owned(),
+        };
         out.push_str(&format!("{name:<12} {backend:<9} {state:<18} {project}\n"));
     }
     for name in docker::list() {

@@ -332,3 +332,39 @@ fn settings_file_that_weakens_sandbox_is_error_until_user_asks() {
     assert_eq!(remembered(project), Value::Null);
     go(&[]).run().code(0).stdout_lacks("Sandbox:");
 }
+
+#[test]
+fn moved_project_is_cleaned_up_after_killed_run_and_keeps_its_sandbox() {
+    for case in Case::all() {
+        let project = &case.project;
+        case.assert_next_run_is_sandboxed();
+        let (root, moved) = (project.path().to_owned(), project.beside("moved"));
+        let running = case.run("echo evil > .mcp.json; echo > planted; sleep 1000").start();
+        wait_until(LONG, || project.has("planted"));
+        running.signal(Signal::KILL);
+        running.wait().ended_by(Signal::KILL);
+        // Landlock does not end what runs in it.
+        wait_until(LONG, || {
+            let left = project.processes();
+            let pids =
+                left.iter().filter_map(|process| rustix::process::Pid::from_raw(process.pid));
+            pids.for_each(|pid| drop(rustix::process::kill_process(pid, Signal::KILL)));
+            left.is_empty()
+        });
+        fs::rename(&root, &moved).unwrap();
+        let at = |args: &[&str], dir: &Path| case.ralph(["sandbox"]).args(args).current_dir(dir);
+        at(&["ls"], &project.home()).run().code(0).stdout_has("project missing");
+        assert!(moved.join(".mcp.json").exists(), "nobody has looked there");
+        let settings = case.ralph(["settings"]).current_dir(&moved).run();
+        settings.code(0).stderr_has(".mcp.json.from-sandbox");
+        assert!(!moved.join(".mcp.json").exists(), "{}", case.name());
+        at(&["ls"], &moved).run().code(0).stdout_lacks("missing");
+        // What it ran in is known there, too.
+        fs::write(moved.join(".ralph/settings.json"), r#"{"sandbox": {"backend": "none"}}"#)
+            .unwrap();
+        let run = case.ralph(["run", "-p", "x", "-n", "1", "--", "sh", "agent.sh"]);
+        let before = format!("ran in the sandbox {} before", case.backend);
+        run.current_dir(&moved).run().code(2).stderr_has(&before);
+        fs::rename(&moved, &root).unwrap();
+    }
+}
