@@ -346,9 +346,7 @@ fn moved_project_is_cleaned_up_after_killed_run_and_keeps_its_sandbox() {
         // Landlock does not end what runs in it.
         wait_until(LONG, || {
             let left = project.processes();
-            let pids =
-                left.iter().filter_map(|process| rustix::process::Pid::from_raw(process.pid));
-            pids.for_each(|pid| drop(rustix::process::kill_process(pid, Signal::KILL)));
+            left.iter().for_each(|process| process.signal(Signal::KILL));
             left.is_empty()
         });
         fs::rename(&root, &moved).unwrap();
