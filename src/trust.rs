@@ -10,9 +10,11 @@
 
 mod code_env;
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -110,6 +112,25 @@ impl AgentWritable {
         Some(Resolved { target, passed: passed.into_iter().collect() })
     }
 
+    /// Finds a link on the way to an absolute path that an agent may have made and that leads out of the directory
+    /// that the agent can write to. A directory that holds the home directory or the system does not count: its links
+    /// are the user's.
+    pub fn link_out(&self, path: &Path, home: Option<&Path>) -> Option<LinkOut> {
+        let links = RefCell::new(Vec::new());
+        let resolved = self.resolve(path, |path| {
+            let link = fs::read_link(path).ok()?;
+            links.borrow_mut().push(path.to_owned());
+            Some(link)
+        })?;
+        let target = resolved.target;
+        links.into_inner().into_iter().find_map(|link| {
+            let is_left = |dir: &&PathBuf| link.starts_with(dir) && !target.starts_with(dir);
+            let mut left = self.dirs.iter().filter(is_left);
+            let dir = left.find(|dir| !holds_user_or_system(dir, home))?.clone();
+            Some(LinkOut { link, dir, target: target.clone() })
+        })
+    }
+
     /// Whether no agent can change what is at an absolute path, or where it leads.
     pub fn is_trusted(&self, path: &Path) -> bool {
         let resolved = self.resolve(path, |path| std::fs::read_link(path).ok());
@@ -121,13 +142,9 @@ impl AgentWritable {
         let Some(resolved) = self.resolve(path, |path| std::fs::read_link(path).ok()) else {
             return Trust::Never;
         };
-        let holds_user_or_system = |dir: &PathBuf| {
-            home.is_some_and(|home| home.starts_with(dir))
-                || SYSTEM_DIRS.iter().any(|system| Path::new(system).starts_with(dir))
-        };
         match resolved.passed.as_slice() {
             [] => Trust::Full,
-            passed if passed.iter().all(holds_user_or_system) => Trust::Last,
+            passed if passed.iter().all(|dir| holds_user_or_system(dir, home)) => Trust::Last,
             _ => Trust::Never,
         }
     }
@@ -169,6 +186,22 @@ impl AgentWritable {
             NotFound { name: name.to_owned(), untrusted }
         })
     }
+}
+
+/// Whether the home directory or the system is inside `dir`.
+fn holds_user_or_system(dir: &Path, home: Option<&Path>) -> bool {
+    home.is_some_and(|home| home.starts_with(dir))
+        || SYSTEM_DIRS.iter().any(|system| Path::new(system).starts_with(dir))
+}
+
+/// A link that leads out of a directory that agents can write to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkOut {
+    pub link: PathBuf,
+    /// The directory that agents can write to.
+    pub dir: PathBuf,
+    /// Where the whole path leads.
+    pub target: PathBuf,
 }
 
 /// How far a path can be trusted.
@@ -266,6 +299,11 @@ fn home() -> Option<PathBuf> {
 /// As [`AgentWritable::find_program`].
 pub fn outside_program(name: &OsStr) -> Result<PathBuf, NotFound> {
     agent_writable().find_program(name, user_path().as_deref(), home().as_deref())
+}
+
+/// As [`AgentWritable::link_out`], for all directories that were declared.
+pub fn link_out(path: &Path) -> Option<LinkOut> {
+    agent_writable().link_out(path, home().as_deref())
 }
 
 /// Whether ralph may run this file outside the sandbox.
@@ -386,6 +424,41 @@ mod tests {
         }
         assert_eq!(writable.resolve(Path::new("/loop/x"), read_link), None);
         assert_eq!(writable.resolve(Path::new("bin"), read_link), None);
+    }
+
+    #[test]
+    fn link_out_finds_links_that_leave_the_project() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = temp.path().canonicalize().unwrap();
+        let [home, project, other] = ["home", "home/p", "home/other"].map(|name| root.join(name));
+        fs::create_dir_all(project.join("packages/app")).unwrap();
+        fs::create_dir_all(other.join("x")).unwrap();
+        symlink("app", project.join("packages/same")).unwrap();
+        symlink("../../other", project.join("packages/out")).unwrap();
+        symlink(&project, home.join("mine")).unwrap();
+        let writable = AgentWritable::new([project.clone()]);
+        for (path, leads_out) in [
+            ("p/packages/app", false),
+            ("p/packages/same", false),
+            ("p/packages/out", true),
+            ("p/packages/out/x", true),
+            ("mine/packages/out", true),
+            ("mine/packages/app", false),
+            // No link leads there.
+            ("p/../other", false),
+            ("p/packages/out/../p", false),
+        ] {
+            let path = home.join(path);
+            let found = writable.link_out(&path, Some(&home));
+            assert_eq!(found.is_some(), leads_out, "{}", path.display());
+            if let Some(found) = found {
+                assert_eq!(found.link, project.join("packages/out"));
+                assert_eq!(found.target, path.canonicalize().unwrap());
+            }
+        }
+        // A project that holds the home directory has the user's links.
+        let writable = AgentWritable::new([root]);
+        assert_eq!(writable.link_out(&project.join("packages/out"), Some(&home)), None);
     }
 
     #[test]

@@ -6,8 +6,10 @@ use serde_json::json;
 use crate::config::Flag;
 use crate::demo;
 use crate::error::Error;
+use crate::process;
 use crate::run::scm::git;
 use crate::state::project::Project;
+use crate::trust;
 
 use super::args::PromptArgs;
 use super::run::RunArgs;
@@ -28,6 +30,7 @@ pub struct DemoArgs {
 /// # Errors
 /// The scratch repository could not be made.
 pub(super) fn demo(args: &DemoArgs) -> Result<u8, Error> {
+    use_trusted_path()?;
     let cannot = |err: std::io::Error| {
         Error::failed(format!("cannot make the scratch repository: {err}"))
             .hint("it goes where TMPDIR says, or to /tmp")
@@ -85,4 +88,19 @@ pub(super) fn demo(args: &DemoArgs) -> Result<u8, Error> {
          ralph run -p \"Make the tests pass. Then answer <response>DONE</response>.\" -- claude\n",
     )?;
     Ok(code)
+}
+
+/// Starts this command again if the `PATH` has directories that agents can write to: the scripts of the demonstration
+/// run outside a sandbox and find programs by name.
+fn use_trusted_path() -> Result<(), Error> {
+    let trusted = trust::outside_path();
+    if trust::user_path().as_ref() == Some(&trusted) {
+        return Ok(());
+    }
+    let failed = |err: std::io::Error| Error::failed(format!("cannot start the demo: {err}"));
+    let me = std::env::current_exe().map_err(failed)?.into_os_string();
+    let args: Vec<_> = std::env::args_os().skip(1).collect();
+    let env = std::env::vars_os().filter(|(name, _)| name != "PATH");
+    let env = env.chain([("PATH".into(), trusted)]).collect();
+    Err(failed(process::replace(&me, &args, Some(env))))
 }

@@ -1,5 +1,6 @@
 //! Which project a command is about, and whether that can be meant.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::config::loop_file;
@@ -10,7 +11,8 @@ use crate::sandbox;
 use crate::state::home;
 use crate::state::project::Project;
 use crate::state::project_record::{self, ProjectHome};
-use crate::trust;
+use crate::state::relocation::DirIdentity;
+use crate::trust::{self, LinkOut};
 use crate::worker::store::Workers;
 
 use super::Command;
@@ -20,12 +22,18 @@ use super::modes::PROMPTS_DIR;
 /// The project that a command is about, by its whole path.
 pub(super) fn project(place: &Place) -> Result<Project, Error> {
     super::swept::restore_modes();
-    let path = match &place.project_dir {
-        Some(path) => path.clone(),
-        None => std::env::current_dir().map_err(|err| {
-            Error::input(format!("the current directory is gone or cannot be read: {err}"))
-        })?,
+    let here = current_dir();
+    let path = match (&place.project_dir, here) {
+        (Some(path), Ok(here)) => here.join(path),
+        (Some(path), Err(_)) => path.clone(),
+        (None, Ok(here)) => here,
+        (None, Err(err)) => {
+            let message = format!("the current directory is gone or cannot be read: {err}");
+            return Err(Error::input(message));
+        }
     };
+    refuse_link_out(&path)?;
+    let path = place.project_dir.as_ref().unwrap_or(&path);
     let root = path
         .canonicalize()
         .map_err(|err| Error::input(format!("cannot work in {}: {err}", path.display())))?;
@@ -36,8 +44,34 @@ pub(super) fn project(place: &Place) -> Result<Project, Error> {
     }
 }
 
+/// The current directory, by the name that the shell shows if that is right: it may pass through links.
+fn current_dir() -> std::io::Result<PathBuf> {
+    let here = std::env::current_dir()?;
+    let identity = |path: &Path| path.metadata().map(|meta| (meta.dev(), meta.ino())).ok();
+    let shown = std::env::var_os("PWD").map(PathBuf::from).filter(|path| path.is_absolute());
+    let shown = shown.filter(|path| identity(path).is_some_and(|it| identity(&here) == Some(it)));
+    Ok(shown.unwrap_or(here))
+}
+
+/// Refuses to work in a directory that a link of an agent may lead to: the agent of the next run could write there.
+///
+/// # Errors
+/// There is such a link on the way to `path`.
+pub(super) fn refuse_link_out(path: &Path) -> Result<(), Error> {
+    let Some(LinkOut { link, dir, target }) = trust::link_out(path) else { return Ok(()) };
+    let (link, dir, target) = (link.display(), dir.display(), target.display());
+    Err(Error::input(format!(
+        "{link} is a link in {dir}, which agents can write to; it leads to {target}"
+    ))
+    .hint(format!("if you mean that directory: -C {target}")))
+}
+
 /// The project at a path without links. From now on nothing in it is trusted outside the sandbox.
 pub(super) fn opened(root: PathBuf) -> Project {
+    let home = home::ralph_home(|name| std::env::var_os(name));
+    if let Some(Err(err)) = home.map(|home| project_record::adopt_moved(&home, &root)) {
+        super::warn(&format!("cannot update the record of this project, which was moved: {err}"));
+    }
     trust::declare_agent_writable(&root);
     scm::repository_dirs(&root).iter().for_each(|dir| trust::declare_agent_writable(dir));
     Project::new(root)
@@ -47,7 +81,12 @@ pub(super) fn opened(root: PathBuf) -> Project {
 pub(super) fn known_agent_dirs() -> Vec<PathBuf> {
     let mut dirs = sandbox::shared_writable_dirs();
     let home = home::ralph_home(|name| std::env::var_os(name));
-    for record in home.iter().flat_map(|home| project_record::all_records(home)) {
+    let records = home.as_deref().map(project_record::all_records).unwrap_or_default();
+    let path = trust::user_path();
+    let path = path.iter().flat_map(std::env::split_paths);
+    let path: Vec<PathBuf> = path.filter_map(|dir| dir.canonicalize().ok()).collect();
+    dirs.extend(project_record::moved_roots(&records, &path));
+    for record in records {
         dirs.push(record.root);
         dirs.extend(record.agent_writable);
     }
@@ -71,6 +110,7 @@ pub(super) fn remember(project: &Project, writable: &[PathBuf]) -> Option<String
     let outside: Vec<PathBuf> = outside.filter(|dir| !dir.starts_with(root)).collect();
     outside.iter().for_each(|dir| trust::declare_agent_writable(dir));
     let updated = ProjectHome::new(&home, root).update(|record| {
+        record.identity = DirIdentity::of(root);
         record.agent_writable.extend(outside);
         record.agent_writable.sort();
         record.agent_writable.dedup();

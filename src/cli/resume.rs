@@ -323,6 +323,7 @@ fn go_on(project: &Project, left: Left, note: &StartNote, args: ResumeArgs) -> R
         directory = below.ok().filter(|it| it.is_dir()).unwrap_or(project.root().to_owned());
         place.project_dir = place.project_dir.map(|_| project.root().to_owned());
     }
+    super::place::refuse_link_out(&directory)?;
     super::place::name_from_there(&place, &mut command);
     let Some(mut said) = Said::of(&mut command) else {
         let word = note.args().get(1).map(|word| word.to_string_lossy().into_owned());

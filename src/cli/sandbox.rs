@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::process::{self, Launch, Occurrence, Signal, System};
 use crate::run::scm::link_guard::{self, LinkGuard};
 use crate::sandbox::backend_memory::BackendMemory;
-use crate::sandbox::choice::{self, Asked, Choice};
+use crate::sandbox::choice::{self, Asked, Choice, ChosenBy};
 use crate::sandbox::proxy::Refusal;
 use crate::sandbox::{self, Backend, Request, Sandbox, Unusable, docker, scratch};
 use crate::state::home::ralph_home;
@@ -241,7 +241,12 @@ fn ls() -> Result<u8, Error> {
             Some(note) => (note.backend.as_str(), note.project.display().to_string(), note.pid),
             None => ("?", "?".to_owned(), 0),
         };
-        let state = if listed.in_use { format!("in use by {pid}") } else { "left over".to_owned() };
+        let is_missing = listed.note.as_ref().is_some_and(scratch::Note::is_project_missing);
+        let state = match (listed.in_use, is_missing) {
+            (true, _) => format!("in use by {pid}"),
+            (false, true) => "project missing".to_owned(),
+            (false, false) => "left over".to_owned(),
+        };
         out.push_str(&format!("{name:<12} {backend:<9} {state:<18} {project}\n"));
     }
     for name in docker::list() {
@@ -351,7 +356,7 @@ fn choose(name: Option<&str>, request: &Request<'_>) -> Result<Box<dyn Sandbox>,
     let asked = match name {
         None => Asked::Any { required: true },
         Some(name) => match Backend::ALL.into_iter().find(|backend| backend.name() == name) {
-            Some(backend) => Asked::Named(backend),
+            Some(backend) => Asked::Named(backend, ChosenBy::User),
             None => {
                 let names: Vec<&str> = Backend::ALL.iter().map(|backend| backend.name()).collect();
                 return Err(Error::usage(format!("there is no sandbox {name}"))

@@ -58,7 +58,7 @@ fn look(project: &Path) -> (Vec<String>, Option<String>) {
     let (mut said, mut stuck) = (Vec::new(), Vec::new());
     // Without a home there are no sandboxes.
     let Ok(base) = scratch::sandboxes() else { return (said, None) };
-    for Left { project: theirs, trace } in scratch::sweep(&base) {
+    for Left { project: theirs, trace } in scratch::sweep(&base, project) {
         let is_here = theirs.starts_with(project) || project.starts_with(&theirs);
         if trace.is_stuck() && is_here {
             stuck.push(trace.to_string());

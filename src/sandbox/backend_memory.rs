@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::choice::{Asked, Choice};
+use super::choice::{Asked, Choice, ChosenBy};
 use super::{Backend, Strength, Unusable};
 use crate::error::Error;
 use crate::state::home::{ralph_home, require_ralph_home};
@@ -24,8 +24,8 @@ impl BackendMemory {
     pub fn load(root: &Path, asked: &Asked) -> Result<BackendMemory, Error> {
         let variable = |name: &str| std::env::var_os(name);
         let home = match asked {
-            Asked::None { .. } => ralph_home(variable),
-            Asked::Named(_) | Asked::Any { .. } => Some(require_ralph_home(variable)?),
+            Asked::None(_) => ralph_home(variable),
+            Asked::Named(..) | Asked::Any { .. } => Some(require_ralph_home(variable)?),
         };
         let Some(home) = home else { return Ok(BackendMemory::default()) };
         let record = ProjectHome::new(&home, root);
@@ -36,8 +36,8 @@ impl BackendMemory {
         Ok(BackendMemory { backend: backend.sandbox, record: Some(record) })
     }
 
-    /// Refuses a backend that is weaker than the remembered one, unless it was asked for by name. `failed` says why
-    /// the stronger ones were not chosen.
+    /// Refuses a backend that is weaker than the remembered one, unless the user asked for it by name. `failed` says
+    /// why the stronger ones were not chosen.
     ///
     /// # Errors
     /// `found` is weaker.
@@ -48,24 +48,39 @@ impl BackendMemory {
         failed: &[(Backend, Unusable)],
     ) -> Result<(), Error> {
         let Some(before) = &self.backend else { return Ok(()) };
-        let is_named = matches!(asked, Asked::Named(_));
-        if is_named || found.map_or(Strength::None, Backend::strength) >= strength_of(before) {
+        let by_file = match asked {
+            Asked::None(ChosenBy::ProjectFile(file))
+            | Asked::Named(_, ChosenBy::ProjectFile(file)) => Some(file),
+            Asked::None(_) | Asked::Named(..) => return Ok(()),
+            Asked::Any { .. } => None,
+        };
+        if found.map_or(Strength::None, Backend::strength) >= strength_of(before) {
             return Ok(());
         }
-        let (now, accept) = match found {
-            Some(found) => {
-                let name = found.name();
-                let accept = format!("accept the weaker one: --sandbox={name}");
-                (format!("only {name} works now, which is weaker"), accept)
+        let accept = match found {
+            Some(found) => format!("accept the weaker one: --sandbox={}", found.name()),
+            None => "run without a sandbox: --no-sandbox".to_owned(),
+        };
+        let (now, hint) = match (by_file, found) {
+            (Some(file), found) => {
+                let name = found.map_or("no sandbox", Backend::name);
+                let hint = format!(
+                    "if an agent may have changed the file, correct it; otherwise {accept} (once)"
+                );
+                (format!("{file} asks for {name}, which is weaker"), hint)
             }
-            None => {
-                let accept = "run without a sandbox: --no-sandbox".to_owned();
-                ("no sandbox works now".to_owned(), accept)
+            (None, Some(found)) => {
+                let now = format!("only {} works now, which is weaker", found.name());
+                (now, format!("make {before} work again, or {accept}"))
             }
+            (None, None) => (
+                "no sandbox works now".to_owned(),
+                format!("make {before} work again, or {accept}"),
+            ),
         };
         let error =
             Error::input(format!("this project ran in the sandbox {before} before, but {now}"))
-                .hint(format!("make {before} work again, or {accept}"));
+                .hint(hint);
         Err(failed
             .iter()
             .fold(error, |error, (backend, why)| error.hint(format!("{}: {why}", backend.name()))))
@@ -79,8 +94,9 @@ impl BackendMemory {
     pub fn remember(&self, asked: &Asked, choice: &Choice) -> Result<(), Error> {
         let used = match choice {
             Choice::Found { sandbox, .. } => Some(sandbox.backend().name().to_owned()),
-            Choice::None if *asked == (Asked::None { explicit: true }) => None,
-            Choice::None | Choice::Without(_) => return Ok(()),
+            Choice::None if *asked == Asked::None(ChosenBy::Default) => return Ok(()),
+            Choice::None => None,
+            Choice::Without(_) => return Ok(()),
         };
         let Some(record) = self.record.as_ref().filter(|_| used != self.backend) else {
             return Ok(());
@@ -106,6 +122,8 @@ mod tests {
     #[test]
     fn step_down_is_refused_unless_named() {
         let any = Asked::Any { required: false };
+        let file = || ChosenBy::ProjectFile(".ralph/settings.json".to_owned());
+        let named = |by| Asked::Named(Backend::Landlock, by);
         let failed = [(Backend::Bwrap, Unusable::new("not installed"))];
         for (before, asked, found, refused) in [
             (None, &any, None, false),
@@ -117,7 +135,14 @@ mod tests {
             (Some("bwrap"), &any, Some(Backend::Landlock), true),
             (Some("bwrap"), &any, None, true),
             (Some("docker"), &Asked::Any { required: true }, Some(Backend::Landlock), true),
-            (Some("docker"), &Asked::Named(Backend::Landlock), Some(Backend::Landlock), false),
+            (Some("docker"), &named(ChosenBy::User), Some(Backend::Landlock), false),
+            (Some("docker"), &named(file()), Some(Backend::Landlock), true),
+            (Some("landlock"), &named(file()), Some(Backend::Landlock), false),
+            (None, &named(file()), Some(Backend::Landlock), false),
+            (Some("landlock"), &Asked::None(file()), None, true),
+            (None, &Asked::None(file()), None, false),
+            (Some("bwrap"), &Asked::None(ChosenBy::User), None, false),
+            (Some("bwrap"), &Asked::None(ChosenBy::Default), None, false),
             (Some("of-a-newer-version"), &any, Some(Backend::Landlock), true),
             (Some("of-a-newer-version"), &any, Some(Backend::Bwrap), false),
         ] {

@@ -8,24 +8,35 @@ use crate::error::Error;
 /// What the settings ask for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Asked {
-    /// No sandbox. `explicit` if the user said so, rather than that it is the command's default.
-    None { explicit: bool },
+    /// No sandbox.
+    None(ChosenBy),
     /// This backend and no other.
-    Named(Backend),
+    Named(Backend, ChosenBy),
     /// The first of all backends that works. Without `required`, none if none does.
     Any { required: bool },
 }
 
-/// What is asked for, where `usual` is the default of the command.
-pub fn asked(settings: &settings::Sandbox, usual: SandboxBackend) -> Asked {
+/// Who chose a backend.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ChosenBy {
+    /// Nobody: it is the default of the command.
+    Default,
+    /// The user, by a flag, a variable or a file that no agent can write to.
+    User,
+    /// This settings file in a project. An agent may have written it.
+    ProjectFile(String),
+}
+
+/// What is asked for, where `usual` is the default of the command and `by` the origin of `sandbox.backend`.
+pub fn asked(settings: &settings::Sandbox, usual: SandboxBackend, by: ChosenBy) -> Asked {
     match settings.backend.unwrap_or(usual) {
         // Whoever requires one and names none means any.
         SandboxBackend::None if settings.required => Asked::Any { required: true },
-        SandboxBackend::None => Asked::None { explicit: settings.backend.is_some() },
+        SandboxBackend::None => Asked::None(by),
         SandboxBackend::Auto => Asked::Any { required: settings.required },
-        SandboxBackend::Bwrap => Asked::Named(Backend::Bwrap),
-        SandboxBackend::Docker => Asked::Named(Backend::Docker),
-        SandboxBackend::Landlock => Asked::Named(Backend::Landlock),
+        SandboxBackend::Bwrap => Asked::Named(Backend::Bwrap, by),
+        SandboxBackend::Docker => Asked::Named(Backend::Docker, by),
+        SandboxBackend::Landlock => Asked::Named(Backend::Landlock, by),
     }
 }
 
@@ -47,15 +58,18 @@ pub enum Choice {
 ///
 /// # Errors
 /// There is none and there has to be one, it does not work in this project, or it is weaker than the one that the
-/// project is remembered to have run in and was not asked for by name.
+/// project is remembered to have run in and the user did not ask for it by name.
 pub fn choose(
     asked: &Asked,
     request: &Request<'_>,
     memory: &BackendMemory,
 ) -> Result<Choice, Error> {
     let (backends, required) = match asked {
-        Asked::None { .. } => return Ok(Choice::None),
-        Asked::Named(backend) => (vec![*backend], true),
+        Asked::None(_) => {
+            memory.refuse_step_down(asked, None, &[])?;
+            return Ok(Choice::None);
+        }
+        Asked::Named(backend, _) => (vec![*backend], true),
         Asked::Any { required } => (Backend::ALL.to_vec(), *required),
     };
     // Every backend needs it.
@@ -99,13 +113,13 @@ mod tests {
     #[test]
     fn what_settings_and_flags_ask_for() {
         let all = |required| Asked::Any { required };
-        let only = Asked::Named;
+        let only = |backend| Asked::Named(backend, ChosenBy::User);
         use SandboxBackend::{Auto, Bwrap, Docker, Landlock, None as No};
         for (backend, required, usual, expected) in [
-            (None, false, No, Asked::None { explicit: false }),
+            (None, false, No, Asked::None(ChosenBy::Default)),
             (None, false, Auto, all(false)),
             (None, true, No, all(true)),
-            (Some(No), false, Auto, Asked::None { explicit: true }),
+            (Some(No), false, Auto, Asked::None(ChosenBy::User)),
             (Some(No), true, No, all(true)),
             (Some(Auto), false, No, all(false)),
             (Some(Auto), true, No, all(true)),
@@ -114,7 +128,8 @@ mod tests {
             (Some(Landlock), false, Auto, only(Backend::Landlock)),
         ] {
             let settings = settings::Sandbox { backend, required, ..Default::default() };
-            assert_eq!(asked(&settings, usual), expected, "{backend:?} {required} {usual:?}");
+            let by = if backend.is_some() { ChosenBy::User } else { ChosenBy::Default };
+            assert_eq!(asked(&settings, usual, by), expected, "{backend:?} {required} {usual:?}");
         }
     }
 }

@@ -21,6 +21,7 @@ use super::grants::{DEVICES, Grants, grants};
 use super::keep::{self, Kept, Place};
 use super::namespaces::{self, Furnished, StandIn, failed};
 use super::permissions::SavedModes;
+use super::places::OWN_STATE;
 use super::plan::{Mount, Network, Plan, Walls};
 use super::probe::{self, Probe};
 use super::proxy::{self, Proxy, Refusal};
@@ -344,8 +345,8 @@ fn link_home(plan: &Plan, scratch_home: &Path) {
 /// What is protected by mounts elsewhere is put back here; and what of it is too much for that. ralph's own files
 /// change while it runs.
 fn keep(plan: &Plan, project: &Path) -> (Vec<Kept>, Vec<PathBuf>) {
-    let ours = [".ralph/runs", ".ralph/lock", ".ralph/logs"].map(|name| project.join(name));
-    let theirs = |path: &&Path| !ours.iter().any(|ours| ours == path);
+    // Of this project, and of those inside it.
+    let theirs = |path: &&Path| !OWN_STATE.iter().any(|ours| path.ends_with(ours));
     let (mut kept, mut too_much) = (Vec::new(), Vec::new());
     for path in plan.protected(project).filter(theirs) {
         // A worktree's own is among those of the others.

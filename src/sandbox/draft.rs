@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
+use super::places::SECRETS;
 use super::plan::{Disk, Found, Guard, Mount, Wanted, Was};
 use crate::trust::AgentWritable;
 
@@ -99,11 +100,27 @@ impl Draft<'_> {
             return;
         }
         let it = if link == path { "it".to_owned() } else { link.display().to_string() };
+        let is_secret = self.is_secret(target);
         let (path, dir, target) = (path.display(), dir.display(), target.display());
+        let advice = if is_secret {
+            "which holds secrets; if you did not make this link, remove it".to_owned()
+        } else {
+            format!("if you made this link and the agent needs it, add {target} to sandbox.{key}")
+        };
+        let end = if is_secret { ", " } else { "; " };
         self.notes.push(format!(
-            "sandbox: skipped {what} {path}: {it} leads out of {dir} to {target}; if the agent needs that, add \
-             {target} to sandbox.{key}"
+            "sandbox: skipped {what} {path}: {it} leads out of {dir} to {target}{end}{advice}"
         ));
+    }
+
+    /// Whether something in the home directory holds keys or passwords, or is among them.
+    fn is_secret(&self, path: &Path) -> bool {
+        let below = self.home.as_ref().and_then(|(_, home)| path.strip_prefix(home).ok());
+        below.is_some_and(|below| {
+            let is_about =
+                |secret: &&str| below.starts_with(secret) || Path::new(secret).starts_with(below);
+            SECRETS.iter().any(is_about)
+        })
     }
 
     /// Shows what is there, if it is: where it is, and where it is called so. `what` names the path for the user.
@@ -316,7 +333,7 @@ impl Draft<'_> {
     /// they become mounts of their own if they hold something to protect, because a directory that holds mounts can be
     /// renamed and another put in its place, while one that is a mount cannot. One that is not there must not become
     /// a link.
-    fn hold(&mut self, dir: &Path, holds_something: bool, guards: &mut Vec<Guard>) {
+    pub(super) fn hold(&mut self, dir: &Path, holds_something: bool, guards: &mut Vec<Guard>) {
         let Some(top) = self.writable_above(dir).map(Path::to_owned) else { return };
         let mut way: Vec<&Path> = dir.ancestors().take_while(|above| *above != top).collect();
         way.reverse();

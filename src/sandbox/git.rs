@@ -25,6 +25,13 @@ pub(super) struct Repository {
     common: PathBuf,
 }
 
+impl Repository {
+    /// Whether this is a repository of `dir` itself, with all that is git's in `dir`.
+    pub(super) fn is_in(&self, dir: &Path) -> bool {
+        self.top == dir && self.pointer.is_none() && self.git_dir.starts_with(dir)
+    }
+}
+
 /// Finds the repository that `project` is in. One whose work tree holds the home (some keep their
 /// dot files that way) is none: it would show what has to be hidden. Neither is one elsewhere that an agent could
 /// have named, unless it points back to this work tree.

@@ -191,11 +191,12 @@ pub(super) fn save(kept: &[Kept], path: &Path) -> io::Result<()> {
     save_for_now(path, &serde_json::to_vec(kept)?)
 }
 
-/// Puts everything back that is written down there.
-pub(super) fn restore_saved(path: &Path) -> Vec<Trace> {
+/// Puts everything back that is written down there. `present` returns the present path of what was kept.
+pub(super) fn restore_saved(path: &Path, present: impl Fn(&Path) -> PathBuf) -> Vec<Trace> {
     let kept =
         fs::read(path).ok().and_then(|bytes| serde_json::from_slice::<Vec<Kept>>(&bytes).ok());
-    kept.iter().flatten().filter_map(Kept::restore).collect()
+    let kept = kept.into_iter().flatten();
+    kept.filter_map(|kept| Kept { path: present(&kept.path), ..kept }.restore()).collect()
 }
 
 #[cfg(test)]
@@ -227,7 +228,10 @@ mod tests {
         assert_eq!(kept[0].restore(), aside("hooks"));
         // Of what is written down, too.
         save(&kept, &dir.join("kept.json")).unwrap();
-        assert_eq!(restore_saved(&dir.join("kept.json")), [aside("config").unwrap()]);
+        assert_eq!(
+            restore_saved(&dir.join("kept.json"), Path::to_owned),
+            [aside("config").unwrap()]
+        );
         assert_eq!(fs::read(dir.join("config")).unwrap(), b"as it was\xff");
         assert_eq!(fs::read_to_string(hooks.join("more/mine")).unwrap(), "as it was");
         assert!(!hooks.join("pre-commit").exists());

@@ -25,6 +25,7 @@ use super::scratch::{self, Note, Scratch};
 use super::{Backend, Request, Sandbox, Trace, Unusable, Wrapped, inside};
 use crate::config::settings::SandboxNetwork;
 use crate::process::{self, Launch};
+use crate::state::project_record;
 use crate::trust;
 
 /// A sandbox of namespaces.
@@ -267,7 +268,17 @@ pub(super) fn wanted(
         network,
         user: user(),
         agent_writable: trust::agent_writable(),
+        nested_projects: nested_projects(base.parent().unwrap_or(base), request.project),
     })
+}
+
+/// The roots of the known projects inside `project`.
+fn nested_projects(ralph_home: &Path, project: &Path) -> Vec<PathBuf> {
+    let roots = project_record::all_records(ralph_home).into_iter().map(|record| record.root);
+    let mut nested: Vec<PathBuf> =
+        roots.filter(|root| root != project && root.starts_with(project)).collect();
+    nested.sort();
+    nested
 }
 
 /// Makes what the mounts are made of.

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::Trace;
 use super::aside::{describe, open_dir};
 use super::plan::{Plan, Was};
+use crate::state::relocation::Relocation;
 
 /// The permission bits, with those for setuid, setgid and sticky.
 const MODE_BITS: u32 = 0o7777;
@@ -47,6 +48,13 @@ impl SavedModes {
         let guards = plan.guards.iter();
         let guarded = guards.filter(|guard| matches!(guard.was, Was::Directory | Was::File));
         SavedModes::save(guarded.map(|guard| guard.path.clone()).chain([project.to_owned()]))
+    }
+
+    /// The same modes of a project that was moved.
+    pub(super) fn relocated(&self, moved: &Relocation) -> SavedModes {
+        let modes = self.modes.iter();
+        let modes = modes.map(|it| SavedMode { path: moved.apply(&it.path), ..it.clone() });
+        SavedModes { modes: modes.collect(), reported: self.reported }
     }
 
     /// Restores the modes that are different now.

@@ -77,6 +77,29 @@ pub(super) const KERNEL: &[(&str, bool)] = &[
 /// What is shown of [`HIDDEN_DIRS`] all the same: programs are there on some systems.
 pub(super) const SHOWN: &[&str] = &["/run/current-system", "/run/opengl-driver"];
 
+/// Files and directories of the home that hold keys or passwords. No advice is to show them.
+pub(super) const SECRETS: &[&str] = &[
+    ".aws",
+    ".azure",
+    ".bash_history",
+    ".config/gcloud",
+    ".config/gh",
+    ".docker",
+    ".git-credentials",
+    ".gnupg",
+    ".kube",
+    ".local/share/keyrings",
+    ".mozilla",
+    ".netrc",
+    ".npmrc",
+    ".password-store",
+    ".pgpass",
+    ".pypirc",
+    ".ralph",
+    ".ssh",
+    ".zsh_history",
+];
+
 /// Variables that name a file with certificates.
 pub(super) const CERTIFICATES: &[&str] = &[
     "AWS_CA_BUNDLE",
@@ -121,6 +144,9 @@ pub(super) const PROTECTED_DIRS: &[(&str, &[&str])] = &[
     (".jj/repo/store", &["git_target"]),
     (".qwen", &[".env", "extensions", "hooks", "settings.json"]),
 ];
+
+/// What ralph itself creates and writes in a project while a run is at work.
+pub(super) const OWN_STATE: [&str; 3] = [".ralph/lock", ".ralph/logs", ".ralph/runs"];
 
 /// The same for single files, and for directories of which everything counts.
 pub(super) const PROTECTED: &[&str] =

@@ -13,7 +13,7 @@ use super::environment;
 use super::git;
 use super::home;
 use super::places::{
-    CERTIFICATES, HIDDEN_DIRS, HIDDEN_FILES, KERNEL, PROTECTED, PROTECTED_DIRS, SHOWN,
+    CERTIFICATES, HIDDEN_DIRS, HIDDEN_FILES, KERNEL, OWN_STATE, PROTECTED, PROTECTED_DIRS, SHOWN,
 };
 use super::tools;
 use crate::trust::AgentWritable;
@@ -71,6 +71,8 @@ pub struct Wanted {
     pub user: (u32, u32),
     /// Directories that agents can write to, besides what this sandbox makes writable.
     pub agent_writable: AgentWritable,
+    /// The roots of other projects of ralph inside this one, by their paths without links.
+    pub nested_projects: Vec<PathBuf>,
 }
 
 /// What of the network is there inside.
@@ -379,6 +381,9 @@ fn draft(wanted: &Wanted, disk: &dyn Disk, agent_writable: AgentWritable) -> Res
         git::protect(repository, &mut draft, &mut guards);
     }
     protect_project(&wanted.project, &mut draft, &mut guards);
+    for root in &wanted.nested_projects {
+        protect_nested(root, home.as_deref(), &mut draft, &mut guards);
+    }
 
     draft.hide_sockets(wanted);
 
@@ -504,6 +509,37 @@ fn protect_project(project: &Path, draft: &mut Draft<'_>, guards: &mut Vec<Guard
             guards.push(Guard { path: dir, was: Was::Nothing });
         }
     }
+}
+
+/// Protects another project of ralph that the agent can write to: its next run obeys the settings there.
+fn protect_nested(
+    root: &Path,
+    home: Option<&Path>,
+    draft: &mut Draft<'_>,
+    guards: &mut Vec<Guard>,
+) {
+    // A link has been put there. What it leads to is not the project that is known.
+    let has_links = root.ancestors().any(|dir| draft.disk.link(dir).is_some());
+    if has_links || !draft.is_writable(root) {
+        return;
+    }
+    let mut nested = Vec::new();
+    let is_there = draft.disk.find(root).is_some_and(|found| found.is_dir);
+    draft.hold(root, is_there, &mut nested);
+    if is_there {
+        git::protect_name(root, draft, &mut nested);
+        if let Some(repository) = git::repository(draft, root, home)
+            && repository.is_in(root)
+        {
+            git::protect(&repository, draft, &mut nested);
+        }
+    }
+    protect_project(root, draft, &mut nested);
+    // A run of that project may start meanwhile and create these.
+    let created = [&OWN_STATE[..], &[".ralph/.gitignore"]].concat();
+    let is_created = |path: &Path| created.iter().any(|name| path == root.join(name));
+    nested.retain(|guard| guard.was != Was::Nothing || !is_created(&guard.path));
+    guards.append(&mut nested);
 }
 
 /// The directory that has to be there for a program to work. What npm installed is spread over all of

@@ -9,6 +9,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -18,10 +19,13 @@ use super::plan::{Guard, Plan};
 use super::{Backend, Trace};
 use crate::error::Error;
 use crate::state::home::require_ralph_home;
+use crate::state::relocation::{DirIdentity, Relocation};
 
 const NOTE: &str = "sandbox.json";
 /// What is put back as it was, where no mount protects it.
 const KEPT: &str = "kept.json";
+/// The time after which a killed run is forgotten whose project is missing.
+const MISSING_FOR: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
 /// What is written down of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +38,9 @@ pub struct Note {
     /// The permissions that are restored.
     #[serde(default)]
     pub modes: SavedModes,
+    /// By which the project is found if it was moved.
+    #[serde(default)]
+    pub identity: Option<DirIdentity>,
 }
 
 impl Note {
@@ -44,6 +51,30 @@ impl Note {
             pid: std::process::id(),
             guards: plan.guards.clone(),
             modes: SavedModes::of_plan(project, plan),
+            identity: DirIdentity::of(project),
+        }
+    }
+
+    /// Whether the project is not where it was: moved, removed, or on a file system that is not mounted.
+    pub fn is_project_missing(&self) -> bool {
+        !self.project.is_dir()
+            || self.identity.is_some_and(|identity| identity.has_left(&self.project))
+    }
+
+    /// Whether the project was moved to `dir`, or to a directory above it.
+    fn relocation(&self, dir: &Path) -> Option<Relocation> {
+        self.identity?.find_moved(&self.project, dir.ancestors())
+    }
+
+    /// The same note about the project at its present path.
+    fn relocated(&self, moved: &Relocation) -> Note {
+        let guards = self.guards.iter();
+        let guards = guards.map(|it| Guard { path: moved.apply(&it.path), was: it.was.clone() });
+        Note {
+            project: moved.apply(&self.project),
+            guards: guards.collect(),
+            modes: self.modes.relocated(moved),
+            ..self.clone()
         }
     }
 }
@@ -158,19 +189,37 @@ pub struct Left {
 /// have become unreadable.
 pub fn restore_modes(base: &Path) -> Vec<Trace> {
     let left = list(base).into_iter().filter(|listed| !listed.in_use);
-    let traces = left.filter_map(|left| left.note).flat_map(|mut note| note.modes.restore());
+    let notes = left.filter_map(|left| left.note).filter(|note| !note.is_project_missing());
+    let traces = notes.flat_map(|mut note| note.modes.restore());
     // Whatever cannot be restored is reported by `sweep`.
     traces.filter(|trace| !trace.is_stuck()).collect()
 }
 
 /// Puts right what killed ones left behind, and removes what is theirs. Whatever cannot be put right is found
-/// again by the next one.
-pub fn sweep(base: &Path) -> Vec<Left> {
+/// again by the next one. So is what belongs to a project that is missing, unless it was moved and `project` is in it.
+pub fn sweep(base: &Path, project: &Path) -> Vec<Left> {
     let mut found = Vec::new();
     for left in list(base).into_iter().filter(|listed| !listed.in_use) {
-        let (project, traces) = match &left.note {
-            Some(note) => (note.project.clone(), put_right(note, &left.path.join(KEPT))),
-            None => (PathBuf::new(), Vec::new()),
+        let moved = left.note.as_ref().and_then(|note| note.relocation(project));
+        let is_missing = left.note.as_ref().is_some_and(Note::is_project_missing);
+        if is_missing && moved.is_none() && !is_old(&left.path.join(NOTE)) {
+            // Only the note is needed.
+            if !is_inhabited(&left.path) {
+                let _ = empty(&left.path);
+            }
+            continue;
+        }
+        let kept = left.path.join(KEPT);
+        let (project, traces) = match (&left.note, &moved) {
+            (Some(note), Some(moved)) => {
+                let note = note.relocated(moved);
+                let traces = put_right(&note, &kept, |path| moved.apply(path));
+                (note.project, traces)
+            }
+            (Some(note), None) if !is_missing => {
+                (note.project.clone(), put_right(note, &kept, Path::to_owned))
+            }
+            (_, None) | (None, _) => (PathBuf::new(), Vec::new()),
         };
         let _ = if traces.iter().any(Trace::is_stuck) {
             empty(&left.path)
@@ -185,6 +234,12 @@ pub fn sweep(base: &Path) -> Vec<Left> {
     found
 }
 
+/// Whether a note was written too long ago to keep it.
+fn is_old(note: &Path) -> bool {
+    let modified = note.metadata().and_then(|meta| meta.modified()).ok();
+    modified.and_then(|time| time.elapsed().ok()).is_some_and(|age| age > MISSING_FOR)
+}
+
 /// Whether something still runs in a sandbox whose ralph is gone. With namespaces nothing can.
 fn is_inhabited(path: &Path) -> bool {
     let path = path.as_os_str().as_bytes();
@@ -195,17 +250,14 @@ fn is_inhabited(path: &Path) -> bool {
     environments.into_iter().any(|env| env.windows(path.len()).any(|part| part == path))
 }
 
-/// Puts a project right, if it is still there.
-fn put_right(note: &Note, kept: &Path) -> Vec<Trace> {
-    if !note.project.is_dir() {
-        return Vec::new();
-    }
+/// Puts a project right. `present` returns the present path of what was kept.
+fn put_right(note: &Note, kept: &Path, present: impl Fn(&Path) -> PathBuf) -> Vec<Trace> {
     note.modes.clone().restore_around(|| {
         let traces = set_aside(&note.guards);
         #[cfg(target_os = "linux")]
-        let traces = traces.into_iter().chain(super::keep::restore_saved(kept)).collect();
+        let traces = traces.into_iter().chain(super::keep::restore_saved(kept, present)).collect();
         #[cfg(not(target_os = "linux"))]
-        let _ = kept;
+        let _ = (kept, present);
         traces
     })
 }
@@ -260,6 +312,7 @@ mod tests {
             pid: 1,
             guards: vec![Guard { path: planted.clone(), was: Was::Nothing }],
             modes: SavedModes::default(),
+            identity: DirIdentity::of(&base),
         };
         let mut used = Scratch::create(&base).unwrap();
         used.write_note(&note).unwrap();
@@ -276,10 +329,95 @@ mod tests {
         fs::write(&planted, "").unwrap();
         assert_eq!(list(&base).iter().filter(|listed| listed.in_use).count(), 1);
         let trace = Trace::SetAside(base.join("config.from-sandbox"));
-        assert_eq!(sweep(&base), [Left { project: base.clone(), trace }]);
+        assert_eq!(sweep(&base, &base), [Left { project: base.clone(), trace }]);
         assert!(!left.exists() && used.path().exists());
         let path = used.path().to_owned();
         drop(used);
         assert!(!path.exists());
+    }
+
+    /// The directory of a run in `project` that was killed.
+    fn killed(base: &Path, project: &Path) -> PathBuf {
+        let mut scratch = Scratch::create(base).unwrap();
+        let guard = Guard { path: project.join("planted"), was: Was::Nothing };
+        let note = Note {
+            backend: "landlock".into(),
+            project: project.to_owned(),
+            pid: 1,
+            guards: vec![guard],
+            modes: SavedModes::save([project.to_owned()]),
+            identity: DirIdentity::of(project),
+        };
+        scratch.write_note(&note).unwrap();
+        #[cfg(target_os = "linux")]
+        {
+            let kept = super::super::keep::Kept::take(&project.join("settings.json")).unwrap();
+            super::super::keep::save(&[kept], &scratch.kept()).unwrap();
+        }
+        scratch.note.unlock().unwrap();
+        std::mem::ManuallyDrop::new(scratch).path.clone()
+    }
+
+    /// A project with something planted in it after a run was killed.
+    fn attacked(base: &Path) -> (PathBuf, PathBuf) {
+        let project = base.join("project");
+        fs::create_dir(&project).unwrap();
+        fs::write(project.join("settings.json"), "mine").unwrap();
+        let left = killed(&base.join("sandboxes"), &project);
+        fs::write(project.join("planted"), "").unwrap();
+        fs::write(project.join("settings.json"), "evil").unwrap();
+        (project, left)
+    }
+
+    #[track_caller]
+    fn assert_restored(project: &Path) {
+        assert!(!project.join("planted").exists());
+        assert!(project.join("planted.from-sandbox").exists());
+        assert_eq!(fs::read_to_string(project.join("settings.json")).unwrap(), "mine");
+    }
+
+    #[test]
+    fn sweep_while_project_is_missing_keeps_the_note() {
+        let temp = tempfile::tempdir().unwrap();
+        let base = temp.path().canonicalize().unwrap();
+        let (sandboxes, unmounted) = (base.join("sandboxes"), base.join("unmounted"));
+        let (project, left) = attacked(&base);
+        fs::rename(&project, &unmounted).unwrap();
+        assert_eq!(sweep(&sandboxes, &base), []);
+        // Another directory in its place is not its project.
+        fs::create_dir(&project).unwrap();
+        fs::write(project.join("planted"), "by the user").unwrap();
+        assert_eq!(sweep(&sandboxes, &project), []);
+        assert!(left.exists() && project.join("planted").exists());
+        fs::remove_dir_all(&project).unwrap();
+        fs::rename(&unmounted, &project).unwrap();
+        assert_eq!(sweep(&sandboxes, &base).len(), 2);
+        assert_restored(&project);
+        assert!(!left.exists());
+    }
+
+    #[test]
+    fn sweep_in_moved_project_restores_it_there() {
+        let temp = tempfile::tempdir().unwrap();
+        let base = temp.path().canonicalize().unwrap();
+        let (sandboxes, moved) = (base.join("sandboxes"), base.join("moved"));
+        let (project, left) = attacked(&base);
+        fs::rename(&project, &moved).unwrap();
+        let found = sweep(&sandboxes, &moved.join("src"));
+        assert!(found.iter().all(|found| found.project == moved), "{found:?}");
+        assert_restored(&moved);
+        assert!(!left.exists() && !project.exists());
+    }
+
+    #[test]
+    fn sweep_forgets_missing_project_after_long_time() {
+        let temp = tempfile::tempdir().unwrap();
+        let base = temp.path().canonicalize().unwrap();
+        let (project, left) = attacked(&base);
+        fs::remove_dir_all(&project).unwrap();
+        let note = File::options().write(true).open(left.join(NOTE)).unwrap();
+        note.set_modified(std::time::SystemTime::now() - MISSING_FOR * 2).unwrap();
+        assert_eq!(sweep(&base.join("sandboxes"), &base), []);
+        assert!(!left.exists());
     }
 }

@@ -14,6 +14,7 @@ pub mod place;
 pub mod private;
 pub mod project;
 pub mod project_record;
+pub mod relocation;
 pub mod run_files;
 pub mod runs;
 pub mod save;

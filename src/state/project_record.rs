@@ -11,10 +11,37 @@ use serde::{Deserialize, Serialize};
 use crate::core::tasks::naming;
 
 use super::private;
+use super::relocation::{DirIdentity, Relocation};
 use super::save::save_privately;
 
 const FILE: &str = "project.json";
 const LOCK: &str = "record.lock";
+
+impl ProjectRecord {
+    /// The record of the same project at its present path.
+    fn relocated(&self, moved: &Relocation) -> ProjectRecord {
+        let path = |path: &PathBuf| moved.apply(path);
+        let git = self.git.as_ref().map(|git| GitBaseline {
+            repositories: git
+                .repositories
+                .iter()
+                .map(|(at, dirs)| {
+                    let GitDirs { git_dir, common_dir } = dirs;
+                    (path(at), GitDirs { git_dir: path(git_dir), common_dir: path(common_dir) })
+                })
+                .collect(),
+            // The links still say what they said.
+            links: git.links.iter().map(|(at, target)| (path(at), target.clone())).collect(),
+            open_runs: git.open_runs.clone(),
+        });
+        ProjectRecord {
+            root: path(&self.root),
+            agent_writable: self.agent_writable.iter().map(path).collect(),
+            git,
+            ..self.clone()
+        }
+    }
+}
 
 /// The content of `project.json`. Keys of newer versions are kept.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -30,6 +57,9 @@ pub struct ProjectRecord {
     /// The git directories as they were when the last run started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub git: Option<GitBaseline>,
+    /// The identity of the directory at `root`, by which it is found when it was moved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<DirIdentity>,
     #[serde(flatten)]
     pub other: serde_json::Map<String, serde_json::Value>,
 }
@@ -115,6 +145,41 @@ pub fn all_records(home: &Path) -> Vec<ProjectRecord> {
     dirs.filter_map(|entry| read_record(&entry.path().join(FILE)).ok().flatten()).collect()
 }
 
+/// If the project at `root`, or one that it is in, was moved there, its record and those of the projects inside it
+/// are used from now on.
+///
+/// # Errors
+/// A record cannot be read or written.
+pub fn adopt_moved(home: &Path, root: &Path) -> io::Result<()> {
+    let records = all_records(home);
+    let moved = records
+        .iter()
+        .find_map(|record| record.identity.as_ref()?.find_moved(&record.root, root.ancestors()));
+    let Some(moved) = moved else { return Ok(()) };
+    for record in records.iter().filter(|record| moved.apply(&record.root) != record.root) {
+        let mut relocated = record.relocated(&moved);
+        ProjectHome::new(home, &relocated.root).update(|there| {
+            relocated.agent_writable.append(&mut there.agent_writable);
+            relocated.agent_writable.sort();
+            relocated.agent_writable.dedup();
+            *there = relocated.clone();
+        })?;
+        // It stands for that path only.
+        ProjectHome::new(home, &record.root).update(|record| record.identity = None)?;
+    }
+    Ok(())
+}
+
+/// The present paths of projects that were moved, as far as they hold one of these directories.
+pub fn moved_roots(records: &[ProjectRecord], dirs: &[PathBuf]) -> Vec<PathBuf> {
+    let found = records.iter().filter_map(|record| {
+        let above = dirs.iter().flat_map(|dir| dir.ancestors());
+        let moved = record.identity.as_ref()?.find_moved(&record.root, above)?;
+        Some(moved.apply(&record.root))
+    });
+    found.collect()
+}
+
 fn projects_dir(home: &Path) -> PathBuf {
     home.join("projects")
 }
@@ -170,6 +235,50 @@ mod tests {
         assert!(error.contains(FILE), "{error}");
         assert!(project.update(|_| {}).is_err(), "a damaged record is not overwritten");
         assert_eq!(all_records(home.path()), []);
+    }
+
+    #[test]
+    fn moved_project_keeps_its_record() {
+        let temp = tempfile::tempdir().unwrap();
+        let base = temp.path().canonicalize().unwrap();
+        let [home, old, new] = ["home", "old", "new"].map(|name| base.join(name));
+        let (nested, nested_now) = (old.join("packages/app"), new.join("packages/app"));
+        fs::create_dir_all(&nested).unwrap();
+        for root in [&old, &nested] {
+            let update = |record: &mut ProjectRecord| {
+                let dirs = GitDirs { git_dir: old.join(".git"), common_dir: old.join(".git") };
+                record.identity = DirIdentity::of(root);
+                record.sandbox = Some("bwrap".to_owned());
+                record.git = Some(GitBaseline {
+                    repositories: [(old.join(".git"), dirs)].into(),
+                    links: [(old.join(".git/x"), old.join("y"))].into(),
+                    open_runs: vec![1],
+                });
+            };
+            ProjectHome::new(&home, root).update(update).unwrap();
+        }
+        adopt_moved(&home, &old).unwrap();
+        assert_eq!(all_records(&home).len(), 2, "nothing was moved");
+        fs::rename(&old, &new).unwrap();
+        let roots = |dir: &str| moved_roots(&all_records(&home), &[base.join(dir)]);
+        assert_eq!(roots("new/bin"), std::slice::from_ref(&new));
+        assert!(roots("other").is_empty());
+        adopt_moved(&home, &new).unwrap();
+        for root in [&new, &nested_now] {
+            let record = ProjectHome::new(&home, root).load().unwrap();
+            assert_eq!(record.root, *root);
+            assert_eq!(record.sandbox.as_deref(), Some("bwrap"));
+            let git = record.git.unwrap();
+            assert_eq!(git.repositories[&new.join(".git")].common_dir, new.join(".git"));
+            assert_eq!(git.links[&new.join(".git/x")], old.join("y"));
+            assert_eq!(git.open_runs, [1]);
+        }
+        // And back again.
+        fs::rename(&new, &old).unwrap();
+        ProjectHome::new(&home, &new).update(|record| record.sandbox = None).unwrap();
+        adopt_moved(&home, &nested).unwrap();
+        let record = ProjectHome::new(&home, &old).load().unwrap();
+        assert_eq!((record.sandbox, record.identity), (None, DirIdentity::of(&old)));
     }
 
     #[test]

@@ -182,3 +182,35 @@ fn link_made_during_run_is_reported_and_not_followed() {
         assert_eq!(project.read("stolen"), "", "{backend}");
     }
 }
+
+#[test]
+fn project_directory_behind_link_of_agent_is_refused() {
+    let project = Project::git();
+    let secrets = project.home().join(".ssh");
+    fs::create_dir_all(&secrets).unwrap();
+    project.write("packages/app/.ralph/settings.json", "{}");
+    project.write("agent.sh", "touch ran; echo '<response>DONE</response>'\n");
+    let run = |args: &[&str]| {
+        let run = project.ralph(["run", "-p", "x", "-n", "1"]).args(args);
+        run.args(["--", "sh", project.path().join("agent.sh").to_str().unwrap()])
+    };
+    run(&[]).run().code(0);
+    run(&["-C", "packages/app"]).run().code(0);
+    let app = project.path().join("packages/app");
+    let run_id = fs::read_dir(app.join(".ralph/runs")).unwrap().flatten().next().unwrap();
+    let run_id = run_id.file_name().into_string().unwrap();
+    fs::rename(&app, project.path().join("packages/old")).unwrap();
+    symlink(&secrets, &app).unwrap();
+    let refused = "is a link in";
+    let hint = format!("-C {}", secrets.display());
+    run(&["-C", "packages/app"]).run().code(2).stderr_has(refused).stderr_has(&hint);
+    run(&["-C", app.to_str().unwrap()]).run().code(2).stderr_has(refused);
+    run(&[]).current_dir(&app).env("PWD", &app).run().code(2).stderr_has(refused);
+    let resume = project.ralph(["resume", &run_id, "-C", "packages/app"]).run();
+    resume.code(2).stderr_has(refused);
+    assert_eq!(fs::read_dir(&secrets).unwrap().count(), 0);
+    // A `PWD` of somewhere else says nothing, and neither does a way out without a link.
+    run(&[]).env("PWD", &app).run().code(0);
+    run(&["-C", "packages/../../home/.ssh"]).run().code(0);
+    assert!(secrets.join("ran").exists(), "named by its own path");
+}

@@ -85,3 +85,35 @@ fn writable_directory_of_the_settings_is_not_trusted() {
     project.ralph(["report"]).env("PATH", &path).run().code(0);
     assert_eq!(project.planted_runs(), Vec::<String>::new());
 }
+
+/// A project that ralph has worked in, with programs that were planted in it. Returns the `PATH`.
+fn plant_after_run(project: &Project) -> std::ffi::OsString {
+    project.ralph(["run", "-p", "x", "-n", "1", "--", "sh", "-c", DONE]).run().code(0);
+    let bin = project.path().join(".venv/bin");
+    project.plant(&bin, &["git", "sh", "sed"]);
+    project.path_after(&[&bin])
+}
+
+#[test]
+fn demo_does_not_run_planted_programs() {
+    let project = Project::git();
+    let path = plant_after_run(&project);
+    let demo = project.ralph(["demo", "--fast"]).env("PATH", path).run();
+    demo.code(0).stdout_has("What it left in git");
+    assert_eq!(project.planted_runs(), Vec::<String>::new());
+}
+
+#[test]
+fn programs_in_moved_project_are_not_run_by_another() {
+    let project = Project::git();
+    plant_after_run(&project);
+    let moved = project.beside("moved");
+    fs::rename(project.path(), &moved).unwrap();
+    fs::create_dir(project.path()).unwrap();
+    let bin = moved.join(".venv/bin");
+    project.git_command(["init", "--quiet"]);
+    project.write("agent.sh", DONE);
+    let run = project.ralph(["run", "-p", "x", "-n", "1", "--", "/bin/sh", "agent.sh"]);
+    run.env("PATH", project.path_after(&[&bin])).run().code(0);
+    assert_eq!(project.planted_runs(), Vec::<String>::new());
+}

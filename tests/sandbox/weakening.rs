@@ -277,3 +277,92 @@ fn sandbox_without_home_is_error() {
     go("--no-sandbox").run().code(0);
     assert!(project.has("ran"));
 }
+
+#[test]
+fn settings_of_nested_project_survive_agent_of_outer_project() {
+    for case in Case::all() {
+        let project = &case.project;
+        let settings = json!({"sandbox": {"backend": "auto"}}).to_string();
+        project.write("packages/app/.ralph/settings.json", &settings);
+        project.write("packages/app/agent.sh", "echo '<response>DONE</response>'\n");
+        case.own_everything();
+        let nested = || {
+            let run = case.ralph(["run", "-C", "packages/app", "-p", "x", "-n", "1"]);
+            run.args(["--", "sh", "agent.sh"]).run()
+        };
+        nested().code(0).stdout_has(&format!("Sandbox: {}", case.backend));
+        for attack in [
+            "echo '{}' > packages/app/.ralph/settings.json",
+            "mv packages/app packages/old; /bin/cp -r packages/old packages/app; \
+             echo '{}' > packages/app/.ralph/settings.json",
+            "echo '{}' > packages/app/.ralph/settings.local.json",
+        ] {
+            case.run(attack).run().code(0);
+            let path = project.path().join("packages/app/.ralph");
+            let now = fs::read_to_string(path.join("settings.json")).unwrap();
+            assert_eq!(now, settings, "{}: {attack}", case.name());
+            assert!(!path.join("settings.local.json").exists(), "{}: {attack}", case.name());
+            nested().code(0).stdout_has(&format!("Sandbox: {}", case.backend));
+        }
+    }
+}
+
+#[test]
+fn settings_file_that_weakens_sandbox_is_error_until_user_asks() {
+    let Some(case) = Case::new("bwrap", rustix::process::getuid().as_raw()) else { return };
+    let Case { project, .. } = &case;
+    case.assert_next_run_is_sandboxed();
+    for (backend, ask) in [("landlock", "--sandbox=landlock"), ("none", "--no-sandbox")] {
+        project.settings(&json!({"sandbox": {"backend": backend}}));
+        let output = case.run("echo ran > ran").run();
+        output.code(2).stderr_has("ran in the sandbox").stderr_has("settings.json asks for");
+        output.stderr_has(ask);
+        assert!(!project.has("ran"));
+    }
+    // One that is not in the project is the user's, as flags and variables are.
+    let file = project.beside("mine.json");
+    fs::write(&file, json!({"sandbox": {"backend": "landlock"}}).to_string()).unwrap();
+    let go = |args: &[&str]| {
+        let run = case.ralph(["run", "-p", "Work.", "-n", "1"]).args(args);
+        run.args(["--", "sh", "agent.sh"])
+    };
+    go(&["--settings", file.to_str().unwrap()]).run().code(0).stdout_has("Sandbox: landlock");
+    go(&[]).run().code(2).stderr_has("asks for no sandbox");
+    go(&[]).env("RALPH_SANDBOX__BACKEND", "none").run().code(0);
+    assert_eq!(remembered(project), Value::Null);
+    go(&[]).run().code(0).stdout_lacks("Sandbox:");
+}
+
+#[test]
+fn moved_project_is_cleaned_up_after_killed_run_and_keeps_its_sandbox() {
+    for case in Case::all() {
+        let project = &case.project;
+        case.assert_next_run_is_sandboxed();
+        let (root, moved) = (project.path().to_owned(), project.beside("moved"));
+        let running = case.run("echo evil > .mcp.json; echo > planted; sleep 1000").start();
+        wait_until(LONG, || project.has("planted"));
+        running.signal(Signal::KILL);
+        running.wait().ended_by(Signal::KILL);
+        // Landlock does not end what runs in it.
+        wait_until(LONG, || {
+            let left = project.processes();
+            left.iter().for_each(|process| process.signal(Signal::KILL));
+            left.is_empty()
+        });
+        fs::rename(&root, &moved).unwrap();
+        let at = |args: &[&str], dir: &Path| case.ralph(["sandbox"]).args(args).current_dir(dir);
+        at(&["ls"], &project.home()).run().code(0).stdout_has("project missing");
+        assert!(moved.join(".mcp.json").exists(), "nobody has looked there");
+        let settings = case.ralph(["settings"]).current_dir(&moved).run();
+        settings.code(0).stderr_has(".mcp.json.from-sandbox");
+        assert!(!moved.join(".mcp.json").exists(), "{}", case.name());
+        at(&["ls"], &moved).run().code(0).stdout_lacks("missing");
+        // What it ran in is known there, too.
+        fs::write(moved.join(".ralph/settings.json"), r#"{"sandbox": {"backend": "none"}}"#)
+            .unwrap();
+        let run = case.ralph(["run", "-p", "x", "-n", "1", "--", "sh", "agent.sh"]);
+        let before = format!("ran in the sandbox {} before", case.backend);
+        run.current_dir(&moved).run().code(2).stderr_has(&before);
+        fs::rename(&moved, &root).unwrap();
+    }
+}

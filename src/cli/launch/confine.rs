@@ -2,14 +2,14 @@
 
 use std::ffi::OsStr;
 
-use crate::config::Settings;
 use crate::config::settings::SandboxNetwork;
+use crate::config::{Loaded, Origin, Settings};
 use crate::core::event::Event;
 use crate::error::Error;
 use crate::process;
 use crate::run::spec::RunSpec;
 use crate::sandbox::backend_memory::BackendMemory;
-use crate::sandbox::choice::{self, Asked, Choice};
+use crate::sandbox::choice::{self, Asked, Choice, ChosenBy};
 use crate::sandbox::{Backend, Request, Unusable};
 use crate::state::project::Project;
 use crate::trust;
@@ -26,9 +26,9 @@ pub(super) fn choose(
     start: &Start<'_>,
 ) -> Result<Choice, Error> {
     let settings = &start.loaded.settings;
-    let asked = choice::asked(&settings.sandbox, start.defaults.sandbox);
+    let asked = choice::asked(&settings.sandbox, start.defaults.sandbox, chosen_by(start.loaded));
     let memory = BackendMemory::load(start.origin.root(), &asked)?;
-    if !matches!(asked, Asked::None { .. }) && !start.args.dry_run {
+    if !matches!(asked, Asked::None(_)) && !start.args.dry_run {
         // What is ours has to be there before the agent is, or it could be there first.
         project.prepare_all().map_err(|err| {
             Error::input(format!("cannot write {}: {err}", project.ralph_dir().display()))
@@ -60,6 +60,23 @@ pub(super) fn choose(
     spec.agent.sandboxed = matches!(choice, Choice::Found { .. });
     super::agent::guard(&mut spec.agent, &settings.hooks.allow, project.root());
     Ok(choice)
+}
+
+/// Who chose the backend. A file counts as the user's if no agent can write to any of the settings files.
+fn chosen_by(loaded: &Loaded) -> ChosenBy {
+    match loaded.origins.get("sandbox.backend") {
+        None | Some(Origin::Default) => ChosenBy::Default,
+        Some(Origin::Environment(_) | Origin::Flag(_)) => ChosenBy::User,
+        Some(Origin::File(name)) => {
+            let agent_writable = trust::agent_writable();
+            let mut files = loaded.files.iter().filter_map(|file| std::path::absolute(file).ok());
+            if files.all(|file| agent_writable.is_trusted(&file)) {
+                ChosenBy::User
+            } else {
+                ChosenBy::ProjectFile(name.clone())
+            }
+        }
+    }
 }
 
 /// What there is to say of it.

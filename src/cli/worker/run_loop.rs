@@ -85,6 +85,7 @@ fn new_state(worker: &Worker, spec: &RunSpec) -> WorkerState {
 
 fn start(worker: &Worker) -> Result<u8, Error> {
     let launch = worker.launch()?;
+    place::refuse_link_out(&launch.directory)?;
     std::env::set_current_dir(&launch.directory).map_err(|err| {
         let path = launch.directory.display();
         Error::failed(format!("cannot enter the directory {path}: {err}"))
@@ -99,7 +100,10 @@ fn start(worker: &Worker) -> Result<u8, Error> {
     // Where it was spawned, whose settings hold.
     let home = place::project(&parsed.place)?;
     let project = match launch.worktree {
-        Some(worktree) if worktree.directory.is_dir() => place::opened(worktree.directory),
+        Some(worktree) if worktree.directory.is_dir() => {
+            place::refuse_link_out(&worktree.directory)?;
+            place::opened(worktree.directory)
+        }
         Some(worktree) => {
             let path = worktree.directory.display();
             return Err(Error::failed(format!("its worktree is gone: {path}")).hint(format!(

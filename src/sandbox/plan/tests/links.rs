@@ -91,6 +91,7 @@ fn link_out_of_writable_place_is_skipped_with_note() {
         assert!(note.starts_with(&format!("sandbox: skipped {what} ")), "{note}");
         assert!(note.contains(&link) && note.contains(" leads out of "), "{note}");
         assert!(note.contains(SSH), "{note}");
+        assert!(!note.contains(" to sandbox.") && note.contains("holds secrets"), "{note}");
         // The same with nothing that agents could write, but for what the sandbox itself makes writable.
         let mut elsewhere = wanted.clone();
         elsewhere.project = "/home/u/src/third".into();
@@ -233,4 +234,26 @@ fn codex_config_that_an_agent_can_write_releases_no_key() {
     let other = Wanted { project: "/home/u/src/other".into(), ..wanted };
     let withheld = plan_of(&other, &[config, "/home/u/src/other/"]).withheld;
     assert_eq!(withheld, [] as [&str; 0]);
+}
+
+#[test]
+fn skipped_link_is_advised_about_unless_it_leads_to_secrets() {
+    for (target, advised) in [
+        ("/home/u/tools", true),
+        ("/mnt/data", true),
+        ("/home/u/.ssh", false),
+        ("/home/u/.ssh/id", false),
+        ("/home/u/.aws", false),
+        ("/home/u/.config", false),
+    ] {
+        let link = format!("/home/u/src/project/bin -> {target}");
+        let mut more = vec![link.as_str(), "/home/u/tools/x", "/mnt/data/x", "/home/u/.aws/x"];
+        more.push("/home/u/.config/gh/hosts.yml");
+        let plan = plan_of(&with_env("PATH", "/home/u/src/project/bin"), &more);
+        let note = plan.notes.join("; ");
+        let advice = format!("if you made this link and the agent needs it, add {target} to");
+        assert!(note.contains(&format!("to {target}")), "{target}: {note}");
+        assert_eq!(note.contains(&advice), advised, "{target}: {note}");
+        assert_eq!(note.contains("holds secrets"), !advised, "{target}: {note}");
+    }
 }

@@ -259,3 +259,44 @@ fn file_in_place_of_configuration_directory_stays_a_file() {
     }
     assert_eq!(was(&plan, ".jj/repo/store"), None);
 }
+
+#[test]
+fn nested_project_is_protected_like_the_project_itself() {
+    let nested = "/home/u/src/project/packages/app";
+    let gone = "/home/u/src/project/gone";
+    let linked = "/home/u/src/project/linked";
+    let wanted =
+        Wanted { nested_projects: [gone, linked, nested].map(PathBuf::from).to_vec(), ..wanted() };
+    let lines = [".ralph/settings.json", ".ralph/config", ".git/config", ".git/hooks/", "src/x"]
+        .map(|name| format!("{nested}/{name}"));
+    let mut more: Vec<&str> = lines.iter().map(String::as_str).collect();
+    more.push("/home/u/src/project/linked -> /home/u/.ssh");
+    let plan = plan_of(&wanted, &more);
+    for (name, expected) in [
+        (".ralph/settings.json", "r"),
+        (".ralph/config", "r"),
+        (".git/config", "r"),
+        (".git/hooks/pre-commit", "r"),
+        (".git/index", "w"),
+        ("src/x", "w"),
+    ] {
+        let seen = seen(&plan, &format!("{nested}/{name}"));
+        assert!(seen.starts_with(expected), "{name}: {seen}");
+    }
+    // Neither it nor what it is in can be renamed.
+    for dir in ["/home/u/src/project/packages", nested] {
+        assert!(plan.mounts.iter().any(|mount| mount.at() == Path::new(dir)), "{dir}");
+    }
+    for (name, expected) in [
+        ("packages/app", Some(&Was::Directory)),
+        ("packages/app/.ralph/settings.local.json", Some(&Was::Nothing)),
+        ("packages/app/.claude/settings.json", Some(&Was::Nothing)),
+        // A run of that project creates this.
+        ("packages/app/.ralph/runs", None),
+        ("gone/.ralph/settings.json", Some(&Was::Nothing)),
+        ("gone/.git", None),
+        ("linked/.ralph/settings.json", None),
+    ] {
+        assert_eq!(was(&plan, name), expected, "{name}");
+    }
+}
