@@ -54,6 +54,21 @@ pub(super) fn judge(context: &Context<'_>, command: &str) -> Verdict {
     walk.verdict
 }
 
+/// Judges the readable beginning of a command that may not be shell at all, and warns of the rest.
+pub(super) fn judge_unreadable(context: &Context<'_>, command: &str) -> Verdict {
+    let mut walk = Walk::new(context);
+    walk.run_program(&Rc::new(parse(command)), None);
+    walk.note(
+        excerpt(command),
+        Hit::warn(
+            Family::Obfuscation,
+            "the command cannot be read as shell, so it is only checked in part",
+            "write it more plainly if a shell runs it",
+        ),
+    );
+    walk.verdict
+}
+
 /// Judges a command line and returns the commands in it, unless it cannot be read to its end.
 pub(super) fn trace(context: &Context<'_>, command: &str) -> Option<Vec<Vec<String>>> {
     let mut walk = Walk { trace: Some(Vec::new()), ..Walk::new(context) };
