@@ -128,7 +128,7 @@ pub(super) fn look(walk: &mut Walk<'_>, name: &str, argv: &[Arg], stdin: Option<
 /// `\o |ls`, `COPY t FROM PROGRAM 'ls'`.
 fn shell_escapes(text: &str) -> Vec<String> {
     const COMMANDS: &[&str] = &["system ", ".system ", ".sys ", ".shell ", ".sh ", "shell ", "!"];
-    const PIPES: &[&str] = &["\\o ", "\\g ", "\\w ", ".once ", ".output ", ".import "];
+    const PIPES: &[&str] = &["\\o ", "\\g ", "\\w ", ".once ", ".output ", ".import ", ".read "];
     let mut scripts = Vec::new();
     // `--execute=system ls`, `-esystem ls`
     let text = match text.split_once('=') {

@@ -19,6 +19,7 @@ const FLAGS: &[(&[&str], &[&str])] = &[
             "--checkpoint-action",
         ],
     ),
+    (&["mysql", "mariadb"], &["--pager"]),
     (&["rsync"], &["-e", "--rsh"]),
     (&["split"], &["--filter"]),
     (&["zip"], &["--unzip-command", "-TT"]),

@@ -28,6 +28,9 @@ pub(super) fn program_name(text: &str) -> String {
     let name: String = base.chars().filter(|c| *c != HOLE).collect();
     let name = name.to_ascii_lowercase();
     let name = name.strip_suffix(".exe").unwrap_or(&name);
+    // `npx prisma@5`
+    let name =
+        name.split_once('@').filter(|(name, _)| !name.is_empty()).map_or(name, |(name, _)| name);
     let bare = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.' || c == '-');
     if VERSIONED.contains(&bare) { bare.to_owned() } else { name.to_owned() }
 }

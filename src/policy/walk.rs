@@ -525,6 +525,9 @@ impl Walk<'_> {
         if !self.captured && self.shows_a_secret(simple, &argv) {
             self.report(&argv, super::rules::shown());
         }
+        if self.looks_up_a_secret(simple, &argv) {
+            self.report(&argv, super::rules::looked_up());
+        }
         let output = self.run_in_shell(&argv, input);
         for redirect in &simple.redirects {
             if matches!(redirect.op, RedirectOp::Write | RedirectOp::Append) {

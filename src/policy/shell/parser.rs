@@ -547,6 +547,10 @@ impl<'a> Parser<'a> {
         let tail = rest.get(after..).unwrap_or_default();
         let append = tail.starts_with("+=");
         if !append && !tail.starts_with('=') {
+            let is_special = |c: char| c.is_ascii_whitespace() || ";|&()<>".contains(c);
+            if index.is_some() && rest.get(..after).is_some_and(|word| word.contains(is_special)) {
+                self.extension("a word with an index, which bash reads up to its bracket");
+            }
             return Ok(None);
         }
         self.at += after + if append { 2 } else { 1 };
