@@ -33,6 +33,8 @@ fn looked_at(input: Raw<'_>) -> Option<Value> {
             };
             all_read &= value.is_some();
             looked_at.insert(key.into_owned(), value.unwrap_or_default());
+        } else if policy::is_file_hint(&key) {
+            looked_at.insert(key.into_owned(), Value::Null);
         }
     })?;
     all_read.then_some(Value::Object(looked_at))

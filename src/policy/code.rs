@@ -43,7 +43,9 @@ pub(super) fn look(walk: &mut Walk<'_>, name: &str, argv: &[Arg], stdin: Option<
     let args = argv.get(1..).unwrap_or_default();
     match name {
         "awk" | "gawk" | "mawk" | "nawk" => {
-            if let Some(program) = args.iter().find(|arg| arg.text.contains('{')) {
+            let mut programs = script_files(walk, args, stdin);
+            programs.extend(args.iter().find(|arg| arg.text.contains('{')).cloned());
+            for program in programs {
                 scan(walk, argv, &program.text);
                 awk(walk, argv, &program.text, stdin);
             }
@@ -51,7 +53,8 @@ pub(super) fn look(walk: &mut Walk<'_>, name: &str, argv: &[Arg], stdin: Option<
             return;
         }
         "sed" | "gsed" => {
-            super::sed::sed(walk, argv);
+            let files = script_files(walk, args, stdin);
+            super::sed::sed(walk, argv, files);
             return;
         }
         "vim" | "vi" | "nvim" | "ex" | "view" | "less" | "man" | "ed" => {
@@ -125,7 +128,7 @@ pub(super) fn look(walk: &mut Walk<'_>, name: &str, argv: &[Arg], stdin: Option<
 /// `\o |ls`, `COPY t FROM PROGRAM 'ls'`.
 fn shell_escapes(text: &str) -> Vec<String> {
     const COMMANDS: &[&str] = &["system ", ".system ", ".sys ", ".shell ", ".sh ", "shell ", "!"];
-    const PIPES: &[&str] = &["\\o ", "\\g ", "\\w ", ".once ", ".output ", ".import "];
+    const PIPES: &[&str] = &["\\o ", "\\g ", "\\w ", ".once ", ".output ", ".import ", ".read "];
     let mut scripts = Vec::new();
     // `--execute=system ls`, `-esystem ls`
     let text = match text.split_once('=') {
@@ -158,6 +161,16 @@ fn shell_escapes(text: &str) -> Vec<String> {
         }
     }
     scripts
+}
+
+/// The scripts that awk and sed read by `-f`, as far as they are known.
+fn script_files(walk: &Walk<'_>, args: &[Arg], stdin: Option<&Output>) -> Vec<Arg> {
+    let files = flag_values(args, &["-f", "--file"]);
+    let read = files.iter().filter_map(|file| match file.text.as_str() {
+        "-" | "/dev/stdin" => stdin.cloned(),
+        _ => file.process.as_deref().cloned().or_else(|| walk.written(file)),
+    });
+    read.map(|script| Arg { origin: script.origin, ..Arg::known(&*script.text) }).collect()
 }
 
 /// What awk writes by `>`, and runs of what it is given by `-v`.

@@ -251,7 +251,11 @@ impl Walk<'_> {
                 _ => (unknown(), Origin::Written),
             },
             ParameterOp::Other(word) => {
-                self.text(word);
+                let operator = self.text(word).text;
+                if let Some((fields, origin)) = value.filter(|_| operator == "@P") {
+                    let argv = [Arg::known(format!("${{{name}@P}}"))];
+                    self.run_expansions(&argv, &fields.join(" "), origin);
+                }
                 (unknown(), Origin::Written)
             }
             ParameterOp::Case { upper, all, pattern } => {

@@ -94,7 +94,7 @@ impl Walk<'_> {
             && let Some(arg) = Some(Arg::known(format!("git {}", name.text.to_ascii_lowercase())))
             && self.state.aliases.contains_key(&arg.text)
         {
-            self.defined(&arg, args, None);
+            self.run_alias(&arg, args);
         }
         if lasting > 0 {
             self.state.aliases = outer;

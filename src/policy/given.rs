@@ -2,7 +2,7 @@
 
 use super::rules::{self, flag_values};
 use super::shell::parse;
-use super::value::{Arg, HOLE, Output};
+use super::value::{Arg, HOLE, Origin, Output};
 use super::walk::Walk;
 
 /// Flags whose value is run as a command, by program.
@@ -19,6 +19,7 @@ const FLAGS: &[(&[&str], &[&str])] = &[
             "--checkpoint-action",
         ],
     ),
+    (&["mysql", "mariadb"], &["--pager"]),
     (&["rsync"], &["-e", "--rsh"]),
     (&["split"], &["--filter"]),
     (&["zip"], &["--unzip-command", "-TT"]),
@@ -31,7 +32,7 @@ const FLAGS: &[(&[&str], &[&str])] = &[
     (&["hyperfine"], &["-p", "--prepare", "-s", "--setup", "-c", "--cleanup"]),
     (&["nodemon"], &["-x", "--exec"]),
     (&["cargo"], &["-s", "--shell"]),
-    (&["compgen", "complete"], &["-C"]),
+    (&["compgen", "complete", "mapfile", "readarray"], &["-C"]),
 ];
 
 /// What stands before the command in such a value.
@@ -70,6 +71,11 @@ impl Walk<'_> {
     /// Judges the commands that a program is given in its flags.
     pub(super) fn given(&mut self, name: &str, argv: &[Arg]) {
         let args = argv.get(1..).unwrap_or_default();
+        if ["compgen", "complete"].contains(&name) {
+            for words in flag_values(args, &["-W"]) {
+                self.run_expansions(argv, &words.text, words.origin);
+            }
+        }
         let Some((_, flags)) = FLAGS.iter().find(|(programs, _)| programs.contains(&name)) else {
             return;
         };
@@ -81,8 +87,20 @@ impl Walk<'_> {
                 (None, "ssh" | "scp" | "sftp" | "autossh") => continue,
                 (None, _) => &value.text,
             };
-            let text = text.trim_start_matches(['=', ' ']).to_owned();
+            let mut text = text.trim_start_matches(['=', ' ']).to_owned();
+            if ["mapfile", "readarray"].contains(&name) {
+                // It is called with an index and a line.
+                text.push_str(&format!(" 0 {HOLE}"));
+            }
             self.copied(|walk| walk.run_text(argv, &text, value.origin));
+        }
+    }
+
+    /// Runs the substitutions in a text that the shell expands as it does a here-document.
+    pub(super) fn run_expansions(&mut self, argv: &[Arg], text: &str, origin: Origin) {
+        if text.contains("$(") || text.contains('`') {
+            let script = format!(": <<END_OF_TEXT\n{text}\nEND_OF_TEXT");
+            self.copied(|walk| walk.run_text(argv, &script, origin));
         }
     }
 
@@ -135,7 +153,7 @@ impl Walk<'_> {
 
     fn recipes(&mut self, argv: &[Arg], makefile: &Output) {
         let unknown = makefile.text.contains(HOLE);
-        if unknown || makefile.origin > super::value::Origin::Computed {
+        if unknown || makefile.origin > Origin::Computed {
             self.copied(|walk| walk.run_text(argv, &HOLE.to_string(), makefile.origin));
         }
         let text = makefile.text.replace("\\\n", " ");

@@ -41,7 +41,7 @@ use std::path::{Component, Path, PathBuf};
 
 pub use allow::{AllowList, BadEntry};
 pub use family::{Family, Tier};
-pub use tool::{ToolCall, calls_of, is_looked_at};
+pub use tool::{ToolCall, calls_of, is_file_hint, is_looked_at};
 
 /// What the decision needs to know of the world.
 pub struct Context<'a> {
@@ -148,6 +148,7 @@ impl Verdict {
 pub fn judge(context: &Context<'_>, call: &ToolCall<'_>) -> Verdict {
     match call {
         ToolCall::Shell(command) => walk::judge(context, command),
+        ToolCall::Unreadable(command) => walk::judge_unreadable(context, command),
         ToolCall::Write(path) => judge_path(context, path, rules::Access::Write),
         ToolCall::Read(path) => judge_path(context, path, rules::Access::Read),
         ToolCall::Unclear(reason) => Verdict::Deny(Finding {

@@ -7,6 +7,7 @@ use super::state::Value;
 use super::value::{Arg, BELOW, FRESH, HOLE, Origin, Output, glob_match, is_known};
 use super::variables::values_read;
 use super::walk::Walk;
+use super::wrappers::skip_options;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -27,17 +28,31 @@ pub(super) fn program_name(text: &str) -> String {
     let name: String = base.chars().filter(|c| *c != HOLE).collect();
     let name = name.to_ascii_lowercase();
     let name = name.strip_suffix(".exe").unwrap_or(&name);
+    // `npx prisma@5`
+    let name =
+        name.split_once('@').filter(|(name, _)| !name.is_empty()).map_or(name, |(name, _)| name);
     let bare = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.' || c == '-');
     if VERSIONED.contains(&bare) { bare.to_owned() } else { name.to_owned() }
 }
 
 impl Walk<'_> {
-    /// Judges a command, and says what it prints as far as that can be known.
+    /// Judges a command that another program starts, and returns what it prints as far as that is known.
     pub(super) fn run(&mut self, argv: &[Arg], stdin: Option<&Output>) -> Output {
         if !self.step() {
             return Output::unknown();
         }
         self.deeper(|walk| walk.run_here(argv, stdin))
+    }
+
+    /// Judges a command of the shell itself, which looks for functions and aliases first.
+    pub(super) fn run_in_shell(&mut self, argv: &[Arg], stdin: Option<&Output>) -> Output {
+        if let Some((first, args)) = argv.split_first()
+            && let Some(output) = self.defined(first, args, stdin)
+        {
+            self.trace(argv);
+            return output;
+        }
+        self.run(argv, stdin)
     }
 
     fn run_here(&mut self, argv: &[Arg], stdin: Option<&Output>) -> Output {
@@ -46,9 +61,6 @@ impl Walk<'_> {
             return Output::default();
         }
         self.trace(argv);
-        if let Some(output) = self.defined(first, args, stdin) {
-            return output;
-        }
         let mut name = program_name(&first.text);
         // `git-push` in git's own directory is `git push`; hub is git with more commands.
         let subcommand = name.strip_prefix("git-").filter(|rest| !rest.is_empty());
@@ -101,20 +113,37 @@ impl Walk<'_> {
         self.printed(&name, args, stdin)
     }
 
-    /// Functions and aliases come before programs.
-    pub(super) fn defined(
-        &mut self,
-        first: &Arg,
-        args: &[Arg],
-        stdin: Option<&Output>,
-    ) -> Option<Output> {
-        if let Some(function) = self.state.functions.get(&first.text).cloned() {
-            let positional = self.state.positional.clone();
+    /// Judges a function by this name. Returns `None` if the name may also be that of a program.
+    fn defined(&mut self, first: &Arg, args: &[Arg], stdin: Option<&Output>) -> Option<Output> {
+        let Some(function) = self.state.functions.get(&first.text).cloned() else {
+            // Only an interactive shell is sure to expand aliases.
+            self.run_alias(first, args);
+            return None;
+        };
+        let positional = self.state.positional.clone();
+        let start = self.state.clone();
+        let mut end = function.may_be_unset.then(|| start.clone());
+        let mut output: Option<Output> = None;
+        for body in &function.bodies {
+            self.state = start.clone();
             self.state.positional = args.iter().map(|arg| arg.text.clone()).collect();
-            let output = self.deeper(|walk| walk.run_function(&function, stdin));
-            self.state.positional = positional;
-            return Some(output);
+            let this = self.deeper(|walk| walk.run_function(body, stdin));
+            output = Some(match output {
+                Some(output) if output != this => Output::unknown(),
+                _ => this,
+            });
+            match &mut end {
+                Some(end) => end.join(self.state.clone()),
+                None => end = Some(self.state.clone()),
+            }
         }
+        self.state = end.unwrap_or(start);
+        self.state.positional = positional;
+        output.filter(|_| !function.may_be_unset)
+    }
+
+    /// Judges what an alias of this name stands for, if there is one.
+    pub(super) fn run_alias(&mut self, first: &Arg, args: &[Arg]) -> Option<Output> {
         let alias = self.state.aliases.get(&first.text).cloned()?;
         // An alias is text that is read anew, with the arguments behind it. It is not looked up
         // again in itself.
@@ -207,7 +236,7 @@ impl Walk<'_> {
         for arg in argv.iter().skip(1).filter(|_| takes) {
             if let Some((_, rest)) = arg.text.split_once('[')
                 && let Some((index, _)) = rest.rsplit_once(']')
-                && (index.contains("$(") || index.contains('`'))
+                && ["$(", "`", "<(", ">("].iter().any(|start| index.contains(start))
             {
                 let script = format!(": {index}");
                 self.copied(|walk| walk.run_text(argv, &script, arg.origin));
@@ -245,6 +274,13 @@ impl Walk<'_> {
             }
             "popd" => self.state.cwd = None,
             "export" | "declare" | "local" | "readonly" | "typeset" => {
+                let global = name == "export"
+                    || name == "readonly"
+                    || args.iter().any(|arg| arg.text.starts_with('-') && arg.text.contains('g'));
+                for arg in operands().filter(|_| !global) {
+                    let name = arg.text.split_once('=').map_or(&*arg.text, |(name, _)| name);
+                    self.state.declare_local(name.trim_end_matches('+'));
+                }
                 // `-n` makes a name for another variable.
                 let reference = args.iter().any(|arg| arg.text == "-n");
                 for arg in operands() {
@@ -260,9 +296,15 @@ impl Walk<'_> {
                 }
             }
             "unset" => {
+                let only = |flag: &str| args.iter().any(|arg| arg.text == flag);
                 for arg in operands() {
-                    self.unset(argv, &arg.text);
-                    self.state.variables.insert(arg.text.clone(), Value::Unset);
+                    if !only("-v") {
+                        self.state.unset_function(&arg.text, only("-f"));
+                    }
+                    if !only("-f") {
+                        self.unset(argv, &arg.text);
+                        self.state.variables.insert(arg.text.clone(), Value::Unset);
+                    }
                 }
             }
             "set" => {
@@ -279,6 +321,7 @@ impl Walk<'_> {
                 self.state.positional = self.state.positional.iter().skip(by).cloned().collect();
             }
             "read" | "mapfile" | "readarray" | "getopts" => {
+                self.given(name, argv);
                 let text = stdin.filter(|output| is_known(&output.text) && name != "getopts");
                 let names: Vec<_> = operands().map(|arg| arg.text.clone()).collect();
                 let origin = stdin.map(|output| output.origin).unwrap_or_default();
@@ -304,12 +347,13 @@ impl Walk<'_> {
             }
             "unalias" => self.state.aliases = Rc::default(),
             "eval" => {
+                let args = skip_options(args, &[]);
                 let text = args.iter().map(|arg| arg.text.as_str()).collect::<Vec<_>>().join(" ");
                 let origin = args.iter().map(|arg| arg.origin).max().unwrap_or_default();
                 return Some(self.run_text(argv, &text, origin));
             }
             "source" | "." => {
-                let file = args.first();
+                let file = skip_options(args, &["-p"]).first();
                 if let Some(output) = file.and_then(|arg| arg.process.clone()) {
                     return Some(self.run_text(argv, &output.text, output.origin));
                 }

@@ -15,14 +15,15 @@ enum Act {
     Writes(String),
 }
 
-pub(super) fn sed(walk: &mut Walk<'_>, argv: &[Arg]) {
+/// Judges the scripts of a call of sed, `files` being the texts of those in files.
+pub(super) fn sed(walk: &mut Walk<'_>, argv: &[Arg], files: Vec<Arg>) {
     let args = argv.get(1..).unwrap_or_default();
     let mut scripts = flag_values(args, &["-e", "--expression"]);
-    if scripts.is_empty() {
+    if scripts.is_empty() && flag_values(args, &["-f", "--file"]).is_empty() {
         let script = |arg: &&Arg| !arg.text.is_empty() && !arg.text.starts_with('-');
         scripts.extend(args.iter().find(script).cloned());
     }
-    for script in scripts {
+    for script in scripts.into_iter().chain(files) {
         for act in acts(&script.text) {
             match act {
                 Act::Runs(command) => {

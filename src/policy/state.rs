@@ -48,11 +48,37 @@ impl Value {
     }
 }
 
-/// A function's body, with the program that its here-documents are in.
+/// A function, which may have been defined in one of several branches.
 #[derive(Debug, Clone)]
 pub(super) struct Function {
+    pub(super) bodies: Vec<Body>,
+    pub(super) may_be_unset: bool,
+}
+
+impl Function {
+    fn join(&mut self, other: &Function) {
+        for body in &other.bodies {
+            if !self.bodies.iter().any(|known| Rc::ptr_eq(&known.body, &body.body)) {
+                self.bodies.push(body.clone());
+            }
+        }
+        self.may_be_unset |= other.may_be_unset;
+    }
+}
+
+/// A function's body, with the program that its here-documents are in.
+#[derive(Debug, Clone)]
+pub(super) struct Body {
     pub(super) body: Rc<Command>,
     pub(super) program: Rc<Program>,
+}
+
+/// The value outside a function of a variable that is local to it.
+#[derive(Debug, Clone)]
+pub(super) struct Local {
+    outer: Option<Value>,
+    /// Whether it is local whichever branches were taken.
+    certain: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -60,6 +86,8 @@ pub(super) struct State {
     pub(super) variables: HashMap<String, Value>,
     /// Whether a variable has more than one value.
     pub(super) several: bool,
+    /// The local variables of the current function; `None` outside of functions.
+    pub(super) locals: Option<HashMap<String, Local>>,
     pub(super) functions: Rc<HashMap<String, Function>>,
     pub(super) aliases: Rc<HashMap<String, String>>,
     /// `None` if it is not known any more.
@@ -79,6 +107,7 @@ impl State {
         State {
             variables: HashMap::new(),
             several: false,
+            locals: None,
             functions: Rc::default(),
             aliases: Rc::default(),
             files: Rc::default(),
@@ -87,6 +116,48 @@ impl State {
             positional: Rc::from(Vec::new()),
             zero: "bash".to_owned(),
             stdin: None,
+        }
+    }
+
+    fn count_alternatives(&mut self) {
+        self.several = self
+            .variables
+            .values()
+            .any(|value| matches!(value, Value::Known(all) if all.len() > 1));
+    }
+
+    /// Makes a variable local to the current function, if there is one.
+    pub(super) fn declare_local(&mut self, name: &str) {
+        let Some(locals) = &mut self.locals else { return };
+        let outer = || Local { outer: self.variables.get(name).cloned(), certain: true };
+        locals.entry(name.to_owned()).or_insert_with(outer).certain = true;
+    }
+
+    /// Gives the local variables of a function their outer values again.
+    pub(super) fn leave_function(&mut self, outer: Option<HashMap<String, Local>>) {
+        for (name, local) in std::mem::replace(&mut self.locals, outer).unwrap_or_default() {
+            let inner = self.variables.remove(&name).filter(|_| !local.certain);
+            let value = match (inner, local.outer) {
+                (Some(inner), Some(outer)) => Some(inner.join(outer)),
+                (inner, outer) => outer.or(inner),
+            };
+            if let Some(value) = value {
+                self.variables.insert(name, value);
+            }
+        }
+        self.count_alternatives();
+    }
+
+    /// Takes away a function, or what a name stands for if that is no variable.
+    pub(super) fn unset_function(&mut self, name: &str, certain: bool) {
+        if !self.functions.contains_key(name) {
+            return;
+        }
+        let functions = Rc::make_mut(&mut self.functions);
+        if certain {
+            functions.remove(name);
+        } else if let Some(function) = functions.get_mut(name) {
+            function.may_be_unset = true;
         }
     }
 
@@ -101,14 +172,28 @@ impl State {
             };
             self.variables.insert(name, joined);
         }
-        self.several = self
-            .variables
-            .values()
-            .any(|value| matches!(value, Value::Known(all) if all.len() > 1));
+        self.count_alternatives();
+        if let (Some(ours), Some(theirs)) = (&mut self.locals, other.locals) {
+            for (name, local) in ours.iter_mut() {
+                local.certain &= theirs.get(name).is_some_and(|local| local.certain);
+            }
+            for (name, local) in theirs {
+                ours.entry(name).or_insert(Local { certain: false, ..local });
+            }
+        }
         if !Rc::ptr_eq(&self.functions, &other.functions) {
             let ours = Rc::make_mut(&mut self.functions);
-            for (name, function) in other.functions.iter() {
-                ours.insert(name.clone(), function.clone());
+            for (name, function) in ours.iter_mut() {
+                function.may_be_unset |= !other.functions.contains_key(name);
+            }
+            for (name, theirs) in other.functions.iter() {
+                match ours.get_mut(name) {
+                    Some(function) => function.join(theirs),
+                    None => {
+                        let function = Function { may_be_unset: true, ..theirs.clone() };
+                        ours.insert(name.clone(), function);
+                    }
+                }
             }
         }
         if !Rc::ptr_eq(&self.aliases, &other.aliases) {

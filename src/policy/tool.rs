@@ -5,12 +5,15 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 use super::run::quote;
+use super::shell::parse;
 
 /// One thing that a tool is about to do. A tool that does nothing of interest does none of these.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToolCall<'a> {
     /// Runs a command line.
     Shell(Cow<'a, str>),
+    /// Runs a command of an MCP server's tool that is not valid shell: it may be for another program.
+    Unreadable(Cow<'a, str>),
     /// Writes, moves or deletes a file.
     Write(&'a str),
     /// Reads a file, or searches below a directory. A star stands for anything.
@@ -26,50 +29,86 @@ const READERS: &[&str] = &["Read", "Grep", "Glob", "LS", "NotebookRead", "LSP"];
 const WRITERS: &[&str] = &["Write", "Edit", "MultiEdit", "NotebookEdit"];
 const SHELLS: &[&str] = &["Bash"];
 
-/// Inputs that hold a path or a list of paths, in any tool.
-const PATHS: &[&str] = &[
-    "file_path",
-    "filePath",
+// The names of inputs below are in lower case and without `_` and `-`: see `normalized`.
+
+/// Inputs that hold the path of a file or a list of paths, in any tool.
+const FILES: &[&str] = &[
     "filepath",
-    "notebook_path",
-    "path",
-    "paths",
+    "filepaths",
+    "notebookpath",
     "file",
     "files",
     "filename",
-    "fileName",
-    "file_name",
-    "uri",
-    "uris",
-    "source",
-    "destination",
-    "target_file",
-    "targetFile",
-    "old_path",
-    "oldPath",
-    "new_path",
-    "newPath",
-    "absolute_path",
-    "absolutePath",
-    "relative_path",
-    "relativePath",
-    "directory",
-    "dir",
+    "targetfile",
+    "sourcefile",
+    "oldpath",
+    "newpath",
+    "absolutepath",
+    "relativepath",
+    "outputpath",
+    "outputfile",
+    "destinationpath",
+    "sourcepath",
+];
+
+/// Inputs that hold a path, or something else in tools that have nothing to do with files.
+const PATHS: &[&str] =
+    &["path", "paths", "uri", "uris", "source", "destination", "dest", "dst", "directory", "dir"];
+
+/// Inputs that hold a path only if the tool is one for files.
+const RARE_PATHS: &[&str] = &["to"];
+
+/// Inputs that hold a path only if it is a `file:` address.
+const ADDRESSES: &[&str] = &["url", "urls"];
+
+/// Inputs that only tools for files have.
+const FILE_HINTS: &[&str] = &[
+    "content",
+    "contents",
+    "filetext",
+    "oldstring",
+    "newstring",
+    "oldtext",
+    "newtext",
+    "edits",
+    "encoding",
 ];
 
 /// Inputs that hold a command line, or the words of one.
 const COMMANDS: &[&str] =
-    &["command", "cmd", "command_line", "commandLine", "shell_command", "shellCommand"];
+    &["command", "cmd", "commandline", "cmdline", "shellcommand", "shell", "program", "executable"];
 
-/// Inputs that hold several command lines, or a script of them.
-const SCRIPTS: &[&str] = &["commands", "cmds", "script"];
+/// Inputs that hold several command lines.
+const COMMAND_LISTS: &[&str] = &["commands", "cmds"];
+
+/// Inputs that hold a script, which may be one of any language.
+const SCRIPTS: &[&str] = &["script"];
 
 /// Inputs that hold the arguments of a command.
 const ARGUMENTS: &[&str] = &["args", "arguments", "argv"];
 
+/// Inputs that hold more inputs.
+const NESTED: &[&str] = &["params", "input", "textdocument", "edits"];
+
+/// How deep inputs may hold inputs.
+const MAX_NESTED: usize = 5;
+
 /// Whether an input of this name is looked at. The others may be long: what is written to a file, for one.
 pub fn is_looked_at(key: &str) -> bool {
-    key == "glob" || [PATHS, COMMANDS, SCRIPTS, ARGUMENTS].iter().any(|keys| keys.contains(&key))
+    let key = normalized(key);
+    let tables =
+        [FILES, PATHS, RARE_PATHS, ADDRESSES, COMMANDS, COMMAND_LISTS, SCRIPTS, ARGUMENTS, NESTED];
+    key == "glob" || tables.iter().any(|keys| keys.contains(&key.as_str()))
+}
+
+/// Whether the name of an input tells that a tool is one for files, whatever its value.
+pub fn is_file_hint(key: &str) -> bool {
+    FILE_HINTS.contains(&normalized(key).as_str())
+}
+
+/// The name of an input as it is in the tables: `filePath`, `file_path` and `FILE-PATH` are alike.
+fn normalized(key: &str) -> String {
+    key.chars().filter(|c| !"_-".contains(*c)).map(|c| c.to_ascii_lowercase()).collect()
 }
 
 /// Tools whose inputs look like ours but are not: their `command` is not run by a shell, their
@@ -79,36 +118,150 @@ const HARMLESS: &[&str] = &["Skill", "SlashCommand", "WebFetch", "WebSearch", "T
 /// Names of tools from elsewhere (MCP servers) that only look.
 const LOOKING: &[&str] = &["read", "get", "list", "search", "find", "view", "stat", "tree", "info"];
 
+/// Words in the names of MCP tools that are for files.
+const FILE_WORDS: &[&str] = &[
+    "file",
+    "files",
+    "fs",
+    "filesystem",
+    "directory",
+    "dir",
+    "folder",
+    "read",
+    "write",
+    "edit",
+    "delete",
+    "remove",
+    "move",
+    "copy",
+    "rename",
+    "save",
+    "append",
+    "patch",
+    "create",
+    "mkdir",
+    "list",
+    "tree",
+    "view",
+    "open",
+    "search",
+    "grep",
+    "replace",
+    "editor",
+    "ide",
+];
+
+/// Words in the names of MCP tools whose paths are those of addresses.
+const WEB_WORDS: &[&str] = &[
+    "http", "https", "api", "rest", "router", "route", "navigate", "browser", "web", "request",
+    "fetch", "page", "url",
+];
+
+type Inputs = serde_json::Map<String, Value>;
+
 /// What a call of the tool `name` would do. Tools of MCP servers, and those that are not known yet,
 /// are judged by what their input holds: a `command` is run, a path is written.
 pub fn calls_of<'a>(name: &str, input: &'a Value) -> Vec<ToolCall<'a>> {
     if HARMLESS.contains(&name) {
         return Vec::new();
     }
-    let mut calls = commands_of(input);
+    let mut scopes = Vec::new();
+    nested_inputs(input, MAX_NESTED, &mut scopes);
+    let mut calls = Vec::new();
+    for scope in &scopes {
+        commands_of(name, scope, &mut calls);
+    }
     if SHELLS.contains(&name) && input.get("command").and_then(Value::as_str).is_none() {
         calls.push(ToolCall::Unclear("its input has no text named \"command\""));
     }
     let reads = READERS.contains(&name) || is_looking(name);
-    for path in texts_of(input, PATHS).filter_map(local_path) {
-        calls.push(if reads { ToolCall::Read(path) } else { ToolCall::Write(path) });
+    let for_files = is_for_files(name, &scopes);
+    let mut names_a_file = false;
+    for (key, value) in scopes.iter().flat_map(|scope| scope.iter()) {
+        let key = normalized(key);
+        let is_in = |table: &[&str]| table.contains(&key.as_str());
+        let is_path = is_in(FILES)
+            || is_in(PATHS) && for_files != Some(false)
+            || is_in(RARE_PATHS) && for_files == Some(true);
+        names_a_file |= is_path && value.is_string();
+        for text in texts_of(value) {
+            let path = match (is_path, is_in(PATHS) || is_in(ADDRESSES)) {
+                (true, _) => local_path(text),
+                (false, true) => file_address(text),
+                (false, false) => None,
+            };
+            calls.extend(path.map(|path| match reads {
+                true => ToolCall::Read(path),
+                false => ToolCall::Write(path),
+            }));
+        }
     }
     // A search may also be pointed at files by their names.
     if let (true, Some(Value::String(pattern))) = (reads, input.get("glob")) {
         calls.push(ToolCall::Read(pattern));
     }
-    let names_a_file = PATHS.iter().any(|key| input.get(key).is_some_and(Value::is_string));
     if !names_a_file && (WRITERS.contains(&name) || name == "Read") {
         return vec![ToolCall::Unclear("its input names no file")];
     }
     calls
 }
 
-/// The commands that an input holds, in one of the ways in which tools take them.
-fn commands_of(input: &Value) -> Vec<ToolCall<'_>> {
-    let mut calls = Vec::new();
-    let args = ARGUMENTS.iter().find_map(|key| input.get(key));
-    for command in COMMANDS.iter().filter_map(|key| input.get(key)) {
+/// Collects the objects that hold inputs: the input itself, and those inside of it.
+fn nested_inputs<'a>(value: &'a Value, depth: usize, scopes: &mut Vec<&'a Inputs>) {
+    match value {
+        Value::Array(values) => {
+            for value in values {
+                nested_inputs(value, depth, scopes);
+            }
+        }
+        Value::Object(inputs) if depth > 0 => {
+            scopes.push(inputs);
+            for (key, value) in inputs {
+                let key = normalized(key);
+                let tables = [NESTED, ARGUMENTS, COMMANDS, COMMAND_LISTS, FILES, PATHS];
+                if tables.iter().any(|keys| keys.contains(&key.as_str())) {
+                    nested_inputs(value, depth - 1, scopes);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Whether a tool of an MCP server is one for files. `None` for other tools.
+fn is_for_files(name: &str, scopes: &[&Inputs]) -> Option<bool> {
+    let words = words_of(name.strip_prefix("mcp__")?);
+    let has = |table: &[&str]| words.iter().any(|word| table.contains(&word.as_str()));
+    let hinted = scopes
+        .iter()
+        .flat_map(|scope| scope.keys())
+        .any(|key| is_file_hint(key) || FILES.contains(&normalized(key).as_str()));
+    Some(!has(WEB_WORDS) && (hinted || has(FILE_WORDS)))
+}
+
+/// The words of `files__readFile-now`, in lower case.
+fn words_of(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    for c in name.chars() {
+        if !c.is_ascii_lowercase() {
+            words.push(String::new());
+        }
+        if let Some(word) = words.last_mut().filter(|_| c.is_ascii_alphanumeric()) {
+            word.push(c.to_ascii_lowercase());
+        }
+    }
+    words
+}
+
+/// Adds the commands that an input holds, in one of the ways in which tools take them.
+fn commands_of<'a>(name: &str, input: &'a Inputs, calls: &mut Vec<ToolCall<'a>>) {
+    let values = |table: &'static [&'static str]| {
+        let named = move |key: &str| table.contains(&normalized(key).as_str());
+        input.iter().filter(move |(key, _)| named(key)).map(|(_, value)| value)
+    };
+    let mut lines: Vec<Cow<'a, str>> = Vec::new();
+    let args = values(ARGUMENTS).next();
+    for command in values(COMMANDS) {
         let mut line = match command {
             Value::String(command) => Cow::Borrowed(command.as_str()),
             Value::Array(words) => Cow::Owned(quoted(words)),
@@ -119,10 +272,25 @@ fn commands_of(input: &Value) -> Vec<ToolCall<'_>> {
             Some(Value::Array(args)) => line = format!("{line} {}", quoted(args)).into(),
             _ => {}
         }
-        calls.push(ToolCall::Shell(line));
+        lines.push(line);
     }
-    calls.extend(texts_of(input, SCRIPTS).map(|script| ToolCall::Shell(script.into())));
-    calls
+    // Without a program the first of them is that.
+    if let Some(Value::Array(words)) = args.filter(|_| lines.is_empty()) {
+        lines.push(quoted(words).into());
+    }
+    for list in values(COMMAND_LISTS) {
+        lines.extend(texts_of(list).map(Cow::Borrowed));
+        let lists = list.as_array().into_iter().flatten().filter_map(Value::as_array);
+        lines.extend(lists.map(|words| Cow::Owned(quoted(words))));
+    }
+    let is_mcp = name.starts_with("mcp__");
+    let is_shell = |text: &str| !is_mcp || parse(text).error.is_none();
+    calls.extend(lines.into_iter().map(|line| match is_shell(&line) {
+        true => ToolCall::Shell(line),
+        false => ToolCall::Unreadable(line),
+    }));
+    let scripts = values(SCRIPTS).flat_map(texts_of).filter(|script| is_shell(script));
+    calls.extend(scripts.map(|script| ToolCall::Shell(script.into())));
 }
 
 /// A command line of which a shell makes these words.
@@ -134,20 +302,28 @@ fn quoted(words: &[Value]) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// The texts of some inputs, each of which may be a list of them.
-fn texts_of<'a>(input: &'a Value, keys: &'a [&str]) -> impl Iterator<Item = &'a str> {
-    keys.iter().filter_map(|key| input.get(key)).flat_map(|value| {
-        let all = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
-        all.iter().filter_map(Value::as_str)
-    })
+/// The texts of an input, which may be a list of them.
+fn texts_of(value: &Value) -> impl Iterator<Item = &str> {
+    let all = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+    all.iter().filter_map(Value::as_str)
 }
 
 /// The path in a text, which may be an address.
 fn local_path(text: &str) -> Option<&str> {
+    let is_scheme = |scheme: &str| scheme.bytes().all(|b| b.is_ascii_alphanumeric());
     match text.split_once("://") {
-        Some(("file", path)) => Some(path.strip_prefix("localhost").unwrap_or(path)),
-        Some((scheme, _)) if scheme.bytes().all(|b| b.is_ascii_alphanumeric()) => None,
-        _ => Some(text),
+        Some((scheme, _)) if is_scheme(scheme) => file_address(text),
+        _ => Some(file_address(text).unwrap_or(text)),
+    }
+}
+
+/// The path in `file:///path`, `file://host/path` or `file:/path`.
+fn file_address(text: &str) -> Option<&str> {
+    let scheme = text.get(..5).filter(|scheme| scheme.eq_ignore_ascii_case("file:"))?;
+    let rest = text.get(scheme.len()..)?;
+    match rest.strip_prefix("//") {
+        Some(rest) => rest.find('/').and_then(|at| rest.get(at..)),
+        None => rest.starts_with('/').then_some(rest),
     }
 }
 
@@ -163,7 +339,7 @@ fn is_looking(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::ToolCall::{Read, Shell, Unclear, Write};
+    use super::ToolCall::{Read, Shell, Unclear, Unreadable, Write};
     use super::*;
     use serde_json::json;
 
@@ -222,6 +398,83 @@ mod tests {
         for (name, input, calls) in cases {
             assert_eq!(calls_of(name, input), *calls, "{name} {input}");
         }
+    }
+
+    #[test]
+    fn mcp_commands_are_found_under_other_names_and_nested() {
+        for input in [
+            json!({"commands": [{"command": "ls -l"}]}),
+            json!({"commands": [{"Command": "ls -l", "cwd": "/"}]}),
+            json!({"params": {"cmdline": "ls -l"}}),
+            json!({"input": {"arguments": {"shell": "ls -l"}}}),
+            json!({"CMD": "ls -l"}),
+            json!({"Shell-Command": "ls -l"}),
+            json!({"script": "ls -l"}),
+        ] {
+            assert_eq!(calls_of("mcp__box__exec", &input), [Shell("ls -l".into())], "{input}");
+        }
+        for input in [
+            json!({"commands": [["ls", "-l"]]}),
+            json!({"argv": ["ls", "-l"]}),
+            json!({"arguments": {"argv": ["ls", "-l"]}}),
+        ] {
+            assert_eq!(calls_of("mcp__box__exec", &input), [Shell("'ls' '-l'".into())], "{input}");
+        }
+        for input in
+            [json!({"program": "ls", "args": ["-l"]}), json!({"executable": "ls", "Args": ["-l"]})]
+        {
+            assert_eq!(calls_of("mcp__box__exec", &input), [Shell("ls '-l'".into())], "{input}");
+        }
+    }
+
+    #[test]
+    fn mcp_text_that_is_no_shell_is_not_taken_for_shell() {
+        let script = json!({"script": "document.querySelector('a').click()"});
+        assert_eq!(calls_of("mcp__browser__run", &script), []);
+        let script = json!({"script": "import os\nprint(os.getcwd())"});
+        assert_eq!(calls_of("mcp__python__run", &script), []);
+        let command = json!({"command": "G1 X10 (move)"});
+        let call = Unreadable("G1 X10 (move)".into());
+        assert_eq!(calls_of("mcp__printer__send", &command), [call]);
+        // A tool that is a shell is held to shell.
+        let command = json!({"command": "ls )"});
+        assert_eq!(calls_of("Bash", &command), [Shell("ls )".into())]);
+    }
+
+    #[test]
+    fn mcp_paths_are_found_under_other_names_and_nested() {
+        for input in [
+            json!({"files": [{"path": "/a"}]}),
+            json!({"edits": [{"file_path": "/a"}]}),
+            json!({"textDocument": {"uri": "file:///a"}}),
+            json!({"params": {"outputPath": "/a"}}),
+            json!({"dest": "/a"}),
+            json!({"dst": "/a"}),
+            json!({"to": "/a"}),
+            json!({"destination_path": "/a"}),
+            json!({"PATH": "/a"}),
+            json!({"uri": "FILE:///a"}),
+            json!({"uri": "file:/a"}),
+            json!({"url": "file://localhost/a"}),
+        ] {
+            assert_eq!(calls_of("mcp__ide__save", &input), [Write("/a")], "{input}");
+        }
+    }
+
+    #[test]
+    fn mcp_path_of_tool_not_for_files_is_no_file() {
+        for (name, input) in [
+            ("mcp__http__delete", json!({"path": "/users/1"})),
+            ("mcp__router__add", json!({"path": "/etc/hosts"})),
+            ("mcp__browser__navigate", json!({"path": "/", "to": "/home"})),
+            ("mcp__mail__send", json!({"to": "someone", "source": "/news"})),
+        ] {
+            assert_eq!(calls_of(name, &input), [], "{name} {input}");
+        }
+        let address = json!({"url": "file:///a"});
+        assert_eq!(calls_of("mcp__browser__navigate", &address), [Write("/a")]);
+        let hinted = json!({"path": "/a", "content": null});
+        assert_eq!(calls_of("mcp__x__put", &hinted), [Write("/a")]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use super::run::program_name;
 use super::shell::{Assigned, Assignment, ParameterOp, Part, Redirect, RedirectOp, Simple};
 use super::state::Value;
 use super::value::{Arg, HOLE, MAX_TEXT, Origin};
@@ -11,13 +12,16 @@ use super::walk::Walk;
 const MAX_VARIABLES: usize = 500;
 
 impl Walk<'_> {
-    /// `echo $TOKEN`, with nothing that takes what it prints.
-    pub(super) fn shows_a_secret(&self, simple: &Simple, argv: &[Arg]) -> bool {
-        let Some(program) = argv.first().map(|arg| arg.text.as_str()) else { return false };
-        let prints = ["echo", "printf", "print"].contains(&program);
-        let goes_elsewhere =
-            |redirect: &Redirect| matches!(redirect.op, RedirectOp::Write | RedirectOp::Append);
-        let secret = |part: &Part| match part {
+    /// Whether a secret is a part of a name that is looked up: `dig "$TOKEN.example.com"`.
+    pub(super) fn looks_up_a_secret(&self, simple: &Simple, argv: &[Arg]) -> bool {
+        let resolves =
+            argv.first().is_some_and(|arg| super::rules::is_resolver(&program_name(&arg.text)));
+        resolves
+            && simple.words.iter().flat_map(|word| &word.parts).any(|part| self.is_secret(part))
+    }
+
+    fn is_secret(&self, part: &Part) -> bool {
+        match part {
             // How long it is, and whether it is set, may be known.
             Part::Parameter {
                 op: ParameterOp::Length | ParameterOp::Alternative(_) | ParameterOp::Indirect,
@@ -27,7 +31,16 @@ impl Walk<'_> {
                 super::rules::is_secret_name(name) && !self.state.variables.contains_key(name)
             }
             _ => false,
-        };
+        }
+    }
+
+    /// `echo $TOKEN`, with nothing that takes what it prints.
+    pub(super) fn shows_a_secret(&self, simple: &Simple, argv: &[Arg]) -> bool {
+        let Some(program) = argv.first().map(|arg| arg.text.as_str()) else { return false };
+        let prints = ["echo", "printf", "print"].contains(&program);
+        let goes_elsewhere =
+            |redirect: &Redirect| matches!(redirect.op, RedirectOp::Write | RedirectOp::Append);
+        let secret = |part: &Part| self.is_secret(part);
         let here = |redirect: &Redirect| {
             redirect.op == RedirectOp::HereString && redirect.target.parts.iter().any(secret)
         };

@@ -11,7 +11,7 @@ use super::container::Container;
 use super::message::{excerpt, subject};
 use super::rules::{Hit, Scene};
 use super::shell::{Command, Item, Link, Program, RedirectOp, Simple, parse};
-use super::state::{Function, State, Value};
+use super::state::{Body, Function, State, Value};
 use super::value::{Arg, Output};
 use super::{Context, Family, Finding, Tier, Verdict};
 
@@ -51,6 +51,21 @@ pub(super) struct Walk<'c> {
 pub(super) fn judge(context: &Context<'_>, command: &str) -> Verdict {
     let mut walk = Walk::new(context);
     walk.script(command);
+    walk.verdict
+}
+
+/// Judges the readable beginning of a command that may not be shell at all, and warns of the rest.
+pub(super) fn judge_unreadable(context: &Context<'_>, command: &str) -> Verdict {
+    let mut walk = Walk::new(context);
+    walk.run_program(&Rc::new(parse(command)), None);
+    walk.note(
+        excerpt(command),
+        Hit::warn(
+            Family::Obfuscation,
+            "the command cannot be read as shell, so it is only checked in part",
+            "write it more plainly if a shell runs it",
+        ),
+    );
     walk.verdict
 }
 
@@ -190,9 +205,11 @@ impl Walk<'_> {
         output
     }
 
-    pub(super) fn run_function(&mut self, function: &Function, stdin: Option<&Output>) -> Output {
+    pub(super) fn run_function(&mut self, function: &Body, stdin: Option<&Output>) -> Output {
         let outer = std::mem::replace(&mut self.program, Rc::clone(&function.program));
+        let locals = self.state.locals.replace(HashMap::new());
         let output = self.command(&function.body, stdin);
+        self.state.leave_function(locals);
         self.program = outer;
         output
     }
@@ -245,6 +262,22 @@ impl Walk<'_> {
     }
 
     fn list(&mut self, items: &[Item], stdin: Option<&Output>) -> Output {
+        let mut output = Output::default();
+        let mut rest = items;
+        // `a && b &`: the whole of it runs in a copy of the shell.
+        while let Some(end) = rest.iter().position(|item| item.background) {
+            let start = rest.get(..=end).unwrap_or_default();
+            let start = start.iter().rposition(|item| item.link == Link::Then).unwrap_or(0);
+            output.push(&self.foreground(rest.get(..start).unwrap_or_default(), stdin));
+            let job = rest.get(start..=end).unwrap_or_default();
+            output.push(&self.copied(|walk| walk.foreground(job, stdin)));
+            rest = rest.get(end + 1..).unwrap_or_default();
+        }
+        output.push(&self.foreground(rest, stdin));
+        output
+    }
+
+    fn foreground(&mut self, items: &[Item], stdin: Option<&Output>) -> Output {
         let mut output = Output::default();
         // Where a command runs if the one before it failed to go elsewhere.
         let mut stayed = self.state.cwd.clone();
@@ -397,8 +430,8 @@ impl Walk<'_> {
                         ),
                     );
                 }
-                let function =
-                    Function { body: Rc::clone(body), program: Rc::clone(&self.program) };
+                let body = Body { body: Rc::clone(body), program: Rc::clone(&self.program) };
+                let function = Function { bodies: vec![body], may_be_unset: false };
                 Rc::make_mut(&mut self.state.functions).insert(name.clone(), function);
                 Output::default()
             }
@@ -492,7 +525,10 @@ impl Walk<'_> {
         if !self.captured && self.shows_a_secret(simple, &argv) {
             self.report(&argv, super::rules::shown());
         }
-        let output = self.run(&argv, input);
+        if self.looks_up_a_secret(simple, &argv) {
+            self.report(&argv, super::rules::looked_up());
+        }
+        let output = self.run_in_shell(&argv, input);
         for redirect in &simple.redirects {
             if matches!(redirect.op, RedirectOp::Write | RedirectOp::Append) {
                 let target = self.text(&redirect.target);

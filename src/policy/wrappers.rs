@@ -4,7 +4,7 @@ use super::Family;
 use super::code;
 use super::find;
 use super::rules::{Hit, flag_values, valued_options};
-use super::run::program_name;
+use super::run::{program_name, quote};
 use super::value::{Arg, Origin, Output, is_known};
 use super::walk::Walk;
 
@@ -138,7 +138,11 @@ impl Walk<'_> {
                 self.sets(argv, name, Some(&value));
                 rest = tail;
             }
-            return Some(self.run(rest, stdin));
+            // Those of the shell itself may also run functions.
+            return Some(match name {
+                "noglob" | "nocorrect" | "time" => self.run_in_shell(rest, stdin),
+                _ => self.run(rest, stdin),
+            });
         }
         if let Some((_, subcommands)) = RUNNERS.iter().find(|(tool, _)| *tool == name)
             && let Some(at) = args.iter().position(|arg| subcommands.contains(&arg.text.as_str()))
@@ -368,18 +372,23 @@ impl Walk<'_> {
         let outer = self.state.cwd.clone();
         while let [first, tail @ ..] = rest {
             let text = first.text.as_str();
-            if let Some(script) =
-                text.strip_prefix("-S").or_else(|| text.strip_prefix("--split-string"))
-            {
-                let script = script.trim_start_matches('=').to_owned();
-                let mut words: Vec<Arg> = Vec::new();
-                if !script.is_empty() {
-                    words.push(Arg { text: script, ..first.clone() });
+            let flags = text.strip_prefix('-').unwrap_or_default();
+            let flags = flags.split(|c| !"i0v".contains(c)).next().unwrap_or_default();
+            clears |= flags.contains('i') || ["-", "--ignore-environment"].contains(&text);
+            if let Some(script) = split_string(text) {
+                // The words of the text are those of env itself, so that options may come first.
+                let (script, tail) = match (script, tail) {
+                    ("", [next, tail @ ..]) => (next.text.as_str(), tail),
+                    _ => (script, tail),
+                };
+                let mut line = format!("env {} {script}", if clears { "-i" } else { "" });
+                for arg in tail {
+                    line.push(' ');
+                    line.push_str(&quote(&arg.text));
                 }
-                words.extend_from_slice(tail);
-                return self.run_joined(args, &words);
+                let origin = args.iter().map(|arg| arg.origin).max().unwrap_or_default();
+                return self.copied(|walk| walk.run_text(args, &line, origin));
             }
-            clears |= ["-", "-i", "--ignore-environment"].contains(&text);
             if ["-u", "--unset"].contains(&text) {
                 if let Some(name) = tail.first() {
                     self.unset(args, &name.text);
@@ -487,6 +496,16 @@ impl Walk<'_> {
             ),
         );
     }
+}
+
+/// The text in `-STEXT`, `-ivSTEXT` or `--split-string=TEXT`: it is empty if the text is the next word.
+pub(super) fn split_string(option: &str) -> Option<&str> {
+    if option.starts_with("--s") {
+        let (name, text) = option.split_once('=').unwrap_or((option, ""));
+        return "--split-string".starts_with(name).then_some(text);
+    }
+    let letters = option.strip_prefix('-')?;
+    letters.trim_start_matches(['i', '0', 'v']).strip_prefix('S')
 }
 
 /// The name and the value in `NAME=value`.

@@ -127,7 +127,36 @@ fn withheld(wanted: &Wanted, named: &[String]) -> Vec<String> {
         };
         (is_secret || of_aws(name)) && !OUTSIDE.contains(name)
     });
-    secrets.map(|(name, _)| name).filter(|name| !needed(name)).map(str::to_owned).collect()
+    let secrets = secrets.map(|(name, _)| name).filter(|name| !needed(name));
+    let (of_git, mut withheld): (Vec<_>, Vec<_>) = secrets.partition(|name| is_git_setting(name));
+    // Git fails if it gets only some of these variables, so the agent gets all of them or none. Their names say
+    // "key", but they are secret only if a value is.
+    let is_secret = |(name, value): &(OsString, OsString)| {
+        name.to_str().is_some_and(is_git_setting) && is_secret_git_setting(&wanted.env, name, value)
+    };
+    if !of_git.is_empty() && wanted.env.iter().any(is_secret) {
+        let names = wanted.env.iter().filter_map(|(name, _)| name.to_str());
+        withheld.extend(names.filter(|name| is_git_setting(name)));
+    }
+    withheld.into_iter().map(str::to_owned).collect()
+}
+
+/// Whether a variable is one of those that hold settings of git: `GIT_CONFIG_KEY_0`.
+fn is_git_setting(name: &str) -> bool {
+    name == "GIT_CONFIG_COUNT"
+        || name.starts_with("GIT_CONFIG_KEY_")
+        || name.starts_with("GIT_CONFIG_VALUE_")
+}
+
+/// Whether the variable holds a value of git's settings that is secret, by itself or by the setting's name.
+fn is_secret_git_setting(env: &[(OsString, OsString)], name: &OsStr, value: &OsStr) -> bool {
+    let Some(number) = name.to_str().and_then(|name| name.strip_prefix("GIT_CONFIG_VALUE_")) else {
+        return name.to_str().is_some_and(|name| name != "GIT_CONFIG_COUNT")
+            && secret::holds_secret(&value.to_string_lossy());
+    };
+    let setting = get(env, &format!("GIT_CONFIG_KEY_{number}"));
+    let setting = setting.map(OsStr::to_string_lossy).unwrap_or_default();
+    secret::is_secret_variable(&setting.replace('.', "_"), &value.to_string_lossy())
 }
 
 /// The variables that codex is told to take a key from.

@@ -196,3 +196,11 @@ fn the_allow_list_lets_through_what_it_names_and_nothing_beside_it() {
         assert_eq!(describe(&judged).0, verdict, "{command} with {allow}: {judged:?}");
     }
 }
+
+#[test]
+fn mcp_command_that_is_no_shell_is_warned_of() {
+    let judged = judge_with(&[], &ToolCall::Unreadable("G1 X10 (move)".into()));
+    assert_eq!(describe(&judged), ("warn", "obfuscation"));
+    let judged = judge_with(&[], &ToolCall::Unreadable("rm -rf ~\n)".into()));
+    assert_eq!(describe(&judged), ("deny", "files"));
+}

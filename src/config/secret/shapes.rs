@@ -11,6 +11,9 @@ const TOKENS: &[(&str, usize)] = &[
     ("AIza", 30),
     ("AKIA", 16),
     ("ASIA", 16),
+    ("ATATT", 16),
+    ("PMAK-", 16),
+    ("dapi", 32),
     ("dckr_pat_", 16),
     ("dop_v1_", 16),
     ("gho_", 16),
@@ -22,16 +25,26 @@ const TOKENS: &[(&str, usize)] = &[
     ("gldt-", 16),
     ("glpat-", 16),
     ("glrt-", 16),
+    ("glsa_", 16),
+    ("gsk_", 20),
     ("hf_", 24),
+    ("lin_api_", 16),
     ("npm_", 24),
     ("pypi-Ag", 16),
+    ("r8_", 20),
     ("rk_live_", 16),
+    ("rubygems_", 16),
     ("shpat_", 16),
     ("sk_live_", 16),
     ("sk_test_", 16),
+    ("tskey-", 16),
+    ("whsec_", 16),
+    ("xai-", 20),
     ("xapp-", 8),
     ("xoxa-", 8),
     ("xoxb-", 8),
+    ("xoxc-", 8),
+    ("xoxd-", 8),
     ("xoxe-", 8),
     ("xoxp-", 8),
     ("xoxr-", 8),
@@ -76,6 +89,11 @@ pub(super) fn find(text: &str) -> Vec<Range<usize>> {
     headers(text, &mut found);
     bearers(text, &mut found);
     assigned(text, &mut found);
+    queries(text, &mut found);
+    json_members(text, &mut found);
+    dotted_tokens(text, &mut found);
+    basic_credentials(text, &mut found);
+    go_addresses(text, &mut found);
     tokens(text, &mut found);
     found.retain(|secret| text[secret.clone()] != *REDACTED);
     found.sort_by_key(|secret| secret.start);
@@ -129,7 +147,9 @@ fn passwords_in_urls(text: &str, found: &mut Vec<Range<usize>>) {
                 true => start..start + user.trim_end_matches(':').len(),
                 false => secret,
             };
-            if !secret.is_empty() && !is_reference(&text[secret.clone()]) {
+            let is_example = authority.starts_with("postgres:postgres@localhost")
+                || authority.starts_with("postgres:postgres@127.0.0.1");
+            if !secret.is_empty() && !is_example && !is_reference(&text[secret.clone()]) {
                 found.push(secret);
             }
         }
@@ -148,11 +168,13 @@ fn headers(text: &str, found: &mut Vec<Range<usize>>) {
         let is_known = ["authorization", "proxy-authorization", "cookie", "set-cookie"]
             .contains(&name.as_str())
             || name.starts_with("x-") && looks_secret(&name)
-            || name == "private-token";
+            || ["private-token", "apikey"].contains(&name.as_str());
         let after = &text[colon + 1..];
         let is_spaced = after.starts_with([' ', '\t']) && !name.starts_with('-');
         // A list of paths has colons as well.
-        let is_header = is_known || is_spaced && name.contains('-') && looks_secret(&name);
+        let is_header = is_known
+            || is_spaced && name.contains('-') && looks_secret(&name)
+            || is_spaced && ["password", "passwd", "passphrase"].contains(&name.as_str());
         if !is_header || before[..start].ends_with('/') {
             continue;
         }
@@ -208,6 +230,106 @@ fn assigned(text: &str, found: &mut Vec<Range<usize>>) {
     }
 }
 
+/// `?token=…`, `&sig=…`: parameters of an address, unlike `token=…` elsewhere.
+fn queries(text: &str, found: &mut Vec<Range<usize>>) {
+    for (at, _) in text.match_indices(['?', '&']) {
+        let Some((name, value)) = text[at + 1..].split_once('=') else { return };
+        let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if !name.chars().all(is_name)
+            || !looks_secret(name) && !["sig", "signature"].contains(&name)
+        {
+            continue;
+        }
+        // It is an address if one begins in the same word.
+        let word = text[..at].rfind(|c: char| c.is_whitespace()).map_or(0, |space| space + 1);
+        if !text.get(word..at).is_some_and(|word| word.contains("://")) {
+            continue;
+        }
+        let start = at + 1 + name.len() + 1;
+        push_value(text, start, value, found);
+    }
+}
+
+/// `"apiKey": "…"`, `"GITHUB_TOKEN":"…"`: a member of a JSON object.
+fn json_members(text: &str, found: &mut Vec<Range<usize>>) {
+    for (colon, _) in text.match_indices(':') {
+        let Some(name) = text[..colon].trim_end().strip_suffix('"') else { continue };
+        let name = &name[name.rfind('"').map_or(0, |at| at + 1)..];
+        let after = &text[colon + 1..];
+        let Some(value) = after.trim_start().strip_prefix('"') else { continue };
+        if looks_secret(name) {
+            let start = text.len() - value.len();
+            let mut escaped = false;
+            let end = value.find(|c| {
+                let is_end = c == '"' && !escaped;
+                escaped = c == '\\' && !escaped;
+                is_end
+            });
+            let value = &value[..end.unwrap_or(value.len())];
+            if !value.is_empty() && !is_reference(value) {
+                found.push(start..start + value.len());
+            }
+        }
+    }
+}
+
+/// `SG.….…`, `ya29.…`, `hvs.…`: tokens with dots.
+fn dotted_tokens(text: &str, found: &mut Vec<Range<usize>>) {
+    let is_token = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    for prefix in ["SG.", "ya29.", "hvs."] {
+        for (at, _) in text.match_indices(prefix) {
+            let token = &text[at..];
+            let token = &token[..token.find(|c| !is_token(c)).unwrap_or(token.len())];
+            let is_start = !text[..at].ends_with(|c: char| is_token(c) || c == '/');
+            if is_start && token.len() >= prefix.len() + 16 {
+                found.push(at..at + token.len());
+            }
+        }
+    }
+}
+
+/// `Basic dXNlcjpwYXNzd29yZA==`
+fn basic_credentials(text: &str, found: &mut Vec<Range<usize>>) {
+    const WORD: &str = "Basic ";
+    for (at, _) in text.match_indices(WORD) {
+        let value = &text[at + WORD.len()..];
+        let is_value = |c: char| c.is_ascii_alphanumeric() || "+/=".contains(c);
+        let value = &value[..value.find(|c| !is_value(c)).unwrap_or(value.len())];
+        let is_encoded = value.ends_with('=')
+            || value.bytes().any(|byte| byte.is_ascii_digit())
+                && value.bytes().any(|byte| byte.is_ascii_uppercase());
+        if value.len() >= 8 && is_encoded {
+            found.push(at + WORD.len()..at + WORD.len() + value.len());
+        }
+    }
+}
+
+/// `user:password@tcp(host:3306)/name`, as Go's drivers take it.
+fn go_addresses(text: &str, found: &mut Vec<Range<usize>>) {
+    for network in ["@tcp(", "@unix("] {
+        for (at, _) in text.match_indices(network) {
+            let before = &text[..at];
+            let start = before.rfind(|c: char| c.is_whitespace() || "\"'=".contains(c));
+            let start = start.map_or(0, |at| at + 1);
+            if let Some(colon) = before.get(start..).and_then(|user| user.find(':'))
+                && start + colon + 1 < at
+                && !is_reference(&text[start + colon + 1..at])
+            {
+                found.push(start + colon + 1..at);
+            }
+        }
+    }
+}
+
+/// Adds a value up to its end in an address or a connection string.
+fn push_value(text: &str, start: usize, value: &str, found: &mut Vec<Range<usize>>) {
+    let end = value.find(|c: char| ";&#\"'".contains(c) || c.is_whitespace());
+    let value = &text[start..start + end.unwrap_or(value.len())];
+    if !value.is_empty() && !is_reference(value) {
+        found.push(start..start + value.len());
+    }
+}
+
 /// `ghp_…`, `sk-…`, `AKIA…`, `eyJ….….…`
 fn tokens(text: &str, found: &mut Vec<Range<usize>>) {
     let bytes = text.as_bytes();
@@ -241,9 +363,10 @@ fn is_token(word: &str) -> bool {
     let of = |(prefix, least): &(&str, usize)| {
         let rest = word.strip_prefix(prefix)?;
         let alphanumeric = rest.bytes().filter(u8::is_ascii_alphanumeric).count();
-        // Those of npm and Amazon are one word, unlike `npm_config_…`.
+        // Those of npm, Amazon and some others are one word, unlike `npm_config_…`.
         let is_one_word = alphanumeric == rest.len();
-        let needs_one_word = ["npm_", "hf_", "AKIA", "ASIA"].contains(prefix);
+        let needs_one_word =
+            ["npm_", "hf_", "AKIA", "ASIA", "dapi", "gsk_", "r8_", "xai-"].contains(prefix);
         Some(alphanumeric >= *least && (is_one_word || !needs_one_word))
     };
     TOKENS.iter().filter_map(of).any(|is_token| is_token)

@@ -44,6 +44,8 @@ pub(super) const RULES: &[Rule] = &[
             "db:truncate_all",
             "db:seed:replant",
             "db:migrate VERSION=0",
+            "db:mongoid:drop",
+            "db:mongoid:purge",
             "* db:drop*",
             "* db:reset",
         ])
@@ -73,7 +75,11 @@ pub(super) const RULES: &[Rule] = &[
             "migrate * zero",
             "manage.py migrate * zero",
             "./manage.py migrate * zero",
+            "django flush",
+            "django reset_db",
+            "django migrate * zero",
         ])
+        .unless(&["--help"])
         .because("it empties the database", COPY),
     deny(
         Databases,
@@ -151,6 +157,10 @@ pub(super) const RULES: &[Rule] = &[
             "migrate refresh",
         ])
         .because("it drops the database", COPY),
+    deny(Databases, &["diesel"])
+        .sub(&["migration revert"])
+        .with(&["--all", "-a"])
+        .because("it undoes every migration", COPY),
     deny(Databases, &["mix"])
         .sub(&["ecto.rollback"])
         .with(&["--all"])
@@ -198,10 +208,27 @@ pub(super) const RULES: &[Rule] = &[
         .sub(&["db reset"])
         .because("it drops all data of the database on this machine", COPY),
     deny(Databases, &["mix"])
-        .sub(&["ecto.drop", "ecto.reset"])
+        .sub(&[
+            "ecto.drop",
+            "ecto.reset",
+            "do ecto.drop*",
+            "do ecto.reset*",
+            "do * ecto.drop*",
+            "do * ecto.reset*",
+            "do * + ecto.drop",
+            "do * + ecto.reset",
+        ])
         .because("it drops the database", COPY),
     deny(Databases, &["dbmate", "goose", "migrate"])
-        .sub(&["drop", "reset", "down-to 0", "* * reset", "* * down-to 0"])
+        .sub(&[
+            "drop",
+            "reset",
+            "down-to 0",
+            "* * reset",
+            "* * down-to 0",
+            "* * * reset",
+            "* * * down-to 0",
+        ])
         .because("it drops tables", COPY),
     deny(Databases, &["influx", "cqlsh", "clickhouse-client", "etcdctl"])
         .sub(&["bucket delete", "del", "delete"])
@@ -240,6 +267,7 @@ fn run_by<'a>(command: &Invocation<'a>) -> Option<(&'a str, Vec<Arg>)> {
     let words = command.args.iter().filter(|arg| arg.text != "--");
     let mut words = words.skip_while(|arg| arg.text.starts_with('-') || arg.text == "run");
     let name = words.next().map(|arg| arg.text.as_str())?;
+    let name = name.split_once('@').map_or(name, |(name, _)| name);
     let known = RULES.iter().any(|rule| rule.programs.contains(&name));
     known.then(|| (name, words.cloned().collect()))
 }
@@ -250,6 +278,17 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     {
         let inner = Invocation { name, args: &args, scene: command.scene };
         hits.extend(RULES.iter().filter_map(|rule| rule.look(&inner)));
+    }
+    if command.is(&["redis-cli", "valkey-cli", "keydb-cli"])
+        && command.operands().is_empty()
+        && let Some(input) = command.scene.stdin
+    {
+        let first_words = input.text.lines().filter_map(|line| line.split_whitespace().next());
+        let mut empties = first_words
+            .filter(|word| ["flushall", "flushdb"].iter().any(|it| word.eq_ignore_ascii_case(it)));
+        if empties.next().is_some() {
+            hits.push(Hit::deny(Databases, "it empties the store", COPY));
+        }
     }
     if command.is(&["mongosh", "mongo"]) {
         let destroys = |text: &str| {

@@ -270,6 +270,17 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
             if pairs().any(|(key, value)| trusts_anybody(key, value)) {
                 hits.push(super::network::unchecked());
             }
+            let is_forced = |key: &str, value: &str| {
+                let key = key.to_ascii_lowercase();
+                key.starts_with("remote.") && key.ends_with(".push") && value.starts_with('+')
+            };
+            if pairs().any(|(key, value)| is_forced(key, value)) {
+                hits.push(Hit::deny(
+                    Git,
+                    "every later push overwrites commits that others may have",
+                    "push without force to a branch of your own",
+                ));
+            }
             let pair = words.windows(2).find_map(|pair| match pair {
                 [key, value] if runs_something(key) => Some((*key, *value)),
                 _ => None,

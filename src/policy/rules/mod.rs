@@ -24,6 +24,7 @@ use super::value::{Arg, HOLE, Output};
 use super::{Context, Family, Tier};
 
 pub(super) use environment::environment;
+pub(super) use network::{is_resolver, looked_up};
 pub(super) use places::judge_path;
 pub(super) use protected::Access;
 pub(super) use secrets::{is_secret_name, shown};

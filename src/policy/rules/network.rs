@@ -174,11 +174,20 @@ fn carries_data(host: &Arg) -> bool {
     (host.text.contains(HOLE) && host.origin != Origin::Written) || label()
 }
 
+pub(in crate::policy) fn is_resolver(name: &str) -> bool {
+    RESOLVERS.contains(&name)
+}
+
+pub(in crate::policy) fn looked_up() -> Hit {
+    Hit::deny(Exfiltration, "it puts a secret into a name that others get to see", KEEP)
+}
+
 /// Flags by which programs talk to a server without a look at its certificate.
 const UNCHECKED: &[(&[&str], &[&str])] = &[
     (&["curl"], &["--insecure", "--proxy-insecure", "--doh-insecure"]),
     (&["wget", "wget2"], &["--no-check-certificate"]),
     (&["http", "https", "xh", "xhs"], &["--verify=no", "--verify=false"]),
+    (&["aws"], &["--no-verify-ssl"]),
     (&["aria2c"], &["--check-certificate=false"]),
     (&["npm", "pnpm", "yarn"], &["--strict-ssl=false", "--no-strict-ssl"]),
     (

@@ -187,6 +187,14 @@ const PROTECTED: &[Protected] = &[
         ..SECRET
     },
     Protected {
+        paths: &["**/.hg/hgrc", "**/.jj/repo/config.toml"],
+        reads: false,
+        family: Family::Paths,
+        reason: "the repository's configuration decides which programs run",
+        instead: "leave it; say in your answer what should change",
+        ..SECRET
+    },
+    Protected {
         paths: &["**/.git"],
         reads: false,
         family: Family::Paths,
@@ -224,8 +232,11 @@ const PROTECTED: &[Protected] = &[
             "**/.claude/hooks",
             "~/.claude/plugins",
             "~/.claude/commands",
-            "~/.codex/config.toml",
-            "~/.gemini/settings.json",
+            "**/.mcp.json",
+            "**/.codex/config.toml",
+            "**/.gemini/settings.json",
+            "**/opencode.json",
+            "**/opencode.jsonc",
             "~/.config/opencode",
         ],
         reads: false,

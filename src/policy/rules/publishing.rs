@@ -31,6 +31,13 @@ const HOSTS: &[&str] = &[
 const LOCAL: &str = "add it to the project's own dependencies";
 
 pub(super) const RULES: &[Rule] = &[
+    warn(Publishing, &["go"]).sub(&["run *@*"]).because("it runs code from elsewhere", LOCAL),
+    warn(Publishing, &["deno"])
+        .sub(&["run http://*", "run https://*"])
+        .because("it runs code from elsewhere", LOCAL),
+    warn(Publishing, &["helm"])
+        .sub(&["install * http://*", "install * https://*", "upgrade * https://*"])
+        .because("the chart comes from elsewhere", "use a chart that the project names"),
     deny(
         Publishing,
         &[
@@ -289,7 +296,9 @@ fn registry(command: &Invocation<'_>) -> Option<Hit> {
             let flags =
                 ["--index-url", "--extra-index-url", "--trusted-host", "--find-links", "-i"];
             let given = command.values(&flags);
-            let strange = given.iter().any(|url| !is_usual(USUAL, &url.text));
+            // Without an index, a directory of wheels is all that there is.
+            let is_local = |url: &Arg| command.has(&["--no-index"]) && !url.text.contains("://");
+            let strange = given.iter().any(|url| !is_usual(USUAL, &url.text) && !is_local(url));
             strange || (given.is_empty() && command.has(&flags))
         }
         "npm" | "pnpm" | "yarn" | "bun"

@@ -4,6 +4,7 @@ use super::table::{deny, warn};
 use super::{Hit, Invocation, Rule};
 use crate::policy::Family::Secrets;
 use crate::policy::value::Arg;
+use crate::policy::wrappers::split_string;
 
 const ASK: &str = "work without the secret, or ask for what you need to know of it";
 
@@ -216,7 +217,11 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
     }
     // Alone it prints everything; with arguments it runs a program.
     if (command.name == "printenv" && !named)
-        || command.name == "env" && command.args.iter().all(|arg| arg.text.starts_with('-'))
+        || command.name == "env"
+            && command
+                .args
+                .iter()
+                .all(|arg| arg.text.starts_with('-') && split_string(&arg.text).is_none())
         || (command.is(&["set", "export", "declare"]) && command.args.is_empty())
         || (command.is(&["export", "declare", "typeset"])
             && command

@@ -314,6 +314,12 @@ impl<'a> Parser<'a> {
         let next = rest.as_bytes().get(end);
         let goes_on = match next {
             Some(b'<' | b'>') => rest.as_bytes().get(end + 1) == Some(&b'('),
+            // The next line goes on with the word, unless the word ends there.
+            Some(b'\\') if rest.get(end..).is_some_and(|rest| rest.starts_with("\\\n")) => {
+                let line = rest.get(end..).unwrap_or_default();
+                let line = line.trim_start_matches("\\\n");
+                line.starts_with(|c: char| !c.is_ascii_whitespace() && !";|&()".contains(c))
+            }
             Some(b'"' | b'\'' | b'\\' | b'$' | b'`') => true,
             _ => false,
         };
@@ -541,6 +547,10 @@ impl<'a> Parser<'a> {
         let tail = rest.get(after..).unwrap_or_default();
         let append = tail.starts_with("+=");
         if !append && !tail.starts_with('=') {
+            let is_special = |c: char| c.is_ascii_whitespace() || ";|&()<>".contains(c);
+            if index.is_some() && rest.get(..after).is_some_and(|word| word.contains(is_special)) {
+                self.extension("a word with an index, which bash reads up to its bracket");
+            }
             return Ok(None);
         }
         self.at += after + if append { 2 } else { 1 };

@@ -455,3 +455,27 @@ fn the_environment_leads_to_the_proxy_and_has_no_secrets_in_it() {
         assert_eq!(names, expected, "{adapter} {name}");
     }
 }
+
+#[test]
+fn git_settings_in_environment_pass_all_or_none() {
+    let withheld = |settings: &[(&str, &str)]| {
+        let count = settings.len().to_string();
+        let mut env = vec![("GIT_CONFIG_COUNT".to_owned(), count)];
+        for (number, (key, value)) in settings.iter().enumerate() {
+            env.push((format!("GIT_CONFIG_KEY_{number}"), (*key).to_owned()));
+            env.push((format!("GIT_CONFIG_VALUE_{number}"), (*value).to_owned()));
+        }
+        let env = env.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+        plan_of(&Wanted { env, ..wanted() }, &[]).withheld.join(" ")
+    };
+    assert_eq!(withheld(&[("safe.directory", "*"), ("user.name", "u")]), "");
+    let all =
+        "GIT_CONFIG_COUNT GIT_CONFIG_KEY_0 GIT_CONFIG_VALUE_0 GIT_CONFIG_KEY_1 GIT_CONFIG_VALUE_1";
+    for secret in [
+        ("http.https://example.com/.extraheader", "Authorization: Basic dTpwYXNzd29yZA=="),
+        ("url.https://me:abc@example.com/.insteadOf", "https://example.com/"),
+        ("x.password", "abc"),
+    ] {
+        assert_eq!(withheld(&[("safe.directory", "*"), secret]), all, "{secret:?}");
+    }
+}
