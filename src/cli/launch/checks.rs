@@ -33,7 +33,7 @@ pub(super) fn refuse_unkeepable_budgets(spec: &RunSpec) -> Result<(), Error> {
     // What is set already is no advice.
     let has_tokens = run.tokens.or(iteration.tokens).is_some();
     let has_duration = run.duration_ms.or(iteration.duration_ms).is_some();
-    let can_count = key == "costUsd" && adapter.tells_tokens();
+    let can_count = mute.is_none() && key == "costUsd" && adapter.tells_tokens();
     let others: Vec<&str> = [("tokens", can_count && !has_tokens), ("duration", !has_duration)]
         .into_iter()
         .filter_map(|(key, is_advice)| is_advice.then_some(key))
