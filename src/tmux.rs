@@ -75,7 +75,7 @@ impl Tmux {
     /// # Errors
     /// tmux is not there, or what it said.
     pub fn open(&self, name: &str, command: &[OsString]) -> Result<Window, Error> {
-        // The user's own configuration may destroy sessions that nobody is attached to. In the same call: a moment
+        // The user's own configuration may destroy sessions without an attached client. In the same call: a moment
         // later it would be too late.
         let session = format!("={SESSION}:");
         let stays = [";", "set-option", "-t", &session, "destroy-unattached", "off"];
@@ -105,7 +105,7 @@ impl Tmux {
         Ok(Window { id, name: name.to_owned() })
     }
 
-    /// Whether the user's own configuration ends the server, and all workers with it, while nobody is attached.
+    /// Whether the user's own configuration ends the server, and all workers with it, while no client is attached.
     pub fn exits_unattached(&self) -> bool {
         let ask = ["start-server", ";", "show-options", "-s", "-v", "exit-unattached"];
         self.ask(&ask).is_ok_and(|answer| answer.trim() == "on")

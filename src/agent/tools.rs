@@ -33,7 +33,7 @@ pub(super) struct End<'a> {
 }
 
 impl Tools {
-    /// A call that keeps the agent's list is told as the list.
+    /// A call that writes the agent's todo list becomes the list itself.
     pub(super) fn started(
         &mut self,
         id: &str,

@@ -81,7 +81,7 @@ pub(super) fn doctor(project: &Project) -> Result<u8, Error> {
 const ROOT: &str = "does not skip permissions as root: run ralph as an ordinary user, use --sandbox, or set \
                     IS_SANDBOX=1 if this machine is one";
 
-/// Whether claude would refuse to work without asking: it does as root, unless it is told that it is in a sandbox.
+/// Whether claude refuses to skip permissions: it does as root, unless `IS_SANDBOX` is set.
 fn refuses_root() -> bool {
     rustix::process::geteuid().is_root() && std::env::var_os("IS_SANDBOX").is_none()
 }

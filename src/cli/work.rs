@@ -70,14 +70,7 @@ pub(super) fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
     let documents = args.place.of(project);
     let prompt = prompt_source(&documents, args)?;
     if args.common.print_prompt {
-        let start = Start {
-            project,
-            origin: project,
-            args: &args.common,
-            defaults: &DEFAULTS,
-            loaded: &loaded,
-        };
-        return start.print_prompt(&prompt, Some(&Variables::Figures));
+        return started(project, args, &loaded).print_prompt(&prompt, Some(&Variables::Figures));
     }
     let name = documents.shown(TASKS);
     let places = task_memory::places(project, &documents);
@@ -143,13 +136,7 @@ pub(super) fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
     }
     let usual = || Ok(Rule::Promise(PROMISE.to_owned()));
     let completion = rules::completion(&args.completion, usual)?;
-    let start = Start {
-        project,
-        origin: project,
-        args: &args.common,
-        defaults: &DEFAULTS,
-        loaded: &loaded,
-    };
+    let start = started(project, args, &loaded);
     let spec = start.spec(prompt, completion)?;
     let keep = loaded.settings.runs.keep as usize;
     if let Some(snapshots) = snapshots.as_ref().filter(|_| !args.common.dry_run && resume.is_none())
@@ -167,6 +154,10 @@ pub(super) fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
     };
     let variables = Some(Variables::Figures);
     start.carry_out(RunSpec { guardrails, tasks: Some(tasks), variables, ..spec })
+}
+
+fn started<'a>(project: &'a Project, args: &'a WorkArgs, loaded: &'a Loaded) -> Start<'a> {
+    Start { project, origin: project, args: &args.common, defaults: &DEFAULTS, loaded }
 }
 
 /// Every story passes, but the list has lost something since the last run.

@@ -102,7 +102,7 @@ pub struct Settings {
     /// Background workers.
     pub worker: Worker,
 
-    /// Who is told when a run ends, pauses or waits, or when its model falls silent.
+    /// The command that is notified when a run ends, pauses or waits, or when its model falls silent.
     pub notify: Notify,
 }
 

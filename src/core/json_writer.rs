@@ -53,7 +53,7 @@ pub fn escape(json: &str) -> Cow<'_, str> {
 
 /// The same for the end of `bytes`, from `start` on.
 pub fn escape_from(bytes: &mut Vec<u8>, start: usize) {
-    // Nearly every line is plain ASCII, which is told in two quick scans.
+    // Nearly every line is plain ASCII, which two quick scans show.
     if bytes[start..].is_ascii() && memchr::memchr(0x7f, &bytes[start..]).is_none() {
         return;
     }

@@ -528,7 +528,7 @@ impl ScmSpec {
         self.is_git().then_some(look)
     }
 
-    /// The words that limit a command to what is to be committed.
+    /// The words that limit a command to the paths of the commit.
     fn pathspecs(&self) -> impl Iterator<Item = String> {
         let dashes = (!self.paths.is_empty()).then(|| "--".to_owned());
         dashes.into_iter().chain(self.paths.iter().cloned())

@@ -236,7 +236,7 @@ impl Screen {
         Step::Type(b"\r".to_vec())
     }
 
-    /// What is to be done now. `reads_keys` tells whether the agent's terminal is in the mode in which programs get
+    /// Returns the next step. `reads_keys` is whether the agent's terminal is in the mode in which programs get
     /// every key at once.
     pub(super) fn step(&mut self, now_ms: u64, reads_keys: bool) -> Vec<Step> {
         let mut steps = Vec::new();
@@ -447,7 +447,7 @@ mod tests {
         Screen::new(size, prompt, Some(Regex::new(pattern).unwrap()))
     }
 
-    /// Does what is to be done until `ms`, for an agent that reads keys.
+    /// Takes all steps until `ms`, for an agent that reads keys.
     fn until(screen: &mut Screen, ms: u64) -> Vec<Step> {
         until_with(screen, ms, true)
     }

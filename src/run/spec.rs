@@ -79,7 +79,7 @@ impl RunSpec {
     /// The rules with what they have to know of guardrails, SCM tasks and the agent.
     pub fn all_rules(&self) -> Rules {
         Rules {
-            // Where nobody knows whether a tool is running, it may be one that is silent.
+            // If it is unknown whether a tool is running, a silent one may be.
             silent_model_ms: self.rules.silent_model_ms.filter(|_| self.agent.tells_of_tools()),
             guardrails: self.guardrails.iter().map(|guardrail| guardrail.timeout_ms).collect(),
             scm: self.scm.as_ref().map(ScmSpec::kinds).unwrap_or_default(),

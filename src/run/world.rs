@@ -775,7 +775,7 @@ impl World for RealWorld {
         let traces =
             self.cell.iter_mut().flat_map(|cell| cell.traces.extract_if(.., |t| !t.is_stuck()));
         restored.extend(traces.map(|trace| trace.to_string()));
-        // The error, if there is one, is told by `stuck`.
+        // `stuck` reports the error, if there is one.
         let _ = self.check_links();
         restored.append(&mut self.link_warnings);
         if self.stuck_traces().next().is_some() {

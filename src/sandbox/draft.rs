@@ -189,7 +189,7 @@ impl Draft<'_> {
         });
     }
 
-    /// Takes out the mounts that a later one covers: nobody sees them, but a source that an agent has removed
+    /// Takes out the mounts that a later one covers: they cannot be seen, but a source that an agent has removed
     /// would keep the sandbox from starting.
     pub(super) fn drop_covered(&mut self) {
         let mut later: Vec<PathBuf> = Vec::new();

@@ -159,7 +159,7 @@ fn is_secret_git_setting(env: &[(OsString, OsString)], name: &OsStr, value: &OsS
     secret::is_secret_variable(&setting.replace('.', "_"), &value.to_string_lossy())
 }
 
-/// The variables that codex is told to take a key from.
+/// The variables from which codex takes a key.
 fn keys_of_codex(text: &str) -> Vec<String> {
     let values = text.lines().filter_map(|line| {
         let value =

@@ -156,7 +156,7 @@ pub struct Walls {
     pub descriptors: bool,
     /// System calls that agents have no use for.
     pub calls: bool,
-    /// Named pipes in what can only be read: a read-only mount does not keep anybody from writing to them.
+    /// Named pipes in what can only be read: a read-only mount does not stop writes to them.
     pub pipes: bool,
 }
 

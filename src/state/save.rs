@@ -28,7 +28,7 @@ pub fn save_privately(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// The same for what means nothing any more once the machine has gone down, such as a request to a process:
-/// nobody waits for the disk. Only the user can read it.
+/// the disk is not waited for. Only the user can read it.
 ///
 /// # Errors
 /// As above.

@@ -78,7 +78,7 @@ impl Reporter for WorkerFiles {
     fn flush(&mut self) {
         let path = self.worker.path.display().to_string();
         if self.worker.place() != self.place {
-            // What is there now, if anything, is somebody else's.
+            // Whatever is there now belongs to another process.
             if !std::mem::replace(&mut self.is_in_trouble, true) {
                 let message =
                     format!("the worker's state cannot be kept in {path}: it was removed");
@@ -87,7 +87,7 @@ impl Reporter for WorkerFiles {
             return;
         }
         let Err(err) = self.save() else { return };
-        // Room was set aside for the last state. That the run ends for lack of it is told in that state.
+        // Room was set aside for the last state, which says that the run ended for lack of it.
         self.worker.release();
         let is_saved = self.save().is_ok() && self.follower.state.status.is_over();
         if !is_saved && !std::mem::replace(&mut self.is_in_trouble, true) {

@@ -456,7 +456,7 @@ impl Ralph {
         self
     }
 
-    /// Nobody is named by the environment as the author of commits.
+    /// Removes the author of commits from the environment.
     #[allow(dead_code, reason = "not every test program includes such a test")]
     pub(crate) fn without_git_identity(mut self) -> Ralph {
         for who in ["AUTHOR", "COMMITTER"] {

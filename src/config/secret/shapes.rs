@@ -135,7 +135,7 @@ fn passwords_in_urls(text: &str, found: &mut Vec<Range<usize>>) {
         let authority = &authority[..end.unwrap_or(authority.len())];
         if let Some(user) = authority.rfind('@').map(|at| &authority[..at]) {
             let scheme = &text[from..at];
-            // Nobody logs in there by name alone, so that a name alone is a token.
+            // A user name without a password is a token there.
             let by_web = ["http", "https"].iter().any(|web| scheme.ends_with(web));
             let secret = match user.find(':') {
                 Some(colon) => start + colon + 1..start + user.len(),

@@ -145,7 +145,7 @@ impl Around<'_> {
         self.before == before && self.after == after
     }
 
-    /// The line before it goes on in it: together they are the prompt's.
+    /// It continues the line before it; together they are a line of the prompt.
     fn is_wrapped(&self, before: &str) -> bool {
         let rest = before.strip_suffix(self.before).unwrap_or_default().trim_end();
         self.above.first().is_some_and(|above| {

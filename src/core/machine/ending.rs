@@ -149,7 +149,7 @@ impl LoopMachine {
             usage: self.spending.total(),
             tools: self.tools,
             tool_errors: self.tool_errors,
-            // Whether anybody is to be told is not known here, nor where the repository stands.
+            // The driver fills these in: only it knows the notification command and the repository.
             notify: false,
             branch: None,
         }));

@@ -103,7 +103,7 @@ impl LoopMachine {
         self.rules.silent_model_ms.filter(|_| waits_for_model)
     }
 
-    /// When a silent agent is to be warned of, once in a run, or to be ended.
+    /// The time at which a silent agent gets its warning (once per run) or is ended.
     fn silence_deadline(&self, last_output: u64, result_at: Option<u64>) -> Option<u64> {
         let limit = self.silence_limit(result_at)?;
         let patience = if self.silence_told { limit } else { limit / SILENCE_WARNING };

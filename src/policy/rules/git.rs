@@ -157,7 +157,7 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
                 "push to the remotes that are there",
             ));
         }
-        if lower.split_once('=').is_some_and(|(key, value)| trusts_anybody(key, value)) {
+        if lower.split_once('=').is_some_and(|(key, value)| skips_certificate_check(key, value)) {
             hits.push(super::network::unchecked());
         }
         if lower == "protocol.ext.allow=always" {
@@ -267,7 +267,7 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
             }
             let pairs =
                 || words.windows(2).filter_map(|pair| Some((*pair.first()?, *pair.last()?)));
-            if pairs().any(|(key, value)| trusts_anybody(key, value)) {
+            if pairs().any(|(key, value)| skips_certificate_check(key, value)) {
                 hits.push(super::network::unchecked());
             }
             let is_forced = |key: &str, value: &str| {
@@ -304,7 +304,7 @@ pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
 }
 
 /// Whether a setting makes git talk to servers without a look at their certificates.
-fn trusts_anybody(key: &str, value: &str) -> bool {
+fn skips_certificate_check(key: &str, value: &str) -> bool {
     let key = key.to_ascii_lowercase();
     key.starts_with("http.")
         && key.ends_with(".sslverify")

@@ -314,7 +314,7 @@ impl<'a> Parser<'a> {
         let next = rest.as_bytes().get(end);
         let goes_on = match next {
             Some(b'<' | b'>') => rest.as_bytes().get(end + 1) == Some(&b'('),
-            // The next line goes on with the word, unless the word ends there.
+            // The next line continues the word, unless the word ends there.
             Some(b'\\') if rest.get(end..).is_some_and(|rest| rest.starts_with("\\\n")) => {
                 let line = rest.get(end..).unwrap_or_default();
                 let line = line.trim_start_matches("\\\n");

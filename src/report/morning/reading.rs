@@ -54,7 +54,7 @@ pub struct Reading {
     last_words: String,
     /// They are a line of their own, not one of a stack trace.
     words_tell: bool,
-    /// The line that goes on is left out.
+    /// The unfinished line is left out.
     skips_words: bool,
     limit_ends_ms: Option<i64>,
     /// What asked the run to stop.

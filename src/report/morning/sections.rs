@@ -145,7 +145,7 @@ fn did_anything(iteration: &Iteration) -> bool {
         iteration.class,
         Some(Class::NotStarted | Class::Credentials | Class::RateLimited | Class::Overloaded)
     );
-    // One that told of its own failure before it used any tool has not begun, either.
+    // An agent that reported a failure before it used any tool has not begun, either.
     iteration.tools > 0 || !turned_away && iteration.failure.is_none()
 }
 

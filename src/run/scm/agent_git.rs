@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::{common_of, directory_of, git, read, top_of};
 
-/// Returns the directories that git writes to when somebody commits in `directory`: the one that all worktrees
+/// Returns the directories that a commit in `directory` writes to: the one that all worktrees
 /// share, and the worktree's own. Where there is no repository yet, the one that `git init` would make.
 ///
 /// A `.git` that leads elsewhere counts only if the repository there names this work tree as its own. Agents can
@@ -43,7 +43,7 @@ fn claims_work_tree(git_dir: &Path, top: &Path) -> bool {
 }
 
 /// Returns the variables that make commits in `directory` those of the author and the committer whom git is configured
-/// for there. Agents may hide the user's configuration from git, and then nobody could commit. Empty for what is not
+/// for there. Agents may hide the user's configuration from git, and then a commit would fail. Empty for what is not
 /// configured.
 pub fn identity(directory: &Path) -> Vec<(&'static str, String)> {
     let kinds = [

@@ -323,7 +323,7 @@ pub fn keep_warnings(warnings: Vec<String>) {
     }
 }
 
-/// The warnings that nobody has printed yet.
+/// The warnings that have not been printed yet.
 pub fn take_warnings() -> Vec<String> {
     std::mem::take(&mut *WARNINGS.lock().unwrap_or_else(PoisonError::into_inner))
 }
