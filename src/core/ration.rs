@@ -269,6 +269,7 @@ fn end_of(event: &Event<'_>, room: usize) -> Option<Event<'static>> {
 mod tests {
     use super::*;
     use crate::core::event::{Failure, FailureKind, Purpose, Stream};
+    use crate::state::journal::{Lines, MAX_LINE, entries};
     use proptest::prelude::*;
 
     const ROOM: u64 = 1024 * 1024;
@@ -312,6 +313,16 @@ mod tests {
             panic!("{} events", kept.len())
         };
         assert!(text.len() < 20_000 && long.ends_with(&**text));
+    }
+
+    #[test]
+    fn longest_event_fits_into_a_line_of_a_journal() {
+        let long = "\u{1}".repeat(usize::try_from(MAX_EVENT).unwrap());
+        let at = crate::core::event::Stamp { time_ms: 1_794_774_472_123, iteration: 1, attempt: 1 };
+        let mut lines = Lines::default();
+        lines.push(at, &said(&long));
+        assert!(lines.bytes().len() > MAX_LINE / 2 && lines.bytes().len() < MAX_LINE);
+        assert_eq!(entries(lines.bytes()).count(), 1);
     }
 
     fn flood(bytes: usize) -> Vec<Event<'static>> {

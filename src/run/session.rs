@@ -12,7 +12,6 @@ use crate::process::{self, Interrupts, System};
 use crate::report::runs::RunSummary;
 use crate::state::active;
 use crate::state::home;
-use crate::state::journal;
 use crate::state::kept::{self, Removed};
 use crate::state::lock::{self, Holder, Lock, Taken};
 use crate::state::private;
@@ -393,7 +392,7 @@ fn tell_of(project: &Project, before: &Holder) -> Option<Event<'static>> {
     let run = &before.run;
     let mut summary = RunSummary::default();
     let path = project.runs_dir().join(run).join("events.jsonl");
-    if let Ok(entries) = journal::read(&path) {
+    if let Ok(entries) = runs::read_journal(&path) {
         entries.for_each(|entry| summary.fold(&entry));
     }
     if summary.outcome.is_some() {

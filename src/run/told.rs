@@ -16,7 +16,7 @@ use crate::error::{Error, Kind};
 use crate::process::{self, Launch};
 use crate::report::morning::{Facts, Reading};
 use crate::state::home;
-use crate::state::journal::{self, Lines};
+use crate::state::journal::Lines;
 use crate::state::project::Project;
 use crate::state::run_files::RunFiles;
 use crate::state::runs::{self, RunDir};
@@ -100,7 +100,7 @@ fn tell(project: &Project, run: RunDir, command: &str) -> io::Result<Option<Stri
     let mut files = RunFiles::reopen_if_free(run)?;
     let dir = files.dir.clone();
     let Some(Entry { at, event }) = dir.untold_end() else { return Ok(None) };
-    let mut facts = Reading::of(journal::read(&dir.journal())?).facts(None);
+    let mut facts = Reading::of(dir.read_journal()?).facts(None);
     (facts.run, facts.untold) = (dir.id.clone(), false);
     let root = project.root();
     lookup::look_up(&mut facts, root, &mut |words| scm::git(words, root).ok());
