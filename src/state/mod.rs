@@ -10,6 +10,7 @@ pub mod journal;
 pub mod kept;
 pub mod lock;
 pub mod logs;
+pub mod naming;
 pub mod place;
 pub mod private;
 pub mod project;
