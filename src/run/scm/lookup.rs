@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use crate::report::morning::Facts;
+use crate::run::scm::is_in_one;
 
 /// Of how many commits it is looked up whether they are still there.
 const MOST_LOOKED_UP: usize = 20_000;
@@ -20,7 +21,7 @@ pub fn look_up(
     directory: &Path,
     git: &mut dyn FnMut(&[&str]) -> Option<String>,
 ) {
-    facts.repository_gone = facts.commits().next().is_some() && !super::is_in_one(directory);
+    facts.repository_gone = facts.commits().next().is_some() && !is_in_one(directory);
     if facts.repository_gone {
         return;
     }
