@@ -3,6 +3,7 @@
 pub mod active;
 pub mod archive;
 pub mod check_logs;
+pub mod dir_handle;
 pub mod documents;
 pub mod given;
 pub mod home;
