@@ -178,6 +178,8 @@ impl<W: World> Driver<'_, W> {
             completion: completion.into(),
             max_iterations: spec.rules.max_iterations,
             branch: self.first_branch.clone().map(Into::into),
+            streams_text: spec.agent.adapter.streams_text(),
+            plain_text: spec.agent.adapter.name() == "text",
         });
         if let Some(progress) = &spec.progress {
             self.recorder.record(&Event::RunContinued {
