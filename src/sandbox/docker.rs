@@ -17,8 +17,8 @@ use super::permissions::SavedModes;
 use super::probe::Probe;
 use super::proxy::Refusal;
 use super::scratch::{self, Scratch};
+use super::settings::SandboxNetwork;
 use super::{Backend, Request, Sandbox, Trace, Unusable, Wrapped};
-use crate::config::settings::SandboxNetwork;
 use crate::process::{self, Launch, Output, System};
 use crate::state::project_record::fnv64;
 use crate::trust;
@@ -235,8 +235,7 @@ fn try_elsewhere(tool: &Tool, base: &Path, state: &Path) -> Result<(), Unusable>
 
 /// Gives the agent a home that outlasts the machine, git a name, and the hooks a ralph.
 fn set_up(tool: &Tool, name: &str, state: &Path) -> Result<(), Unusable> {
-    let script = crate::plugin::FILES.iter().find(|file| file.path == "sandbox/setup.sh");
-    let script = script.map(|file| file.text).unwrap_or_default();
+    let script = include_str!("../../plugin/sandbox/setup.sh");
     let mut words: Vec<OsString> =
         ["exec", "-u", "root", name, "bash", "-c", script, "setup.sh"].map(Into::into).to_vec();
     words.push(state.into());
