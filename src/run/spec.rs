@@ -17,6 +17,7 @@ use crate::core::rules::{Rules, ScmTask};
 use crate::core::tasks::TaskList;
 use crate::core::tasks::ledger::Ledger;
 use crate::core::template;
+use crate::env_names;
 use crate::run::scm::ScmSpec;
 
 /// One loop, described.
@@ -39,8 +40,8 @@ pub struct RunSpec {
     pub required: Vec<Required>,
     /// What must be there at the end, if that is a good one.
     pub promised: Vec<Required>,
-    /// Where its settings came from, or would have: whoever changes them changes the next run.
-    pub settings_files: Vec<PathBuf>,
+    /// The files that its settings came from, present or not, each with the name to show for it.
+    pub settings_files: Vec<(PathBuf, String)>,
     /// Begin each prompt with `Iteration X of Y, Z remaining.`
     pub iteration_line: bool,
     pub completion: Rule,
@@ -114,8 +115,8 @@ impl Variables {
             Variables::Template { mode, .. } => *mode,
             Variables::Figures => {
                 let value = |name: &str| match name {
-                    "RALPH_ITERATION" => Some(iteration.as_str()),
-                    "RALPH_MAX_ITERATIONS" => Some(max.as_str()),
+                    env_names::ITERATION => Some(iteration.as_str()),
+                    env_names::MAX_ITERATIONS => Some(max.as_str()),
                     _ => None,
                 };
                 return (template::substitute_known(template, value), Vec::new());

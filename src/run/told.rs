@@ -12,6 +12,7 @@ use super::scm::{self, lookup};
 use crate::core::event::{Entry, Event, Exit, Stamp};
 use crate::core::json_writer;
 use crate::core::text;
+use crate::env_names;
 use crate::error::{Error, Kind};
 use crate::process::{self, Launch};
 use crate::report::morning::{Facts, Reading};
@@ -145,9 +146,9 @@ fn run_command(
     let args = [OsString::from("-c"), OsString::from(command)];
     let iteration = facts.iterations.last().map_or(0, |last| last.number);
     let env = [
-        ("RALPH_RUN_ID", facts.run.clone()),
-        ("RALPH_ITERATION", iteration.to_string()),
-        ("RALPH_MAX_ITERATIONS", facts.max_iterations.to_string()),
+        (env_names::RUN_ID, facts.run.clone()),
+        (env_names::ITERATION, iteration.to_string()),
+        (env_names::MAX_ITERATIONS, facts.max_iterations.to_string()),
     ]
     .map(|(name, value)| (name.into(), Some(value.into())));
     let sh = OsStr::new("sh");

@@ -19,6 +19,7 @@ use super::proxy::Refusal;
 use super::scratch::{self, Scratch};
 use super::settings::SandboxNetwork;
 use super::{Backend, Request, Sandbox, Trace, Unusable, Wrapped};
+use crate::env_names;
 use crate::process::{self, Launch, Output, System};
 use crate::state::project_record::fnv64;
 use crate::trust;
@@ -133,7 +134,7 @@ fn state_dir(base: &Path) -> PathBuf {
 
 /// The settings by which claude gets the variables of the run: `run` takes none.
 fn claude_settings(env: &[(OsString, Option<OsString>)]) -> Option<OsString> {
-    let is_ours = |name: &str| name.starts_with("RALPH_") || name.starts_with("GIT_");
+    let is_ours = |name: &str| name.starts_with(env_names::PREFIX) || name.starts_with("GIT_");
     let variables: serde_json::Map<String, Value> = env
         .iter()
         .filter_map(|(name, value)| Some((name.to_str()?, value.as_ref()?.to_str()?)))

@@ -10,7 +10,7 @@ use crate::core::event::{Event, Purpose};
 use crate::core::machine::{Input, Now};
 use crate::core::prompt as prompts;
 use crate::core::rules::ScmTask;
-use crate::hook::STOP_CHECK;
+use crate::env_names::STOP_CHECK;
 use crate::process::{Ended, Launch};
 use crate::run::agent::{AgentTask, Files, Finished};
 use crate::run::spec::{Errand, RunSpec, scm_kinds};
