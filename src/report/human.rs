@@ -30,6 +30,7 @@ use crate::core::attempt;
 use crate::core::event::{Class, Event, Purpose, Stamp, Stream};
 use crate::core::lines::LineSplitter;
 use crate::core::worker::Follower;
+pub use words::next_step;
 pub(super) use words::{Ending, cut_short};
 
 /// Characters of what a tool works on, of a command, of a message, in a line of ours.
