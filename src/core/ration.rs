@@ -63,7 +63,7 @@ pub enum Verdict {
     /// It is recorded. How much room it takes is to be told if it is the agent's.
     Keep { agents: bool },
     /// It is not, and maybe that is to be recorded in its place.
-    LeaveOut(Option<Event<'static>>),
+    LeaveOut(Option<Box<Event<'static>>>),
 }
 
 /// What an event is for.
@@ -123,9 +123,9 @@ impl Ration {
                         self.used = *usage;
                         // That something was left out is told with the next.
                         self.tell_at = if told.is_some() { 0 } else { self.tell_at };
-                        Verdict::LeaveOut(Some(Event::Usage(*usage)))
+                        Verdict::LeaveOut(Some(Box::new(Event::Usage(*usage))))
                     }
-                    _ => Verdict::LeaveOut(told),
+                    _ => Verdict::LeaveOut(told.map(Box::new)),
                 }
             }
         }
@@ -283,7 +283,7 @@ mod tests {
                 }
                 out.push(event.clone());
             }
-            Verdict::LeaveOut(told) => out.extend(told),
+            Verdict::LeaveOut(told) => out.extend(told.map(|event| *event)),
         }
     }
 
@@ -414,7 +414,7 @@ mod tests {
         let result =
             |cost| Event::Result { failure: failure.clone(), usage: Some(used(cost)), turns: None };
         let told = |verdict| match verdict {
-            Verdict::LeaveOut(told) => told,
+            Verdict::LeaveOut(told) => told.map(|event| *event),
             Verdict::Keep { .. } => panic!("there is no room"),
         };
         assert_eq!(told(ration.judge(&result(1.0))), Some(Event::Usage(used(1.0))));
