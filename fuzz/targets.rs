@@ -314,7 +314,7 @@ pub fn task_list(data: &[u8]) {
     for (claimed, checked) in [(false, false), (true, false), (true, true)] {
         let verdict = verdict::verdict(&review, claimed, checked, "tasks.json");
         let open = now.as_ref().is_ok_and(|list| !list.is_complete()) || now.is_err();
-        let complete = matches!(verdict, ralph::core::machine::GateVerdict::Complete);
+        let complete = matches!(verdict, ralph::core::tasks::verdict::TaskVerdict::Complete);
         assert!(!(complete && (open || !checked)), "{verdict:?}");
     }
 }

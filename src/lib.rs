@@ -18,6 +18,7 @@
 //! - [`report`]: the faces of a run, all drawn from the same events.
 //! - [`policy`]: the blocklist: what a tool call is about to do, and whether it may.
 //! - [`core`]: the decisions, in plain data: the loop's machine, events, completion, prompts.
+//! - [`env_names`]: the names of environment variables.
 //! - [`demo`]: a project and an agent to look at.
 //!
 //! Each folder may use those below it. `core` uses none.
@@ -27,6 +28,7 @@ pub mod cli;
 pub mod config;
 pub mod core;
 pub mod demo;
+pub mod env_names;
 pub mod error;
 pub mod hook;
 pub mod plugin;

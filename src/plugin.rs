@@ -105,6 +105,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::state::documents::TEMPLATES;
 
     /// Every file below a directory, with whether it is executable.
     fn below(directory: &Path) -> BTreeMap<String, (String, bool)> {
@@ -132,6 +133,14 @@ mod tests {
         let target = dir.path().join("deep/ralph");
         export(&target, false).unwrap();
         assert_eq!(below(&target), below(&source));
+    }
+
+    #[test]
+    fn templates_of_the_plugin_are_those_of_the_program() {
+        let in_plugin = FILES
+            .iter()
+            .filter_map(|file| file.path.strip_prefix("templates/").map(|name| (name, file.text)));
+        assert_eq!(in_plugin.collect::<BTreeMap<_, _>>(), BTreeMap::from(TEMPLATES));
     }
 
     #[test]

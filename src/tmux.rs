@@ -4,14 +4,12 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::env_names;
 use crate::error::{Error, Kind};
 use crate::trust::OutsideCommand;
 
 /// The session that all workers have a window of.
 pub const SESSION: &str = "ralph";
-
-/// The path of another socket than the user's own, for tests.
-pub const SOCKET: &str = "RALPH_TMUX_SOCKET";
 
 /// How long tmux may take for an answer: it may have to start its server first.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -37,7 +35,8 @@ impl Tmux {
     /// The user's server; `variable` looks a variable of the environment up. Which server somebody is
     /// attached to right now does not matter, or workers would be found from some places only.
     pub fn new(variable: impl Fn(&str) -> Option<OsString>) -> Self {
-        let socket = variable(SOCKET).filter(|path| !path.is_empty()).map(PathBuf::from);
+        let socket =
+            variable(env_names::TMUX_SOCKET).filter(|path| !path.is_empty()).map(PathBuf::from);
         Tmux { socket }
     }
 

@@ -15,7 +15,7 @@ use ralph::core::stall::StallRule;
 use ralph::report::{Reporter, json::Json, output::Output};
 use ralph::run::driver;
 use ralph::run::spec::{AgentSpec, PromptSource, RunSpec};
-use ralph::state::journal;
+use ralph::state::runs;
 
 use crate::hooks;
 use crate::null_world::NullWorld;
@@ -99,7 +99,7 @@ fn start(place: &Place, table: &mut Table, _: Option<u64>) -> io::Result<()> {
     for _ in 0..50 {
         let began = jiff::Timestamp::now();
         run.run()?;
-        let first = journal::read(&run.journal()?)?
+        let first = runs::read_journal(&run.journal()?)?
             .find(|entry| matches!(entry.event, Event::AgentStarted { .. }));
         let first = first.map_or(i64::MAX, |entry| entry.at.time_ms);
         // The journal knows whole milliseconds.
@@ -135,7 +135,7 @@ fn iteration(place: &Place, table: &mut Table, _: Option<u64>) -> io::Result<()>
 
     let mut run = place.ralph_run("many", MANY as u64, &["true"]);
     run.run()?;
-    let starts: Vec<f64> = journal::read(&run.journal()?)?
+    let starts: Vec<f64> = runs::read_journal(&run.journal()?)?
         .filter(|entry| matches!(entry.event, Event::AgentStarted { .. }))
         .map(|entry| entry.at.time_ms as f64 / 1e3)
         .collect();
@@ -311,7 +311,7 @@ fn memory(place: &Place, table: &mut Table, megabytes: Option<u64>) -> io::Resul
         );
         table.value("  what it left on disk", run.on_disk()? as f64, size, Target::None);
         let arrived =
-            journal::read(&run.journal()?)?.filter(|entry| of_agent(&entry.event)).count();
+            runs::read_journal(&run.journal()?)?.filter(|entry| of_agent(&entry.event)).count();
         table.ratio(
             "  events in the journal, beside those in the stream",
             (events_in(bytes)? as f64, arrived as f64),

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ralph::core::event::Event;
-use ralph::state::journal;
+use ralph::state::runs;
 
 use crate::place::{Place, figure};
 use crate::table::{Table, Target, count, size, speed, time};
@@ -67,7 +67,7 @@ pub(super) fn soak(place: &Place, table: &mut Table, megabytes: Option<u64>) -> 
     }
     let seconds = began.elapsed().as_secs_f64();
     let journal = run.journal()?;
-    let starts: Vec<f64> = journal::read(&journal)?
+    let starts: Vec<f64> = runs::read_journal(&journal)?
         .filter(|entry| matches!(entry.event, Event::AgentStarted { .. }))
         .map(|entry| entry.at.time_ms as f64 / 1e3)
         .collect();

@@ -31,7 +31,7 @@ impl Adapter for Gemini {
         "npm install -g @google/gemini-cli"
     }
 
-    fn speaks_in_pieces(&self) -> bool {
+    fn streams_text(&self) -> bool {
         true
     }
 

@@ -333,7 +333,7 @@ pub trait Adapter: std::fmt::Debug + Sync {
     /// `structured` is what the invocation said.
     fn reader(&self, structured: bool) -> Box<dyn Reader>;
     /// A text of its stream may go on with the next one, in the middle of a line.
-    fn speaks_in_pieces(&self) -> bool {
+    fn streams_text(&self) -> bool {
         false
     }
     /// Its stream tells what it cost, in dollars.

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::core::tasks::{self, TaskList, naming, summary};
+use crate::core::tasks::{self, TaskList, summary};
 use crate::error::{Error, Kind};
 use crate::run::{scm, session};
 use crate::state::documents::{self, Documents, Fresh, PRD, PROGRESS, PROMPT, TASKS};
 use crate::state::project::Project;
 use crate::state::save::{Saving, save_all_within};
-use crate::state::{archive, home};
+use crate::state::{archive, home, naming};
 
 use super::new::{DocumentsArgs, UNNAMED_BRANCH, forget, name_of, today};
 use super::{launch, task_memory};

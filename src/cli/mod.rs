@@ -363,3 +363,34 @@ fn said(written: io::Result<()>) -> Result<bool, Error> {
         Err(err) => Err(Error::failed(format!("cannot write to standard output: {err}"))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::Cli;
+    use crate::core::event::Outcome;
+    use crate::report::human::next_step;
+
+    #[test]
+    fn commands_in_advice_after_a_run_can_be_parsed() {
+        for outcome in [
+            Outcome::Complete,
+            Outcome::CompleteScmFailed,
+            Outcome::LimitReached,
+            Outcome::Interrupted,
+            Outcome::Budget,
+            Outcome::Stalled,
+            Outcome::AgentFailed,
+            Outcome::CredentialsRefused,
+            Outcome::PromptLost,
+            Outcome::Broken,
+        ] {
+            let advice = next_step(outcome, "20261115-202752-a1b2").unwrap_or_default();
+            for command in advice.split('`').filter(|word| word.starts_with("ralph ")) {
+                let parsed = Cli::try_parse_from(command.split(' '));
+                assert!(parsed.is_ok(), "{outcome:?}: {advice}");
+            }
+        }
+    }
+}

@@ -242,7 +242,7 @@ impl Mode {
                 ),
             });
         }
-        spec.settings_files = launch::settings_files(project, &common, config.as_ref()).to_vec();
+        spec.settings_files = launch::named_settings_files(project, &common, config.as_ref());
         if !common.only_checks {
             refuse_unusable_prompt(project, &spec, &variables, needs_signal)?;
         }

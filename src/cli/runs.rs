@@ -78,8 +78,7 @@ pub(super) fn all(project: &Project) -> Result<Vec<RunDir>, Error> {
 }
 
 fn row(dir: &RunDir) -> Row {
-    let mut run =
-        journal::read(&dir.journal()).map_or_else(|_| RunSummary::default(), RunSummary::of);
+    let mut run = dir.read_journal().map_or_else(|_| RunSummary::default(), RunSummary::of);
     run.id.clone_from(&dir.id);
     if run.outcome.is_none()
         && let Some(time_ms) = left::last_sign(dir, run.last_ms)
@@ -159,10 +158,10 @@ pub(super) fn locate(
 /// It cannot be read.
 pub(super) fn read_journal(dir: &RunDir) -> Result<Entries<File>, Error> {
     let path = dir.journal();
-    journal::read(&path).or_else(|err| {
+    dir.read_journal().or_else(|err| {
         let home = home::ralph_home(|name| std::env::var_os(name));
         let kept = home.map(|home| kept::second_name(&home, &dir.id));
-        let kept = kept.and_then(|kept| journal::read(&kept).ok());
+        let kept = kept.and_then(|kept| runs::read_journal(&kept).ok());
         kept.ok_or_else(|| Error::input(format!("cannot read {}: {err}", path.display())))
     })
 }

@@ -8,7 +8,7 @@ use crate::core::tasks::{self as task_list, TaskList, verdict};
 use crate::error::Error;
 use crate::run::scm::file_history::{Reach, file_versions};
 use crate::state::documents::{Documents, TASKS, without_placeholder};
-use crate::state::journal::{self, Want};
+use crate::state::journal::Want;
 use crate::state::project::Project;
 use crate::state::snapshots::{Last, Places, Remembered};
 use crate::state::{home, runs};
@@ -266,7 +266,7 @@ fn committed_versions(documents: &Documents) -> Result<(Vec<TaskList>, Reach), E
 fn missed_by_journal(project: &Project, list: &TaskList) -> Option<String> {
     let runs = runs::list(&project.runs_dir()).ok()?;
     runs.iter().rev().find_map(|run| {
-        let entries = journal::read(&run.journal()).ok()?;
+        let entries = run.read_journal().ok()?;
         let wanted = |name: &str, _: &[u8]| if name == "tasks" { Want::Yes } else { Want::No };
         let last = entries.only(wanted).filter_map(|entry| match entry.event {
             Event::Tasks { total, problems, .. } => Some((total, problems)),

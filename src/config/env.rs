@@ -10,19 +10,18 @@ use std::ffi::OsString;
 use serde_json::Value;
 
 use super::schema::{self, Key};
+use crate::env_names::{self, PREFIX};
 
 /// Variables that ralph uses for other ends.
 pub const RESERVED: [&str; 7] = [
-    "RALPH_HOME",
-    "RALPH_RUN_ID",
-    "RALPH_ITERATION",
-    "RALPH_MAX_ITERATIONS",
-    "RALPH_STOP_CHECK",
-    "RALPH_TMUX_SOCKET",
-    "RALPH_GUARDED",
+    env_names::RALPH_HOME,
+    env_names::RUN_ID,
+    env_names::ITERATION,
+    env_names::MAX_ITERATIONS,
+    env_names::STOP_CHECK,
+    env_names::TMUX_SOCKET,
+    env_names::GUARDED,
 ];
-
-const PREFIX: &str = "RALPH_";
 
 /// A setting that a variable gave.
 #[derive(Debug, PartialEq)]

@@ -354,6 +354,12 @@ pub enum Event<'a> {
         /// The branch that is checked out.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         branch: Option<Cow<'a, str>>,
+        /// A text of the agent may continue the one before, in the middle of a line.
+        #[serde(default, skip_serializing_if = "is_false")]
+        streams_text: bool,
+        /// No adapter knows the agent: its output is plain text.
+        #[serde(default, skip_serializing_if = "is_false")]
+        plain_text: bool,
     },
     /// The run had been left, and goes on from there.
     RunContinued {

@@ -11,7 +11,8 @@ mod ending;
 mod exchange;
 mod time;
 
-pub use exchange::{Action, GateVerdict, Input, Now, Report, ScmLook, StagedLook, Unseen};
+pub use super::progress::Report;
+pub use exchange::{Action, GateVerdict, Input, Now, ScmLook, StagedLook, Unseen};
 
 use super::event::{Class, Event, Feedback, Outcome, Purpose, WaitReason};
 use super::progress::{Limits, Open, Pending, Progress};

@@ -1,10 +1,8 @@
 //! How far a run had come, told by its journal: all that it takes to go on with it.
 
 use super::attempt::describe_end;
-use super::event::{Class, Entry, Event, Feedback, Outcome, Purpose, Usage, WaitReason};
-use super::machine::Report;
+use super::event::{Class, Entry, Event, Failure, Feedback, Outcome, Purpose, Usage, WaitReason};
 use super::spending::Spending;
-use super::stall::Seen;
 
 /// Where a run stands.
 #[derive(Debug, Clone, Default)]
@@ -76,6 +74,51 @@ impl Progress {
             _ => {}
         }
     }
+}
+
+/// How an agent process ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    pub class: Class,
+    pub failure: Option<Failure>,
+    /// How the process ended, in words.
+    pub exit: String,
+    pub usage: Usage,
+    pub tools: u32,
+    pub tool_errors: u32,
+    /// The completion rule matched, and on what.
+    pub complete: bool,
+    pub found: Option<String>,
+    /// There is a commit message, which is the driver's to keep.
+    pub has_message: bool,
+    /// All that it said was what it had been asked.
+    pub repeats_prompt: bool,
+}
+
+impl Report {
+    /// One that says only how it ended.
+    pub fn of(class: Class) -> Report {
+        Report {
+            class,
+            failure: None,
+            exit: String::new(),
+            usage: Usage::default(),
+            tools: 0,
+            tool_errors: 0,
+            complete: false,
+            found: None,
+            has_message: false,
+            repeats_prompt: false,
+        }
+    }
+}
+
+/// The state of the stall check, as the journal tells it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Seen {
+    pub fingerprint: Option<u64>,
+    pub unchanged: u32,
+    pub same_failures: u32,
 }
 
 /// An iteration that has no end.

@@ -63,7 +63,7 @@ pub enum Verdict {
     /// It is recorded. How much room it takes is to be told if it is the agent's.
     Keep { agents: bool },
     /// It is not, and maybe that is to be recorded in its place.
-    LeaveOut(Option<Event<'static>>),
+    LeaveOut(Option<Box<Event<'static>>>),
 }
 
 /// What an event is for.
@@ -123,9 +123,9 @@ impl Ration {
                         self.used = *usage;
                         // That something was left out is told with the next.
                         self.tell_at = if told.is_some() { 0 } else { self.tell_at };
-                        Verdict::LeaveOut(Some(Event::Usage(*usage)))
+                        Verdict::LeaveOut(Some(Box::new(Event::Usage(*usage))))
                     }
-                    _ => Verdict::LeaveOut(told),
+                    _ => Verdict::LeaveOut(told.map(Box::new)),
                 }
             }
         }
@@ -269,6 +269,7 @@ fn end_of(event: &Event<'_>, room: usize) -> Option<Event<'static>> {
 mod tests {
     use super::*;
     use crate::core::event::{Failure, FailureKind, Purpose, Stream};
+    use crate::state::journal::{Lines, MAX_LINE, entries};
     use proptest::prelude::*;
 
     const ROOM: u64 = 1024 * 1024;
@@ -282,7 +283,7 @@ mod tests {
                 }
                 out.push(event.clone());
             }
-            Verdict::LeaveOut(told) => out.extend(told),
+            Verdict::LeaveOut(told) => out.extend(told.map(|event| *event)),
         }
     }
 
@@ -312,6 +313,16 @@ mod tests {
             panic!("{} events", kept.len())
         };
         assert!(text.len() < 20_000 && long.ends_with(&**text));
+    }
+
+    #[test]
+    fn longest_event_fits_into_a_line_of_a_journal() {
+        let long = "\u{1}".repeat(usize::try_from(MAX_EVENT).unwrap());
+        let at = crate::core::event::Stamp { time_ms: 1_794_774_472_123, iteration: 1, attempt: 1 };
+        let mut lines = Lines::default();
+        lines.push(at, &said(&long));
+        assert!(lines.bytes().len() > MAX_LINE / 2 && lines.bytes().len() < MAX_LINE);
+        assert_eq!(entries(lines.bytes()).count(), 1);
     }
 
     fn flood(bytes: usize) -> Vec<Event<'static>> {
@@ -403,7 +414,7 @@ mod tests {
         let result =
             |cost| Event::Result { failure: failure.clone(), usage: Some(used(cost)), turns: None };
         let told = |verdict| match verdict {
-            Verdict::LeaveOut(told) => told,
+            Verdict::LeaveOut(told) => told.map(|event| *event),
             Verdict::Keep { .. } => panic!("there is no room"),
         };
         assert_eq!(told(ration.judge(&result(1.0))), Some(Event::Usage(used(1.0))));

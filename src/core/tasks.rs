@@ -7,7 +7,6 @@
 
 pub mod edit;
 pub mod ledger;
-pub mod naming;
 pub mod order;
 mod parse;
 pub mod since;

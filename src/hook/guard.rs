@@ -9,11 +9,12 @@ use std::path::{Component, Path, PathBuf};
 
 use serde_json::Value;
 
+use super::Surroundings;
 use super::answer::Answer;
 use super::input::Input;
 use super::settings::Hooks;
-use super::{GUARDED, Surroundings};
 use crate::core::json::{Raw, RawText};
+use crate::env_names::GUARDED;
 use crate::policy::{self, AllowList, Context, Verdict};
 
 /// How many links may lead to one another.

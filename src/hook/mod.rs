@@ -22,24 +22,14 @@ pub use answer::Answer;
 use context::Audience;
 use input::Input;
 use memory::Memory;
-pub use settings::ALLOW_VARIABLE;
 
+use crate::env_names::{RUN_ID, STOP_CHECK};
 use crate::process;
 use crate::state::documents::{Documents, TASKS};
 use crate::state::home::ralph_home;
 
 /// The hooks, by the names that people and `hooks.json` call them.
 pub const NAMES: [&str; 4] = ["session-start", "pre-tool-use", "post-tool-use", "stop"];
-
-/// Marks an agent that a loop started, and everything that such an agent starts.
-const RUN_ID: &str = "RALPH_RUN_ID";
-
-/// Which start of an agent, within its run, a stop is judged for. Empty: none, because the loop commits
-/// by itself, or because the agent is no Claude Code.
-pub const STOP_CHECK: &str = "RALPH_STOP_CHECK";
-
-/// Set where a run has its agent ask the hook by itself, so that with the plugin it is asked twice.
-pub const GUARDED: &str = "RALPH_GUARDED";
 
 /// How long a verdict may take. Claude Code takes a hook that runs into its time limit (10 s in ours) for one
 /// that has no objection.

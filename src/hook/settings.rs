@@ -8,6 +8,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::config;
+use crate::env_names;
 use crate::state::within;
 
 /// Larger ones are refused by whatever checks them, too.
@@ -78,7 +79,7 @@ fn from_environment(variable: &dyn Fn(&str) -> Option<OsString>) -> Layer {
         "false" | "0" => Some(false),
         _ => None,
     });
-    let allow = text(ALLOW_VARIABLE).and_then(|words| {
+    let allow = text(env_names::HOOKS_ALLOW).and_then(|words| {
         if words.trim_start().starts_with('[') {
             serde_json::from_str(&words).ok()
         } else {
@@ -87,10 +88,6 @@ fn from_environment(variable: &dyn Fn(&str) -> Option<OsString>) -> Layer {
     });
     Layer { always, allow }
 }
-
-/// The variable for `hooks.allow`. A run hands it to its agent, so that what counts is what counted at the
-/// run's start, wherever that came from.
-pub const ALLOW_VARIABLE: &str = "RALPH_HOOKS__ALLOW";
 
 #[cfg(test)]
 mod tests {

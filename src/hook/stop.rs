@@ -3,10 +3,11 @@
 use std::io;
 use std::path::Path;
 
+use super::Surroundings;
 use super::answer::Answer;
 use super::input::Input;
-use super::{STOP_CHECK, Surroundings};
 use crate::core::tasks::{self, ledger::Ledger};
+use crate::env_names::STOP_CHECK;
 use crate::run::scm;
 use crate::state::active;
 use crate::state::documents::{DIRECTORY, Documents, PROGRESS, TASKS};

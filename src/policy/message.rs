@@ -1,7 +1,5 @@
 //! Commands and paths as a person wants to be told of them: short, on one line.
 
-use crate::core::cleaner::is_hidden;
-
 use super::value::{Arg, BELOW, HOLE};
 
 /// The command as a person would want to be told of it.
@@ -28,13 +26,21 @@ pub(super) fn excerpt(text: &str) -> String {
     text.chars().take(LENGTH - 1).chain(['…']).collect()
 }
 
+/// Whether a character changes how the text around it is shown: a control character, a line separator, a byte
+/// order mark or a direction mark.
+fn is_invisible(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
 /// Without control characters, and with something to be seen for what is not known.
 pub(super) fn visible(text: &str) -> String {
     text.chars()
         .take(400)
         .map(|c| match c {
             HOLE | BELOW => '…',
-            c if is_hidden(c) => ' ',
+            c if is_invisible(c) => ' ',
             '`' => '\'',
             c => c,
         })

@@ -26,11 +26,11 @@ use super::screen::Screen;
 use super::status::Status;
 use super::style::{Marks, Style};
 use super::{Pace, Reporter};
-use crate::agent::{Adapter, by_name};
 use crate::core::attempt;
 use crate::core::event::{Class, Event, Purpose, Stamp, Stream};
 use crate::core::lines::LineSplitter;
 use crate::core::worker::Follower;
+pub use words::next_step;
 pub(super) use words::{Ending, cut_short};
 
 /// Characters of what a tool works on, of a command, of a message, in a line of ours.
@@ -215,13 +215,11 @@ impl Reporter for Human {
             return;
         }
         match event {
-            Event::RunStarted { run, agent, max_iterations, .. } => {
+            Event::RunStarted { run, max_iterations, streams_text, plain_text, .. } => {
                 self.run = run.as_ref().to_owned();
                 self.max_iterations = *max_iterations;
-                let adapter = by_name(agent);
-                self.in_pieces = adapter.is_some_and(Adapter::speaks_in_pieces);
-                let is_known = adapter.is_some_and(|adapter| adapter.name() != "text");
-                self.folds_stderr = is_known && !self.style.verbose;
+                self.in_pieces = *streams_text;
+                self.folds_stderr = !*plain_text && !self.style.verbose;
             }
             Event::IterationStarted { max_iterations } => self.max_iterations = *max_iterations,
             Event::AgentStarted { purpose, .. } => {

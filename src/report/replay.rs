@@ -27,6 +27,19 @@ mod tests {
     use super::*;
     use crate::report::json::Json;
     use crate::report::output::tests::Sink;
+    use crate::state::journal;
+
+    #[test]
+    fn journal_line_is_decoded_as_serde_decodes_it() {
+        for line in include_str!("testdata/run.jsonl").lines() {
+            let whole: Option<Entry<'static>> = serde_json::from_str(line).ok();
+            for end in 0..=line.len() {
+                let torn = &line.as_bytes()[..end];
+                let expected = if end == line.len() { whole.clone() } else { None };
+                assert_eq!(journal::entries(torn).next(), expected, "{torn:?}");
+            }
+        }
+    }
 
     #[test]
     fn a_replay_as_json_is_the_journal() {

@@ -563,6 +563,8 @@ RUN              STARTED           OUTCOME   TIME   COST
         };
         let started = || Event::RunStarted {
             branch: None,
+            streams_text: false,
+            plain_text: false,
             run: "r".into(),
             version: "1".into(),
             command: "spawn".into(),

@@ -11,7 +11,6 @@ use crate::core::attempt::describe_end;
 use crate::core::event::{Class, Entry, Event, Purpose, Stamp, Stream, Usage, WaitReason};
 use crate::core::merge::Merger;
 use crate::core::text;
-use crate::state::logs::LogFile;
 
 const DOUBLE: &str =
     "================================================================================";
@@ -26,12 +25,6 @@ pub trait Sink: Write {
     /// It is lost.
     fn restore(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-impl Sink for LogFile {
-    fn restore(&mut self) -> io::Result<()> {
-        LogFile::restore(self)
     }
 }
 

@@ -27,6 +27,7 @@ use crate::core::exit;
 use crate::core::machine::{Action, Input, LoopMachine, Now};
 use crate::core::prompt as prompts;
 use crate::core::text;
+use crate::env_names;
 use crate::process::Occurrence;
 use crate::report::Reporter;
 use crate::sandbox::proxy::Refusal;
@@ -178,6 +179,8 @@ impl<W: World> Driver<'_, W> {
             completion: completion.into(),
             max_iterations: spec.rules.max_iterations,
             branch: self.first_branch.clone().map(Into::into),
+            streams_text: spec.agent.adapter.streams_text(),
+            plain_text: spec.agent.adapter.name() == "text",
         });
         if let Some(progress) = &spec.progress {
             self.recorder.record(&Event::RunContinued {
@@ -348,9 +351,9 @@ impl<W: World> Driver<'_, W> {
     /// What agents, guardrails and SCM tasks are told of the run they belong to.
     fn run_variables(&self) -> Vec<(OsString, Option<OsString>)> {
         [
-            ("RALPH_RUN_ID", self.spec.run_id.clone()),
-            ("RALPH_ITERATION", self.machine.iteration().to_string()),
-            ("RALPH_MAX_ITERATIONS", self.machine.max_iterations().to_string()),
+            (env_names::RUN_ID, self.spec.run_id.clone()),
+            (env_names::ITERATION, self.machine.iteration().to_string()),
+            (env_names::MAX_ITERATIONS, self.machine.max_iterations().to_string()),
         ]
         .map(|(name, value)| (name.into(), Some(value.into())))
         .to_vec()

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::spec::AgentSpec;
 use crate::agent::GuardFiles;
-use crate::hook;
+use crate::env_names;
 use crate::state::within;
 
 impl AgentSpec {
@@ -25,8 +25,8 @@ impl AgentSpec {
         let Some(flags) = self.adapter.guarded(&self.flags, &hook, &files) else { return };
         self.flags = flags;
         self.files.extend(files.written.into_inner().map(Arc::new));
-        self.env.push((hook::ALLOW_VARIABLE.into(), Some(allow.into())));
-        self.env.push((hook::GUARDED.into(), Some("1".into())));
+        self.env.push((env_names::HOOKS_ALLOW.into(), Some(allow.into())));
+        self.env.push((env_names::GUARDED.into(), Some("1".into())));
         self.guarded = true;
     }
 }

@@ -44,7 +44,7 @@ impl Left {
         let journal_size = dir.journal_size();
         let (mut summary, mut tracker) = (RunSummary::default(), Tracker::default());
         let (mut read_any, mut began_in, mut warned_of) = (false, None, HashSet::new());
-        if let Ok(mut entries) = journal::read(&dir.journal()) {
+        if let Ok(mut entries) = dir.read_journal() {
             for entry in entries.by_ref() {
                 read_any = true;
                 summary.fold(&entry);

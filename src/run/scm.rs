@@ -25,7 +25,6 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::core::event::Exit;
-use crate::core::rules::ScmTask;
 use crate::error::Error;
 use crate::process::{self, ChildId};
 use crate::state::home;
@@ -38,8 +37,6 @@ use config_trust::Repository;
 use link_guard::Access;
 use locks::is_lock_trouble;
 use safely::Purpose;
-
-use super::spec::ScmSpec;
 
 /// How much of what an SCM prints is kept for the report.
 const MAX_OUTPUT: usize = 4 * 1024;
@@ -112,7 +109,7 @@ fn has_repository(top: &Path) -> bool {
 }
 
 /// Whether a directory is in a work tree whose repository is there.
-pub(super) fn is_in_one(directory: &Path) -> bool {
+pub fn is_in_one(directory: &Path) -> bool {
     top_of(directory).is_some_and(has_repository)
 }
 
@@ -458,6 +455,17 @@ pub fn hint_at_init(error: Error, why: &str) -> Error {
     }
 }
 
+/// Version control after a passing iteration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScmSpec {
+    /// The program, `git` for most.
+    pub program: String,
+    /// Each task as words: `["commit"]`, `["push", "origin", "main"]`.
+    pub tasks: Vec<Vec<String>>,
+    /// What a commit takes, as pathspecs from the project's directory. Empty for the whole repository.
+    pub paths: Vec<String>,
+}
+
 impl ScmSpec {
     /// Finds out before anything is spent whether the tasks can work at all.
     ///
@@ -492,7 +500,7 @@ impl ScmSpec {
 
     /// What the first commit will take along, though no agent of this run made it.
     pub fn uncommitted(&self, directory: &Path) -> Option<String> {
-        if !self.is_git() || !self.kinds().contains(&ScmTask::Commit) {
+        if !self.is_git() || !self.has_commit() {
             return None;
         }
         let files = uncommitted(directory, "--untracked-files=all", &self.paths).ok()?;
@@ -505,13 +513,8 @@ impl ScmSpec {
         name.is_some_and(|name| name == "git")
     }
 
-    /// What the machine has to know of the tasks.
-    pub fn kinds(&self) -> Vec<ScmTask> {
-        let kind = |words: &Vec<String>| match words.first().map(String::as_str) {
-            Some("commit") => ScmTask::Commit,
-            _ => ScmTask::Other,
-        };
-        self.tasks.iter().map(kind).collect()
+    fn has_commit(&self) -> bool {
+        self.tasks.iter().any(|task| task.first().is_some_and(|word| word == "commit"))
     }
 
     /// The commands that tell of conflicts nobody has resolved, stage everything, and then tell by their exit
@@ -697,7 +700,6 @@ mod tests {
     #[test]
     fn git_commits_what_was_staged_and_quotes_nothing() {
         let git = spec("/usr/bin/git", &[&["commit", "--signoff"], &["push", "origin"]]);
-        assert_eq!(git.kinds(), [ScmTask::Commit, ScmTask::Other]);
         assert_eq!(
             git.commands(0, "Fix `x` $(y)"),
             [words(&["commit", "--signoff", "-m", "Fix `x` $(y)"])]

@@ -7,12 +7,12 @@ use std::time::Duration;
 use crate::config::secret::redact_command;
 use crate::core::event::{Event, Leftover};
 use crate::core::text;
+use crate::env_names::RUN_ID;
 use crate::error::{Error, Kind};
 use crate::process::{self, Interrupts, System};
 use crate::report::runs::RunSummary;
 use crate::state::active;
 use crate::state::home;
-use crate::state::journal;
 use crate::state::kept::{self, Removed};
 use crate::state::lock::{self, Holder, Lock, Taken};
 use crate::state::private;
@@ -27,9 +27,6 @@ use super::world::RealWorld;
 
 /// How long what an earlier run left behind has to leave.
 const GRACE_MS: u64 = 2_000;
-
-/// What tells the processes of a run from others.
-const RUN_ID: &str = "RALPH_RUN_ID";
 
 /// How long what holds a run that is gone is waited for: a process that was killed may have left a child that
 /// has not yet become another program, and another ralph may be cleaning up after it.
@@ -393,7 +390,7 @@ fn tell_of(project: &Project, before: &Holder) -> Option<Event<'static>> {
     let run = &before.run;
     let mut summary = RunSummary::default();
     let path = project.runs_dir().join(run).join("events.jsonl");
-    if let Ok(entries) = journal::read(&path) {
+    if let Ok(entries) = runs::read_journal(&path) {
         entries.for_each(|entry| summary.fold(&entry));
     }
     if summary.outcome.is_some() {

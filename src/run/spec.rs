@@ -13,10 +13,12 @@ use crate::core::completion::Rule;
 use crate::core::event::{FailAction, Purpose};
 use crate::core::progress::Progress;
 use crate::core::prompt::OutputLimits;
-use crate::core::rules::Rules;
+use crate::core::rules::{Rules, ScmTask};
 use crate::core::tasks::TaskList;
 use crate::core::tasks::ledger::Ledger;
 use crate::core::template;
+use crate::env_names;
+use crate::run::scm::ScmSpec;
 
 /// One loop, described.
 #[derive(Debug, Clone)]
@@ -38,8 +40,8 @@ pub struct RunSpec {
     pub required: Vec<Required>,
     /// What must be there at the end, if that is a good one.
     pub promised: Vec<Required>,
-    /// Where its settings came from, or would have: whoever changes them changes the next run.
-    pub settings_files: Vec<PathBuf>,
+    /// The files that its settings came from, present or not, each with the name to show for it.
+    pub settings_files: Vec<(PathBuf, String)>,
     /// Begin each prompt with `Iteration X of Y, Z remaining.`
     pub iteration_line: bool,
     pub completion: Rule,
@@ -82,7 +84,7 @@ impl RunSpec {
             // If it is unknown whether a tool is running, a silent one may be.
             silent_model_ms: self.rules.silent_model_ms.filter(|_| self.agent.tells_of_tools()),
             guardrails: self.guardrails.iter().map(|guardrail| guardrail.timeout_ms).collect(),
-            scm: self.scm.as_ref().map(ScmSpec::kinds).unwrap_or_default(),
+            scm: self.scm.as_ref().map(scm_kinds).unwrap_or_default(),
             ..self.rules.clone()
         }
     }
@@ -113,8 +115,8 @@ impl Variables {
             Variables::Template { mode, .. } => *mode,
             Variables::Figures => {
                 let value = |name: &str| match name {
-                    "RALPH_ITERATION" => Some(iteration.as_str()),
-                    "RALPH_MAX_ITERATIONS" => Some(max.as_str()),
+                    env_names::ITERATION => Some(iteration.as_str()),
+                    env_names::MAX_ITERATIONS => Some(max.as_str()),
                     _ => None,
                 };
                 return (template::substitute_known(template, value), Vec::new());
@@ -357,15 +359,13 @@ pub struct TasksSpec {
     pub snapshots: Option<PathBuf>,
 }
 
-/// Version control after a passing iteration.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ScmSpec {
-    /// The program, `git` for most.
-    pub program: String,
-    /// Each task as words: `["commit"]`, `["push", "origin", "main"]`.
-    pub tasks: Vec<Vec<String>>,
-    /// What a commit takes, as pathspecs from the project's directory. Empty for the whole repository.
-    pub paths: Vec<String>,
+/// The kind of each SCM task, as the machine needs to know it.
+pub fn scm_kinds(scm: &ScmSpec) -> Vec<ScmTask> {
+    let kind = |task: &Vec<String>| match task.first().map(String::as_str) {
+        Some("commit") => ScmTask::Commit,
+        _ => ScmTask::Other,
+    };
+    scm.tasks.iter().map(kind).collect()
 }
 
 #[cfg(test)]
@@ -388,5 +388,12 @@ mod tests {
         let many: String = (0..200_000).map(|n| format!("$X{n} ")).collect();
         let many = told(&many.repeat(2)).unwrap();
         assert!(many.contains("${X9} and 199990 more, which have no value"), "{many}");
+    }
+
+    #[test]
+    fn scm_kinds_tells_commits_from_other_tasks() {
+        let tasks = ["commit", "push"].map(|word| vec![word.to_owned()]).to_vec();
+        let scm = ScmSpec { program: "git".to_owned(), tasks, paths: Vec::new() };
+        assert_eq!(scm_kinds(&scm), [ScmTask::Commit, ScmTask::Other]);
     }
 }

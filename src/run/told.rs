@@ -12,11 +12,12 @@ use super::scm::{self, lookup};
 use crate::core::event::{Entry, Event, Exit, Stamp};
 use crate::core::json_writer;
 use crate::core::text;
+use crate::env_names;
 use crate::error::{Error, Kind};
 use crate::process::{self, Launch};
 use crate::report::morning::{Facts, Reading};
 use crate::state::home;
-use crate::state::journal::{self, Lines};
+use crate::state::journal::Lines;
 use crate::state::project::Project;
 use crate::state::run_files::RunFiles;
 use crate::state::runs::{self, RunDir};
@@ -100,7 +101,7 @@ fn tell(project: &Project, run: RunDir, command: &str) -> io::Result<Option<Stri
     let mut files = RunFiles::reopen_if_free(run)?;
     let dir = files.dir.clone();
     let Some(Entry { at, event }) = dir.untold_end() else { return Ok(None) };
-    let mut facts = Reading::of(journal::read(&dir.journal())?).facts(None);
+    let mut facts = Reading::of(dir.read_journal()?).facts(None);
     (facts.run, facts.untold) = (dir.id.clone(), false);
     let root = project.root();
     lookup::look_up(&mut facts, root, &mut |words| scm::git(words, root).ok());
@@ -145,9 +146,9 @@ fn run_command(
     let args = [OsString::from("-c"), OsString::from(command)];
     let iteration = facts.iterations.last().map_or(0, |last| last.number);
     let env = [
-        ("RALPH_RUN_ID", facts.run.clone()),
-        ("RALPH_ITERATION", iteration.to_string()),
-        ("RALPH_MAX_ITERATIONS", facts.max_iterations.to_string()),
+        (env_names::RUN_ID, facts.run.clone()),
+        (env_names::ITERATION, iteration.to_string()),
+        (env_names::MAX_ITERATIONS, facts.max_iterations.to_string()),
     ]
     .map(|(name, value)| (name.into(), Some(value.into())));
     let sh = OsStr::new("sh");

@@ -5,28 +5,14 @@
 //! renamed in, files under the names that things would get. So no link is followed, a directory is opened up, and
 //! what cannot be put right all the same is told.
 
-use std::ffi::{OsStr, OsString};
-use std::hash::{BuildHasher, Hasher, RandomState};
-use std::os::fd::OwnedFd;
-use std::path::{Component, Path, PathBuf};
+use std::path::PathBuf;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
+
+use crate::state::dir_handle::{Entry, describe, look, move_aside, open_dir, opened_up};
 
 use super::Trace;
 use super::plan::{Guard, Was};
-
-/// A directory is only to be reached, which nobody can forbid its owner.
-#[cfg(target_os = "linux")]
-const REACH: OFlags = OFlags::PATH;
-#[cfg(not(target_os = "linux"))]
-const REACH: OFlags = OFlags::RDONLY;
-
-/// What is added to the name of something that is moved aside.
-pub(crate) const FROM_SANDBOX: &str = ".from-sandbox";
-
-/// How many names in a row are tried before one is drawn by lot.
-const MAX_COUNTED: u32 = 100;
 
 /// Puts everything that is guarded back as it was, in this order. What there is to say of it.
 pub fn set_aside(guards: &[Guard]) -> Vec<Trace> {
@@ -38,19 +24,6 @@ pub fn set_aside(guards: &[Guard]) -> Vec<Trace> {
         Err(err) => Some(Trace::Stuck(guard.path.clone(), describe(err))),
     };
     guards.iter().filter_map(put).collect()
-}
-
-pub(crate) fn describe(err: Errno) -> String {
-    std::io::Error::from(err).to_string()
-}
-
-/// What there is under a name.
-enum Now {
-    Nothing,
-    Link(PathBuf),
-    Directory,
-    File,
-    Other,
 }
 
 fn put_right(guard: &Guard) -> Result<Option<PathBuf>, Errno> {
@@ -65,11 +38,11 @@ fn put_right(guard: &Guard) -> Result<Option<PathBuf>, Errno> {
         Err(err) => return Err(err),
     };
     let is_gone = match (&guard.was, look(&dir, name)?) {
-        (Was::Nothing | Was::Directory | Was::File, Now::Nothing)
-        | (Was::Directory, Now::Directory)
-        | (Was::File, Now::File) => return Ok(None),
-        (Was::Link(link), Now::Link(now)) if *link == now => return Ok(None),
-        (Was::Link(_), Now::Nothing) => true,
+        (Was::Nothing | Was::Directory | Was::File, Entry::Nothing)
+        | (Was::Directory, Entry::Directory)
+        | (Was::File, Entry::File) => return Ok(None),
+        (Was::Link(link), Entry::Link(now)) if *link == now => return Ok(None),
+        (Was::Link(_), Entry::Nothing) => true,
         _ => false,
     };
     let to = if is_gone { None } else { Some(move_aside(&dir, &guard.path, name)?) };
@@ -79,107 +52,11 @@ fn put_right(guard: &Guard) -> Result<Option<PathBuf>, Errno> {
     Ok(to)
 }
 
-/// Opens a directory without following any link on the way.
-pub(crate) fn open_dir(path: &Path) -> Result<OwnedFd, Errno> {
-    let mut dir =
-        rustix::fs::open("/", OFlags::DIRECTORY | OFlags::CLOEXEC | REACH, Mode::empty())?;
-    for part in path.components() {
-        if let Component::Normal(name) = part {
-            dir = enter(&dir, name)?;
-        }
-    }
-    Ok(dir)
-}
-
-/// Opens a directory in a directory, unless it is a link.
-pub(crate) fn enter(dir: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | REACH;
-    opened_up(dir, || rustix::fs::openat(dir, name, flags, Mode::empty()))
-}
-
-fn look(dir: &OwnedFd, name: &OsStr) -> Result<Now, Errno> {
-    let stat = match opened_up(dir, || rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)) {
-        Ok(stat) => stat,
-        Err(Errno::NOENT) => return Ok(Now::Nothing),
-        Err(err) => return Err(err),
-    };
-    Ok(match FileType::from_raw_mode(stat.st_mode) {
-        FileType::Symlink => {
-            let link = rustix::fs::readlinkat(dir, name, Vec::new())?;
-            let link = std::os::unix::ffi::OsStringExt::from_vec(link.into_bytes());
-            Now::Link(OsString::into(link))
-        }
-        FileType::Directory => Now::Directory,
-        FileType::RegularFile => Now::File,
-        _ => Now::Other,
-    })
-}
-
-/// Renames what is there. Where it is now.
-pub(crate) fn move_aside(dir: &OwnedFd, path: &Path, name: &OsStr) -> Result<PathBuf, Errno> {
-    move_aside_into(dir, name, dir).map(|to| path.with_file_name(to))
-}
-
-/// Moves `name` from `dir` to `to_dir`, where it is called `NAME.from-sandbox` or, if that is taken, something longer.
-/// Returns the new name.
-pub(crate) fn move_aside_into(
-    dir: &OwnedFd,
-    name: &OsStr,
-    to_dir: &OwnedFd,
-) -> Result<OsString, Errno> {
-    let named = |end: &str| {
-        let mut to = name.to_owned();
-        to.push(FROM_SANDBOX);
-        to.push(end);
-        to
-    };
-    let counted = (1..MAX_COUNTED).map(|nth| named(&format!(".{nth}")));
-    // Those can be taken, all of them; the agent cannot know what is drawn.
-    let drawn =
-        (0..10).map(|_| named(&format!(".{:016x}", RandomState::new().build_hasher().finish())));
-    for to in [named("")].into_iter().chain(counted).chain(drawn) {
-        if let Now::Nothing = look(to_dir, &to)? {
-            opened_up(to_dir, || opened_up(dir, || rustix::fs::renameat(dir, name, to_dir, &to)))?;
-            return Ok(to);
-        }
-    }
-    Err(Errno::EXIST)
-}
-
-/// Does something in a directory; if that is forbidden, once more after the directory was made to allow it.
-pub(crate) fn opened_up<T>(
-    dir: &OwnedFd,
-    mut act: impl FnMut() -> Result<T, Errno>,
-) -> Result<T, Errno> {
-    match act() {
-        Err(err @ (Errno::ACCESS | Errno::PERM)) => {
-            let stat = rustix::fs::fstat(dir)?;
-            let mode = Mode::from_raw_mode(stat.st_mode) | Mode::RWXU;
-            // Refused to all but its owner.
-            change_mode(dir, mode).map_err(|_| err)?;
-            act()
-        }
-        other => other,
-    }
-}
-
-#[cfg(target_os = "linux")]
-pub(super) fn change_mode(dir: &OwnedFd, mode: Mode) -> Result<(), Errno> {
-    use std::os::fd::AsRawFd;
-    // What is only reached cannot be changed but by this name of it, which is no link that anybody could exchange.
-    let name = format!("/proc/self/fd/{}", dir.as_raw_fd());
-    rustix::fs::chmod(name, mode)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn change_mode(dir: &OwnedFd, mode: Mode) -> Result<(), Errno> {
-    rustix::fs::fchmod(dir, mode)
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::path::Path;
 
     use super::*;
 

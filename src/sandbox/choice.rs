@@ -1,8 +1,8 @@
 //! Which sandbox is used, if any.
 
 use super::backend_memory::BackendMemory;
+use super::settings::{self, SandboxBackend};
 use super::{Backend, Request, Sandbox, Unusable, prepare, scratch};
-use crate::config::settings::{self, SandboxBackend};
 use crate::error::Error;
 
 /// What the settings ask for.

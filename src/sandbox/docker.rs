@@ -17,8 +17,9 @@ use super::permissions::SavedModes;
 use super::probe::Probe;
 use super::proxy::Refusal;
 use super::scratch::{self, Scratch};
+use super::settings::SandboxNetwork;
 use super::{Backend, Request, Sandbox, Trace, Unusable, Wrapped};
-use crate::config::settings::SandboxNetwork;
+use crate::env_names;
 use crate::process::{self, Launch, Output, System};
 use crate::state::project_record::fnv64;
 use crate::trust;
@@ -133,7 +134,7 @@ fn state_dir(base: &Path) -> PathBuf {
 
 /// The settings by which claude gets the variables of the run: `run` takes none.
 fn claude_settings(env: &[(OsString, Option<OsString>)]) -> Option<OsString> {
-    let is_ours = |name: &str| name.starts_with("RALPH_") || name.starts_with("GIT_");
+    let is_ours = |name: &str| name.starts_with(env_names::PREFIX) || name.starts_with("GIT_");
     let variables: serde_json::Map<String, Value> = env
         .iter()
         .filter_map(|(name, value)| Some((name.to_str()?, value.as_ref()?.to_str()?)))
@@ -235,8 +236,7 @@ fn try_elsewhere(tool: &Tool, base: &Path, state: &Path) -> Result<(), Unusable>
 
 /// Gives the agent a home that outlasts the machine, git a name, and the hooks a ralph.
 fn set_up(tool: &Tool, name: &str, state: &Path) -> Result<(), Unusable> {
-    let script = crate::plugin::FILES.iter().find(|file| file.path == "sandbox/setup.sh");
-    let script = script.map(|file| file.text).unwrap_or_default();
+    let script = include_str!("../../plugin/sandbox/setup.sh");
     let mut words: Vec<OsString> =
         ["exec", "-u", "root", name, "bash", "-c", script, "setup.sh"].map(Into::into).to_vec();
     words.push(state.into());

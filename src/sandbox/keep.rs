@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::Trace;
-use super::aside::{describe, enter, move_aside, open_dir, opened_up};
+use crate::state::dir_handle::{describe, enter, move_aside, open_dir, opened_up};
 use crate::state::save::save_for_now;
 use crate::state::within;
 

@@ -21,6 +21,7 @@ pub mod plan;
 pub mod probe;
 pub mod proxy;
 pub mod scratch;
+pub mod settings;
 mod tools;
 
 #[cfg(target_os = "linux")]
@@ -46,7 +47,6 @@ use std::io::{self, PipeReader};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use crate::config::settings;
 use crate::error::Error;
 use crate::process::{ChildId, Extras, Launch, Size, System};
 use crate::trust;

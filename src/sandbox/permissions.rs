@@ -10,8 +10,8 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::Trace;
-use super::aside::{describe, open_dir};
 use super::plan::{Plan, Was};
+use crate::state::dir_handle::{change_mode, describe, open_dir};
 use crate::state::relocation::Relocation;
 
 /// The permission bits, with those for setuid, setgid and sticky.
@@ -115,7 +115,7 @@ impl SavedMode {
             };
             let differs = differs(rustix::fs::fstat(&file)?.st_mode);
             if differs {
-                super::aside::change_mode(&file, mode)?;
+                change_mode(&file, mode)?;
             }
             Ok(differs)
         }

@@ -146,7 +146,18 @@ fn until_whole(mut read: impl FnMut() -> io::Result<Vec<u8>>) -> io::Result<Vec<
     Ok(bytes)
 }
 
-const TASKS_TEMPLATE: &str = include_str!("../../plugin/templates/tasks-template.json");
+const PRD_TEMPLATE: &str = include_str!("templates/prd-template.md");
+const PROGRESS_TEMPLATE: &str = include_str!("templates/progress-template.md");
+const PROMPT_TEMPLATE: &str = include_str!("templates/prompt.md");
+const TASKS_TEMPLATE: &str = include_str!("templates/tasks-template.json");
+
+/// The templates of the documents, by file name. The plugin has a copy of each.
+pub const TEMPLATES: [(&str, &str); 4] = [
+    ("prd-template.md", PRD_TEMPLATE),
+    ("progress-template.md", PROGRESS_TEMPLATE),
+    ("prompt.md", PROMPT_TEMPLATE),
+    ("tasks-template.json", TASKS_TEMPLATE),
+];
 
 /// The list without the story of the template, if that is all that is in it: it shows what a story
 /// looks like, and is none.
@@ -181,17 +192,16 @@ impl Documents {
         let tasks = TASKS_TEMPLATE;
         let fields = [("project", fresh.name.into()), ("branchName", fresh.branch.into())];
         [
-            (PRD, named(include_str!("../../plugin/templates/prd-template.md"))),
+            (PRD, named(PRD_TEMPLATE)),
             (TASKS, edit::set(tasks, &fields).unwrap_or_else(|| tasks.to_owned())),
-            (PROGRESS, named(include_str!("../../plugin/templates/progress-template.md"))),
+            (PROGRESS, named(PROGRESS_TEMPLATE)),
             (PROMPT, self.prompt()),
         ]
     }
 
     /// What each iteration is asked if nobody has written anything else.
     pub fn prompt(&self) -> String {
-        let prompt = include_str!("../../plugin/templates/prompt.md");
-        let prompt = ["next", "set"].iter().fold(prompt.to_owned(), |prompt, command| {
+        let prompt = ["next", "set"].iter().fold(PROMPT_TEMPLATE.to_owned(), |prompt, command| {
             let command = format!("ralph tasks {command}");
             prompt.replace(&command, &self.command(&command))
         });

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::private;
+use crate::env_names::RALPH_HOME;
 use crate::error::Error;
 
 /// `$RALPH_HOME`, or `.ralph` in the user's home; `None` if there is neither. `variable` looks a
@@ -13,7 +14,7 @@ pub fn ralph_home(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf
     let path = |name: &str| {
         variable(name).map(PathBuf::from).filter(|path: &PathBuf| Path::is_absolute(path))
     };
-    path("RALPH_HOME").or_else(|| path("HOME").map(|home| home.join(".ralph")))
+    path(RALPH_HOME).or_else(|| path("HOME").map(|home| home.join(".ralph")))
 }
 
 /// The same for what cannot do without it.
@@ -33,7 +34,7 @@ pub fn require_ralph_home(variable: impl Fn(&str) -> Option<OsString>) -> Result
 /// # Errors
 /// It is one.
 pub fn refuse_relative(variable: impl Fn(&str) -> Option<OsString>) -> Result<(), Error> {
-    let set = variable("RALPH_HOME").filter(|value| !value.is_empty()).map(PathBuf::from);
+    let set = variable(RALPH_HOME).filter(|value| !value.is_empty()).map(PathBuf::from);
     match set.filter(|path| !path.is_absolute()) {
         None => Ok(()),
         Some(path) => {

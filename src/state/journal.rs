@@ -6,7 +6,6 @@ mod skim;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek};
-use std::path::Path;
 
 use crate::core::event::{Entry, Event, Stamp};
 use crate::core::json_writer;
@@ -59,13 +58,7 @@ impl Lines {
 }
 
 /// Reads a journal from its beginning. A line that is torn, damaged or of a kind that this version does not
-/// know is left out: what is whole is worth reading. How many there were is told by
-/// [`Entries::unreadable`].
-pub fn read(path: &Path) -> io::Result<Entries<File>> {
-    super::within::open_file(path).map(entries)
-}
-
-/// The same, from wherever its bytes are.
+/// know is skipped and counted by [`Entries::unreadable`]: the other lines are still worth reading.
 pub fn entries<R: Read>(journal: R) -> Entries<R> {
     Entries {
         reader: BufReader::with_capacity(BUFFER, journal),
@@ -76,24 +69,6 @@ pub fn entries<R: Read>(journal: R) -> Entries<R> {
         held: VecDeque::new(),
         state: Reading::On,
     }
-}
-
-/// How much of a journal is read to find its end: what is written after the end of a run is short.
-const TAIL: u64 = 64 * 1024;
-
-/// Whether the last thing that a journal tells of its run is its end.
-pub fn has_ended(path: &Path) -> bool {
-    let Ok(mut file) = super::within::open_file(path) else { return false };
-    let Ok(length) = file.seek(io::SeekFrom::End(0)) else { return false };
-    // The first line of the tail may be torn, and is then left out.
-    if file.seek(io::SeekFrom::Start(length.saturating_sub(TAIL))).is_err() {
-        return false;
-    }
-    entries(file).fold(false, |ended, entry| match entry.event {
-        Event::RunEnded { .. } => true,
-        Event::RunStarted { .. } => false,
-        _ => ended,
-    })
 }
 
 /// The entries of a journal that can be read, in order.
@@ -139,7 +114,7 @@ enum Reading {
 const BUFFER: usize = 64 * 1024;
 /// How many lines are held.
 const MAX_HELD: usize = 128;
-/// The longest line that is read. A longer one is not ours: see [`MAX_EVENT`](crate::core::ration::MAX_EVENT).
+/// The longest line that is read. Events are limited so that none makes a longer line.
 pub const MAX_LINE: usize = 64 * 1024 * 1024;
 
 /// The result of reading one line.
@@ -290,7 +265,7 @@ pub fn unreadable_words(lines: u64) -> Option<String> {
 }
 
 /// How much of a file is whole lines.
-pub(super) fn whole_lines(file: &mut File) -> io::Result<u64> {
+pub fn whole_lines(file: &mut File) -> io::Result<u64> {
     let mut end = file.metadata()?.len();
     let mut block = [0; 8192];
     while end > 0 {
@@ -339,10 +314,7 @@ mod tests {
         lines.clear();
         lines.push(at(3), &text("three"));
         bytes.extend_from_slice(&lines.bytes()[..20]);
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("events.jsonl");
-        std::fs::write(&path, bytes).unwrap();
-        let mut entries = read(&path).unwrap();
+        let mut entries = entries(&bytes[..]);
         let iterations: Vec<u32> = entries.by_ref().map(|entry| entry.at.iteration).collect();
         assert_eq!(iterations, [1, 2]);
         assert_eq!(entries.unreadable(), 2, "and the torn one, which is told otherwise");
@@ -362,15 +334,6 @@ mod tests {
         assert_eq!(entries.by_ref().count(), 2);
         assert_eq!(entries.unreadable(), 2);
         assert!(entries.line.capacity() <= BUFFER, "nothing is held of it");
-    }
-
-    #[test]
-    fn longest_event_fits_into_a_line() {
-        let long = "\u{1}".repeat(usize::try_from(crate::core::ration::MAX_EVENT).unwrap());
-        let mut lines = Lines::default();
-        lines.push(at(1), &Event::Text { text: long.into(), joined: false, subagent: false });
-        assert!(lines.bytes().len() > MAX_LINE / 2 && lines.bytes().len() < MAX_LINE);
-        assert_eq!(entries(lines.bytes()).count(), 1);
     }
 
     #[test]

@@ -10,8 +10,8 @@ use crate::core::event::Event;
 use super::lock::{self, Holder};
 use super::private;
 use super::project::Project;
-use super::runs::{RunDir, is_id};
-use super::{journal, within};
+use super::runs::{self, RunDir, is_id};
+use super::within;
 
 /// In ralph's own directory.
 const JOURNALS: &str = "journals";
@@ -205,7 +205,7 @@ pub(super) fn remove(second: &Path) {
 
 /// What a journal tells of each start of its run, among its other entries: where, and by whom.
 fn starts(journal: &Path, run: &str) -> impl Iterator<Item = Option<(PathBuf, Holder)>> {
-    let entries = journal::read(journal).into_iter().flatten();
+    let entries = runs::read_journal(journal).into_iter().flatten();
     entries.map(move |entry| match entry.event {
         Event::RunStarted { directory, pid, command, .. } => {
             let holder = Holder { pid, run: run.to_owned(), command: command.into_owned() };

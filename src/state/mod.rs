@@ -3,6 +3,7 @@
 pub mod active;
 pub mod archive;
 pub mod check_logs;
+pub mod dir_handle;
 pub mod documents;
 pub mod given;
 pub mod home;
@@ -10,6 +11,7 @@ pub mod journal;
 pub mod kept;
 pub mod lock;
 pub mod logs;
+pub mod naming;
 pub mod place;
 pub mod private;
 pub mod project;

@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::core::tasks::naming;
-
+use super::naming;
 use super::private;
 use super::relocation::{DirIdentity, Relocation};
 use super::save::save_privately;

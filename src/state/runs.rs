@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use crate::core::event::{Entry, Event, Outcome};
 
 use super::check_logs;
-use super::journal;
+use super::journal::{self, Entries};
 use super::private;
 use super::within;
 
@@ -44,6 +44,32 @@ pub fn is_id(name: &str) -> bool {
         })
 }
 
+/// Reads the journal at `path` from the beginning. Nothing but a regular file is opened.
+///
+/// # Errors
+/// It cannot be opened.
+pub fn read_journal(path: &Path) -> io::Result<Entries<File>> {
+    within::open_file(path).map(journal::entries)
+}
+
+/// How much of a journal is read to find its end: only short events follow the end of a run.
+const JOURNAL_TAIL: u64 = 64 * 1024;
+
+/// Whether the run of the journal at `path` has ended and was not started again.
+pub fn has_ended(path: &Path) -> bool {
+    let Ok(mut file) = within::open_file(path) else { return false };
+    let Ok(length) = file.seek(io::SeekFrom::End(0)) else { return false };
+    // The first line of the tail may be torn, and is then skipped.
+    if file.seek(io::SeekFrom::Start(length.saturating_sub(JOURNAL_TAIL))).is_err() {
+        return false;
+    }
+    journal::entries(file).fold(false, |ended, entry| match entry.event {
+        Event::RunEnded { .. } => true,
+        Event::RunStarted { .. } => false,
+        _ => ended,
+    })
+}
+
 /// One run on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunDir {
@@ -54,6 +80,14 @@ pub struct RunDir {
 impl RunDir {
     pub fn journal(&self) -> PathBuf {
         self.path.join("events.jsonl")
+    }
+
+    /// Reads its journal from the beginning.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn read_journal(&self) -> io::Result<Entries<File>> {
+        read_journal(&self.journal())
     }
 
     pub fn raw(&self) -> PathBuf {

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::core::tasks::ledger::Ledger;
-use crate::core::tasks::naming;
 
+use super::naming;
 use super::private;
 use super::project::Project;
 use super::project_record::{ProjectHome, fnv64};

@@ -4,11 +4,9 @@
 //! each says how things are to be. A pipe with a name wakes the loop, which is in its one wait.
 
 use std::cell::RefCell;
-use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -17,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::store::{Known, Worker};
 use crate::core::worker::WorkerState;
+use crate::process::create_named_pipe;
 use crate::run::world::{Control, Request};
 use crate::state::save::save_for_now;
 
@@ -78,7 +77,7 @@ impl Worker {
         let path = self.door_path();
         if !is_pipe(&path) {
             let _ = std::fs::remove_file(&path);
-            make_pipe(&path)?;
+            create_named_pipe(&path)?;
         }
         // Open for both, so that there is never an end of it.
         let door: File =
@@ -164,14 +163,6 @@ impl Worker {
 
 fn is_pipe(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|meta| meta.file_type().is_fifo())
-}
-
-fn make_pipe(path: &Path) -> io::Result<()> {
-    let path = CString::new(path.as_os_str().as_bytes())?;
-    #[expect(unsafe_code, reason = "no crate at hand makes one on every system")]
-    // SAFETY: the path is a string that ends in a zero and lives until the call returns.
-    let made = unsafe { libc::mkfifo(path.as_ptr(), 0o600) };
-    if made == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]

@@ -13,12 +13,11 @@ use crate::core::rules::Budget;
 use crate::core::worker::{Follower, WorkerState, is_name};
 use crate::error::Error;
 use crate::state::home::ralph_home;
-use crate::state::journal;
 use crate::state::kept;
 use crate::state::lock;
 use crate::state::private;
 use crate::state::project::Project;
-use crate::state::runs::RunDir;
+use crate::state::runs::{self, RunDir};
 use crate::state::save::{save_for_now, save_privately};
 use crate::state::within::is_still_at;
 
@@ -366,7 +365,7 @@ impl Worker {
     /// The final state that the journal tells, if its run has ended.
     fn ended_in_journal(&self, saved: &WorkerState) -> Option<WorkerState> {
         let beginning = self.beginning().filter(|beginning| beginning.run_id == saved.run_id)?;
-        if !journal::has_ended(&journal_of(&beginning)?) {
+        if !runs::has_ended(&journal_of(&beginning)?) {
             return None;
         }
         let mut state = self.told_by_journal().filter(|state| state.status.is_over())?;
@@ -489,7 +488,7 @@ impl Worker {
         let state = self.beginning()?;
         let journal = journal_of(&state)?;
         let mut follower = Follower::new(state, jiff::tz::TimeZone::system());
-        for entry in journal::read(&journal).ok()? {
+        for entry in runs::read_journal(&journal).ok()? {
             follower.take(entry.at, &entry.event);
         }
         Some(follower.state)

@@ -15,7 +15,8 @@ use ralph::core::tasks;
 use ralph::core::tasks::ledger::Ledger;
 use ralph::report::Reporter;
 use ralph::run::driver::{self, Finish};
-use ralph::run::spec::{AgentSpec, GuardrailSpec, PromptSource, RunSpec, ScmSpec, TasksSpec};
+use ralph::run::scm::ScmSpec;
+use ralph::run::spec::{AgentSpec, GuardrailSpec, PromptSource, RunSpec, TasksSpec};
 
 use crate::broken::{Fault, Through};
 use crate::promises::check;

@@ -1,5 +1,7 @@
 //! Who is shown a run, and how.
 
+use std::io::{self, Write};
+
 use jiff::tz::TimeZone;
 
 use crate::cli::args::{LoopArgs, OutputForm};
@@ -8,7 +10,7 @@ use crate::core::event::Event;
 use crate::error::Error;
 use crate::report::human::Human;
 use crate::report::json::Json;
-use crate::report::session_log::SessionLog;
+use crate::report::session_log::{SessionLog, Sink};
 use crate::report::style::{Capabilities, Style};
 use crate::report::{Pace, Reporter};
 use crate::run::session::{self, Keep};
@@ -51,6 +53,25 @@ pub(in crate::cli) fn reporter(form: OutputForm, style: Style, pace: Pace) -> Bo
     }
 }
 
+/// The file of a session log, as the report layer writes to it.
+struct LogSink(LogFile);
+
+impl Write for LogSink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl Sink for LogSink {
+    fn restore(&mut self) -> io::Result<()> {
+        self.0.restore()
+    }
+}
+
 /// Begins the log of a session, and says where it is. Of older ones as many are kept as of runs. `before` is
 /// the world of a run that goes on, which knows what it has done.
 ///
@@ -68,7 +89,7 @@ pub(super) fn session_log(
     // Old logs that cannot be removed take up room and do no other harm.
     let _ = logs::prune(&dir, keep.runs.max(1));
     let message = format!("Session log: {}", config::display_name(log.path()));
-    let mut log = SessionLog::new(log, zone, keep.log_bytes());
+    let mut log = SessionLog::new(LogSink(log), zone, keep.log_bytes());
     if let Some(world) = before {
         world.recall(&mut |entry| log.recall(entry));
     }

@@ -118,6 +118,16 @@ pub(super) fn settings_files(
     [settings, local, config]
 }
 
+/// The same, each with the name to show for it.
+pub(super) fn named_settings_files(
+    project: &Project,
+    args: &LoopArgs,
+    config: Option<&PathBuf>,
+) -> Vec<(PathBuf, String)> {
+    let files = settings_files(project, args, config).into_iter();
+    files.map(|file| (file.clone(), config::display_name(&file))).collect()
+}
+
 /// A run that is about to start.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Start<'a> {
@@ -148,7 +158,7 @@ impl Start<'_> {
             variables: None,
             required: Vec::new(),
             promised: Vec::new(),
-            settings_files: settings_files(project, args, None).to_vec(),
+            settings_files: named_settings_files(project, args, None),
             iteration_line: settings.include_iteration_count_in_prompt,
             completion,
             unasked_signal: None,

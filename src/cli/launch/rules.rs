@@ -8,7 +8,8 @@ use crate::core::completion::Rule;
 use crate::core::rules::{Budget, RateLimit, Retry, RetryScope, Rules};
 use crate::core::stall::StallRule;
 use crate::error::Error;
-use crate::run::spec::{GuardrailSpec, ScmSpec};
+use crate::run::scm::ScmSpec;
+use crate::run::spec::GuardrailSpec;
 
 use super::Defaults;
 

@@ -12,6 +12,8 @@ fn fold(events: Vec<(i64, u32, u32, Event<'static>)>) -> Progress {
 fn run_started() -> Event<'static> {
     Event::RunStarted {
         branch: None,
+        streams_text: false,
+        plain_text: false,
         run: "r".into(),
         version: "0".into(),
         command: "run".into(),

@@ -1,8 +1,7 @@
 use super::ledger::{Finding, Ledger};
 use super::order::{self, Standing};
-use super::verdict::{briefing, of_unfinished, opening, too_many_to_tell, verdict};
+use super::verdict::{TaskVerdict, briefing, of_unfinished, opening, too_many_to_tell, verdict};
 use super::*;
-use crate::core::machine::GateVerdict;
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -320,7 +319,7 @@ proptest! {
                 ledger = ledger.after(&now, checks).0;
             }
             let review = ledger.review(&Ok(now.clone()));
-            if verdict(&review, claimed, checks, "t") == GateVerdict::Complete {
+            if verdict(&review, claimed, checks, "t") == TaskVerdict::Complete {
                 prop_assert!(checks && !now.stories.is_empty());
                 prop_assert!(now.stories.iter().all(|story| story.passes && !story.is_undocumented()));
                 let mut kept: Vec<&String> = now.stories.iter().map(|story| &story.id).collect();

@@ -6,7 +6,6 @@ use super::few;
 use super::ledger::{Finding, Review};
 use super::since;
 use crate::core::event::{FailAction, Feedback};
-use crate::core::machine::GateVerdict;
 use crate::core::text;
 
 /// How many findings of one kind are told in full: an agent that emptied the list of ten thousand
@@ -18,6 +17,17 @@ const MAX_STORY: usize = 4_000;
 const MAX_REASONS: usize = 4;
 /// A list that is longer than this is not repeated to whoever has to repair it.
 const MAX_LIST: usize = 16_000;
+
+/// The task list's answer to the agent's claim of completion.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TaskVerdict {
+    /// The result of the completion rule stands.
+    Stands,
+    /// Every story passes, whether or not the agent said so.
+    Complete,
+    /// The work is not complete. `feedback` goes into the next prompt, after that of the guardrails.
+    Veto { reason: String, feedback: Vec<Feedback> },
+}
 
 /// What an agent is told before it begins, `name` being the list's file.
 pub fn briefing(review: &Review, name: &str) -> Vec<Feedback> {
@@ -142,13 +152,13 @@ fn advice(finding: &Finding, kept_in: Option<&str>) -> String {
 
 /// Whether there is nothing to do, asked before the first iteration of a list of which every story is
 /// marked as passing.
-pub fn opening(review: &Review, checks_passed: bool, name: &str) -> GateVerdict {
+pub fn opening(review: &Review, checks_passed: bool, name: &str) -> TaskVerdict {
     if !checks_passed {
         let message = format!(
             "Every story in {name} is marked as passing, but a check fails. Make it pass. Set \"passes\" \
              of each story that is not finished after all back to false."
         );
-        return GateVerdict::Veto {
+        return TaskVerdict::Veto {
             reason: format!("every story of {name} passes, but a check failed"),
             feedback: vec![Feedback { action: FailAction::Append, message }],
         };
@@ -157,24 +167,24 @@ pub fn opening(review: &Review, checks_passed: bool, name: &str) -> GateVerdict 
 }
 
 /// What is said after an iteration that did not come to its end: what it marked itself does not count.
-pub fn of_unfinished(review: &Review, checks_passed: bool, name: &str) -> GateVerdict {
+pub fn of_unfinished(review: &Review, checks_passed: bool, name: &str) -> TaskVerdict {
     unless_doubtful(review, verdict(review, false, checks_passed, name))
 }
 
 /// Nothing is complete by marks that are in doubt. The next agent is told of them before it begins.
-fn unless_doubtful(review: &Review, verdict: GateVerdict) -> GateVerdict {
-    if verdict != GateVerdict::Complete || review.doubtful.is_empty() {
+fn unless_doubtful(review: &Review, verdict: TaskVerdict) -> TaskVerdict {
+    if verdict != TaskVerdict::Complete || review.doubtful.is_empty() {
         return verdict;
     }
     let reason = format!(
         "marked as passing by an iteration that nothing stands behind: {}",
         named(&review.doubtful, 0)
     );
-    GateVerdict::Veto { reason, feedback: Vec::new() }
+    TaskVerdict::Veto { reason, feedback: Vec::new() }
 }
 
 /// Whether the work is complete, after an iteration that came to its end. `claimed`: the agent says so. `checks_passed`: so do the guardrails.
-pub fn verdict(review: &Review, claimed: bool, checks_passed: bool, name: &str) -> GateVerdict {
+pub fn verdict(review: &Review, claimed: bool, checks_passed: bool, name: &str) -> TaskVerdict {
     let feedback = |message| vec![Feedback { action: FailAction::Append, message }];
     if !checks_passed {
         // What failed is told by the guardrails; this is only for what was marked all the same.
@@ -191,17 +201,17 @@ pub fn verdict(review: &Review, claimed: bool, checks_passed: bool, name: &str) 
                 ))
             }
         };
-        return GateVerdict::Veto { reason: "a check failed".to_owned(), feedback: told };
+        return TaskVerdict::Veto { reason: "a check failed".to_owned(), feedback: told };
     }
     let vetoes: Vec<String> =
         review.findings.iter().filter(|it| it.vetoes()).map(ToString::to_string).collect();
     if !vetoes.is_empty() {
         // What is wrong is told before the next agent begins, by what the list is then.
         let reason = format!("{name}: {}", first_few(&vetoes));
-        return GateVerdict::Veto { reason, feedback: Vec::new() };
+        return TaskVerdict::Veto { reason, feedback: Vec::new() };
     }
     match &review.progress {
-        Some(progress) if progress.is_complete() => GateVerdict::Complete,
+        Some(progress) if progress.is_complete() => TaskVerdict::Complete,
         Some(progress) if claimed => {
             let reason = match progress.total {
                 0 => format!("{name} has no stories"),
@@ -221,9 +231,9 @@ pub fn verdict(review: &Review, claimed: bool, checks_passed: bool, name: &str) 
                 "Work on the next one; say that all is complete only when every story passes."
             };
             let told = format!("You said that the work is complete, but {reason}. {advice}");
-            GateVerdict::Veto { reason, feedback: feedback(told) }
+            TaskVerdict::Veto { reason, feedback: feedback(told) }
         }
-        _ => GateVerdict::Stands,
+        _ => TaskVerdict::Stands,
     }
 }
 

@@ -177,6 +177,8 @@ fn a_success_ends_a_row_of_failures_and_inactivity_is_none() {
 fn run_started() -> Event<'static> {
     Event::RunStarted {
         branch: None,
+        streams_text: false,
+        plain_text: false,
         run: "r".into(),
         version: "0".into(),
         command: "spawn".into(),

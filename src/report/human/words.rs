@@ -158,7 +158,8 @@ pub(in crate::report) fn cut_short(iteration: u32, scm_done: &[String]) -> Strin
     )
 }
 
-fn next_step(outcome: Outcome, run: &str) -> Option<String> {
+/// What the user can do after a run with this outcome; `None` after a complete one.
+pub fn next_step(outcome: Outcome, run: &str) -> Option<String> {
     let shows = format!("`ralph replay {run}` shows what happened");
     let resume = format!("`ralph resume {run}`");
     Some(match outcome {
@@ -185,32 +186,4 @@ fn next_step(outcome: Outcome, run: &str) -> Option<String> {
         Outcome::PromptLost => format!("put back what is missing, then {resume}"),
         Outcome::Broken => format!("see the message above, then {resume}"),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::Parser as _;
-
-    #[test]
-    fn nobody_is_sent_to_a_command_that_is_not_there() {
-        for outcome in [
-            Outcome::Complete,
-            Outcome::CompleteScmFailed,
-            Outcome::LimitReached,
-            Outcome::Interrupted,
-            Outcome::Budget,
-            Outcome::Stalled,
-            Outcome::AgentFailed,
-            Outcome::CredentialsRefused,
-            Outcome::PromptLost,
-            Outcome::Broken,
-        ] {
-            let advice = next_step(outcome, "20261115-202752-a1b2").unwrap_or_default();
-            for command in advice.split('`').filter(|word| word.starts_with("ralph ")) {
-                let parsed = crate::cli::Cli::try_parse_from(command.split(' '));
-                assert!(parsed.is_ok(), "{outcome:?}: {advice}");
-            }
-        }
-    }
 }

@@ -19,6 +19,8 @@ fn at(time_ms: i64, iteration: u32, event: Event<'static>) -> Entry<'static> {
 fn run_started() -> Event<'static> {
     Event::RunStarted {
         branch: None,
+        streams_text: false,
+        plain_text: false,
         run: "20261115-2027-ab12".into(),
         version: "0.1.0".into(),
         command: "run".into(),

@@ -10,10 +10,10 @@ use crate::core::event::{Event, Purpose};
 use crate::core::machine::{Input, Now};
 use crate::core::prompt as prompts;
 use crate::core::rules::ScmTask;
-use crate::hook::STOP_CHECK;
+use crate::env_names::STOP_CHECK;
 use crate::process::{Ended, Launch};
 use crate::run::agent::{AgentTask, Files, Finished};
-use crate::run::spec::{Errand, RunSpec};
+use crate::run::spec::{Errand, RunSpec, scm_kinds};
 use crate::run::world::{Part, World};
 
 impl<W: World> Driver<'_, W> {
@@ -155,7 +155,7 @@ impl<W: World> Driver<'_, W> {
     fn stop_check(&self) -> String {
         let may_be_claude = ["claude", "text"].contains(&self.spec.agent.adapter.name());
         let loop_commits =
-            self.spec.scm.as_ref().is_some_and(|scm| scm.kinds().contains(&ScmTask::Commit));
+            self.spec.scm.as_ref().is_some_and(|scm| scm_kinds(scm).contains(&ScmTask::Commit));
         if may_be_claude && !loop_commits {
             format!("{}.{}", self.machine.iteration(), self.machine.attempt())
         } else {

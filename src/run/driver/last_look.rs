@@ -1,7 +1,6 @@
 //! What is looked at once more when a run is over, for whoever reads of it in the morning.
 
 use super::Driver;
-use crate::config;
 use crate::core::event::{Event, Outcome};
 use crate::core::exit;
 use crate::run::scm::list_files;
@@ -14,7 +13,7 @@ impl<W: World> Driver<'_, W> {
     /// What the files look like from which the settings of this run came.
     pub(super) fn settings_now(&mut self) -> Vec<u64> {
         let files = self.spec.settings_files.iter();
-        files.map(|file| self.world.file_fingerprint(file, MOST_READ).0).collect()
+        files.map(|(file, _)| self.world.file_fingerprint(file, MOST_READ).0).collect()
     }
 
     /// The branch that is checked out now, if it is another than at the start.
@@ -61,7 +60,7 @@ impl<W: World> Driver<'_, W> {
         let now = self.settings_now();
         let looks = self.settings_then.iter().zip(now).zip(&self.spec.settings_files);
         let changed = looks.filter(|((then, now), _)| *then != now);
-        let changed: Vec<_> = changed.map(|(_, file)| config::display_name(file)).collect();
+        let changed: Vec<_> = changed.map(|(_, (_, name))| name.as_str()).collect();
         if !changed.is_empty() {
             let message = format!(
                 "{} changed while this run went on, which kept to the settings that it began with; \

@@ -2,6 +2,7 @@
 //! asked what the agent says in each line. It is ended when it gives no answer, and another takes its place.
 
 use crate::agent::filter::{Answer, helper};
+use crate::env_names;
 use crate::process::{ChildId, Launch};
 use crate::run::spec::RunSpec;
 use crate::run::world::World;
@@ -82,7 +83,7 @@ impl Evaluator {
 fn start<W: World>(spec: &RunSpec, world: &mut W) -> std::io::Result<Option<ChildId>> {
     let Some(filter) = &spec.agent.response_filter else { return Ok(None) };
     let (program, args) = helper::command(filter)?;
-    let run = [("RALPH_RUN_ID".into(), Some(spec.run_id.clone().into()))];
+    let run = [(env_names::RUN_ID.into(), Some(spec.run_id.clone().into()))];
     let launch = Launch {
         program: program.as_os_str(),
         args: &args,

@@ -13,8 +13,8 @@ use crate::core::rules::ScmTask;
 use crate::core::text;
 use crate::process::{ChildId, Launch};
 use crate::run::scm::locks::{self, Abandoned, is_lock_trouble};
-use crate::run::scm::{ScmRun, status};
-use crate::run::spec::ScmSpec;
+use crate::run::scm::{ScmRun, ScmSpec, status};
+use crate::run::spec::scm_kinds;
 use crate::run::world::{Part, World};
 
 /// How long one waits for another git to be done with what both need.
@@ -64,7 +64,7 @@ impl<W: World> Driver<'_, W> {
 
     /// The commit has failed before it could be made.
     fn nothing_committed(&mut self, detail: String) {
-        let kinds = self.spec.scm.as_ref().map(ScmSpec::kinds).unwrap_or_default();
+        let kinds = self.spec.scm.as_ref().map(scm_kinds).unwrap_or_default();
         let commit = kinds.iter().position(|kind| *kind == ScmTask::Commit).unwrap_or(0);
         let task = self.scm_task_name(commit);
         let detail = detail.into();
@@ -295,7 +295,7 @@ impl<W: World> Driver<'_, W> {
     }
 
     fn is_commit(&self, index: usize) -> bool {
-        let kinds = self.spec.scm.as_ref().map(ScmSpec::kinds).unwrap_or_default();
+        let kinds = self.spec.scm.as_ref().map(scm_kinds).unwrap_or_default();
         kinds.get(index) == Some(&ScmTask::Commit)
     }
 

@@ -8,8 +8,8 @@ use super::{Driver, Task};
 use crate::core::event::{Event, Exit, FailAction, Feedback};
 use crate::core::machine::{Input, ScmLook, StagedLook, Unseen};
 use crate::process::ChildId;
+use crate::run::scm::ScmSpec;
 use crate::run::scm::staged::{self, Change, Reader, Staged};
-use crate::run::spec::ScmSpec;
 use crate::run::world::World;
 
 /// A look that is under way.

@@ -2,9 +2,9 @@
 
 use super::Driver;
 use crate::core::event::Event;
-use crate::core::machine::Input;
+use crate::core::machine::{GateVerdict, Input};
 use crate::core::tasks::ledger::Review;
-use crate::core::tasks::verdict::{briefing, of_unfinished, opening, verdict};
+use crate::core::tasks::verdict::{TaskVerdict, briefing, of_unfinished, opening, verdict};
 use crate::run::tasks::TaskGate;
 use crate::run::world::World;
 
@@ -37,7 +37,7 @@ impl<W: World> Driver<'_, W> {
         let (verdict, doubts) = judged.unzip();
         self.warn(doubts.flatten());
         self.queue.push_back(match verdict {
-            Some(verdict) => Input::GatesChecked(verdict),
+            Some(verdict) => Input::GatesChecked(gate_verdict(verdict)),
             // A gate that cannot be asked must not let anything pass.
             None => Input::Broken { message: "there is no gate to ask".to_owned() },
         });
@@ -73,5 +73,13 @@ impl<W: World> Driver<'_, W> {
             self.recorder.record(&Event::Warning { message: message.into() });
         }
         Some(judge(gate, &looked.review))
+    }
+}
+
+fn gate_verdict(verdict: TaskVerdict) -> GateVerdict {
+    match verdict {
+        TaskVerdict::Stands => GateVerdict::Stands,
+        TaskVerdict::Complete => GateVerdict::Complete,
+        TaskVerdict::Veto { reason, feedback } => GateVerdict::Veto { reason, feedback },
     }
 }

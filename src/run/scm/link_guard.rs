@@ -21,7 +21,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::process;
-use crate::sandbox::aside::{self, FROM_SANDBOX};
+use crate::state::dir_handle::{self, FROM_SANDBOX};
 use crate::state::home;
 use crate::state::project_record::{self, GitBaseline, GitDirs, ProjectHome};
 
@@ -350,7 +350,7 @@ fn set_new_links_aside(places: &Places<'_>, known: &[Known]) -> io::Result<Vec<M
         for (path, target) in links.into_iter().filter(is_new) {
             let was = known.iter().find_map(|known| known.git.links.get(&path));
             let to = move_aside(repositories, &path, was).map_err(|err| {
-                let why = aside::describe(err);
+                let why = dir_handle::describe(err);
                 io::Error::other(format!("cannot move {} aside: {why}", described(&path, &target)))
             })?;
             moved.push(Moved { path, target, to });
@@ -517,7 +517,7 @@ fn list_entry_links(repositories: &Repositories) -> Links {
 fn list_links(repositories: &Repositories) -> io::Result<Links> {
     let mut links = Links::new();
     for top in top_dirs(repositories) {
-        match aside::open_dir(top) {
+        match dir_handle::open_dir(top) {
             Ok(dir) => walk(&dir, top, top, &mut links)?,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
             Err(err) => return Err(unreadable(top, err)),
@@ -527,7 +527,7 @@ fn list_links(repositories: &Repositories) -> io::Result<Links> {
 }
 
 fn unreadable(dir: &Path, err: Errno) -> io::Error {
-    let why = aside::describe(err);
+    let why = dir_handle::describe(err);
     io::Error::other(format!("cannot look for links in {}: {why}", shown(dir)))
 }
 
@@ -553,7 +553,7 @@ fn walk(dir: &OwnedFd, path: &Path, top: &Path, links: &mut Links) -> io::Result
         return Err(too_deep(top, path));
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let opened = aside::opened_up(dir, || rustix::fs::openat(dir, ".", flags, Mode::empty()));
+    let opened = dir_handle::opened_up(dir, || rustix::fs::openat(dir, ".", flags, Mode::empty()));
     let opened = match opened {
         Ok(opened) => opened,
         // git cannot follow a link in a directory that neither of them can enter.
@@ -585,7 +585,7 @@ fn walk(dir: &OwnedFd, path: &Path, top: &Path, links: &mut Links) -> io::Result
             FileType::RegularFile => {}
             // git replaces loose objects and does not write through them.
             FileType::Directory if is_objects && is_fan_out(name) => {}
-            FileType::Directory => match aside::enter(dir, name) {
+            FileType::Directory => match dir_handle::enter(dir, name) {
                 Ok(below) => walk(&below, &path.join(name), top, links)?,
                 // Another process has just replaced or removed it.
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
@@ -653,11 +653,11 @@ fn move_aside(
     };
     let top = top_dirs(repositories).into_iter().find(|top| *top != path && path.starts_with(top));
     let top = top.unwrap_or(parent);
-    let dir = aside::open_dir(parent)?;
-    let to_dir = aside::open_dir(top)?;
-    let to = aside::move_aside_into(&dir, name, &to_dir)?;
+    let dir = dir_handle::open_dir(parent)?;
+    let to_dir = dir_handle::open_dir(top)?;
+    let to = dir_handle::move_aside_into(&dir, name, &to_dir)?;
     if let Some(was) = was.filter(|was| !was.as_os_str().is_empty()) {
-        aside::opened_up(&dir, || rustix::fs::symlinkat(was, &dir, name))?;
+        dir_handle::opened_up(&dir, || rustix::fs::symlinkat(was, &dir, name))?;
     }
     Ok(top.join(to))
 }

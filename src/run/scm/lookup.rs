@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use crate::report::morning::Facts;
+use crate::run::scm::is_in_one;
 
 /// Of how many commits it is looked up whether they are still there.
 const MOST_LOOKED_UP: usize = 20_000;
@@ -20,7 +21,7 @@ pub fn look_up(
     directory: &Path,
     git: &mut dyn FnMut(&[&str]) -> Option<String>,
 ) {
-    facts.repository_gone = facts.commits().next().is_some() && !super::is_in_one(directory);
+    facts.repository_gone = facts.commits().next().is_some() && !is_in_one(directory);
     if facts.repository_gone {
         return;
     }
@@ -61,5 +62,68 @@ pub fn look_up(
         if let Some(shown) = git(&["rev-list", &range, "--"]) {
             facts.note_shown(&shown.lines().collect());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::morning::{Commit, Iteration};
+    use crate::run::scm;
+
+    fn git(dir: &Path, words: &[&str]) -> String {
+        let settings = ["-c", "user.name=A", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"];
+        let mut command = std::process::Command::new("git");
+        command.args(settings).args(words).current_dir(dir).env("GIT_CONFIG_GLOBAL", "/dev/null");
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{words:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    #[test]
+    fn look_up_of_commit_with_since_adds_the_commits_between() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path();
+        let commit = |subject| git(at, &["commit", "-q", "--allow-empty", "-m", subject]);
+        git(at, &["init", "-q", "-b", "main"]);
+        for subject in ["base", "one", "two", "three", "four", "five", "six", "seven"] {
+            commit(subject);
+        }
+        git(at, &["checkout", "-q", "-b", "side"]);
+        commit("eight");
+        commit("nine");
+        git(at, &["checkout", "-q", "main"]);
+        git(at, &["merge", "-q", "side"]);
+        git(at, &["checkout", "-q", "-b", "more"]);
+        commit("ten");
+        git(at, &["checkout", "-q", "main"]);
+        git(at, &["merge", "-q", "--no-ff", "-m", "Take more in", "more"]);
+        commit("eleven");
+        let find = |wanted: &str| {
+            let log = git(at, &["log", "--all", "--format=%H %s"]);
+            let mut commits = log.lines().filter_map(|line| line.split_once(' '));
+            commits.find(|(_, subject)| *subject == wanted).unwrap().0.to_owned()
+        };
+
+        let mut facts = Facts::default();
+        facts.iterations.push(Iteration::default());
+        for (id, since) in [("eleven", "nine"), ("five", "base")] {
+            facts.iterations[0].commits.push(Commit {
+                id: find(id),
+                subject: "as git put it".to_owned(),
+                since: Some(find(since)),
+                time_ms: 1,
+                gone: false,
+                no_branch: false,
+            });
+        }
+        facts.head = Some(find("three"));
+        look_up(&mut facts, at, &mut |words| scm::git(words, at).ok());
+        let subjects: Vec<&str> = facts.commits().map(|commit| commit.subject.as_str()).collect();
+        assert_eq!(
+            subjects,
+            ["Take more in", "eleven", "one", "two", "three", "four", "five"],
+            "in the order in which they were brought"
+        );
     }
 }

@@ -147,7 +147,7 @@ fn what_a_story_is_judged_by_goes_on_in_those_that_replace_it() {
     let mut ledger = Ledger::new(&list(&start));
     let eased = list(&[with("z", &["three"], &["a", "b"])]);
     let review = ledger.review(&Ok(eased.clone()));
-    assert!(matches!(verdict(&review, true, true, "t"), GateVerdict::Veto { .. }));
+    assert!(matches!(verdict(&review, true, true, "t"), TaskVerdict::Veto { .. }));
     let told = &briefing(&review, "t")[0].message;
     assert!(told.contains("a (Title of a)") && told.contains("\"one\", \"two\""), "{told}");
     // What an agent did is not forgiven by the next run, and what its owner did is told once.
@@ -173,7 +173,7 @@ fn what_is_gone_is_still_owed() {
     let many: Vec<Value> = (0..9).map(|n| open(&format!("s{n}"))).collect();
     let mut ledger = Ledger::new(&list(&many));
     let review = ledger.review(&Ok(list(&[passing("a")])));
-    let GateVerdict::Veto { reason, .. } = verdict(&review, true, true, "t") else { panic!() };
+    let TaskVerdict::Veto { reason, .. } = verdict(&review, true, true, "t") else { panic!() };
     assert!(reason.contains("s3") && reason.ends_with("; and 5 more"), "{reason}");
 }
 
@@ -186,7 +186,7 @@ fn a_list_that_cannot_be_read_is_a_finding_and_nothing_is_forgotten() {
     for part in ["ralph/tasks.json", "not valid JSON", "\"id\": \"a\"", "\"id\": \"b\""] {
         assert!(told.contains(part), "{told}");
     }
-    assert!(matches!(verdict(&review, true, true, "t"), GateVerdict::Veto { .. }));
+    assert!(matches!(verdict(&review, true, true, "t"), TaskVerdict::Veto { .. }));
     assert_eq!(ledger.review(&Ok(list(&[open("a")]))).findings.len(), 1);
 }
 
@@ -242,7 +242,7 @@ fn other_verify_commands_are_reported_and_veto_if_one_is_gone() {
         let review = ledger.review(&read(&changed));
         assert!(matches!(review.findings.as_slice(), [Finding::VerifyCommandsChanged { .. }]));
         assert!(briefing(&review, "t")[0].message.contains("`make test`"));
-        let complete = verdict(&review, false, true, "t") == GateVerdict::Complete;
+        let complete = verdict(&review, false, true, "t") == TaskVerdict::Complete;
         assert_eq!(complete, !vetoes, "{commands}");
     }
 }
@@ -269,7 +269,7 @@ fn criteria_of_the_start_may_be_added_to_and_not_be_lost() {
             })
             .collect();
         assert_eq!(found, lost);
-        let complete = verdict(&review, true, true, "t") == GateVerdict::Complete;
+        let complete = verdict(&review, true, true, "t") == TaskVerdict::Complete;
         assert_eq!(complete, lost.is_empty(), "{now:?}");
     }
     // What an agent added itself it may think over.
@@ -327,9 +327,9 @@ fn the_work_is_complete_when_every_story_passes_and_nothing_speaks_against_it() 
         let mut ledger = Ledger::new(&list(&[]));
         let review = ledger.review(&Ok(list(stories)));
         let is = match verdict(&review, claimed, checks, "t") {
-            GateVerdict::Complete => Is::Complete,
-            GateVerdict::Stands => Is::Goes,
-            GateVerdict::Veto { reason, feedback } => {
+            TaskVerdict::Complete => Is::Complete,
+            TaskVerdict::Stands => Is::Goes,
+            TaskVerdict::Veto { reason, feedback } => {
                 Is::Vetoed(String::leak(reason), !feedback.is_empty())
             }
         };
@@ -467,7 +467,7 @@ fn a_mark_is_in_doubt_until_an_iteration_has_come_to_its_end_with_it() {
         let told = briefing(&review, "t").iter().any(|it| it.message.contains("its end"));
         assert_eq!(told, !doubtful.is_empty(), "{what}");
         let complete = last.is_complete() && doubtful.is_empty();
-        assert_eq!(of_unfinished(&review, true, "t") == GateVerdict::Complete, complete, "{what}");
+        assert_eq!(of_unfinished(&review, true, "t") == TaskVerdict::Complete, complete, "{what}");
         // It is the same for whoever comes after the run.
         ledger.close(&Ok(last.clone()));
         assert_eq!(ledger.after(&last, true).1.doubtful, owned(doubtful), "{what}");
@@ -485,15 +485,15 @@ fn there_is_nothing_to_do_only_if_nothing_speaks_against_it() {
         ledger.review(&Ok(list(now)))
     };
     let (done, other) = (&[passing("a")][..], &[passing("b")][..]);
-    assert_eq!(opening(&review(done, done), true, "t"), GateVerdict::Complete);
+    assert_eq!(opening(&review(done, done), true, "t"), TaskVerdict::Complete);
     for (review, checks) in [
         (review(done, done), false),
         (review(&[open("a")], done), true),
         (review(other, other), true),
     ] {
         let verdict = opening(&review, checks, "t");
-        assert!(matches!(verdict, GateVerdict::Veto { .. }), "{verdict:?}");
+        assert!(matches!(verdict, TaskVerdict::Veto { .. }), "{verdict:?}");
     }
     // It was taken back meanwhile.
-    assert_eq!(opening(&review(done, &[open("a")]), true, "t"), GateVerdict::Stands);
+    assert_eq!(opening(&review(done, &[open("a")]), true, "t"), TaskVerdict::Stands);
 }

@@ -251,39 +251,6 @@ fn what_the_log_does_not_tell_is_told_by_git_later() {
     git(at, &["checkout", "-q", "main"]);
     git(at, &["merge", "-q", "--no-ff", "-m", "Take more in", "more"]);
     assert_eq!(told(&mut watch), ["ten", "Take more in after nine"]);
-
-    // Whoever reads it asks git.
-    let commits = [("eleven", "nine"), ("five", "base")];
-    commit("eleven");
-    let mut facts = crate::report::morning::Facts::default();
-    let find = |wanted: &str| {
-        let ids = git(at, &["rev-list", "--all"]);
-        ids.lines().find(|id| subject(at, id) == wanted).unwrap().to_owned()
-    };
-    facts.iterations.push(crate::report::morning::Iteration::default());
-    for (id, since) in commits {
-        let (id, since) = (find(id), Some(find(since)));
-        let subject = "as git put it".to_owned();
-        let commit = crate::report::morning::Commit {
-            id,
-            subject,
-            since,
-            time_ms: 1,
-            gone: false,
-            no_branch: false,
-        };
-        facts.iterations[0].commits.push(commit);
-    }
-    facts.head = Some(find("three"));
-    crate::run::scm::lookup::look_up(&mut facts, at, &mut |words| {
-        crate::run::scm::git(words, at).ok()
-    });
-    let told: Vec<&str> = facts.commits().map(|commit| commit.subject.as_str()).collect();
-    assert_eq!(
-        told,
-        ["Take more in", "eleven", "one", "two", "three", "four", "five"],
-        "in the order in which they were brought"
-    );
 }
 
 fn subject(at: &Path, id: &str) -> String {

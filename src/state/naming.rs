@@ -1,4 +1,4 @@
-//! Names for branches and directories, made of whatever somebody called their work.
+//! Names for branches and directories, derived from the user's name for the work.
 
 use crate::core::text;
 
