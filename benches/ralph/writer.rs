@@ -44,7 +44,7 @@ pub(super) fn stream(bytes: u64, mut each: impl FnMut(&[u8]) -> io::Result<()>) 
         }
     }
     for line in TOOL_CALL.lines().filter(|line| is_result(line)) {
-        each(format!("{line}\n").as_bytes())?;
+        each(without_signal(line).as_bytes())?;
     }
     Ok(())
 }
@@ -65,8 +65,14 @@ fn round() -> String {
     round
         .lines()
         .filter(|line| !is_init(line) && !is_result(line))
-        .map(|line| line.replace("<response>", "") + "\n")
+        .map(without_signal)
         .collect()
+}
+
+/// The line with its newline, but without the tag that would complete the run. Adapters also read the text of a
+/// result, so the result needs this as much as the messages do.
+fn without_signal(line: &str) -> String {
+    line.replace("<response>", "") + "\n"
 }
 
 fn is_init(line: &str) -> bool {
