@@ -62,11 +62,7 @@ fn round() -> String {
             .replace("I will run a command.", "Schritt für Schritt: “größer”, 日本語.\\nNext.");
         round.push_str(&call);
     }
-    round
-        .lines()
-        .filter(|line| !is_init(line) && !is_result(line))
-        .map(without_signal)
-        .collect()
+    round.lines().filter(|line| !is_init(line) && !is_result(line)).map(without_signal).collect()
 }
 
 /// The line with its newline, but without the tag that would complete the run. Adapters also read the text of a
