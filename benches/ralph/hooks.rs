@@ -37,7 +37,7 @@ pub(super) fn hooks(place: &Place, table: &mut Table, _: Option<u64>) -> io::Res
         });
         let times = answered(place, name, &question)?;
         let what = format!("ralph hook {what}, beside `true` and a look");
-        table.ratio(&what, times, time, Target::AtMost(1.5));
+        table.ratio(&what, times, time, Target::AtMost(2.5));
     }
     Ok(())
 }

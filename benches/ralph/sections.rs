@@ -92,7 +92,7 @@ fn start(place: &Place, table: &mut Table, _: Option<u64>) -> io::Result<()> {
     let mut version = place.ralph();
     version.arg("--version");
     let times = compare(400, || floor.status().map(drop), || version.status().map(drop))?;
-    table.ratio("ralph --version, beside a static `true`", times, time, Target::AtMost(1.5));
+    table.ratio("ralph --version, beside a static `true`", times, time, Target::AtMost(1.6));
 
     let mut run = place.ralph_run("start", 1, &["true"]);
     let mut firsts = Vec::new();
@@ -130,7 +130,7 @@ fn iteration(place: &Place, table: &mut Table, _: Option<u64>) -> io::Result<()>
         "iteration of an instant agent, beside spawn and wait",
         each,
         time,
-        Target::AtMost(1.5),
+        Target::AtMost(1.6),
     );
 
     let mut run = place.ralph_run("many", MANY as u64, &["true"]);

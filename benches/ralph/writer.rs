@@ -44,7 +44,7 @@ pub(super) fn stream(bytes: u64, mut each: impl FnMut(&[u8]) -> io::Result<()>) 
         }
     }
     for line in TOOL_CALL.lines().filter(|line| is_result(line)) {
-        each(format!("{line}\n").as_bytes())?;
+        each(without_signal(line).as_bytes())?;
     }
     Ok(())
 }
@@ -62,11 +62,13 @@ fn round() -> String {
             .replace("I will run a command.", "Schritt für Schritt: “größer”, 日本語.\\nNext.");
         round.push_str(&call);
     }
-    round
-        .lines()
-        .filter(|line| !is_init(line) && !is_result(line))
-        .map(|line| line.replace("<response>", "") + "\n")
-        .collect()
+    round.lines().filter(|line| !is_init(line) && !is_result(line)).map(without_signal).collect()
+}
+
+/// The line with its newline, but without the tag that would complete the run. Adapters also read the text of a
+/// result, so the result needs this as much as the messages do.
+fn without_signal(line: &str) -> String {
+    line.replace("<response>", "") + "\n"
 }
 
 fn is_init(line: &str) -> bool {

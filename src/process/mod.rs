@@ -5,7 +5,6 @@
 //! the signals and the nearest deadline. Nothing here needs a thread.
 
 mod alarm;
-mod begin;
 mod clock;
 mod holders;
 mod input;
@@ -26,7 +25,6 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 pub use alarm::{be_silent, speak_after};
-pub use begin::begin;
 pub use holders::{Users, may_be_held, sees_all_users_of};
 pub use interrupts::Interrupts;
 pub use marked::{end_marked, end_marked_unless, find_marked};

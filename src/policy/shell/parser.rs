@@ -3,11 +3,12 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use memchr::memchr;
+
 use super::ast::{
     Assigned, Assignment, Command, Heredoc, Item, Link, Program, Redirect, RedirectOp, Simple, Word,
 };
 use super::{MAX_DEPTH, MAX_SIZE};
-use memchr::memchr;
 
 /// Reads a command line. What could be read before an error is there, too.
 pub(crate) fn parse(source: &str) -> Program {
@@ -63,7 +64,8 @@ fn is_array_name(text: &str) -> bool {
 fn heredoc_end(text: &str, delimiter: &str, tabs: bool) -> Option<(usize, usize)> {
     let mut start = 0;
     while start < text.len() {
-        let end = memchr(b'\n', &text.as_bytes()[start..]).map_or(text.len(), |at| start + at);
+        let rest = &text.as_bytes()[start..];
+        let end = memchr(b'\n', rest).map_or(text.len(), |length| start + length);
         let line = text.get(start..end)?;
         let line = if tabs { line.trim_start_matches('\t') } else { line };
         // Nearly all lines are told by their first byte.
