@@ -9,8 +9,8 @@ use std::io::{self, Read, Write};
 use std::thread;
 
 use ralph::agent;
-use ralph::core::event::Event;
-use ralph::core::lines::LineSplitter;
+use ralph_events::event::Event;
+use ralph_events::line_splitter::LineSplitter;
 
 const TOTAL: usize = 200 * 1024 * 1024;
 

@@ -12,16 +12,18 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ralph::config::{self, Sources, loop_file, shell};
-use ralph::core::cleaner::cleaned;
 use ralph::core::completion::{Detector, Rule, Verdict as Completion};
-use ralph::core::event::{Entry, Event, Exit, Stamp};
-use ralph::core::lines::{Line, LineSplitter};
-use ralph::core::progress::Tracker;
-use ralph::core::tasks::{self, edit, ledger::Ledger, order, verdict};
+use ralph::core::tasks::ledger::Ledger;
+use ralph::core::tasks::{self, edit, order, verdict};
 use ralph::hook::{self, Answer};
-use ralph::policy::{self, AllowList, Context, ToolCall, Verdict};
 use ralph::report::morning::{Reading, html, plain};
-use ralph::state::journal;
+use ralph_events::control_chars::cleaned;
+use ralph_events::event::{Entry, Event, Exit, Stamp};
+use ralph_events::journal;
+use ralph_events::line_splitter::{Line, LineSplitter};
+use ralph_events::progress::Tracker;
+use ralph_shell_policy as policy;
+use ralph_shell_policy::{AllowList, Context, ToolCall, Verdict};
 
 /// A function of any bytes.
 pub type Target = fn(&[u8]);

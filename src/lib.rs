@@ -28,18 +28,13 @@ pub mod cli;
 pub mod config;
 pub mod core;
 pub mod demo;
-pub mod env_names;
-pub mod error;
 pub mod hook;
 pub mod plugin;
-pub mod policy;
-pub mod process;
 pub mod report;
 pub mod run;
 pub mod sandbox;
 pub mod state;
 pub mod tmux;
-pub mod trust;
 pub mod worker;
 
 use std::ffi::OsStr;

@@ -5,8 +5,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::error::Error;
 use crate::state::save::{Saving, save_all};
+use ralph_events::error::Error;
 
 /// One file of it.
 #[derive(Debug)]

@@ -4,9 +4,9 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::env_names;
-use crate::error::{Error, Kind};
-use crate::trust::OutsideCommand;
+use ralph_events::env_names;
+use ralph_events::error::{Error, Kind};
+use ralph_process::trust::OutsideCommand;
 
 /// The session that all workers have a window of.
 pub const SESSION: &str = "ralph";

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use ralph::agent;
-use ralph::core::event::{Event, Exit, Failure, Usage};
-use ralph::core::lines::LineSplitter;
+use ralph_events::event::{Event, Exit, Failure, Usage};
+use ralph_events::line_splitter::LineSplitter;
 
 struct Case {
     agent: String,

@@ -10,12 +10,13 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser as _;
 use ralph::cli::{self, Cli};
-use ralph::config::{self, Settings, Sources, env::variable_name, schema};
-use ralph::core::event::{
+use ralph::config::env::variable_name;
+use ralph::config::{self, Settings, Sources, schema};
+use ralph_events::error::Kind;
+use ralph_events::event::{
     Class, EndCause, Entry, Event, Exit, FailAction, FailureKind, Outcome, Purpose, Stream,
     TodoStatus, WaitReason,
 };
-use ralph::error::Kind;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 

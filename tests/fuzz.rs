@@ -23,7 +23,8 @@ const LONGEST: usize = 8 * 1024;
 fn seeds(name: &str) -> Vec<Vec<u8>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     if name == "policy" {
-        let corpus = fs::read_to_string(root.join("tests/policy/corpus.txt")).unwrap();
+        let corpus =
+            fs::read_to_string(root.join("crates/shell-policy/tests/policy/corpus.txt")).unwrap();
         let command = |line: &str| Some(line.splitn(3, char::is_whitespace).nth(2)?.to_owned());
         let lines = corpus.lines().filter(|line| !line.starts_with('#'));
         return lines

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use ralph::core::machine::Now;
-use ralph::process::{ChildId, Launch, Occurrence, System};
 use ralph::run::world::{Record, Request, World};
+use ralph_process::{ChildId, Launch, Occurrence, System};
 
 pub(super) struct NullWorld {
     system: System,

@@ -7,15 +7,17 @@ use std::time::{Duration, Instant};
 
 use ralph::agent;
 use ralph::core::completion::Rule;
-use ralph::core::event::Event;
-use ralph::core::lines::LineSplitter;
 use ralph::core::prompt::OutputLimits;
 use ralph::core::rules::{Budget, RateLimit, Retry, RetryScope, Rules};
 use ralph::core::stall::StallRule;
-use ralph::report::{Reporter, json::Json, output::Output};
+use ralph::report::Reporter;
+use ralph::report::json::Json;
+use ralph::report::output::Output;
 use ralph::run::driver;
 use ralph::run::spec::{AgentSpec, PromptSource, RunSpec};
 use ralph::state::runs;
+use ralph_events::event::Event;
+use ralph_events::line_splitter::LineSplitter;
 
 use crate::hooks;
 use crate::null_world::NullWorld;

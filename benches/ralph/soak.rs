@@ -7,8 +7,8 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ralph::core::event::Event;
 use ralph::state::runs;
+use ralph_events::event::Event;
 
 use crate::place::{Place, figure};
 use crate::table::{Table, Target, count, size, speed, time};

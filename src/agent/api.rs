@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use super::reset;
-use crate::core::event::{Failure, FailureKind};
+use ralph_events::event::{Failure, FailureKind};
 
 /// A failure of which a status is known (0 if not) and what the API or the program said.
 pub(super) fn failure(status: u64, message: &str) -> Failure {

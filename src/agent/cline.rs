@@ -22,9 +22,9 @@ use super::{
     Adapter, Emit, Invocation, PREVIEW_CHARS, PromptVia, Reader, Request, api, failure, one_line,
     sets, with_remedy,
 };
-use crate::core::cleaner::cleaned;
-use crate::core::event::{Event, Failure, FailureKind, Usage};
 use crate::core::json::{Count, Raw, RawText, Size, Str, lenient};
+use ralph_events::control_chars::cleaned;
+use ralph_events::event::{Event, Failure, FailureKind, Usage};
 
 /// The adapter for `cline`.
 #[derive(Debug)]

@@ -17,8 +17,8 @@ use super::{
     Adapter, Emit, Invocation, PREVIEW_CHARS, PromptVia, Reader, Request, failure, one_line, reset,
     sets,
 };
-use crate::core::event::{Event, Failure, FailureKind, TodoItem, TodoStatus, Usage};
 use crate::core::json::{Count, Raw, RawText, Size, Str, lenient};
+use ralph_events::event::{Event, Failure, FailureKind, TodoItem, TodoStatus, Usage};
 
 /// The adapter for `codex`.
 #[derive(Debug)]

@@ -25,9 +25,9 @@ use super::structured::{LineParser, Read};
 use super::text::Words;
 use super::tools::{Recent, summary, tool_output};
 use super::{Emit, SUMMARY_CHARS, failure, one_line, reset, with_remedy};
-use crate::core::event::{Event, Failure, FailureKind};
 use crate::core::json::{Count, Raw, RawText, Str, lenient};
-use crate::core::text::duration;
+use ralph_events::event::{Event, Failure, FailureKind};
+use ralph_events::text::duration;
 
 /// In what the agents of this family differ.
 #[derive(Debug)]

@@ -24,8 +24,8 @@ use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use crate::core::event::{Event, Exit, Failure, FailureKind, Purpose};
-use crate::core::lines::Line;
+use ralph_events::event::{Event, Exit, Failure, FailureKind, Purpose};
+use ralph_events::line_splitter::Line;
 
 pub use filter::{BadExpression, ResponseFilter};
 

@@ -15,9 +15,9 @@ use super::{
     Adapter, Emit, Invocation, PromptVia, Reader, Request, api, failure, one_line, sets,
     with_remedy,
 };
-use crate::core::cleaner::cleaned;
-use crate::core::event::{Event, Exit, Failure, FailureKind, Usage};
 use crate::core::json::{Count, Raw, RawText, Size, Str, lenient};
+use ralph_events::control_chars::cleaned;
+use ralph_events::event::{Event, Exit, Failure, FailureKind, Usage};
 
 /// The adapter for `opencode`.
 #[derive(Debug)]

@@ -7,8 +7,8 @@ use super::messages::{Dialect, Messages};
 use super::structured::Structured;
 use super::text::{PlainReader, Words};
 use super::{Adapter, Invocation, PromptVia, Reader, Request, api, failure, sets};
-use crate::core::event::{Exit, Failure, FailureKind};
-use crate::core::text::first_line;
+use ralph_events::event::{Exit, Failure, FailureKind};
+use ralph_events::text::first_line;
 
 /// The adapter for `qwen`.
 #[derive(Debug)]

@@ -7,9 +7,9 @@ use serde_json::value::RawValue;
 
 use super::text::{Words, output};
 use super::{Emit, Reader, Tail, failure};
-use crate::core::event::{Event, Exit, Failure, FailureKind, Stream};
 use crate::core::json::utf8;
-use crate::core::lines::Line;
+use ralph_events::event::{Event, Exit, Failure, FailureKind, Stream};
+use ralph_events::line_splitter::Line;
 
 /// What became of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

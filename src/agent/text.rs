@@ -4,9 +4,9 @@
 use std::borrow::Cow;
 
 use super::{Adapter, Emit, Invocation, Reader, Request, Tail};
-use crate::core::event::{Event, Exit, Failure, Stream};
 use crate::core::json::utf8;
-use crate::core::lines::Line;
+use ralph_events::event::{Event, Exit, Failure, Stream};
+use ralph_events::line_splitter::Line;
 
 /// The adapter for a command that is not known. A model cannot be chosen this way: how such a
 /// program takes one is not known either.

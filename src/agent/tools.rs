@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 
 use super::{Emit, PREVIEW_CHARS, SUMMARY_CHARS, one_line};
-use crate::core::event::{Event, TodoItem};
 use crate::core::json::{Raw, RawText, Size, utf8};
+use ralph_events::event::{Event, TodoItem};
 
 /// The tool calls of one process.
 #[derive(Debug, Default)]
@@ -139,7 +139,7 @@ pub(super) fn tool_output(content: Option<Raw<'_>>) -> (Size, Cow<'_, str>) {
         if !preview.is_empty() && shown < PREVIEW_CHARS {
             let preview = preview.to_mut();
             preview.push('\n');
-            preview.push_str(crate::core::text::head(&head, PREVIEW_CHARS - shown));
+            preview.push_str(ralph_events::text::head(&head, PREVIEW_CHARS - shown));
         } else if preview.is_empty() {
             preview = Cow::Owned(head.into_owned());
         }

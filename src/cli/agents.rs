@@ -8,13 +8,13 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::agent;
-use crate::core::cleaner::cleaned;
-use crate::core::json_writer;
-use crate::core::text;
-use crate::error::Error;
-use crate::process;
 use crate::state::project::Project;
-use crate::trust::{self, OutsideCommand};
+use ralph_events::control_chars::cleaned;
+use ralph_events::error::Error;
+use ralph_events::json_writer;
+use ralph_events::text;
+use ralph_process as process;
+use ralph_process::trust::{self, OutsideCommand};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use crate::core::tasks::{self, TaskList, summary};
-use crate::error::{Error, Kind};
 use crate::run::{scm, session};
 use crate::state::documents::{self, Documents, Fresh, PRD, PROGRESS, PROMPT, TASKS};
 use crate::state::project::Project;
 use crate::state::save::{Saving, save_all_within};
 use crate::state::{archive, home, naming};
+use ralph_events::error::{Error, Kind};
 
 use super::new::{DocumentsArgs, UNNAMED_BRANCH, forget, name_of, today};
 use super::{launch, task_memory};

@@ -5,11 +5,11 @@ use serde_json::json;
 
 use crate::config::Flag;
 use crate::demo;
-use crate::error::Error;
-use crate::process;
 use crate::run::scm::git;
 use crate::state::project::Project;
-use crate::trust;
+use ralph_events::error::Error;
+use ralph_process as process;
+use ralph_process::trust;
 
 use super::args::PromptArgs;
 use super::run::RunArgs;

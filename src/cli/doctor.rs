@@ -6,11 +6,11 @@ use super::settings::LoopFileLook;
 use super::{agents, sandbox, swept};
 use crate::agent;
 use crate::config::{self, Sources};
-use crate::core::exit;
-use crate::error::Error;
 use crate::report::visible::one_line;
 use crate::state::project::Project;
-use crate::trust;
+use ralph_events::error::Error;
+use ralph_events::exit_code;
+use ralph_process::trust;
 
 pub(super) const EXAMPLES: &str = "Examples:\n  ralph doctor";
 
@@ -75,7 +75,7 @@ pub(super) fn doctor(project: &Project) -> Result<u8, Error> {
         }
     }
     super::print(&out)?;
-    Ok(if is_wrong { exit::INPUT } else { exit::DONE })
+    Ok(if is_wrong { exit_code::INPUT } else { exit_code::DONE })
 }
 
 const ROOT: &str = "does not skip permissions as root: run ralph as an ordinary user, use --sandbox, or set \

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::error::Error;
+use ralph_events::error::Error;
 
 use super::definition;
 

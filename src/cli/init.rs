@@ -14,13 +14,14 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::config::{self, FILE, LOCAL_FILE, Sources, check, schema, secret};
-use crate::core::json_writer;
-use crate::error::{Error, Kind};
+use crate::config::{self, FILE, LOCAL_FILE, Sources, check, schema};
 use crate::sandbox::Backend;
 use crate::state::project::Project;
 use crate::state::save::save_atomically;
 use crate::state::within;
+use ralph_events::error::{Error, Kind};
+use ralph_events::json_writer;
+use ralph_events::redact;
 
 use self::ask::{Abort, Ask, yes};
 use self::questions::{questions, sandbox, starter_prompts};
@@ -133,7 +134,7 @@ fn dialog(
 ) -> Result<Option<Answers>, Abort> {
     if let Some(existing) = config::existing(sources) {
         let mut document = existing.document;
-        secret::redact(&mut document);
+        redact::redact(&mut document);
         ask.say(&(json_writer::pretty(&document).unwrap_or_default() + "\n"))?;
         for problem in &existing.problems {
             ask.say(&format!("ralph: warning: {problem}\n"))?;

@@ -35,12 +35,12 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::core::cleaner::cleaned;
-use crate::core::exit;
-use crate::error::Error;
 use crate::report::style::Capabilities;
 use crate::run::scm::link_guard;
 use crate::state::home;
+use ralph_events::control_chars::cleaned;
+use ralph_events::error::Error;
+use ralph_events::exit_code;
 
 use self::args::{LoopArgs, Place};
 
@@ -236,7 +236,11 @@ pub fn main(mut args: Vec<OsString>) -> u8 {
         Ok(cli) => cli,
         Err(err) => {
             let code = misunderstood(&err);
-            return if fails_with_1 && code == exit::INPUT { exit::NOT_DONE } else { code };
+            return if fails_with_1 && code == exit_code::INPUT {
+                exit_code::NOT_DONE
+            } else {
+                code
+            };
         }
     };
     let result = home::refuse_relative(|name| std::env::var_os(name)).and_then(|()| dispatch(cli));
@@ -277,11 +281,11 @@ fn misunderstood(err: &clap::Error) -> u8 {
     } else if let Err(err) = said(err.print().and_then(|()| io::stdout().flush())) {
         return exit_code(Err(err));
     }
-    u8::try_from(err.exit_code()).unwrap_or(exit::INPUT)
+    u8::try_from(err.exit_code()).unwrap_or(exit_code::INPUT)
 }
 
 fn dispatch(mut cli: Cli) -> Result<u8, Error> {
-    crate::trust::declare_lazily(place::known_agent_dirs);
+    ralph_process::trust::declare_lazily(place::known_agent_dirs);
     place::name_from_there(&cli.place, &mut cli.command);
     let project = || place::project(&cli.place);
     let own = || place::own_project(&cli.place, false);
@@ -369,8 +373,8 @@ mod tests {
     use clap::Parser as _;
 
     use super::Cli;
-    use crate::core::event::Outcome;
     use crate::report::human::next_step;
+    use ralph_events::event::Outcome;
 
     #[test]
     fn commands_in_advice_after_a_run_can_be_parsed() {

@@ -9,11 +9,12 @@ use clap::Args;
 use crate::config::display_name;
 use crate::config::loop_file::{self, LoopFile};
 use crate::core::completion::Rule;
-use crate::core::{exit, template};
-use crate::error::Error;
+use crate::core::template;
 use crate::run::scm;
 use crate::run::spec::{PromptSource, Required, RunSpec, Variables};
 use crate::state::project::Project;
+use ralph_events::error::Error;
+use ralph_events::exit_code;
 
 use super::args::{CompletionArgs, LoopArgs, PromptArgs};
 use super::launch::{self, Defaults, Start, prompt, rules};
@@ -107,7 +108,7 @@ const NO_PLAN: &str = "Implementation plan not found. Run 'ralph plan' first.";
 
 /// What plan, build and prompt have in common.
 const DEFAULTS: Defaults = Defaults {
-    exit_at_limit: exit::DONE,
+    exit_at_limit: exit_code::DONE,
     stderr_is_said: true,
     session_log: true,
     ..Defaults::RUN

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::error::Error;
 use crate::run::session;
 use crate::state::documents::{Documents, Fresh, PRD, PROGRESS, PROMPT, TASKS};
 use crate::state::project::Project;
 use crate::state::save::{Saving, save_all_within};
 use crate::state::{active, home, naming};
+use ralph_events::error::Error;
 
 use super::{launch, task_memory};
 

@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 
 use crate::config::loop_file;
 use crate::config::{self, Settings};
-use crate::error::Error;
 use crate::run::scm;
 use crate::sandbox;
 use crate::state::home;
 use crate::state::project::Project;
 use crate::state::project_record::{self, ProjectHome};
 use crate::state::relocation::DirIdentity;
-use crate::trust::{self, LinkOut};
 use crate::worker::store::Workers;
+use ralph_events::error::Error;
+use ralph_process::trust::{self, LinkOut};
 
 use super::Command;
 use super::args::Place;

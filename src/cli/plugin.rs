@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use crate::error::Error;
 use crate::plugin;
-use crate::trust;
+use ralph_events::error::Error;
+use ralph_process::trust;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

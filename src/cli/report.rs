@@ -3,12 +3,12 @@
 use clap::{Args, ValueEnum};
 use jiff::tz::TimeZone;
 
-use crate::core::json_writer;
-use crate::error::Error;
 use crate::report::morning::{Reading, html, plain};
 use crate::run::left;
 use crate::run::scm::{self, lookup::look_up};
 use crate::state::project::Project;
+use ralph_events::error::Error;
+use ralph_events::json_writer;
 
 use super::runs::{locate, read_journal};
 

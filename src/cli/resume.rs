@@ -7,9 +7,6 @@ use std::time::SystemTime;
 use clap::{Args, Parser};
 
 use crate::config;
-use crate::core::event::Outcome;
-use crate::core::exit;
-use crate::error::Error;
 use crate::run::left;
 use crate::run::session;
 use crate::run::told;
@@ -19,6 +16,9 @@ use crate::state::project::Project;
 use crate::state::runs::{self, RunDir};
 use crate::state::start::StartNote;
 use crate::worker::store::{Known, Workers};
+use ralph_events::error::Error;
+use ralph_events::event::Outcome;
+use ralph_events::exit_code;
 
 use super::args::{BudgetArgs, LoopArgs, OutputForm, Place, PromptArgs};
 use super::runs::{all, looks_like_a_run, named, none_yet};
@@ -242,7 +242,7 @@ impl Left {
     fn say_done(&self) -> Result<u8, Error> {
         let summary = &self.found.summary;
         print(&format!("run {} is done: {}\n", self.dir.id, summary.message))?;
-        Ok(summary.exit_code.unwrap_or(exit::DONE))
+        Ok(summary.exit_code.unwrap_or(exit_code::DONE))
     }
 
     /// What it has come to is known.
@@ -367,7 +367,7 @@ fn go_on(project: &Project, left: Left, note: &StartNote, args: ResumeArgs) -> R
         Command::Build(args) => modes::build(project, *args),
         Command::Prompt(args) => modes::prompt(project, *args),
         Command::Work(args) => work::work(project, &args),
-        _ => Ok(exit::INPUT),
+        _ => Ok(exit_code::INPUT),
     }
 }
 

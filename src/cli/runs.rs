@@ -5,8 +5,6 @@ use std::io::{self, Write};
 
 use clap::Args;
 
-use crate::core::event::Event;
-use crate::error::Error;
 use crate::report::output::Output;
 use crate::report::runs::{Row, RunSummary, json, notes, table};
 use crate::report::style::{Capabilities, Style};
@@ -14,11 +12,13 @@ use crate::report::{Pace, replay};
 use crate::run::left;
 use crate::run::session;
 use crate::state::home;
-use crate::state::journal::{self, Entries};
 use crate::state::kept;
 use crate::state::project::Project;
 use crate::state::runs::{self, RunDir};
 use crate::worker::store::Workers;
+use ralph_events::error::Error;
+use ralph_events::event::Event;
+use ralph_events::journal::{self, Entries};
 
 use super::args::OutputForm;
 

@@ -13,9 +13,6 @@ use rustix::termios::{self, OptionalActions};
 use super::{place, swept};
 use crate::agent;
 use crate::config::{self, Settings, Sources};
-use crate::core::event::{Exit, Stream};
-use crate::error::Error;
-use crate::process::{self, Launch, Occurrence, Signal, System};
 use crate::run::scm::link_guard::{self, LinkGuard};
 use crate::sandbox::backend_memory::BackendMemory;
 use crate::sandbox::choice::{self, Asked, Choice, ChosenBy};
@@ -23,7 +20,11 @@ use crate::sandbox::proxy::Refusal;
 use crate::sandbox::{self, Backend, Request, Sandbox, Unusable, docker, scratch};
 use crate::state::home::ralph_home;
 use crate::state::project::Project;
-use crate::trust;
+use ralph_events::error::Error;
+use ralph_events::event::{Exit, Stream};
+use ralph_process as process;
+use ralph_process::trust;
+use ralph_process::{Launch, Occurrence, Signal, System};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

@@ -8,10 +8,11 @@ use serde_json::{Value, json};
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::config::loop_file::{self, LoopFile};
-use crate::config::{self, Loaded, Origin, Sources, schema, secret};
-use crate::core::cleaner::cleaned;
-use crate::core::json_writer;
-use crate::error::Error;
+use crate::config::{self, Loaded, Origin, Sources, schema};
+use ralph_events::control_chars::cleaned;
+use ralph_events::error::Error;
+use ralph_events::json_writer;
+use ralph_events::redact;
 
 use super::args::Place;
 use super::{place, swept};
@@ -95,7 +96,7 @@ fn show(options: &SettingsOptions, out: &mut dyn Write, err: &mut dyn Write) -> 
 fn effective(loaded: &Loaded) -> Value {
     // Settings came from JSON and have no keys but strings: they always serialize.
     let mut document = serde_json::to_value(&loaded.settings).unwrap_or_default();
-    secret::redact(&mut document);
+    redact::redact(&mut document);
     document
 }
 

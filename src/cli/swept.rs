@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use crate::error::Error;
 use crate::sandbox::scratch::{self, Left};
 use crate::state::home;
+use ralph_events::error::Error;
 
 /// Puts right what sandboxes that nobody uses any more have left in projects. What there is to say of it.
 ///

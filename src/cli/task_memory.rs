@@ -1,17 +1,17 @@
 //! What is known of a task list before a run starts: by the ledger of the last run, or, where there is none, by the
 //! history of the file in git.
 
-use crate::core::event::Event;
 use crate::core::tasks::ledger::Ledger;
 use crate::core::tasks::since::{self, Since};
 use crate::core::tasks::{self as task_list, TaskList, verdict};
-use crate::error::Error;
 use crate::run::scm::file_history::{Reach, file_versions};
 use crate::state::documents::{Documents, TASKS, without_placeholder};
-use crate::state::journal::Want;
 use crate::state::project::Project;
 use crate::state::snapshots::{Last, Places, Remembered};
 use crate::state::{home, runs};
+use ralph_events::error::Error;
+use ralph_events::event::Event;
+use ralph_events::journal::Want;
 
 use super::tasks;
 

@@ -7,13 +7,13 @@ use clap::Args;
 use crate::config::Loaded;
 use crate::config::settings::SandboxBackend;
 use crate::core::completion::Rule;
-use crate::core::event::FailAction;
 use crate::core::tasks::ledger::Ledger;
-use crate::error::Error;
 use crate::run::spec::{GuardrailSpec, PromptSource, RunSpec, TasksSpec, Variables};
 use crate::state::documents::{Documents, PROMPT, TASKS};
 use crate::state::project::Project;
 use crate::state::snapshots;
+use ralph_events::error::Error;
+use ralph_events::event::FailAction;
 
 use super::args::{CompletionArgs, LoopArgs, PromptArgs};
 use super::launch::{self, Defaults, Start, prompt, rules};

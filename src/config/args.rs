@@ -1,8 +1,8 @@
 //! The elements of `agent.flags` as single arguments.
 
 use super::schema::quote;
-use super::secret::redact_command;
-use crate::core::text;
+use ralph_events::redact::redact_command;
+use ralph_events::text;
 
 /// The arguments that `agent.flags` stands for.
 ///

@@ -5,11 +5,12 @@
 
 use serde_json::{Map, Value};
 
+use super::args;
 use super::duration::{self, Duration};
 use super::schema::{allows, join, keys, literals, nearest, plain, quote, schema, type_of, walk};
-use super::{args, secret};
-use crate::core::text;
 use crate::sandbox::hosts::AllowList;
+use ralph_events::redact;
+use ralph_events::text;
 
 /// Everything that is wrong with a document of settings, each as `key: what is wrong`.
 pub(crate) fn problems(document: &Value) -> Vec<String> {
@@ -195,12 +196,12 @@ fn found(path: &str, value: &Value) -> String {
         Value::Number(_) => "the number ",
         Value::String(_) => "the string ",
     };
-    if path.starts_with("agent.env") && secret::looks_secret(path) {
+    if path.starts_with("agent.env") && redact::looks_secret(path) {
         return format!("{kind}(not shown)");
     }
     match value {
         Value::String(text) => {
-            let text = secret::redact_command(text);
+            let text = redact::redact_command(text);
             format!("{kind}{}", quote(&text::truncate(&text, 40, "…")))
         }
         other => format!("{kind}{other}"),

@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use serde_json::Value;
 
 use super::schema::{self, Key};
-use crate::env_names::{self, PREFIX};
+use ralph_events::env_names::{self, PREFIX};
 
 /// Variables that ralph uses for other ends.
 pub const RESERVED: [&str; 7] = [

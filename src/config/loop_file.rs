@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use super::schema::quote;
 use super::shell::{self, Assignment};
 use super::{Flag, display_name};
-use crate::core::text;
-use crate::error::Error;
 use crate::state::given;
+use ralph_events::error::Error;
+use ralph_events::text;
 
 /// The file's name, inside of `.ralph`.
 pub const FILE: &str = "config";

@@ -11,7 +11,6 @@ pub mod env;
 mod file;
 pub mod loop_file;
 pub mod schema;
-pub mod secret;
 pub mod settings;
 pub mod shell;
 
@@ -25,8 +24,8 @@ use serde_json::{Map, Value};
 pub use self::args::agent_args;
 pub use self::duration::Duration;
 pub use self::settings::Settings;
-use crate::core::event::FailAction;
-use crate::error::Error;
+use ralph_events::error::Error;
+use ralph_events::event::FailAction;
 
 /// The directory in a project that belongs to ralph.
 pub const DIRECTORY: &str = ".ralph";

@@ -10,7 +10,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
 use super::settings::Settings;
-use crate::core::cleaner::is_hidden;
+use ralph_events::control_chars::is_hidden;
 
 static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
     // Draft 7 is what editors understand best, and without references a walk is a plain recursion.

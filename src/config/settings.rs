@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::duration::Duration;
 use crate::agent::PromptVia;
-use crate::core::event::FailAction;
 pub use crate::sandbox::settings::{Sandbox, SandboxBackend, SandboxNetwork};
+use ralph_events::event::FailAction;
 
 /// Settings of ralph, from `.ralph/settings.json` and `.ralph/settings.local.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -14,7 +14,7 @@ use self::echo::EchoFilter;
 use self::echoed::Echoed;
 use self::quoted::Quoted;
 use self::tags::TagScanner;
-use super::cleaner::{Cleaner, cleaned};
+use ralph_events::control_chars::{Cleaner, cleaned};
 
 /// What completes a run.
 #[derive(Debug, Clone)]
@@ -311,7 +311,7 @@ fn note_match(
         };
         if !echoed.is_at(recent, found.start(), found.end()) {
             verdict.complete = true;
-            verdict.found = Some(super::text::head(found.as_str(), 200).to_owned());
+            verdict.found = Some(ralph_events::text::head(found.as_str(), 200).to_owned());
             return is_ignored;
         }
         is_ignored = true;

@@ -11,14 +11,14 @@ mod ending;
 mod exchange;
 mod time;
 
-pub use super::progress::Report;
 pub use exchange::{Action, GateVerdict, Input, Now, ScmLook, StagedLook, Unseen};
+pub use ralph_events::progress::Report;
 
-use super::event::{Class, Event, Feedback, Outcome, Purpose, WaitReason};
-use super::progress::{Limits, Open, Pending, Progress};
 use super::rules::Rules;
-use super::spending::Spending;
 use super::stall::Watch;
+use ralph_events::event::{Class, Event, Feedback, Outcome, Purpose, WaitReason};
+use ralph_events::progress::{Limits, Open, Pending, Progress};
+use ralph_events::spending::Spending;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Phase {

@@ -1,7 +1,7 @@
 //! Two streams as one text, in the order in which they came, without a line of one inside a line of
 //! the other.
 
-use super::event::Stream;
+use ralph_events::event::Stream;
 
 /// What may be held back for a line that does not end.
 const MAX_HELD: usize = 1 << 20;

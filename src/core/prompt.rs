@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use super::event::{Exit, FailAction, Feedback};
-use super::text;
+use ralph_events::event::{Exit, FailAction, Feedback};
+use ralph_events::text;
 
 /// The prompt of one attempt.
 ///

@@ -10,7 +10,7 @@
 use std::borrow::Cow;
 use std::collections::VecDeque;
 
-use super::event::{Event, Usage};
+use ralph_events::event::{Event, Usage};
 
 /// What an iteration may take at least, however much there was before.
 const LEAST: u64 = 4 * 1024;
@@ -268,9 +268,9 @@ fn end_of(event: &Event<'_>, room: usize) -> Option<Event<'static>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::event::{Failure, FailureKind, Purpose, Stream};
-    use crate::state::journal::{Lines, MAX_LINE, entries};
     use proptest::prelude::*;
+    use ralph_events::event::{Failure, FailureKind, Purpose, Stream};
+    use ralph_events::journal::{Lines, MAX_LINE, entries};
 
     const ROOM: u64 = 1024 * 1024;
 
@@ -318,7 +318,8 @@ mod tests {
     #[test]
     fn longest_event_fits_into_a_line_of_a_journal() {
         let long = "\u{1}".repeat(usize::try_from(MAX_EVENT).unwrap());
-        let at = crate::core::event::Stamp { time_ms: 1_794_774_472_123, iteration: 1, attempt: 1 };
+        let at =
+            ralph_events::event::Stamp { time_ms: 1_794_774_472_123, iteration: 1, attempt: 1 };
         let mut lines = Lines::default();
         lines.push(at, &said(&long));
         assert!(lines.bytes().len() > MAX_LINE / 2 && lines.bytes().len() < MAX_LINE);

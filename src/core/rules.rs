@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::event::Usage;
 use super::stall::StallRule;
-use super::text;
+use ralph_events::event::Usage;
+use ralph_events::text;
 
 /// What a loop may do, and when it ends.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,8 +3,8 @@
 //! Any change in the repository is progress, whatever the agent says and whatever guardrails say. Only
 //! where nobody can tell whether it changed does a guardrail that fails in the same way count by itself.
 
-use super::event::{Feedback, StallReason};
-pub use super::progress::Seen;
+use ralph_events::event::{Feedback, StallReason};
+pub use ralph_events::progress::Seen;
 
 /// When a loop that gets nowhere is warned of, and when it is stopped. By default neither.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -179,7 +179,7 @@ fn essence(failed: &[Feedback]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::event::FailAction;
+    use ralph_events::event::FailAction;
 
     fn watch(stop_after: u32) -> Watch {
         Watch::new(StallRule::stopping_after(stop_after))

@@ -4,8 +4,8 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
-use super::event::{Class, EndCause, Event, Exit, Outcome, Purpose, Stamp, Usage};
-use super::exit;
+use ralph_events::event::{Class, EndCause, Event, Exit, Outcome, Purpose, Stamp, Usage};
+use ralph_events::exit_code;
 
 /// The word in [`Event::StopRequested`] for `ralph kill`, which is no signal.
 pub const KILLED: &str = "ralph kill";
@@ -413,7 +413,7 @@ impl Follower {
             &Event::RunEnded {
                 branch: None,
                 outcome: Outcome::Interrupted,
-                exit_code: exit::INTERRUPTED,
+                exit_code: exit_code::INTERRUPTED,
                 message: "interrupted".into(),
                 iterations,
                 cut_off,

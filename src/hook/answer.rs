@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use crate::core::json_writer;
+use ralph_events::json_writer;
 
 /// The longest text that Claude Code hands on to the model, in characters.
 const LONGEST: usize = 9_999;
@@ -26,7 +26,7 @@ pub enum Answer {
 impl Answer {
     /// What goes to standard output.
     pub fn json(&self) -> Option<String> {
-        let short = |text: &str| crate::core::text::truncate(text, LONGEST, "…").into_owned();
+        let short = |text: &str| ralph_events::text::truncate(text, LONGEST, "…").into_owned();
         let answer = match self {
             Answer::Nothing => return None,
             Answer::Deny(reason) => json!({"hookSpecificOutput": {

@@ -7,7 +7,7 @@ use std::path::Path;
 use memchr::memmem;
 use serde::Deserialize;
 
-use crate::core::text;
+use ralph_events::text;
 
 /// In percent of the window.
 const THRESHOLDS: [u8; 5] = [50, 60, 70, 80, 90];

@@ -14,8 +14,9 @@ use super::answer::Answer;
 use super::input::Input;
 use super::settings::Hooks;
 use crate::core::json::{Raw, RawText};
-use crate::env_names::GUARDED;
-use crate::policy::{self, AllowList, Context, Verdict};
+use ralph_events::env_names::GUARDED;
+use ralph_shell_policy as policy;
+use ralph_shell_policy::{AllowList, Context, Verdict};
 
 /// How many links may lead to one another.
 const MOST_LINKS: usize = 40;

@@ -8,8 +8,8 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::config;
-use crate::env_names;
 use crate::state::within;
+use ralph_events::env_names;
 
 /// Larger ones are refused by whatever checks them, too.
 const LARGEST: u64 = 16 << 20;

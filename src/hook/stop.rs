@@ -7,7 +7,6 @@ use super::Surroundings;
 use super::answer::Answer;
 use super::input::Input;
 use crate::core::tasks::{self, ledger::Ledger};
-use crate::env_names::STOP_CHECK;
 use crate::run::scm;
 use crate::state::active;
 use crate::state::documents::{DIRECTORY, Documents, PROGRESS, TASKS};
@@ -15,6 +14,7 @@ use crate::state::home::ralph_home;
 use crate::state::project::Project;
 use crate::state::runs;
 use crate::state::snapshots::Places;
+use ralph_events::env_names::STOP_CHECK;
 
 /// How many files are named.
 const NAMED: usize = 10;

@@ -26,10 +26,10 @@ use super::screen::Screen;
 use super::status::Status;
 use super::style::{Marks, Style};
 use super::{Pace, Reporter};
-use crate::core::attempt;
-use crate::core::event::{Class, Event, Purpose, Stamp, Stream};
-use crate::core::lines::LineSplitter;
 use crate::core::worker::Follower;
+use ralph_events::attempt;
+use ralph_events::event::{Class, Event, Purpose, Stamp, Stream};
+use ralph_events::line_splitter::LineSplitter;
 pub use words::next_step;
 pub(super) use words::{Ending, cut_short};
 

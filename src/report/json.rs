@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::output::{Output, Target};
 use super::screen::Screen;
 use super::{Pace, Reporter};
-use crate::core::event::{Event, Stamp};
+use ralph_events::event::{Event, Stamp};
 
 /// What waits for a program that is slow: as much as most runs have in all, since a program cannot
 /// guess what it was not told.

@@ -6,8 +6,8 @@ use rustix::termios::{OptionalActions, Termios};
 use super::Reporter;
 use super::output::Output;
 use super::visible;
-use crate::core::event::{Event, Purpose, Stamp, Stream};
 use crate::core::worker::Follower;
+use ralph_events::event::{Event, Purpose, Stamp, Stream};
 
 /// Has a terminal forget whatever an agent told it that it did not take back: another screen, the
 /// mouse, pasting, a hidden cursor, colours, margins.

@@ -24,7 +24,7 @@ pub mod visible;
 
 use std::time::Duration;
 
-use crate::core::event::{Event, Stamp, Stream};
+use ralph_events::event::{Event, Stamp, Stream};
 
 /// Who waits for whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use std::collections::HashSet;
 
 use serde::Serialize;
 
-use crate::core::event::{Class, EndCause, Exit, FailureKind, Outcome, Usage, WaitReason};
+use ralph_events::event::{Class, EndCause, Exit, FailureKind, Outcome, Usage, WaitReason};
 
 pub use reading::Reading;
 

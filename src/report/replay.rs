@@ -1,8 +1,8 @@
 //! A past run, shown again.
 
 use super::Reporter;
-use crate::core::event::Entry;
-use crate::core::json_writer;
+use ralph_events::event::Entry;
+use ralph_events::json_writer;
 
 /// Events between two flushes: enough to write in large pieces, few enough to be seen soon.
 const BATCH: usize = 256;
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
     use crate::report::json::Json;
     use crate::report::output::tests::Sink;
-    use crate::state::journal;
+    use ralph_events::journal;
 
     #[test]
     fn journal_line_is_decoded_as_serde_decodes_it() {

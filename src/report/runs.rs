@@ -7,11 +7,11 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use super::visible;
-use crate::core::event::{Entry, Event, Outcome, StallReason, Stamp, Usage};
-use crate::core::json_writer;
-use crate::core::spending::Spending;
-use crate::core::text;
-use crate::state::journal::{self, Entries, Want};
+use ralph_events::event::{Entry, Event, Outcome, StallReason, Stamp, Usage};
+use ralph_events::journal::{self, Entries, Want};
+use ralph_events::json_writer;
+use ralph_events::spending::Spending;
+use ralph_events::text;
 
 /// What is to be known of a run at a glance, folded from its events.
 #[derive(Debug, Clone, Default, PartialEq)]

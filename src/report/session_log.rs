@@ -7,10 +7,10 @@ use std::io::{self, Write};
 use jiff::tz::TimeZone;
 
 use super::Reporter;
-use crate::core::attempt::describe_end;
-use crate::core::event::{Class, Entry, Event, Purpose, Stamp, Stream, Usage, WaitReason};
 use crate::core::merge::Merger;
-use crate::core::text;
+use ralph_events::attempt::describe_end;
+use ralph_events::event::{Class, Entry, Event, Purpose, Stamp, Stream, Usage, WaitReason};
+use ralph_events::text;
 
 const DOUBLE: &str =
     "================================================================================";

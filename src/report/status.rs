@@ -9,8 +9,8 @@ use jiff::tz::TimeZone;
 
 use super::style::Marks;
 use super::visible;
-use crate::core::event::{Event, Purpose, Stamp, Usage, WaitReason};
-use crate::core::text;
+use ralph_events::event::{Event, Purpose, Stamp, Usage, WaitReason};
+use ralph_events::text;
 
 /// What the run is busy with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -450,7 +450,7 @@ mod tests {
                 purpose: Purpose::Work,
                 exit: None,
                 ended_by: None,
-                class: crate::core::event::Class::Answered,
+                class: ralph_events::event::Class::Answered,
                 failure: None,
                 duration_ms: 0,
                 usage: spent,

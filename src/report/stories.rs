@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use super::visible;
-use crate::core::cleaner::Cleaner;
 use crate::core::tasks::order::{self, Standing};
 use crate::core::tasks::{Story, TaskList};
+use ralph_events::control_chars::Cleaner;
 
 /// How many stories are named that another waits for.
 const MAX_WAITS: usize = 3;

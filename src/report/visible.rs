@@ -2,12 +2,12 @@
 
 use unicode_width::UnicodeWidthChar;
 
-use crate::core::cleaner::Cleaner;
+use ralph_events::control_chars::Cleaner;
 
 /// Appends at most `max` characters of `text`, clean and on one line, and `mark` if there were more.
 pub fn one_line(text: &str, max: usize, mark: &str, out: &mut Vec<u8>) {
     // A sequence is longer than what it leaves, but a text of any length is not walked to its end.
-    let window = crate::core::text::head(text, max.saturating_mul(4).saturating_add(64));
+    let window = ralph_events::text::head(text, max.saturating_mul(4).saturating_add(64));
     let mut clean = String::new();
     Cleaner::default().push(window, &mut clean);
     let mut cut = window.len() < text.len();

@@ -5,16 +5,16 @@ use std::path::PathBuf;
 
 use crate::agent::filter::{Answer, Judge};
 use crate::agent::{Emit, Reader};
-use crate::core::attempt::{Facts, classify, describe_end};
 use crate::core::completion::{Detector, Verdict};
-use crate::core::event::{
-    Class, EndCause, Event, Exit, Failure, FailureKind, Purpose, Stream, Usage,
-};
-use crate::core::lines::{Line, LineSplitter};
 use crate::core::machine::{Input, Report};
 use crate::core::prompt;
-use crate::core::text;
-use crate::process::ChildId;
+use ralph_events::attempt::{Facts, classify, describe_end};
+use ralph_events::event::{
+    Class, EndCause, Event, Exit, Failure, FailureKind, Purpose, Stream, Usage,
+};
+use ralph_events::line_splitter::{Line, LineSplitter};
+use ralph_events::text;
+use ralph_process::ChildId;
 
 use super::record::Recorder;
 use super::screen::Screen;

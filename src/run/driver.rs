@@ -22,15 +22,15 @@ mod tasks;
 use std::collections::{HashSet, VecDeque};
 use std::ffi::OsString;
 
-use crate::core::event::{EndCause, Event, Outcome};
-use crate::core::exit;
 use crate::core::machine::{Action, Input, LoopMachine, Now};
 use crate::core::prompt as prompts;
-use crate::core::text;
-use crate::env_names;
-use crate::process::Occurrence;
 use crate::report::Reporter;
 use crate::sandbox::proxy::Refusal;
+use ralph_events::env_names;
+use ralph_events::event::{EndCause, Event, Outcome};
+use ralph_events::exit_code;
+use ralph_events::text;
+use ralph_process::Occurrence;
 
 use super::agent::AgentTask;
 use super::guardrail::GuardrailTask;
@@ -336,7 +336,7 @@ impl<W: World> Driver<'_, W> {
         // The machine has had its last word, and it is not in the journal: whoever looks there in the
         // morning must not be the only one who does not know.
         if self.broken && outcome != Outcome::Broken {
-            finish = Finish { outcome: Outcome::Broken, exit_code: exit::INPUT };
+            finish = Finish { outcome: Outcome::Broken, exit_code: exit_code::INPUT };
             let message = format!(
                 "the end of this run could not be written to its journal in {}; \
                  free space or permissions are needed",

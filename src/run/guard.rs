@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::spec::AgentSpec;
 use crate::agent::GuardFiles;
-use crate::env_names;
 use crate::state::within;
+use ralph_events::env_names;
 
 impl AgentSpec {
     /// Has the agent ask `ralph hook pre-tool-use` before it uses a tool, for this run only, if it

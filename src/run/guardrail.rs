@@ -1,8 +1,8 @@
 //! One guardrail that is running: its output goes to its log, both ends of it to the agent.
 
-use crate::core::event::{Event, Exit, FailAction, Feedback};
 use crate::core::prompt::{GuardrailFailure, GuardrailOutput, OutputLimits, guardrail_message};
-use crate::process::ChildId;
+use ralph_events::event::{Event, Exit, FailAction, Feedback};
+use ralph_process::ChildId;
 
 use super::spec::GuardrailSpec;
 

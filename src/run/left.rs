@@ -4,14 +4,14 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::core::event::{Commit, Event};
-use crate::core::progress::{Progress, Tracker};
 use crate::core::rules::Budget;
 use crate::report::runs::RunSummary;
 use crate::run::scm::moves::Moved;
 use crate::state::check_logs;
-use crate::state::journal;
 use crate::state::runs::{FirstWords, RunDir};
+use ralph_events::event::{Commit, Event};
+use ralph_events::journal;
+use ralph_events::progress::{Progress, Tracker};
 
 /// What is remembered of what a run was warned of. Those of its beginning are what is asked for.
 const MOST_WARNINGS: usize = 1_000;

@@ -3,10 +3,10 @@
 use std::io;
 use std::time::Duration;
 
-use crate::core::event::{Event, Stamp, Stream};
 use crate::core::ration::{Ration, Verdict};
 use crate::report::Reporter;
-use crate::state::journal::Lines;
+use ralph_events::event::{Event, Stamp, Stream};
+use ralph_events::journal::Lines;
 
 use super::world::{Record, World};
 

@@ -24,13 +24,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::core::event::Exit;
-use crate::error::Error;
-use crate::process::{self, ChildId};
 use crate::state::home;
 use crate::state::project::is_run_time_file;
 use crate::state::project_record;
-use crate::trust::{self, OutsideCommand};
+use ralph_events::error::Error;
+use ralph_events::event::Exit;
+use ralph_process as process;
+use ralph_process::ChildId;
+use ralph_process::trust::{self, OutsideCommand};
 
 pub use agent_git::{git_directories, identity};
 use config_trust::Repository;
@@ -171,7 +172,7 @@ fn git_once(
         .map_err(|err| failed(&err.to_string()).hint(link_guard::hint(&err)))?;
     let cannot = |err: io::Error| match err.kind() {
         io::ErrorKind::Interrupted => {
-            Error { kind: crate::error::Kind::Interrupted, ..failed("interrupted") }
+            Error { kind: ralph_events::error::Kind::Interrupted, ..failed("interrupted") }
         }
         _ => failed(&err.to_string()),
     };

@@ -8,7 +8,7 @@ use std::num::NonZeroU16;
 use fancy_regex::Regex;
 
 use crate::core::on_screen::{closes_by_any_key, dialog, last_lines, prompt_count, said};
-use crate::process::Size;
+use ralph_process::Size;
 
 /// How often a screen is looked at that something was written to.
 const LOOK_MS: u64 = 2_000;

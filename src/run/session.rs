@@ -4,12 +4,6 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::config::secret::redact_command;
-use crate::core::event::{Event, Leftover};
-use crate::core::text;
-use crate::env_names::RUN_ID;
-use crate::error::{Error, Kind};
-use crate::process::{self, Interrupts, System};
 use crate::report::runs::RunSummary;
 use crate::state::active;
 use crate::state::home;
@@ -21,6 +15,13 @@ use crate::state::run_files::RunFiles;
 use crate::state::runs::{self, RunDir};
 use crate::state::snapshots;
 use crate::state::start::StartNote;
+use ralph_events::env_names::RUN_ID;
+use ralph_events::error::{Error, Kind};
+use ralph_events::event::{Event, Leftover};
+use ralph_events::redact::redact_command;
+use ralph_events::text;
+use ralph_process as process;
+use ralph_process::{Interrupts, System};
 
 use super::scm::link_guard::{self, LinkGuard};
 use super::world::RealWorld;

@@ -8,17 +8,17 @@ use std::sync::Arc;
 
 use crate::agent::filter::Judge;
 use crate::agent::{self, Adapter, Invocation, PromptVia, Reader, Request, ResponseFilter};
-use crate::config::secret;
 use crate::core::completion::Rule;
-use crate::core::event::{FailAction, Purpose};
-use crate::core::progress::Progress;
 use crate::core::prompt::OutputLimits;
 use crate::core::rules::{Rules, ScmTask};
 use crate::core::tasks::TaskList;
 use crate::core::tasks::ledger::Ledger;
 use crate::core::template;
-use crate::env_names;
 use crate::run::scm::ScmSpec;
+use ralph_events::env_names;
+use ralph_events::event::{FailAction, Purpose};
+use ralph_events::progress::Progress;
+use ralph_events::redact;
 
 /// One loop, described.
 #[derive(Debug, Clone)]
@@ -337,7 +337,7 @@ pub struct GuardrailSpec {
 impl GuardrailSpec {
     /// The command as it is shown and recorded, without secrets.
     pub fn shown_command(&self) -> Cow<'_, str> {
-        secret::redact_command(&self.command)
+        redact::redact_command(&self.command)
     }
 }
 

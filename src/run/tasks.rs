@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use crate::core::event::Event;
 use crate::core::tasks::ledger::{Ledger, Progress, Review};
 use crate::core::tasks::verdict::too_many_to_tell;
 use crate::core::tasks::{self, Broken, Problem, TaskList, since};
+use ralph_events::event::Event;
 
 use crate::state::project::STORIES_BEFORE;
 use crate::state::snapshots;

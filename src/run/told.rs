@@ -9,19 +9,20 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::scm::{self, lookup};
-use crate::core::event::{Entry, Event, Exit, Stamp};
-use crate::core::json_writer;
-use crate::core::text;
-use crate::env_names;
-use crate::error::{Error, Kind};
-use crate::process::{self, Launch};
 use crate::report::morning::{Facts, Reading};
 use crate::state::home;
-use crate::state::journal::Lines;
 use crate::state::project::Project;
 use crate::state::run_files::RunFiles;
 use crate::state::runs::{self, RunDir};
-use crate::trust::OutsideCommand;
+use ralph_events::env_names;
+use ralph_events::error::{Error, Kind};
+use ralph_events::event::{Entry, Event, Exit, Stamp};
+use ralph_events::journal::Lines;
+use ralph_events::json_writer;
+use ralph_events::text;
+use ralph_process as process;
+use ralph_process::Launch;
+use ralph_process::trust::OutsideCommand;
 
 /// How long whoever tells of an end waits for the command.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);

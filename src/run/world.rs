@@ -7,9 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
-use crate::core::event::Entry;
 use crate::core::machine::Now;
-use crate::process::{ChildId, Launch, Occurrence, Size, System};
 use crate::report::morning::{Facts, Reading};
 use crate::sandbox::proxy::Refusal;
 use crate::sandbox::{self, Backend, Sandbox, Trace};
@@ -22,8 +20,11 @@ use crate::state::project_record;
 use crate::state::run_files::RunFiles;
 use crate::state::runs::RunDir;
 use crate::state::save::{in_its_directory, save_atomically, save_privately};
-use crate::state::{documents, given, home, journal, private, within};
-use crate::trust::{self, OutsideCommand};
+use crate::state::{documents, given, home, private, within};
+use ralph_events::event::Entry;
+use ralph_events::journal;
+use ralph_process::trust::{self, OutsideCommand};
+use ralph_process::{ChildId, Launch, Occurrence, Size, System};
 
 use super::fingerprint;
 use super::scm::{

@@ -3,7 +3,7 @@
 use super::backend_memory::BackendMemory;
 use super::settings::{self, SandboxBackend};
 use super::{Backend, Request, Sandbox, Unusable, prepare, scratch};
-use crate::error::Error;
+use ralph_events::error::Error;
 
 /// What the settings ask for.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -27,7 +27,8 @@ use super::probe::{self, Probe};
 use super::proxy::{self, Proxy, Refusal};
 use super::scratch::Scratch;
 use super::{Backend, Request, Sandbox, Trace, Unusable, Wrapped, inside, mounts, seccomp};
-use crate::process::{self, Launch};
+use ralph_process as process;
+use ralph_process::Launch;
 
 /// What it is called by, in the place of a command. Nobody types this.
 pub const COMMAND: &str = "__confined";

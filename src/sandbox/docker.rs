@@ -19,10 +19,11 @@ use super::proxy::Refusal;
 use super::scratch::{self, Scratch};
 use super::settings::SandboxNetwork;
 use super::{Backend, Request, Sandbox, Trace, Unusable, Wrapped};
-use crate::env_names;
-use crate::process::{self, Launch, Output, System};
 use crate::state::project_record::fnv64;
-use crate::trust;
+use ralph_events::env_names;
+use ralph_process as process;
+use ralph_process::trust;
+use ralph_process::{Launch, Output, System};
 
 /// How long making or starting a machine may take: an image may have to be fetched.
 const PATIENCE: Duration = Duration::from_secs(600);

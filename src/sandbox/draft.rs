@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 
 use super::places::SECRETS;
 use super::plan::{Disk, Found, Guard, Mount, Wanted, Was};
-use crate::trust::AgentWritable;
+use ralph_process::trust::AgentWritable;
 
 /// A plan that is being made.
 pub(super) struct Draft<'d> {

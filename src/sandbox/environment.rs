@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::draft::Draft;
 use super::plan::{Disk, INSIDE_DIR, Network, Wanted};
 use super::proxy;
-use crate::config::secret;
+use ralph_events::redact;
 
 /// Variables that lead to something outside: sockets, terminals, other machines.
 const OUTSIDE: &[&str] = &[
@@ -122,8 +122,8 @@ fn withheld(wanted: &Wanted, named: &[String]) -> Vec<String> {
     let variables = wanted.env.iter().filter_map(|(name, value)| Some((name.to_str()?, value)));
     let secrets = variables.filter(|(name, value)| {
         let is_secret = match is_proxy(name) {
-            true => secret::looks_secret(name),
-            false => secret::is_secret_variable(name, &value.to_string_lossy()),
+            true => redact::looks_secret(name),
+            false => redact::is_secret_variable(name, &value.to_string_lossy()),
         };
         (is_secret || of_aws(name)) && !OUTSIDE.contains(name)
     });
@@ -152,11 +152,11 @@ fn is_git_setting(name: &str) -> bool {
 fn is_secret_git_setting(env: &[(OsString, OsString)], name: &OsStr, value: &OsStr) -> bool {
     let Some(number) = name.to_str().and_then(|name| name.strip_prefix("GIT_CONFIG_VALUE_")) else {
         return name.to_str().is_some_and(|name| name != "GIT_CONFIG_COUNT")
-            && secret::holds_secret(&value.to_string_lossy());
+            && redact::holds_secret(&value.to_string_lossy());
     };
     let setting = get(env, &format!("GIT_CONFIG_KEY_{number}"));
     let setting = setting.map(OsStr::to_string_lossy).unwrap_or_default();
-    secret::is_secret_variable(&setting.replace('.', "_"), &value.to_string_lossy())
+    redact::is_secret_variable(&setting.replace('.', "_"), &value.to_string_lossy())
 }
 
 /// The variables from which codex takes a key.

@@ -21,7 +21,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use super::confined;
 use super::proxy;
 use super::seccomp;
-use crate::trust;
+use ralph_process::trust;
 
 /// What it is called by, in the place of a command. Nobody types this.
 pub const COMMAND: &str = "__inside";

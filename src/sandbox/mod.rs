@@ -47,9 +47,9 @@ use std::io::{self, PipeReader};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use crate::error::Error;
-use crate::process::{ChildId, Extras, Launch, Size, System};
-use crate::trust;
+use ralph_events::error::Error;
+use ralph_process::trust;
+use ralph_process::{ChildId, Extras, Launch, Size, System};
 
 use hosts::AllowList;
 use proxy::Refusal;

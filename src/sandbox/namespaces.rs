@@ -24,9 +24,10 @@ use super::proxy::{ListenersId, Proxy, Refusal, Resolver, Rules, Upstream};
 use super::scratch::{self, Note, Scratch};
 use super::settings::SandboxNetwork;
 use super::{Backend, Request, Sandbox, Trace, Unusable, Wrapped, inside};
-use crate::process::{self, Launch};
 use crate::state::project_record;
-use crate::trust;
+use ralph_process as process;
+use ralph_process::Launch;
+use ralph_process::trust;
 
 /// A sandbox of namespaces.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use super::places::{
     CERTIFICATES, HIDDEN_DIRS, HIDDEN_FILES, KERNEL, OWN_STATE, PROTECTED, PROTECTED_DIRS, SHOWN,
 };
 use super::tools;
-use crate::trust::AgentWritable;
+use ralph_process::trust::AgentWritable;
 
 /// Where ralph itself is inside: it makes the listeners, and the agent's hooks call it.
 pub const INSIDE_DIR: &str = "/run/ralph";

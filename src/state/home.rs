@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::private;
-use crate::env_names::RALPH_HOME;
-use crate::error::Error;
+use ralph_events::env_names::RALPH_HOME;
+use ralph_events::error::Error;
 
 /// `$RALPH_HOME`, or `.ralph` in the user's home; `None` if there is neither. `variable` looks a
 /// variable of the environment up. A relative path is no place that two processes would agree on, so

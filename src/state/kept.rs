@@ -5,7 +5,7 @@ use std::fs::{File, TryLockError};
 use std::io::{self, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use crate::core::event::Event;
+use ralph_events::event::Event;
 
 use super::lock::{self, Holder};
 use super::private;

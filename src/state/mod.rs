@@ -7,7 +7,6 @@ pub mod dir_handle;
 pub mod documents;
 pub mod given;
 pub mod home;
-pub mod journal;
 pub mod kept;
 pub mod lock;
 pub mod logs;

@@ -1,6 +1,6 @@
 //! Names for branches and directories, derived from the user's name for the work.
 
-use crate::core::text;
+use ralph_events::text;
 
 /// Longer ones would not fit into a file name together with what is put around them.
 const MAX_CHARS: usize = 60;

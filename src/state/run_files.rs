@@ -5,11 +5,11 @@ use std::io::{self, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::journal;
 use super::kept;
 use super::private;
 use super::runs::RunDir;
 use super::within::{self, is_still_at};
+use ralph_events::journal;
 
 /// The files that a run writes.
 #[derive(Debug)]

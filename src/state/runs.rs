@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::core::event::{Entry, Event, Outcome};
+use ralph_events::event::{Entry, Event, Outcome};
 
 use super::check_logs;
-use super::journal::{self, Entries};
 use super::private;
 use super::within;
+use ralph_events::journal::{self, Entries};
 
 /// The name of a run: when it began, and something that tells apart two that began together. Names
 /// sort by time, to the millisecond: which run is the last one, and which are the oldest, is told by

@@ -15,9 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use super::store::{Known, Worker};
 use crate::core::worker::WorkerState;
-use crate::process::create_named_pipe;
 use crate::run::world::{Control, Request};
 use crate::state::save::save_for_now;
+use ralph_process::create_named_pipe;
 
 /// What may be wanted of a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,9 +2,9 @@
 
 use super::control::Kept;
 use super::store::{Known, Worker};
-use crate::core::event::{Event, Stamp};
 use crate::core::worker::{Follower, Status, WorkerState};
 use crate::report::Reporter;
+use ralph_events::event::{Event, Stamp};
 
 /// Keeps the files of a worker in step with its run.
 #[derive(Debug)]

@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use super::worktree::Worktree;
 use crate::core::rules::Budget;
 use crate::core::worker::{Follower, WorkerState, is_name};
-use crate::error::Error;
 use crate::state::home::ralph_home;
 use crate::state::kept;
 use crate::state::lock;
@@ -20,6 +19,7 @@ use crate::state::project::Project;
 use crate::state::runs::{self, RunDir};
 use crate::state::save::{save_for_now, save_privately};
 use crate::state::within::is_still_at;
+use ralph_events::error::Error;
 
 /// How long a command waits for another one that is busy with the same worker.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 
 use super::store::{Known, Worker};
-use crate::process::Interrupts;
+use ralph_process::Interrupts;
 
 /// However quiet it is, one looks again after this long: a file system may not tell of changes that
 /// another machine made.

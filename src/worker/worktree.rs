@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
 use crate::run::scm::{self, worktree_entry};
 use crate::state::{lock, within};
+use ralph_events::error::Error;
 
 /// How long one waits while worktrees of the same repository are made or removed by others: git does
 /// not keep those from getting in each other's way.

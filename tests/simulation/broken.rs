@@ -4,12 +4,12 @@
 use std::io;
 use std::path::Path;
 
-use ralph::core::event::Exit;
 use ralph::core::machine::Now;
-use ralph::core::progress::{Pending, Progress};
-use ralph::process::{ChildId, Ended, Launch, Occurrence};
 use ralph::run::scm::locks::Abandoned;
 use ralph::run::world::{Part, Record, Request, World};
+use ralph_events::event::Exit;
+use ralph_events::progress::{Pending, Progress};
+use ralph_process::{ChildId, Ended, Launch, Occurrence};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {

@@ -6,8 +6,6 @@ use std::rc::Rc;
 
 use ralph::agent;
 use ralph::core::completion::Rule;
-use ralph::core::event::{Entry, Event, FailAction, Outcome, Stamp};
-use ralph::core::progress::{Progress, Tracker};
 use ralph::core::prompt::OutputLimits;
 use ralph::core::rules::{Budget, RateLimit, Retry, RetryScope, Rules};
 use ralph::core::stall::StallRule;
@@ -17,6 +15,8 @@ use ralph::report::Reporter;
 use ralph::run::driver::{self, Finish};
 use ralph::run::scm::ScmSpec;
 use ralph::run::spec::{AgentSpec, GuardrailSpec, PromptSource, RunSpec, TasksSpec};
+use ralph_events::event::{Entry, Event, FailAction, Outcome, Stamp};
+use ralph_events::progress::{Progress, Tracker};
 
 use crate::broken::{Fault, Through};
 use crate::promises::check;

@@ -3,9 +3,9 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use ralph::core::event::{Class, Event, Outcome, Purpose};
 use ralph::run::driver::Finish;
 use ralph::run::spec::RunSpec;
+use ralph_events::event::{Class, Event, Outcome, Purpose};
 
 use crate::truth::{Fact, Truth, facts};
 use crate::world::SimWorld;

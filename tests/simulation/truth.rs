@@ -1,7 +1,7 @@
 //! What really happened in the simulated world, whatever the engine makes of it, and what of it was
 //! recorded and shown.
 
-use ralph::core::event::{Class, Entry, Event, Exit, Outcome, Purpose};
+use ralph_events::event::{Class, Entry, Event, Exit, Outcome, Purpose};
 
 /// One agent that was started.
 #[derive(Debug, Clone)]

@@ -7,12 +7,12 @@ use std::io;
 use std::path::Path;
 use std::rc::Rc;
 
-use ralph::core::event::{Exit, Purpose, Stream};
 use ralph::core::machine::Now;
 use ralph::core::prompt::COMMIT_MESSAGE_PROMPT;
-use ralph::process::{ChildId, Ended, Launch, Occurrence, Signal};
 use ralph::run::scm::locks::Abandoned;
 use ralph::run::world::{Part, Record, Request, World};
+use ralph_events::event::{Exit, Purpose, Stream};
+use ralph_process::{ChildId, Ended, Launch, Occurrence, Signal};
 
 use crate::rng::Rng;
 use crate::truth::{Start, Truth, numbers};

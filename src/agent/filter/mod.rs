@@ -13,10 +13,10 @@ use unicode_width::UnicodeWidthStr;
 
 use super::text::output;
 use super::{Emit, failure};
-use crate::core::event::{Event, FailureKind, Stream};
 use crate::core::json::utf8;
-use crate::core::lines::Line;
-use crate::core::text;
+use ralph_events::event::{Event, FailureKind, Stream};
+use ralph_events::line_splitter::Line;
+use ralph_events::text;
 
 /// The longest line that is looked at.
 const MAX_LINE: usize = 64 * 1024 * 1024;
@@ -280,7 +280,7 @@ mod tests {
     use super::expression::Expression;
     use super::*;
     use crate::agent::by_name;
-    use crate::core::lines::LineSplitter;
+    use ralph_events::line_splitter::LineSplitter;
 
     #[derive(Debug, Default, PartialEq)]
     struct Read {

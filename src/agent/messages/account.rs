@@ -15,8 +15,8 @@ use serde::Deserialize;
 use super::Dialect;
 use super::outcome::Outcome;
 use crate::agent::tools::Recent;
-use crate::core::event::Usage;
 use crate::core::json::{Count, Raw, Str, lenient};
+use ralph_events::event::Usage;
 
 impl Dialect {
     /// Tokens as they are told, made into counts that do not overlap.

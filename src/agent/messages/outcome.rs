@@ -7,9 +7,9 @@ use serde::Deserialize;
 
 use crate::agent::tools::written;
 use crate::agent::{api, reset};
-use crate::core::event::{Failure, FailureKind};
 use crate::core::json::{Count, Raw, RawText, Str, lenient};
-use crate::core::text::first_line;
+use ralph_events::event::{Failure, FailureKind};
+use ralph_events::text::first_line;
 
 /// A `result` line. What is only a figure is read leniently: the verdict must not be lost over it.
 #[derive(Deserialize)]

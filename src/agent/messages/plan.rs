@@ -3,8 +3,8 @@
 use serde::Deserialize;
 
 use crate::agent::tools::written;
-use crate::core::event::{TodoItem, TodoStatus};
 use crate::core::json::{Raw, RawText, Str};
+use ralph_events::event::{TodoItem, TodoStatus};
 
 /// What a tool call does to the agent's list.
 #[derive(Debug)]

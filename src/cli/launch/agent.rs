@@ -7,13 +7,13 @@ use crate::agent::filter::helper;
 use crate::agent::{self, Adapter, ResponseFilter};
 use crate::config::settings::OutputFormat;
 use crate::config::{self, Loaded, Origin};
-use crate::core::event::Purpose;
-use crate::error::Error;
-use crate::process;
 use crate::run::scm;
 use crate::run::spec::{AgentSpec, Errand};
 use crate::state::project::Project;
-use crate::trust;
+use ralph_events::error::Error;
+use ralph_events::event::Purpose;
+use ralph_process as process;
+use ralph_process::trust;
 
 use super::Defaults;
 use crate::cli::args::LoopArgs;

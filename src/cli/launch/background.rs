@@ -4,7 +4,6 @@ use std::os::fd::OwnedFd;
 
 use crate::cli::args::OutputForm;
 use crate::core::worker::Follower;
-use crate::error::Error;
 use crate::report::human::Human;
 use crate::report::json::Json;
 use crate::report::mirror::Mirror;
@@ -14,6 +13,7 @@ use crate::run::session::Session;
 use crate::worker::control::{Kept, Obedience};
 use crate::worker::files::WorkerFiles;
 use crate::worker::store::Worker;
+use ralph_events::error::Error;
 
 /// A run that others know by name and may ask for something.
 #[derive(Debug)]

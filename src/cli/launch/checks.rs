@@ -1,9 +1,9 @@
 //! What keeps a run from starting, found before anything is spent.
 
-use crate::core::progress::{Pending, Progress};
 use crate::core::rules::Budget;
-use crate::error::Error;
 use crate::run::spec::RunSpec;
+use ralph_events::error::Error;
+use ralph_events::progress::{Pending, Progress};
 
 /// Whoever sets a budget goes to bed trusting it, so one that nothing would ever be counted against is
 /// an error and not a decoration.

@@ -4,15 +4,15 @@ use std::ffi::OsStr;
 
 use crate::config::settings::SandboxNetwork;
 use crate::config::{Loaded, Origin, Settings};
-use crate::core::event::Event;
-use crate::error::Error;
-use crate::process;
 use crate::run::spec::RunSpec;
 use crate::sandbox::backend_memory::BackendMemory;
 use crate::sandbox::choice::{self, Asked, Choice, ChosenBy};
 use crate::sandbox::{Backend, Request, Unusable};
 use crate::state::project::Project;
-use crate::trust;
+use ralph_events::error::Error;
+use ralph_events::event::Event;
+use ralph_process as process;
+use ralph_process::trust;
 
 use super::Start;
 

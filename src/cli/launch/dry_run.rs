@@ -3,15 +3,16 @@
 use std::path::Path;
 
 use crate::agent::PromptVia;
-use crate::config::{self, Loaded, secret};
-use crate::core::cleaner::cleaned;
-use crate::core::event::Purpose;
+use crate::config::{self, Loaded};
 use crate::core::tasks::ledger::Progress;
-use crate::core::text;
-use crate::error::Error;
 use crate::report::stories;
 use crate::run::spec::{Errand, RunSpec};
 use crate::sandbox::choice::Choice;
+use ralph_events::control_chars::cleaned;
+use ralph_events::error::Error;
+use ralph_events::event::Purpose;
+use ralph_events::redact;
+use ralph_events::text;
 
 use super::prompt;
 
@@ -41,7 +42,7 @@ pub(super) fn dry_run(spec: &RunSpec, choice: &Choice, loaded: &Loaded) -> Resul
         .chain(&invocation.args)
         .map(|arg| arg.to_string_lossy().into_owned())
         .collect();
-    secret::redact_args(&mut argv);
+    redact::redact_args(&mut argv);
     let via = match invocation.prompt_via {
         PromptVia::Stdin => "on its standard input",
         PromptVia::Argument => "as an argument",
@@ -86,7 +87,7 @@ pub(super) fn dry_run(spec: &RunSpec, choice: &Choice, loaded: &Loaded) -> Resul
         rows.push(("Said", format!("what {} finds", filter.expression())));
     }
     if let Some(filter) = &spec.display_filter {
-        rows.push(("Shown", format!("by {}", secret::redact_command(filter))));
+        rows.push(("Shown", format!("by {}", redact::redact_command(filter))));
     }
     for guardrail in &spec.guardrails {
         let action = guardrail.fail_action.as_str();
@@ -96,7 +97,7 @@ pub(super) fn dry_run(spec: &RunSpec, choice: &Choice, loaded: &Loaded) -> Resul
     if let Some(scm) = &spec.scm {
         let tasks: Vec<String> =
             scm.tasks.iter().map(|task| format!("{} {}", scm.program, task.join(" "))).collect();
-        rows.push(("SCM", secret::redact_command(&tasks.join(", ")).into_owned()));
+        rows.push(("SCM", redact::redact_command(&tasks.join(", ")).into_owned()));
     }
     let mut text = String::new();
     for (name, value) in rows {

@@ -6,8 +6,6 @@ use jiff::tz::TimeZone;
 
 use crate::cli::args::{LoopArgs, OutputForm};
 use crate::config::{self, Settings};
-use crate::core::event::Event;
-use crate::error::Error;
 use crate::report::human::Human;
 use crate::report::json::Json;
 use crate::report::session_log::{SessionLog, Sink};
@@ -17,6 +15,8 @@ use crate::run::session::{self, Keep};
 use crate::run::world::{RealWorld, World};
 use crate::state::logs::{self, LogFile};
 use crate::state::project::Project;
+use ralph_events::error::Error;
+use ralph_events::event::Event;
 
 impl LoopArgs {
     /// Somebody sees what the agent does while it does it.

@@ -21,11 +21,7 @@ use serde_json::json;
 use crate::config::settings::{Guardrail, SandboxBackend, Scm};
 use crate::config::{self, Flag, Loaded, Settings, Sources, loop_file};
 use crate::core::completion::Rule;
-use crate::core::event::{Event, FailAction};
-use crate::core::exit;
 use crate::core::prompt::OutputLimits;
-use crate::error::Error;
-use crate::policy::AllowList;
 use crate::report::Pace;
 use crate::run::driver;
 use crate::run::left;
@@ -39,6 +35,10 @@ use crate::state::home;
 use crate::state::lock::Holder;
 use crate::state::project::Project;
 use crate::state::start::StartNote;
+use ralph_events::error::Error;
+use ralph_events::event::{Event, FailAction};
+use ralph_events::exit_code;
+use ralph_shell_policy::AllowList;
 
 pub(super) use self::background::Background;
 pub(super) use self::faces::{reporter, style};
@@ -85,10 +85,10 @@ impl Defaults {
     pub(super) const RUN: Defaults = Defaults {
         command: "run",
         max_iterations: 10,
-        exit_at_limit: exit::NOT_DONE,
+        exit_at_limit: exit_code::NOT_DONE,
         retries: 3,
         failure_uses_iteration: false,
-        exit_at_failure: exit::AGENT,
+        exit_at_failure: exit_code::AGENT,
         retry_empty: false,
         inactivity_ms: None,
         inactivity_fails: true,
@@ -97,7 +97,7 @@ impl Defaults {
         gates: false,
         sandbox: SandboxBackend::None,
         session_log: false,
-        exit_without_prompt: exit::INPUT,
+        exit_without_prompt: exit_code::INPUT,
         empty_prompt: false,
         term_pauses: false,
         done_stands: false,
@@ -527,7 +527,7 @@ pub(in crate::cli) fn settle(project: &Project) -> Result<(), Error> {
 /// The settings that somebody made, in one line, with secrets left out.
 fn merged(loaded: &Loaded) -> String {
     let Ok(mut document) = serde_json::to_value(&loaded.settings) else { return String::new() };
-    config::secret::redact(&mut document);
+    ralph_events::redact::redact(&mut document);
     let made: Vec<String> = config::leaves(&document)
         .into_iter()
         .filter(|(key, _)| loaded.is_set(key))

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use crate::cli::args::{LoopArgs, PromptArgs};
 use crate::config;
 use crate::core::prompt::compose;
-use crate::error::Error;
 use crate::run::spec::{PromptSource, Variables, not_utf8};
 use crate::state::given;
+use ralph_events::error::Error;
 
 /// What is read at most of a prompt that has no end, such as a device.
 const LARGEST_PIPED_PROMPT: u64 = 64 << 20;

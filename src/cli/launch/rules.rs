@@ -7,9 +7,9 @@ use crate::config::{Duration, Settings};
 use crate::core::completion::Rule;
 use crate::core::rules::{Budget, RateLimit, Retry, RetryScope, Rules};
 use crate::core::stall::StallRule;
-use crate::error::Error;
 use crate::run::scm::ScmSpec;
 use crate::run::spec::GuardrailSpec;
+use ralph_events::error::Error;
 
 use super::Defaults;
 

@@ -10,13 +10,13 @@ use super::which::each;
 use super::{RmArgs, Which, spawn, unusable, warn};
 use crate::core::rules::Budget;
 use crate::core::worker::{Follower, Status, WorkerState};
-use crate::env_names;
-use crate::error::Error;
-use crate::process;
 use crate::tmux::Tmux;
 use crate::worker::control::Wish;
 use crate::worker::store::{Known, LaunchNote, Worker, Workers};
 use crate::worker::watch::Watch;
+use ralph_events::env_names;
+use ralph_events::error::Error;
+use ralph_process as process;
 
 /// How long a loop may take to heed a request. It does so at once unless the machine is very busy.
 const PATIENCE: Duration = Duration::from_secs(10);

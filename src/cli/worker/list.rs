@@ -3,13 +3,13 @@
 use serde_json::json;
 
 use super::{ListForm, LsArgs, StatusArgs, StatusForm, live};
-use crate::core::cleaner::cleaned;
-use crate::core::json_writer;
-use crate::core::text;
 use crate::core::worker::{Status, WorkerOutcome, WorkerState, duration};
-use crate::error::Error;
 use crate::report::visible::columns;
 use crate::worker::store::{Known, Worker, Workers};
+use ralph_events::control_chars::cleaned;
+use ralph_events::error::Error;
+use ralph_events::json_writer;
+use ralph_events::text;
 
 /// A worker, as it is looked at.
 struct Seen {

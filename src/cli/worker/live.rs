@@ -5,8 +5,8 @@ use std::io::IsTerminal as _;
 use rustix::event::{PollFd, PollFlags};
 use rustix::time::Timespec;
 
-use crate::error::Error;
 use crate::report::visible;
+use ralph_events::error::Error;
 
 /// How often one looks again.
 const EVERY: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };

@@ -9,20 +9,21 @@ use std::time::Duration;
 use jiff::tz::TimeZone;
 
 use super::{LogsArgs, NameArgs, SendArgs, Which};
-use crate::core::cleaner::cleaned;
-use crate::core::event::{Entry, Event};
 use crate::core::worker::Follower;
-use crate::error::{Error, Kind};
-use crate::process::{self, Interrupts};
 use crate::report::human::Human;
 use crate::report::style::{Capabilities, Style};
 use crate::report::{Pace, Reporter};
-use crate::state::journal::{self, LineRead};
 use crate::state::project::Project;
 use crate::tmux::{Tmux, Window};
-use crate::trust;
 use crate::worker::store::{Worker, Workers};
 use crate::worker::watch::{Found, Watch};
+use ralph_events::control_chars::cleaned;
+use ralph_events::error::{Error, Kind};
+use ralph_events::event::{Entry, Event};
+use ralph_events::journal::{self, LineRead};
+use ralph_process as process;
+use ralph_process::Interrupts;
+use ralph_process::trust;
 
 /// However quiet it is, one looks again after this long.
 const AT_LEAST: Duration = Duration::from_secs(1);

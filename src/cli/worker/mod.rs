@@ -21,8 +21,8 @@ pub(super) use which::Which;
 
 use super::args::{CompletionArgs, LoopArgs, PromptArgs};
 use super::warn;
-use crate::core::exit;
-use crate::error::Error;
+use ralph_events::error::Error;
+use ralph_events::exit_code;
 
 use super::launch::Defaults;
 
@@ -88,13 +88,13 @@ Examples:
 /// What holds for workers where nobody says otherwise.
 const DEFAULTS: Defaults = Defaults {
     command: "spawn",
-    exit_at_limit: exit::DONE,
+    exit_at_limit: exit_code::DONE,
     retries: 4,
     failure_uses_iteration: true,
-    exit_at_failure: exit::NOT_DONE,
+    exit_at_failure: exit_code::NOT_DONE,
     inactivity_ms: Some(300_000),
     inactivity_fails: false,
-    exit_without_prompt: exit::NOT_DONE,
+    exit_without_prompt: exit_code::NOT_DONE,
     empty_prompt: true,
     term_pauses: true,
     done_stands: true,

@@ -10,15 +10,15 @@ use crate::cli::launch::{self, Background, Start, prompt, rules};
 use crate::cli::{Cli, Command, place};
 use crate::config::Loaded;
 use crate::core::completion::Rule;
-use crate::core::progress::{Pending, Progress};
 use crate::core::worker::{Follower, Status, WorkerState};
-use crate::error::Error;
-use crate::process;
 use crate::run::left::Left;
 use crate::run::spec::{PromptSource, RunSpec};
 use crate::state::project::Project;
 use crate::state::runs::RunDir;
 use crate::worker::store::{Known, Worker, Workers};
+use ralph_events::error::Error;
+use ralph_events::progress::{Pending, Progress};
+use ralph_process as process;
 
 /// What the terminal says of itself, and what workers do not share with whoever spawned them.
 const OF_THE_WINDOW: [&str; 6] =
@@ -57,7 +57,7 @@ fn become_whoever_spawned(worker: &Worker) -> Result<(), Error> {
 pub(super) fn spec(start: &Start<'_>, args: &SpawnArgs) -> Result<RunSpec, Error> {
     // Here a prompt that is not there is a command that could not be carried out.
     let prompt = prompt::source_or_empty(&args.prompt, &args.common, true)
-        .map_err(|err| Error { kind: crate::error::Kind::Failed, ..err })?;
+        .map_err(|err| Error { kind: ralph_events::error::Kind::Failed, ..err })?;
     let completion = rules::completion(&args.completion, || Ok(Rule::Never))?;
     let mut spec = start.spec(prompt, completion)?;
     spec.agent.interactive = args.interactive;

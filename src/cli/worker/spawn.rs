@@ -7,8 +7,6 @@ use std::time::{Duration, Instant, SystemTime};
 use super::{SpawnArgs, defaults, run_loop, unusable, warn};
 use crate::cli::launch::{self, Start};
 use crate::core::worker::{Status, WorkerState};
-use crate::error::{Error, Kind};
-use crate::process::Interrupts;
 use crate::run::scm;
 use crate::run::spec::{PromptSource, RunSpec};
 use crate::state::lock;
@@ -17,6 +15,8 @@ use crate::tmux::{SESSION, Tmux, Window};
 use crate::worker::store::{Known, LaunchNote, Worker, Workers};
 use crate::worker::watch::{Found, Watch};
 use crate::worker::worktree::Worktree;
+use ralph_events::error::{Error, Kind};
+use ralph_process::Interrupts;
 
 /// So many iterations cost something.
 const MANY: u32 = 50;

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::TemplateArgs;
-use crate::error::Error;
 use crate::state::save::{Saving, save_all};
+use ralph_events::error::Error;
 
 const NAME: &str = "PROMPT.md";
 

@@ -2,8 +2,8 @@
 
 use clap::Args;
 
-use crate::error::Error;
 use crate::worker::store::{Worker, Workers};
+use ralph_events::error::Error;
 
 #[derive(Debug, Args)]
 pub struct Which {

@@ -2,16 +2,16 @@
 
 use jiff::Timestamp;
 
-use super::super::attempt;
-use super::super::event::{
-    Class, EndCause, Event, Failure, Feedback, Outcome, Purpose, WaitReason,
-};
-use super::super::exit;
-use super::super::progress::Limits;
 use super::super::rules::RetryScope;
-use super::super::text;
 use super::time::WALL_CHECK_MS;
 use super::{Action, LoopMachine, Now, Phase, Report};
+use ralph_events::attempt;
+use ralph_events::event::{
+    Class, EndCause, Event, Failure, Feedback, Outcome, Purpose, WaitReason,
+};
+use ralph_events::exit_code;
+use ralph_events::progress::Limits;
+use ralph_events::text;
 
 /// A limit that ends at a full second has ended for everybody a moment later.
 const RESET_SLACK_MS: i64 = 1_000;
@@ -150,7 +150,7 @@ impl LoopMachine {
             Class::Credentials => {
                 let message =
                     told.unwrap_or_else(|| "the agent's credentials were refused".to_owned());
-                self.finish(now, Outcome::CredentialsRefused, exit::AGENT, message, out);
+                self.finish(now, Outcome::CredentialsRefused, exit_code::AGENT, message, out);
             }
             Class::RateLimited | Class::Overloaded => {
                 let resets_at = report.failure.as_ref().and_then(|failure| failure.resets_at);
@@ -238,7 +238,7 @@ impl LoopMachine {
             };
             let message =
                 format!("{message} ({why} is not allowed: see rateLimit in the settings)");
-            return self.finish(now, Outcome::AgentFailed, exit::AGENT, message, out);
+            return self.finish(now, Outcome::AgentFailed, exit_code::AGENT, message, out);
         }
         self.limits.waited_ms = waited;
         self.wait(now, WaitReason::RateLimit, delay_ms, until_wall, out);
@@ -265,7 +265,7 @@ impl LoopMachine {
             let (delay, left) = (text::duration(delay_ms), text::duration(left_ms));
             let message =
                 format!("{what} in {delay}, and the time of this run is used up in {left}");
-            return self.finish(now, Outcome::Budget, exit::BUDGET, message, out);
+            return self.finish(now, Outcome::Budget, exit_code::BUDGET, message, out);
         }
         out.push(Action::Emit(Event::Waiting { reason, until_ms }));
         let first = if until_wall.is_some() { delay_ms.min(WALL_CHECK_MS) } else { delay_ms };

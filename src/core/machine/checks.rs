@@ -1,14 +1,14 @@
 //! What is held against an agent's work once it has answered: guardrails, version control, the
 //! completion rule, gates.
 
-use super::super::event::{Class, Event, Feedback, Outcome, Purpose, StallReason};
-use super::super::exit;
 use super::super::rules::ScmTask;
 use super::super::stall::Verdict;
 use super::time::LAST_COMMIT_MS;
 use super::{
     Action, GateVerdict, GuardrailEnd, LoopMachine, Now, Phase, ScmLook, StagedLook, Stop,
 };
+use ralph_events::event::{Class, Event, Feedback, Outcome, Purpose, StallReason};
+use ralph_events::exit_code;
 
 impl LoopMachine {
     pub(super) fn check_work(&mut self, now: Now, out: &mut Vec<Action>) {
@@ -287,7 +287,7 @@ impl LoopMachine {
         }
         if opening {
             let message = "nothing to do, every check passes".to_owned();
-            return self.finish(now, Outcome::Complete, exit::DONE, message, out);
+            return self.finish(now, Outcome::Complete, exit_code::DONE, message, out);
         }
         self.end_complete(now, out);
     }
@@ -298,9 +298,9 @@ impl LoopMachine {
         let after = format!("after {n} iteration{}", if n == 1 { "" } else { "s" });
         if self.scm_failed {
             let message = format!("complete {after}, but an SCM task failed");
-            self.finish(now, Outcome::CompleteScmFailed, exit::SCM, message, out);
+            self.finish(now, Outcome::CompleteScmFailed, exit_code::SCM, message, out);
         } else {
-            self.finish(now, Outcome::Complete, exit::DONE, format!("complete {after}"), out);
+            self.finish(now, Outcome::Complete, exit_code::DONE, format!("complete {after}"), out);
         }
     }
 
@@ -348,7 +348,7 @@ impl LoopMachine {
             }
             Verdict::Stop { reason, iterations } => {
                 let message = stalled(reason, iterations);
-                return self.finish(now, Outcome::Stalled, exit::BUDGET, message, out);
+                return self.finish(now, Outcome::Stalled, exit_code::BUDGET, message, out);
             }
         }
         if self.pause {

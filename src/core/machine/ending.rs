@@ -1,10 +1,10 @@
 //! Pausing, stopping, and the end of a run.
 
-use super::super::attempt;
-use super::super::event::{Class, EndCause, Event, Outcome, WaitReason};
-use super::super::exit;
 use super::super::rules::RetryScope;
 use super::{Action, GuardrailEnd, LoopMachine, Now, Phase, Stop};
+use ralph_events::attempt;
+use ralph_events::event::{Class, EndCause, Event, Outcome, WaitReason};
+use ralph_events::exit_code;
 
 impl LoopMachine {
     pub(super) fn pause_asked(&mut self, now: Now, out: &mut Vec<Action>) {
@@ -97,12 +97,12 @@ impl LoopMachine {
     pub(super) fn stop_here(&mut self, now: Now, out: &mut Vec<Action>) {
         match self.stop.take() {
             Some(Stop::Broken(message)) => {
-                self.finish(now, Outcome::Broken, exit::INPUT, message, out)
+                self.finish(now, Outcome::Broken, exit_code::INPUT, message, out)
             }
             _ => self.finish(
                 now,
                 Outcome::Interrupted,
-                exit::INTERRUPTED,
+                exit_code::INTERRUPTED,
                 "interrupted".to_owned(),
                 out,
             ),
@@ -110,7 +110,7 @@ impl LoopMachine {
     }
 
     pub(super) fn finish_by_budget(&mut self, now: Now, used_up: &str, out: &mut Vec<Action>) {
-        self.finish(now, Outcome::Budget, exit::BUDGET, attempt::used_up(used_up), out);
+        self.finish(now, Outcome::Budget, exit_code::BUDGET, attempt::used_up(used_up), out);
     }
 
     pub(super) fn finish(

@@ -1,7 +1,7 @@
 //! What goes into the machine and what comes out of it.
 
-use crate::core::event::{EndCause, Event, Feedback, Outcome, Purpose, Usage};
-use crate::core::progress::Report;
+use ralph_events::event::{EndCause, Event, Feedback, Outcome, Purpose, Usage};
+use ralph_events::progress::Report;
 
 /// Both clocks at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -9,10 +9,10 @@ mod resumed;
 mod scm;
 
 use super::*;
-use crate::core::event::{EndCause, FailAction, Failure, FailureKind, Usage};
-use crate::core::exit;
 use crate::core::rules::{Budget, RateLimit, Retry, RetryScope, ScmTask};
 use crate::core::stall::StallRule;
+use ralph_events::event::{EndCause, FailAction, Failure, FailureKind, Usage};
+use ralph_events::exit_code;
 
 fn rules() -> Rules {
     Rules {
@@ -26,7 +26,7 @@ fn rules() -> Rules {
         },
         retry_empty: false,
         inactivity_ms: None,
-        exit_without_prompt: exit::INPUT,
+        exit_without_prompt: exit_code::INPUT,
         inactivity_fails: true,
         silent_model_ms: None,
         iteration_timeout_ms: None,

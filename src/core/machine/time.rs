@@ -1,7 +1,7 @@
 //! What the loop waits for, and what it does when a time or a budget is up.
 
-use super::super::event::{EndCause, Event, Purpose};
 use super::{Action, GuardrailEnd, LoopMachine, Now, Phase};
+use ralph_events::event::{EndCause, Event, Purpose};
 
 /// While a limit is waited for, the wall clock is looked at this often: it moves on while the
 /// machine sleeps, and the clock that deadlines are measured by does not.

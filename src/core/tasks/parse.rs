@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde_json::{Map, Value};
 
 use super::{Broken, Problem, Story, TaskList};
-use crate::core::text;
+use ralph_events::text;
 
 /// How much of a wrong value is repeated.
 const MAX_SHOWN: usize = 40;

@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::few;
 use super::ledger::{Finding, Review};
 use super::since;
-use crate::core::event::{FailAction, Feedback};
-use crate::core::text;
+use ralph_events::event::{FailAction, Feedback};
+use ralph_events::text;
 
 /// How many findings of one kind are told in full: an agent that emptied the list of ten thousand
 /// stories is not helped by all of them.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::core::event::{Usage, WaitReason};
+use ralph_events::event::{Usage, WaitReason};
 
 fn follower() -> Follower {
     let state = WorkerState {

@@ -3,9 +3,9 @@
 use super::speech::Speaker;
 use super::words::plural;
 use super::{Human, Paragraph};
-use crate::core::event::{Event, Stamp, Stream, TodoItem, TodoStatus};
-use crate::core::text;
 use crate::report::style::Paint;
+use ralph_events::event::{Event, Stamp, Stream, TodoItem, TodoStatus};
+use ralph_events::text;
 
 /// Lines of standard error in a row that are shown of a known agent.
 const MAX_STDERR_LINES: usize = 5;

@@ -7,9 +7,9 @@ use memchr::memmem;
 use super::speech::Speaker;
 use super::words::plural;
 use super::{Human, Paragraph};
-use crate::core::cleaner::Cleaner;
-use crate::core::event::{Entry, Event, Stamp};
-use crate::core::lines::LineSplitter;
+use ralph_events::control_chars::Cleaner;
+use ralph_events::event::{Entry, Event, Stamp};
+use ralph_events::line_splitter::LineSplitter;
 
 /// The longest line that is held.
 const MAX_LINE: usize = 64 * 1024;

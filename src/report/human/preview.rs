@@ -2,12 +2,12 @@
 
 use super::words::plural;
 use super::{Human, KEPT};
-use crate::core::cleaner::Cleaner;
-use crate::core::event::Stamp;
-use crate::core::text;
 use crate::report::output::Target;
 use crate::report::style::Paint;
 use crate::report::visible;
+use ralph_events::control_chars::Cleaner;
+use ralph_events::event::Stamp;
+use ralph_events::text;
 
 /// The characters of one of the last lines that are shown.
 const MAX_LAST_LINE: usize = 300;

@@ -4,10 +4,10 @@ use super::words::{
     Ending, ONLY_REPEATED, cause_words, class_words, exit_words, figures, of, outcome_words, plural,
 };
 use super::{Human, MAX_DETAIL, MAX_PROMPT, Paragraph};
-use crate::core::event::{Class, Event, Leftover, Outcome, Purpose, Stamp, WaitReason};
-use crate::core::text;
 use crate::report::runs::{after_words, silence_words, stalling_words};
 use crate::report::style::Paint;
+use ralph_events::event::{Class, Event, Leftover, Outcome, Purpose, Stamp, WaitReason};
+use ralph_events::text;
 
 /// Processes that are named one by one.
 const MAX_PROCESSES: usize = 5;

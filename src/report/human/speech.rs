@@ -3,11 +3,11 @@
 use std::io::Write as _;
 
 use super::{Human, KEPT, Paragraph};
-use crate::core::cleaner::Cleaner;
-use crate::core::event::{Stamp, Stream};
-use crate::core::text;
 use crate::report::output::Target;
 use crate::report::style::Paint;
+use ralph_events::control_chars::Cleaner;
+use ralph_events::event::{Stamp, Stream};
+use ralph_events::text;
 
 /// Characters of one text of the agent's that are shown.
 pub(super) const MAX_TEXT: usize = 100_000;

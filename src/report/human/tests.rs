@@ -2,12 +2,12 @@
 
 use super::speech::{MAX_TEXT, MAX_THOUGHT};
 use super::*;
-use crate::core::event::{
+use crate::report::output::tests::Sink;
+use crate::report::replay::replay;
+use ralph_events::event::{
     Class, Entry, Exit, FailAction, Failure, FailureKind, Feedback, Leftover, Outcome, Stream,
     TodoItem, TodoStatus, Usage, WaitReason,
 };
-use crate::report::output::tests::Sink;
-use crate::report::replay::replay;
 
 const START: i64 = 1_794_774_472_000;
 

@@ -3,8 +3,8 @@
 use super::pen::Pen;
 use super::words::of;
 use super::{Human, MAX_DETAIL, MAX_PROMPT};
-use crate::core::event::{Event, Exit, Stamp};
-use crate::core::text;
+use ralph_events::event::{Event, Exit, Stamp};
+use ralph_events::text;
 
 impl Human {
     /// The details that `--verbose` adds.

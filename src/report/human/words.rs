@@ -1,8 +1,8 @@
 //! The words that the terminal face uses.
 
-use crate::core::attempt::is_used_up;
-use crate::core::event::{Class, EndCause, Exit, Outcome, Usage};
-use crate::core::text;
+use ralph_events::attempt::is_used_up;
+use ralph_events::event::{Class, EndCause, Exit, Outcome, Usage};
+use ralph_events::text;
 
 /// `(cost: $5.76, tokens: 1.2M in (850K cached) / 45K out, tools: 58, errors: 4, time: 6m7s)`, without
 /// what nobody told and without counts of nothing.

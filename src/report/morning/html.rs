@@ -9,7 +9,7 @@ use super::sections::{Kind, Section, sections};
 use super::summary::{Piece, pieces, summary};
 use super::words::clean;
 use super::{Check, Facts, Iteration};
-use crate::core::text;
+use ralph_events::text;
 
 /// How many bars are told apart.
 const MAX_BARS: usize = 300;

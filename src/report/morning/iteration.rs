@@ -2,8 +2,8 @@
 
 use super::words::{MAX_FAILURES, commit_line, short};
 use super::{Check, Iteration, Listed};
-use crate::core::event::{Class, EndCause, FailureKind};
-use crate::core::text;
+use ralph_events::event::{Class, EndCause, FailureKind};
+use ralph_events::text;
 
 /// How many commits of an iteration are shown.
 const MAX_COMMITS: usize = 20;

@@ -9,7 +9,7 @@ use super::sections::{Kind, Section, sections};
 use super::summary::{Piece, pieces, summary};
 use super::words::clean;
 use super::{Facts, Iteration};
-use crate::core::text;
+use ralph_events::text;
 
 /// In which signs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

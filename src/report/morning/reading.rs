@@ -9,14 +9,14 @@ use memchr::memmem;
 use super::{
     Check, Commit, Continued, Doing, Facts, Iteration, Left, MAX_LISTED, ScmFailure, ScmTask, Wait,
 };
-use crate::core::attempt;
-use crate::core::event::{
+use crate::report::runs::{RunSummary, silence_words, stalling_words};
+use ralph_events::attempt;
+use ralph_events::event::{
     self, Class, Entry, Event, Outcome, Purpose, Stamp, Stream, TodoItem, TodoStatus, Usage,
 };
-use crate::core::spending::Spending;
-use crate::core::text;
-use crate::report::runs::{RunSummary, silence_words, stalling_words};
-use crate::state::journal::{Entries, Want};
+use ralph_events::journal::{Entries, Want};
+use ralph_events::spending::Spending;
+use ralph_events::text;
 
 /// Tool calls whose summaries are remembered until they end.
 const MAX_OPEN_TOOLS: usize = 64;

@@ -4,10 +4,10 @@ use jiff::tz::TimeZone;
 
 use super::words::{commit_line, moment};
 use super::{Continued, Doing, Facts, Iteration, Listed, Wait};
-use crate::core::event::{Class, Outcome, WaitReason};
-use crate::core::text;
 use crate::report::human::cut_short;
 use crate::report::runs::after_words;
+use ralph_events::event::{Class, Outcome, WaitReason};
+use ralph_events::text;
 
 /// How many lines of a list are shown.
 const MAX_LINES: usize = 50;

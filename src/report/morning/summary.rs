@@ -4,11 +4,11 @@ use jiff::tz::TimeZone;
 
 use super::words::{MAX_FAILURES, moment, short};
 use super::{Doing, Facts, ScmTask, Shown};
-use crate::core::event::{Class, Outcome};
-use crate::core::text;
 use crate::report::human::Ending;
 use crate::report::runs::outcome_word;
-use crate::state::journal;
+use ralph_events::event::{Class, Outcome};
+use ralph_events::journal;
+use ralph_events::text;
 
 /// What the report begins with: names and values.
 pub(super) fn summary(facts: &Facts, zone: &TimeZone) -> Vec<(&'static str, String)> {

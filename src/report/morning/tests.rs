@@ -8,7 +8,7 @@ use jiff::tz::TimeZone;
 use serde_json::Value;
 
 use super::*;
-use crate::core::event::{
+use ralph_events::event::{
     self, Entry, Event, FailAction, Failure, Feedback, Purpose, Stamp, TodoItem, TodoStatus,
 };
 
@@ -391,14 +391,14 @@ fn what_is_skimmed_tells_the_same_as_what_is_read() {
             for line in text.lines() {
                 reading.fold(&serde_json::from_str(line).unwrap());
             }
-            let skimmed = Reading::of(crate::state::journal::entries(text.as_bytes()));
+            let skimmed = Reading::of(ralph_events::journal::entries(text.as_bytes()));
             assert_eq!(skimmed.facts(None), reading.facts(None), "{text}");
         }
     }
     // An iteration whose beginning is lost is one all the same.
     let lost: String =
         lines.iter().copied().filter(|line| !line.contains("iteration_started")).collect();
-    let of = |text: &str| Reading::of(crate::state::journal::entries(text.as_bytes())).facts(None);
+    let of = |text: &str| Reading::of(ralph_events::journal::entries(text.as_bytes())).facts(None);
     assert_eq!(of(&lost).iterations.len(), of(journal).iterations.len());
     let damaged = journal.replacen("\"event\":\"text\"", "\"event\":\"te\0xt\"", 1);
     let facts = of(&damaged);

@@ -2,9 +2,9 @@
 
 use std::io::Write as _;
 
-use crate::core::cleaner::Cleaner;
 use crate::report::style::Paint;
 use crate::report::visible;
+use ralph_events::control_chars::Cleaner;
 
 use super::OPEN_WINDOW;
 

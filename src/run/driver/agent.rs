@@ -6,15 +6,15 @@ use std::io;
 use super::{Driver, Task};
 use crate::agent::PromptVia;
 use crate::core::completion::{Detector, Rule};
-use crate::core::event::{Event, Purpose};
 use crate::core::machine::{Input, Now};
 use crate::core::prompt as prompts;
 use crate::core::rules::ScmTask;
-use crate::env_names::STOP_CHECK;
-use crate::process::{Ended, Launch};
 use crate::run::agent::{AgentTask, Files, Finished};
 use crate::run::spec::{Errand, RunSpec, scm_kinds};
 use crate::run::world::{Part, World};
+use ralph_events::env_names::STOP_CHECK;
+use ralph_events::event::{Event, Purpose};
+use ralph_process::{Ended, Launch};
 
 impl<W: World> Driver<'_, W> {
     pub(super) fn start_agent(&mut self, purpose: Purpose) {
@@ -255,7 +255,7 @@ pub(super) fn argv(program: &OsStr, args: &[OsString], prompt: &str) -> Vec<Stri
             }
         })
         .collect();
-    crate::config::secret::redact_args(&mut argv);
+    ralph_events::redact::redact_args(&mut argv);
     argv
 }
 

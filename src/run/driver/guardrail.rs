@@ -3,12 +3,12 @@
 use std::ffi::{OsStr, OsString};
 
 use super::{Driver, Task};
-use crate::core::event::Event;
 use crate::core::machine::Input;
 use crate::core::prompt::{self as prompts, GuardrailFailure, GuardrailOutput};
-use crate::process::Launch;
 use crate::run::guardrail::{self, GuardrailTask};
 use crate::run::world::{Part, World};
+use ralph_events::event::Event;
+use ralph_process::Launch;
 
 impl<W: World> Driver<'_, W> {
     pub(super) fn run_guardrail(&mut self, index: usize) {

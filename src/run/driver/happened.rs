@@ -4,12 +4,12 @@ use std::collections::HashSet;
 use std::io;
 
 use super::{Driver, Task};
-use crate::config::secret;
-use crate::core::event::{Event, Leftover, Purpose, Stream};
 use crate::core::machine::Input;
 use crate::core::worker::KILLED;
-use crate::process::{ChildId, Ended, Signal};
 use crate::run::world::{Record, Request, World};
+use ralph_events::event::{Event, Leftover, Purpose, Stream};
+use ralph_events::redact;
+use ralph_process::{ChildId, Ended, Signal};
 
 impl<W: World> Driver<'_, W> {
     pub(super) fn output(&mut self, child: ChildId, stream: Stream, bytes: &[u8]) {
@@ -193,7 +193,7 @@ impl<W: World> Driver<'_, W> {
 
     pub(super) fn leftovers(&mut self, mut processes: Vec<Leftover>, kept: bool) {
         for process in &mut processes {
-            process.command = secret::redact_command(&process.command).into_owned();
+            process.command = redact::redact_command(&process.command).into_owned();
         }
         if !processes.is_empty() {
             self.recorder.record(&Event::Leftovers { processes, kept });

@@ -1,10 +1,10 @@
 //! What is looked at once more when a run is over, for whoever reads of it in the morning.
 
 use super::Driver;
-use crate::core::event::{Event, Outcome};
-use crate::core::exit;
 use crate::run::scm::list_files;
 use crate::run::world::{Uncommitted, World};
+use ralph_events::event::{Event, Outcome};
+use ralph_events::exit_code;
 
 /// Settings that are larger are compared by their size and time.
 const MOST_READ: u64 = 4 << 20;
@@ -76,7 +76,7 @@ impl<W: World> Driver<'_, W> {
             );
             self.recorder.record(&Event::Warning { message: message.into() });
         }
-        for promised in self.spec.promised.iter().filter(|_| exit_code == exit::DONE) {
+        for promised in self.spec.promised.iter().filter(|_| exit_code == exit_code::DONE) {
             if !self.world.exists(&promised.file) {
                 let message = promised.message.as_str().into();
                 self.recorder.record(&Event::Warning { message });

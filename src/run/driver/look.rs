@@ -6,12 +6,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{Driver, Task};
-use crate::core::event::Exit;
 use crate::core::machine::Input;
-use crate::process::{ChildId, Launch};
 use crate::run::scm::safely::{self, Purpose};
 use crate::run::scm::status;
 use crate::run::world::{Part, World};
+use ralph_events::event::Exit;
+use ralph_process::{ChildId, Launch};
 
 /// What git may say before nobody can tell any more.
 const MAX_STATUS: usize = 8 << 20;

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::Driver;
-use crate::core::event::{Event, Exit, WaitReason};
-use crate::process::{ChildId, Launch, Occurrence, Signal};
 use crate::run::told;
 use crate::run::world::World;
+use ralph_events::event::{Event, Exit, WaitReason};
+use ralph_process::{ChildId, Launch, Occurrence, Signal};
 
 /// A command that tells the user of something.
 pub(super) struct Notifier {

@@ -6,10 +6,11 @@ use std::io;
 use std::path::Path;
 
 use super::Driver;
-use crate::core::event::Event;
-use crate::core::{prompt, text};
+use crate::core::prompt;
 use crate::run::spec::{PromptSource, Variables, not_utf8};
 use crate::run::world::World;
+use ralph_events::event::Event;
+use ralph_events::text;
 
 impl<W: World> Driver<'_, W> {
     pub(super) fn compose_prompt(&mut self) -> Result<String, String> {

@@ -3,11 +3,11 @@
 use std::io;
 
 use super::{Driver, Task};
-use crate::core::event::Event;
 use crate::core::machine::{Input, Now};
 use crate::run::record::Written;
 use crate::run::scm::moves::Moved;
 use crate::run::world::World;
+use ralph_events::event::Event;
 
 impl<W: World> Driver<'_, W> {
     /// Takes the time, for the machine and for what is recorded from now on.

@@ -2,10 +2,10 @@
 //! asked what the agent says in each line. It is ended when it gives no answer, and another takes its place.
 
 use crate::agent::filter::{Answer, helper};
-use crate::env_names;
-use crate::process::{ChildId, Launch};
 use crate::run::spec::RunSpec;
 use crate::run::world::World;
+use ralph_events::env_names;
+use ralph_process::{ChildId, Launch};
 
 /// The evaluator of the expression: one for each agent, one at a time.
 #[derive(Debug, Default)]

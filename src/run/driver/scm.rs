@@ -6,16 +6,16 @@ use std::io;
 use std::path::Path;
 
 use super::{Driver, Task};
-use crate::config::secret;
-use crate::core::event::{Event, Exit, FailAction, Feedback};
 use crate::core::machine::{Input, Now, ScmLook};
 use crate::core::rules::ScmTask;
-use crate::core::text;
-use crate::process::{ChildId, Launch};
 use crate::run::scm::locks::{self, Abandoned, is_lock_trouble};
 use crate::run::scm::{ScmRun, ScmSpec, status};
 use crate::run::spec::scm_kinds;
 use crate::run::world::{Part, World};
+use ralph_events::event::{Event, Exit, FailAction, Feedback};
+use ralph_events::redact;
+use ralph_events::text;
+use ralph_process::{ChildId, Launch};
 
 /// How long one waits for another git to be done with what both need.
 const LOCK_PAUSE_MS: u64 = 100;
@@ -108,7 +108,7 @@ impl<W: World> Driver<'_, W> {
         let program = self.spec.scm.as_ref().map(|scm| scm.program.clone()).unwrap_or_default();
         let mut argv: Vec<String> =
             std::iter::once(program).chain(command.iter().cloned()).collect();
-        secret::redact_args(&mut argv);
+        redact::redact_args(&mut argv);
         self.recorder.record(&Event::ScmStarted { task: task.clone(), argv });
         self.commit();
         match self.start_scm(command) {
@@ -272,7 +272,7 @@ impl<W: World> Driver<'_, W> {
             return self.next_scm_command(index, &next, run.rest, run.started_ms);
         }
         let detail = if ok { text } else { run.why_failed(exit) };
-        let detail = secret::redact_command(&detail).into_owned();
+        let detail = redact::redact_command(&detail).into_owned();
         let task = self.scm_task_name(index);
         let duration_ms = now.mono_ms.saturating_sub(run.started_ms);
         let mut feedback = None;
@@ -302,7 +302,7 @@ impl<W: World> Driver<'_, W> {
     pub(super) fn scm_task_name(&self, index: usize) -> Cow<'static, str> {
         let words = self.spec.scm.as_ref().and_then(|scm| scm.tasks.get(index));
         let words = words.map(|words| words.join(" ")).unwrap_or_default();
-        secret::redact_command(&words).into_owned().into()
+        redact::redact_command(&words).into_owned().into()
     }
 }
 

@@ -4,13 +4,13 @@ use super::agent::{argv, not_started};
 use super::{Driver, Task};
 use crate::agent::PromptVia;
 use crate::core::completion::Detector;
-use crate::core::event::{Event, Purpose, Stream};
 use crate::core::machine::{Input, Now};
 use crate::core::on_screen;
-use crate::process::Launch;
 use crate::run::agent::{AgentTask, Files};
 use crate::run::screen::{Screen, Step};
 use crate::run::world::World;
+use ralph_events::event::{Event, Purpose, Stream};
+use ralph_process::Launch;
 
 impl<W: World> Driver<'_, W> {
     pub(super) fn start_on_screen(

@@ -5,12 +5,12 @@ use std::io;
 
 use super::scm::is_last;
 use super::{Driver, Task};
-use crate::core::event::{Event, Exit, FailAction, Feedback};
 use crate::core::machine::{Input, ScmLook, StagedLook, Unseen};
-use crate::process::ChildId;
 use crate::run::scm::ScmSpec;
 use crate::run::scm::staged::{self, Change, Reader, Staged};
 use crate::run::world::World;
+use ralph_events::event::{Event, Exit, FailAction, Feedback};
+use ralph_process::ChildId;
 
 /// A look that is under way.
 #[derive(Debug)]

@@ -1,12 +1,12 @@
 //! The driver's part in a task list: looking at it before an agent begins and after it has ended.
 
 use super::Driver;
-use crate::core::event::Event;
 use crate::core::machine::{GateVerdict, Input};
 use crate::core::tasks::ledger::Review;
 use crate::core::tasks::verdict::{TaskVerdict, briefing, of_unfinished, opening, verdict};
 use crate::run::tasks::TaskGate;
 use crate::run::world::World;
+use ralph_events::event::Event;
 
 impl<W: World> Driver<'_, W> {
     /// Tells the next agent what is wrong with the list as it is now.

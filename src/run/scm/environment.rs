@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use crate::error::Error;
+use ralph_events::error::Error;
 
 use super::{common_of, directory_of, top_of};
 

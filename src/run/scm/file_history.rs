@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::path::Path;
 
-use crate::error::Error;
+use ralph_events::error::Error;
 
 /// The number of commits that are looked at.
 const MAX_COMMITS: &str = "--max-count=1000";

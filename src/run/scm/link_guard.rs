@@ -20,10 +20,10 @@ use std::sync::{Mutex, PoisonError};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::process;
 use crate::state::dir_handle::{self, FROM_SANDBOX};
 use crate::state::home;
 use crate::state::project_record::{self, GitBaseline, GitDirs, ProjectHome};
+use ralph_process as process;
 
 use super::read;
 

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::process::{self, Users};
+use ralph_process as process;
+use ralph_process::Users;
 
 use super::read;
 

@@ -11,10 +11,10 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use crate::core::event::Commit;
-use crate::core::text;
 use crate::state::place::{Became, Place};
 use crate::state::within;
+use ralph_events::event::Commit;
+use ralph_events::text;
 
 use super::{directory_of, has_repository, head, top_of};
 

@@ -1,8 +1,8 @@
 //! Going on with what a run knew when it was cut off.
 
 use super::*;
-use crate::core::progress::{Open, Pending};
 use crate::core::stall::Seen;
+use ralph_events::progress::{Open, Pending};
 
 fn resumed(rules: Rules, progress: Progress) -> Loop {
     Loop::of(LoopMachine::resumed(rules, progress))
@@ -50,26 +50,26 @@ fn what_was_decided_needs_no_agent() {
         (
             Progress { scm_failed: true, ..complete },
             Rules { budget: Budget { tokens: Some(0), ..Budget::default() }, ..rules() },
-            (Outcome::CompleteScmFailed, exit::SCM),
+            (Outcome::CompleteScmFailed, exit_code::SCM),
         ),
         (cut_off(checked(true)), rules(), (Outcome::Complete, 0)),
         (
             Progress { scm_failed: true, ..cut_off(checked(true)) },
             rules(),
-            (Outcome::CompleteScmFailed, exit::SCM),
+            (Outcome::CompleteScmFailed, exit_code::SCM),
         ),
         (
             cut_off(checked(false)),
             Rules { max_iterations: 2, ..rules() },
             (Outcome::LimitReached, 1),
         ),
-        (failed_twice, rules(), (Outcome::AgentFailed, exit::AGENT)),
+        (failed_twice, rules(), (Outcome::AgentFailed, exit_code::AGENT)),
         (
             cut_off(ended(failed(Class::Credentials))),
             rules(),
-            (Outcome::CredentialsRefused, exit::AGENT),
+            (Outcome::CredentialsRefused, exit_code::AGENT),
         ),
-        (spent_all, Rules { budget, ..rules() }, (Outcome::Budget, exit::BUDGET)),
+        (spent_all, Rules { budget, ..rules() }, (Outcome::Budget, exit_code::BUDGET)),
         (Progress { iterations: 3, ..Progress::default() }, rules(), (Outcome::LimitReached, 1)),
     ] {
         let told = format!("{progress:?}");
@@ -190,7 +190,7 @@ fn a_loop_that_was_to_be_stopped_for_getting_nowhere_is() {
     let mut run = resumed(rules.clone(), progress.clone());
     assert!(run.asked(&Action::LookAtRepository));
     run.give(Input::RepositoryLooked { fingerprint: Some(7) });
-    assert_eq!(run.outcome(), Some((Outcome::Stalled, exit::BUDGET)));
+    assert_eq!(run.outcome(), Some((Outcome::Stalled, exit_code::BUDGET)));
     let said = |action: &Action| matches!(action, Action::Emit(Event::RunEnded { message, .. }) if message.starts_with("2 iterations"));
     assert!(run.actions.iter().any(said), "{:?}", run.actions);
     // Somebody has done something about it.
@@ -229,7 +229,7 @@ fn an_answer_is_checked_from_the_first_guardrail_on_and_no_agent_is_started() {
     // Stopped once more, it is still there for whoever goes on.
     let mut run = resumed(checks(rules()), cut_off(unchecked(done())));
     run.give(Input::Stop { signal: "SIGINT", now: false }).give(pass());
-    assert_eq!(run.outcome(), Some((Outcome::Interrupted, exit::INTERRUPTED)));
+    assert_eq!(run.outcome(), Some((Outcome::Interrupted, exit_code::INTERRUPTED)));
     let is_cut = |action: &Action| {
         matches!(
             action,
@@ -270,7 +270,7 @@ fn an_answer_that_is_checked_later_counts_once_for_a_loop_that_gets_nowhere() {
     // Nobody can tell whether anything changed. The last iteration failed in another way than this one, of
     // which the first guardrail had been told of when it was stopped.
     let seen = Seen { fingerprint: None, unchanged: 0, same_failures: 2 };
-    for (last, outcome) in [("other", None), ("red", Some((Outcome::Stalled, exit::BUDGET)))] {
+    for (last, outcome) in [("other", None), ("red", Some((Outcome::Stalled, exit_code::BUDGET)))] {
         let progress = Progress {
             seen,
             feedback: vec![feedback("red")],

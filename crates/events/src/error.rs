@@ -1,0 +1,146 @@
+//! Errors as a person meets them: what happened, where, and what to do about it.
+//!
+//! An [`Error`] is made where enough is known to say all three. Its [`Kind`] decides the exit code,
+//! so that no caller has to.
+
+use std::fmt;
+
+use crate::exit_code;
+
+/// What sort of trouble it is. Decides the exit code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// The command line asks for something that does not exist or does not fit together.
+    Usage,
+    /// The settings are wrong.
+    Config,
+    /// Something else that was given is wrong: a prompt, a plan, the directory.
+    Input,
+    /// What was asked for was right but could not be carried out.
+    Failed,
+    /// A budget or stall detection ended the run.
+    Budget,
+    /// The agent kept failing, or its credentials were refused.
+    Agent,
+    /// The work is complete, but an SCM task failed.
+    Scm,
+    /// A person, a signal or the end of input put an end to it.
+    Interrupted,
+}
+
+impl Kind {
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Kind::Failed => exit_code::NOT_DONE,
+            Kind::Usage | Kind::Config | Kind::Input => exit_code::INPUT,
+            Kind::Budget => exit_code::BUDGET,
+            Kind::Agent => exit_code::AGENT,
+            Kind::Scm => exit_code::SCM,
+            Kind::Interrupted => exit_code::INTERRUPTED,
+        }
+    }
+}
+
+/// Something that keeps ralph from doing what it was asked to do.
+///
+/// `Display` prints the message behind `ralph: error: `, line by line, then the hints. A line that
+/// starts with a space belongs to the line above it (an excerpt of a file, say) and is printed as
+/// it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Error {
+    pub kind: Kind,
+    pub message: String,
+    /// What to do about it.
+    pub hints: Vec<String>,
+}
+
+impl Error {
+    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Error { kind, message: message.into(), hints: Vec::new() }
+    }
+
+    pub fn usage(message: impl Into<String>) -> Self {
+        Error::new(Kind::Usage, message)
+    }
+
+    pub fn config(message: impl Into<String>) -> Self {
+        Error::new(Kind::Config, message)
+    }
+
+    pub fn input(message: impl Into<String>) -> Self {
+        Error::new(Kind::Input, message)
+    }
+
+    pub fn failed(message: impl Into<String>) -> Self {
+        Error::new(Kind::Failed, message)
+    }
+
+    /// Adds a hint, once.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        let hint = hint.into();
+        if !self.hints.contains(&hint) {
+            self.hints.push(hint);
+        }
+        self
+    }
+
+    pub fn exit_code(&self) -> u8 {
+        self.kind.exit_code()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut first = true;
+        for line in self.message.lines() {
+            if !first {
+                writeln!(f)?;
+            }
+            if !line.starts_with(' ') {
+                f.write_str("ralph: error: ")?;
+            }
+            f.write_str(line)?;
+            first = false;
+        }
+        for hint in &self.hints {
+            write!(f, "\n  hint: {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_of_an_error_says_whose_it_is() {
+        let error = Error::config("a.json: x\n  1 | {\na.json: y")
+            .hint("do this")
+            .hint("do this")
+            .hint("or that");
+        assert_eq!(
+            error.to_string(),
+            "ralph: error: a.json: x\n  1 | {\nralph: error: a.json: y\n  hint: do this\n  hint: or that"
+        );
+    }
+
+    #[test]
+    fn kinds_decide_exit_codes() {
+        for (kind, code) in [
+            (Kind::Failed, 1),
+            (Kind::Usage, 2),
+            (Kind::Config, 2),
+            (Kind::Input, 2),
+            (Kind::Budget, 3),
+            (Kind::Agent, 4),
+            (Kind::Scm, 5),
+            (Kind::Interrupted, 130),
+        ] {
+            assert_eq!(Error::new(kind, "").exit_code(), code, "{kind:?}");
+        }
+    }
+}

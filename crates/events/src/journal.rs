@@ -1,0 +1,378 @@
+//! The append-only file of a run's events: the one source of truth of that run.
+
+mod line_writer;
+mod skim;
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Seek};
+
+use crate::event::{Entry, Event, Stamp};
+use crate::json_writer;
+
+/// Turns events into lines. What is collected here goes to the file in one write, and only then to
+/// anybody's eyes.
+#[derive(Debug, Default)]
+pub struct Lines {
+    bytes: Vec<u8>,
+    /// The part of a line that tells when and where, for `stamp`: most events share it.
+    prefix: Vec<u8>,
+    stamp: Option<Stamp>,
+}
+
+impl Lines {
+    /// Adds the line of one event, and tells it without its newline.
+    pub fn push(&mut self, at: Stamp, event: &Event<'_>) -> &[u8] {
+        if self.stamp != Some(at) {
+            self.stamp = Some(at);
+            self.prefix.clear();
+            if serde_json::to_writer(&mut self.prefix, &at).is_ok() {
+                self.prefix.pop();
+            }
+        }
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(&self.prefix);
+        let join = self.bytes.len();
+        if !line_writer::write(&mut self.bytes, event)
+            && serde_json::to_writer(&mut self.bytes, event).is_err()
+        {
+            // Only a number that JSON does not know could do this, and none is made here.
+            self.bytes.truncate(start);
+            return &[];
+        }
+        // Two objects become one: `{"time":…` and `{"event":…`.
+        self.bytes[join] = b',';
+        json_writer::escape_from(&mut self.bytes, join);
+        self.bytes.push(b'\n');
+        &self.bytes[start..self.bytes.len() - 1]
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.bytes.shrink_to(1024 * 1024);
+    }
+}
+
+/// Reads a journal from its beginning. A line that is torn, damaged or of a kind that this version does not
+/// know is skipped and counted by [`Entries::unreadable`]: the other lines are still worth reading.
+pub fn entries<R: Read>(journal: R) -> Entries<R> {
+    Entries {
+        reader: BufReader::with_capacity(BUFFER, journal),
+        line: Vec::new(),
+        unreadable: 0,
+        wanted: |_, _| Want::Yes,
+        passed: Vec::new(),
+        held: VecDeque::new(),
+        state: Reading::On,
+    }
+}
+
+/// The entries of a journal that can be read, in order.
+#[derive(Debug)]
+pub struct Entries<R> {
+    reader: BufReader<R>,
+    line: Vec<u8>,
+    unreadable: u64,
+    wanted: Wanted,
+    /// The beginning of the last line that nobody wanted.
+    passed: Vec<u8>,
+    /// Lines of which it is not known yet whether anybody wants them.
+    held: VecDeque<Vec<u8>>,
+    state: Reading,
+}
+
+/// Whether somebody wants an event of this name, whose line this is.
+pub type Wanted = fn(&str, &[u8]) -> Want;
+
+/// Whether somebody wants an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Want {
+    Yes,
+    No,
+    /// Only if something is wanted with it later, or the journal goes no further.
+    Perhaps,
+    /// And those before it that were wanted perhaps.
+    WithThose,
+    /// And none of those.
+    WithoutThose,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reading {
+    On,
+    /// What was held comes first, then the line that was read.
+    Held,
+    /// What was held is the last.
+    Last,
+}
+
+/// How much is read at once.
+const BUFFER: usize = 64 * 1024;
+/// How many lines are held.
+const MAX_HELD: usize = 128;
+/// The longest line that is read. Events are limited so that none makes a longer line.
+pub const MAX_LINE: usize = 64 * 1024 * 1024;
+
+/// The result of reading one line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LineRead {
+    /// There is nothing more to read.
+    End,
+    /// The line was added. It ends with a newline, unless the file ends before.
+    Line,
+    /// The line was longer than [`MAX_LINE`] and was skipped.
+    TooLong,
+}
+
+/// Adds the next line of a journal, or the rest of it, to `line`. Of a line that is too long nothing is kept.
+///
+/// # Errors
+/// What the file system said.
+pub fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<LineRead> {
+    let room = (MAX_LINE + 1).saturating_sub(line.len());
+    if reader.by_ref().take(room as u64).read_until(b'\n', line)? == 0 {
+        return Ok(LineRead::End);
+    }
+    if line.len() <= MAX_LINE || line.ends_with(b"\n") {
+        return Ok(LineRead::Line);
+    }
+    line.clear();
+    line.shrink_to(BUFFER);
+    reader.skip_until(b'\n')?;
+    Ok(LineRead::TooLong)
+}
+
+impl<R> Entries<R> {
+    /// How many lines could not be read so far. A last one without its end is none of them: whoever writes
+    /// it is at it, or was cut off there, which is told otherwise.
+    pub fn unreadable(&self) -> u64 {
+        self.unreadable
+    }
+
+    /// The same without the events that nobody wants, which are hardly looked at: that is most of a journal.
+    #[must_use]
+    pub fn only(self, wanted: Wanted) -> Self {
+        Entries { wanted, ..self }
+    }
+
+    /// When and where the last event before the last entry happened that nobody wanted, or after it if there
+    /// is none any more. Told once.
+    pub fn take_passed(&mut self) -> Option<Stamp> {
+        let stamp = skim::Head::of(&self.passed).and_then(|head| head.stamp());
+        self.passed.clear();
+        stamp
+    }
+}
+
+impl<R: Read> Iterator for Entries<R> {
+    type Item = Entry<'static>;
+
+    fn next(&mut self) -> Option<Entry<'static>> {
+        loop {
+            if self.state != Reading::On {
+                if let Some(mut line) = self.held.pop_front() {
+                    if let Some(entry) = skim::entry(&mut line) {
+                        return Some(entry);
+                    }
+                    self.unreadable += 1;
+                    continue;
+                }
+                if self.state == Reading::Last {
+                    return None;
+                }
+                self.state = Reading::On;
+            } else if !self.read_line() {
+                self.state = Reading::Last;
+                continue;
+            } else if self.is_put_off() {
+                continue;
+            }
+            if let Some(entry) = skim::entry(&mut self.line) {
+                return Some(entry);
+            }
+            if self.line.ends_with(b"\n") && !self.line.trim_ascii().is_empty() {
+                self.unreadable += 1;
+            }
+        }
+    }
+}
+
+impl<R: Read> Entries<R> {
+    fn read_line(&mut self) -> bool {
+        loop {
+            self.line.clear();
+            match read_line(&mut self.reader, &mut self.line) {
+                Ok(LineRead::End) => return false,
+                Ok(LineRead::Line) => return true,
+                Ok(LineRead::TooLong) => self.unreadable += 1,
+                Err(_) => {
+                    // Whatever follows, there is no way to get at it.
+                    self.unreadable += 1;
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// Whether the line that was read is not to be read any further, for now or at all.
+    fn is_put_off(&mut self) -> bool {
+        let Some(head) = skim::Head::of(&self.line) else { return false };
+        let want = (self.wanted)(head.event, &self.line);
+        match want {
+            Want::Yes => return false,
+            Want::WithoutThose => {
+                self.held.clear();
+                return false;
+            }
+            Want::WithThose => {
+                self.state = Reading::Held;
+                return true;
+            }
+            Want::No | Want::Perhaps => {}
+        }
+        if !skim::looks_whole(&self.line) {
+            return false;
+        }
+        self.passed.clear();
+        self.passed.extend_from_slice(&self.line[..head.len]);
+        if want == Want::Perhaps {
+            let mut line = Vec::new();
+            let held = |lines: &VecDeque<Vec<u8>>| lines.iter().map(Vec::len).sum::<usize>();
+            while self.held.len() >= MAX_HELD || held(&self.held) + self.line.len() > MAX_LINE {
+                let Some(oldest) = self.held.pop_front() else { break };
+                line = oldest;
+            }
+            line.clear();
+            line.shrink_to(BUFFER);
+            line.extend_from_slice(&self.line);
+            self.held.push_back(line);
+        }
+        true
+    }
+}
+
+/// What is said of so many lines that cannot be read; nothing if there are none.
+pub fn unreadable_words(lines: u64) -> Option<String> {
+    match lines {
+        0 => None,
+        1 => Some("a line of the journal cannot be read".to_owned()),
+        n => Some(format!("{n} lines of the journal cannot be read")),
+    }
+}
+
+/// How much of a file is whole lines.
+pub fn whole_lines(file: &mut File) -> io::Result<u64> {
+    let mut end = file.metadata()?.len();
+    let mut block = [0; 8192];
+    while end > 0 {
+        let start = end.saturating_sub(block.len() as u64);
+        let length = usize::try_from(end - start).unwrap_or(block.len());
+        file.seek(io::SeekFrom::Start(start))?;
+        file.read_exact(&mut block[..length])?;
+        if let Some(newline) = memchr::memrchr(b'\n', &block[..length]) {
+            return Ok(start + newline as u64 + 1);
+        }
+        end = start;
+    }
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(iteration: u32) -> Stamp {
+        Stamp { time_ms: 1_794_774_472_123, iteration, attempt: 1 }
+    }
+
+    fn text(text: &'static str) -> Event<'static> {
+        Event::Text { text: text.into(), joined: false, subagent: false }
+    }
+
+    #[test]
+    fn a_line_is_the_entry_in_one_object() {
+        let mut lines = Lines::default();
+        for n in [1, 1, 2] {
+            lines.push(at(n), &text("hi"));
+        }
+        let entry = |n| serde_json::to_string(&Entry { at: at(n), event: text("hi") }).unwrap();
+        let expected = format!("{}\n{}\n{}\n", entry(1), entry(1), entry(2));
+        assert_eq!(String::from_utf8_lossy(lines.bytes()), expected);
+    }
+
+    #[test]
+    fn a_torn_line_hides_nothing_else() {
+        let mut lines = Lines::default();
+        lines.push(at(1), &text("one"));
+        lines.push(at(2), &text("two"));
+        let mut bytes = lines.bytes().to_vec();
+        bytes.extend_from_slice(b"{\"event\":\"of a later version\"}\nnonsense \xff\n");
+        lines.clear();
+        lines.push(at(3), &text("three"));
+        bytes.extend_from_slice(&lines.bytes()[..20]);
+        let mut entries = entries(&bytes[..]);
+        let iterations: Vec<u32> = entries.by_ref().map(|entry| entry.at.iteration).collect();
+        assert_eq!(iterations, [1, 2]);
+        assert_eq!(entries.unreadable(), 2, "and the torn one, which is told otherwise");
+    }
+
+    #[test]
+    fn line_that_is_too_long_is_skipped_and_counted() {
+        let mut lines = Lines::default();
+        lines.push(at(1), &text("one"));
+        let mut bytes = lines.bytes().to_vec();
+        bytes.resize(bytes.len() + MAX_LINE + 1, b' ');
+        bytes.push(b'\n');
+        bytes.extend_from_slice(lines.bytes());
+        // The last line has no end.
+        bytes.resize(bytes.len() + 2 * MAX_LINE, 0);
+        let mut entries = entries(&bytes[..]);
+        assert_eq!(entries.by_ref().count(), 2);
+        assert_eq!(entries.unreadable(), 2);
+        assert!(entries.line.capacity() <= BUFFER, "nothing is held of it");
+    }
+
+    #[test]
+    fn what_nobody_wants_is_left_out_and_what_somebody_may_want_is_held() {
+        let mut lines = Lines::default();
+        let stop = |name: &'static str| Event::StopRequested { signal: name.into(), now: false };
+        let note = |name: &'static str| Event::Note { message: name.into() };
+        let steps = [
+            (1, note("dropped")),
+            (2, stop("without")),
+            (3, text("said")),
+            (4, note("taken")),
+            (5, Event::Paused),
+            (6, stop("with")),
+            (7, text("said")),
+            (8, note("last")),
+        ];
+        for (seconds, event) in &steps {
+            let at = Stamp { time_ms: seconds * 1000, ..at(1) };
+            lines.push(at, event);
+        }
+        let mut bytes = b"{\"time\":\"2026-11-15T20:27:52.123Z\",\"iteration\":1,\"attempt\":1,\"event\":\"text\",\"te\n".to_vec();
+        bytes.extend_from_slice(lines.bytes());
+        let mut entries = entries(&bytes[..]).only(|event, line| match event {
+            "text" => Want::No,
+            "note" => Want::Perhaps,
+            "stop_requested" if memchr::memmem::find(line, b"\"without\"").is_some() => {
+                Want::WithoutThose
+            }
+            "stop_requested" => Want::WithThose,
+            _ => Want::Yes,
+        });
+        let mut told = Vec::new();
+        while let Some(entry) = entries.next() {
+            told.push((entry.at.time_ms / 1000, entries.take_passed().map(|at| at.time_ms / 1000)));
+        }
+        // A note that is held does not come before what came after it, but before whatever wants it.
+        let expected = [(2, Some(1)), (5, Some(4)), (4, None), (6, None), (8, Some(8))];
+        assert_eq!(told, expected);
+        assert_eq!(entries.unreadable(), 1, "what nobody wants is damaged all the same");
+    }
+}

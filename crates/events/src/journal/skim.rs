@@ -1,0 +1,136 @@
+//! Reading a line without a look at all of it.
+//!
+//! A journal is nearly all agents' words, and most who read one want none of them. Every line begins in
+//! the same way, as [`super::Lines`] writes it, so that when, where and what is known from its first
+//! bytes; and what follows is an event by itself, which is read in one go, while serde reads an entry
+//! by way of a map for each of its two parts.
+
+use std::sync::LazyLock;
+
+use memchr::{memchr, memmem};
+
+use crate::event::{Entry, Event, Stamp};
+
+/// The first bytes of a line. Within a text they would be escaped.
+const BEGINNING: &[u8] = br#"{"time":""#;
+
+/// What comes before the name of an event.
+const NAME: &[u8] = br#","event":""#;
+
+static AGAIN: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new(BEGINNING));
+
+/// What a line begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Head<'l> {
+    time: &'l str,
+    iteration: u32,
+    attempt: u32,
+    pub(super) event: &'l str,
+    /// Where the comma before the event is.
+    join: usize,
+    /// How long all this is.
+    pub(super) len: usize,
+}
+
+impl<'l> Head<'l> {
+    /// Nothing if it begins in another way.
+    pub(super) fn of(line: &'l [u8]) -> Option<Head<'l>> {
+        // No beginning is longer: two numbers, and the name of an event.
+        let start = &line[..line.len().min(160)];
+        let rest = start.strip_prefix(BEGINNING)?;
+        let (time, rest) = rest.split_at_checked(memchr(b'"', rest)?)?;
+        let rest = rest.strip_prefix(br#"","iteration":"#)?;
+        let (iteration, rest) = number(rest)?;
+        let rest = rest.strip_prefix(br#","attempt":"#)?;
+        let (attempt, rest) = number(rest)?;
+        let join = start.len() - rest.len();
+        let rest = rest.strip_prefix(NAME)?;
+        let event = rest.get(..memchr(b'"', rest)?)?;
+        let (time, event) = (std::str::from_utf8(time).ok()?, std::str::from_utf8(event).ok()?);
+        let len = join + NAME.len() + event.len() + 1;
+        Some(Head { time, iteration, attempt, event, join, len })
+    }
+
+    pub(super) fn stamp(&self) -> Option<Stamp> {
+        let Head { iteration, attempt, .. } = *self;
+        let time: jiff::Timestamp = self.time.parse().ok()?;
+        Some(Stamp { time_ms: time.as_millisecond(), iteration, attempt })
+    }
+}
+
+fn number(bytes: &[u8]) -> Option<(u32, &[u8])> {
+    let end = bytes.iter().position(|byte| !byte.is_ascii_digit())?;
+    let (digits, rest) = bytes.split_at_checked(end)?;
+    Some((std::str::from_utf8(digits).ok()?.parse().ok()?, rest))
+}
+
+/// The entry of a line, which is changed meanwhile.
+pub(super) fn entry(line: &mut [u8]) -> Option<Entry<'static>> {
+    if let Some((at, join)) = Head::of(line).and_then(|head| Some((head.stamp()?, head.join))) {
+        let (_, event) = line.split_at_mut(join);
+        // The second part of an object is an object by itself.
+        let comma = event.first_mut().map(|byte| std::mem::replace(byte, b'{'));
+        if let Ok(event) = serde_json::from_slice::<Event<'static>>(event) {
+            return Some(Entry { at, event });
+        }
+        if let (Some(byte), Some(comma)) = (event.first_mut(), comma) {
+            *byte = comma;
+        }
+    }
+    serde_json::from_slice(line).ok()
+}
+
+/// Whether a line looks whole that nobody wants to read: it ends as a line does, and holds nothing that no
+/// line does.
+pub(super) fn looks_whole(line: &[u8]) -> bool {
+    let Some(object) = line.strip_suffix(b"}\n") else { return false };
+    // A file system gives zeros for what it has lost. A line that another one goes on in was torn.
+    let inner = object.get(1..).unwrap_or_default();
+    memchr(0, object).is_none()
+        && AGAIN.find(inner).is_none()
+        && std::str::from_utf8(object).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_read_as_serde_reads_it() {
+        let lines: [&str; 9] = [
+            r#"{"time":"2026-11-15T20:27:52.123Z","iteration":3,"attempt":1,"event":"text","text":"a \"b\" é"}"#,
+            // Another order, spaces, a later version's field, and what is no entry.
+            r#"{"event":"paused","time":"2026-11-15T20:27:52.123Z","iteration":3,"attempt":1}"#,
+            r#"{"time": "2026-11-15T20:27:52.123Z", "iteration": 3, "attempt": 1, "event": "paused"}"#,
+            r#"{"time":"2026-11-15T20:27:52.123Z","iteration":3,"attempt":1,"event":"paused","more":[1]}"#,
+            r#"{"time":"2026-11-15T20:27:52.123Z","iteration":3,"attempt":1,"event":"of a later version"}"#,
+            r#"{"time":"never","iteration":3,"attempt":1,"event":"paused"}"#,
+            r#"{"time":"2026-11-15T20:27:52.123Z","iteration":99999999999,"attempt":1,"event":"paused"}"#,
+            r#"{"time":"2026-11-15T20:27:52.123Z","iteration":3,"attempt":1,"event":"pau"#,
+            "",
+        ];
+        for line in lines {
+            let whole: Option<Entry<'static>> = serde_json::from_str(line).ok();
+            for end in 0..=line.len() {
+                let mut torn = line.as_bytes()[..end].to_vec();
+                let expected = if end == line.len() { whole.clone() } else { None };
+                assert_eq!(entry(&mut torn), expected, "{:?}", &line.as_bytes()[..end]);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_damaged_does_not_look_whole() {
+        assert!(looks_whole(b"{\"text\":\"a\xc3\xa9\"}\n"));
+        for damaged in [
+            &b"{\"text\":\"a\"}"[..],
+            b"{\"te\n",
+            b"{\"te\0xt\":1}\n",
+            b"{\"\xff\"}\n",
+            b"",
+            b"{\"text\":\"a{\"time\":\"}\n",
+        ] {
+            assert!(!looks_whole(damaged), "{damaged:?}");
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! The vocabulary of a run: events, journal lines, errors and exit codes, and what a journal adds up to.
+//!
+//! Everything here is plain data and text. This crate knows no files, clocks, processes or terminals, and no other crate of
+//! the workspace.
+
+pub mod attempt;
+pub mod control_chars;
+pub mod env_names;
+pub mod error;
+pub mod event;
+pub mod exit_code;
+pub mod journal;
+pub mod json_writer;
+pub mod line_splitter;
+pub mod progress;
+pub mod redact;
+pub mod spending;
+pub mod text;

@@ -1,0 +1,110 @@
+//! Small commands whose answer is needed before anything else can go on.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use super::{Ended, Launch, Occurrence, Signal, System, interrupts};
+use ralph_events::event::{Exit, Stream};
+
+/// What a command answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    pub exit: Exit,
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
+}
+
+/// Runs a command to its end while nothing else runs. What it puts in the background (a daemon of
+/// git, a tmux server) is left alone.
+///
+/// For use before there is a [`System`]: Ctrl+C ends this process as usual, and the command with
+/// it, unless [`Interrupts`](super::Interrupts) were caught. With one, [`System::run_quick`] is the way; this fails with `AlreadyExists`.
+pub fn run_quick(
+    program: &OsStr,
+    args: &[OsString],
+    directory: &Path,
+    env: &[(OsString, Option<OsString>)],
+    timeout: Duration,
+) -> io::Result<Output> {
+    let launch = quick(program, args, directory, env);
+    run_alone(&launch, timeout)
+}
+
+/// The same for any command.
+pub fn run_alone(launch: &Launch<'_>, timeout: Duration) -> io::Result<Output> {
+    let output = System::for_children_only()?.run_to_its_end(launch, timeout);
+    if output.as_ref().is_err_and(|err| err.kind() == io::ErrorKind::Interrupted) {
+        interrupts::remember();
+    }
+    output
+}
+
+fn quick<'a>(
+    program: &'a OsStr,
+    args: &'a [OsString],
+    directory: &'a Path,
+    env: &'a [(OsString, Option<OsString>)],
+) -> Launch<'a> {
+    let plain = Launch::plain(directory, program, args, env);
+    Launch { merge_stderr: false, keep_background: true, spare: true, ..plain }
+}
+
+impl System {
+    /// As the function [`run_quick`], for when there is a `System`. No child may be running.
+    ///
+    /// A signal that asks this process to stop ends the command, with the error `Interrupted`, and
+    /// is told again by the next [`System::wait`]. Past the timeout the error is `TimedOut`.
+    pub fn run_quick(
+        &mut self,
+        program: &OsStr,
+        args: &[OsString],
+        directory: &Path,
+        env: &[(OsString, Option<OsString>)],
+        timeout: Duration,
+    ) -> io::Result<Output> {
+        self.run_to_its_end(&quick(program, args, directory, env), timeout)
+    }
+
+    fn run_to_its_end(&mut self, launch: &Launch<'_>, timeout: Duration) -> io::Result<Output> {
+        if !self.is_idle() {
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, "another command is running"));
+        }
+        let (child, _) = self.start(launch)?;
+        let timeout = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+        let mut deadline = Some(self.now_ms().saturating_add(timeout));
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let mut failure = None;
+        let mut signals = Vec::new();
+        let mut buf = Vec::new();
+        let ended = loop {
+            match self.wait(deadline, &mut buf) {
+                Occurrence::Output(_, Stream::Stdout) => stdout.extend_from_slice(&buf),
+                Occurrence::Output(_, Stream::Stderr) => stderr.extend_from_slice(&buf),
+                Occurrence::Ended(_, ended) => break ended,
+                Occurrence::Called => {}
+                Occurrence::Signal(signal) => {
+                    signals.push(signal);
+                    if signal != Signal::Resize {
+                        failure.get_or_insert(io::ErrorKind::Interrupted);
+                        self.end(child);
+                    }
+                }
+                // No door is opened while something quick is done, and nobody types.
+                Occurrence::Woken | Occurrence::Typed => {}
+                Occurrence::Deadline => {
+                    deadline = None;
+                    failure.get_or_insert(io::ErrorKind::TimedOut);
+                    self.end(child);
+                }
+            }
+        };
+        self.put_back(signals);
+        match (failure, ended) {
+            (None, Ended { exit: Some(exit), .. }) => Ok(Output { exit, stdout, stderr }),
+            (Some(kind), _) => Err(kind.into()),
+            (None, Ended { exit: None, .. }) => Err(io::Error::other("its end was not seen")),
+        }
+    }
+}

@@ -1,0 +1,568 @@
+//! Decides which paths and programs may be used outside the sandbox.
+//!
+//! An agent can write to its project and to a few directories besides (package caches, `sandbox.writable`). Whatever
+//! lies there may be the agent's: a program on the `PATH`, a link to `~/.ssh`. ralph therefore asks here before it
+//! executes, mounts or follows anything.
+//!
+//! Every program that ralph starts outside the sandbox for itself (git, tmux, the notification command, `docker`) is
+//! found by [`OutsideCommand::find`], and has an environment by which it loads no code of an agent ([`outside_env`]).
+//! Agents and guardrails that run without a sandbox have the user's own environment and `PATH` ([`user_path`]).
+
+mod code_env;
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Once, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
+
+use crate::{Launch, Output};
+use ralph_events::error::Error;
+
+/// Directories that are searched last where a directory of the user's `PATH` was left out.
+const SYSTEM_DIRS: [&str; 2] = ["/usr/bin", "/bin"];
+
+/// The number of links after which a path counts as unresolvable, as in the kernel.
+const MAX_LINKS: usize = 40;
+
+/// A set of directories that agents can write to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AgentWritable {
+    dirs: BTreeSet<PathBuf>,
+}
+
+/// The result of following every link of a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resolved {
+    /// The path without links. Its last parts need not exist.
+    pub target: PathBuf,
+    /// The agent-writable directories that the path, one of its links or its target lies in.
+    pub passed: Vec<PathBuf>,
+}
+
+impl Resolved {
+    /// Whether no agent can change what this path leads to.
+    pub fn is_trusted(&self) -> bool {
+        self.passed.is_empty()
+    }
+
+    /// The first agent-writable directory that a link leads out of.
+    pub fn escapes(&self) -> Option<&Path> {
+        self.passed.iter().find(|dir| !self.target.starts_with(dir)).map(PathBuf::as_path)
+    }
+}
+
+impl AgentWritable {
+    /// `dirs` are absolute paths without links.
+    pub fn new(dirs: impl IntoIterator<Item = PathBuf>) -> Self {
+        AgentWritable { dirs: dirs.into_iter().collect() }
+    }
+
+    /// Adds a directory. Links on the way to it are resolved; a relative path is ignored.
+    pub fn add(&mut self, dir: &Path) {
+        if dir.is_absolute() {
+            self.dirs.insert(dir.canonicalize().unwrap_or_else(|_| dir.to_owned()));
+        }
+    }
+
+    /// These directories and others, by absolute paths without links.
+    #[must_use]
+    pub fn and(&self, dirs: impl IntoIterator<Item = PathBuf>) -> AgentWritable {
+        AgentWritable { dirs: self.dirs.iter().cloned().chain(dirs).collect() }
+    }
+
+    /// Follows an absolute path, reading links with `read_link`. `None` for a relative path or a link cycle.
+    pub fn resolve(
+        &self,
+        path: &Path,
+        read_link: impl Fn(&Path) -> Option<PathBuf>,
+    ) -> Option<Resolved> {
+        if !path.is_absolute() {
+            return None;
+        }
+        let parts = |path: &Path| {
+            path.components().map(|part| part.as_os_str().to_owned()).rev().collect::<Vec<_>>()
+        };
+        let (mut rest, mut target, mut links) = (parts(path), PathBuf::from("/"), 0);
+        let mut passed = BTreeSet::new();
+        while let Some(part) = rest.pop() {
+            match Path::new(&part).components().next() {
+                Some(Component::Normal(name)) => target.push(name),
+                Some(Component::ParentDir) => {
+                    target.pop();
+                }
+                Some(Component::RootDir) => target = PathBuf::from("/"),
+                Some(Component::CurDir | Component::Prefix(_)) | None => {}
+            }
+            passed.extend(self.dirs.iter().filter(|dir| target.starts_with(dir)).cloned());
+            if let Some(link) = read_link(&target) {
+                links += 1;
+                if links > MAX_LINKS {
+                    return None;
+                }
+                rest.extend(parts(&link));
+                target.pop();
+            }
+        }
+        Some(Resolved { target, passed: passed.into_iter().collect() })
+    }
+
+    /// Finds a link on the way to an absolute path that an agent may have made and that leads out of the directory
+    /// that the agent can write to. A directory that holds the home directory or the system does not count: its links
+    /// are the user's.
+    pub fn link_out(&self, path: &Path, home: Option<&Path>) -> Option<LinkOut> {
+        let links = RefCell::new(Vec::new());
+        let resolved = self.resolve(path, |path| {
+            let link = fs::read_link(path).ok()?;
+            links.borrow_mut().push(path.to_owned());
+            Some(link)
+        })?;
+        let target = resolved.target;
+        links.into_inner().into_iter().find_map(|link| {
+            let is_left = |dir: &&PathBuf| link.starts_with(dir) && !target.starts_with(dir);
+            let mut left = self.dirs.iter().filter(is_left);
+            let dir = left.find(|dir| !holds_user_or_system(dir, home))?.clone();
+            Some(LinkOut { link, dir, target: target.clone() })
+        })
+    }
+
+    /// Whether no agent can change what is at an absolute path, or where it leads.
+    pub fn is_trusted(&self, path: &Path) -> bool {
+        let resolved = self.resolve(path, |path| std::fs::read_link(path).ok());
+        resolved.is_some_and(|resolved| resolved.is_trusted())
+    }
+
+    /// How far what is at an absolute path can be trusted.
+    fn trust(&self, path: &Path, home: Option<&Path>) -> Trust {
+        let Some(resolved) = self.resolve(path, |path| std::fs::read_link(path).ok()) else {
+            return Trust::Never;
+        };
+        match resolved.passed.as_slice() {
+            [] => Trust::Full,
+            passed if passed.iter().all(|dir| holds_user_or_system(dir, home)) => Trust::Last,
+            _ => Trust::Never,
+        }
+    }
+
+    /// The trusted directories of a `PATH`. Directories inside a project that holds the home directory or the system
+    /// come last: an agent that can write there could change the user's shell as well, and leaving them out could
+    /// leave no program at all. Single links in a trusted directory, such as `~/bin/tool` to a project, stay.
+    pub fn trusted_path(&self, path: Option<&OsStr>, home: Option<&Path>) -> OsString {
+        let dirs: Vec<PathBuf> = path.map(std::env::split_paths).into_iter().flatten().collect();
+        let with = |trust| dirs.iter().filter(move |dir| self.trust(dir, home) == trust).cloned();
+        let mut trusted: Vec<PathBuf> = with(Trust::Full).chain(with(Trust::Last)).collect();
+        if trusted.len() < dirs.len() || dirs.is_empty() {
+            let missing = SYSTEM_DIRS.map(PathBuf::from);
+            trusted.extend(missing.into_iter().filter(|dir| !dirs.contains(dir)));
+        }
+        // No directory of a `PATH` has a colon in its name.
+        std::env::join_paths(&trusted).unwrap_or_else(|_| SYSTEM_DIRS.join(":").into())
+    }
+
+    /// Finds a program by its name in the trusted directories of a `PATH`. The file itself must be trusted, too: a
+    /// link from `~/bin` into the project is not.
+    ///
+    /// # Errors
+    /// There is none, or only one that agents can write to.
+    pub fn find_program(
+        &self,
+        name: &OsStr,
+        path: Option<&OsStr>,
+        home: Option<&Path>,
+    ) -> Result<PathBuf, NotFound> {
+        let trusted = self.trusted_path(path, home);
+        let found = std::env::split_paths(&trusted).find_map(|dir| {
+            let found = crate::find_program(name, Some(dir.as_os_str()), Path::new("/"))?;
+            (self.trust(&found, home) != Trust::Never).then_some(found)
+        });
+        found.ok_or_else(|| {
+            let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+            let untrusted = crate::find_program(name, path, &here);
+            NotFound { name: name.to_owned(), untrusted }
+        })
+    }
+}
+
+/// Whether the home directory or the system is inside `dir`.
+fn holds_user_or_system(dir: &Path, home: Option<&Path>) -> bool {
+    home.is_some_and(|home| home.starts_with(dir))
+        || SYSTEM_DIRS.iter().any(|system| Path::new(system).starts_with(dir))
+}
+
+/// A link that leads out of a directory that agents can write to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkOut {
+    pub link: PathBuf,
+    /// The directory that agents can write to.
+    pub dir: PathBuf,
+    /// Where the whole path leads.
+    pub target: PathBuf,
+}
+
+/// How far a path can be trusted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trust {
+    Full,
+    /// Only where nothing better is found: a project holds the home directory, or the whole system.
+    Last,
+    Never,
+}
+
+/// The error for a program that is missing, or that only agents could have put where it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotFound {
+    pub name: OsString,
+    /// The file that the user's `PATH` leads to.
+    pub untrusted: Option<PathBuf>,
+}
+
+impl NotFound {
+    /// The error for the user. `install` says how to get the program.
+    pub fn error(&self, install: &str) -> Error {
+        let error = Error::input(self.to_string());
+        match self.untrusted {
+            Some(_) => error.hint(INSTALL_OUTSIDE),
+            None => error.hint(install),
+        }
+    }
+
+    /// What to do about a program that is there, but not trusted.
+    pub fn hint(&self) -> Option<&'static str> {
+        self.untrusted.is_some().then_some(INSTALL_OUTSIDE)
+    }
+}
+
+const INSTALL_OUTSIDE: &str = "install it outside the project, in a directory of the PATH";
+
+impl fmt::Display for NotFound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.name.display();
+        match self.untrusted.as_deref().and_then(Path::parent) {
+            Some(dir) => {
+                write!(f, "{name} was found only in {}, which agents can write to", dir.display())
+            }
+            None => write!(f, "{name} was not found"),
+        }
+    }
+}
+
+impl std::error::Error for NotFound {}
+
+impl From<NotFound> for io::Error {
+    fn from(error: NotFound) -> io::Error {
+        io::Error::new(io::ErrorKind::NotFound, error)
+    }
+}
+
+static AGENT_WRITABLE: RwLock<AgentWritable> = RwLock::new(AgentWritable { dirs: BTreeSet::new() });
+static LOADER: OnceLock<fn() -> Vec<PathBuf>> = OnceLock::new();
+static LOADED: Once = Once::new();
+
+/// Declares a directory that agents of this machine can write to, for the rest of this process.
+pub fn declare_agent_writable(dir: &Path) {
+    AGENT_WRITABLE.write().unwrap_or_else(PoisonError::into_inner).add(dir);
+}
+
+/// Sets the function that lists further such directories. It is called once, when the first program is looked up.
+pub fn declare_lazily(load: fn() -> Vec<PathBuf>) {
+    // A second one is ignored: there is one command line per process.
+    let _ = LOADER.set(load);
+}
+
+/// The directories that were declared so far.
+pub fn agent_writable() -> AgentWritable {
+    LOADED.call_once(|| {
+        let dirs = LOADER.get().map(|load| load()).unwrap_or_default();
+        dirs.iter().for_each(|dir| declare_agent_writable(dir));
+    });
+    AGENT_WRITABLE.read().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// The user's `PATH`, for agents and guardrails. Nothing is started outside the sandbox by it.
+pub fn user_path() -> Option<OsString> {
+    std::env::var_os("PATH")
+}
+
+fn home() -> Option<PathBuf> {
+    let home = PathBuf::from(std::env::var_os("HOME")?);
+    home.canonicalize().ok().filter(|home| home != Path::new("/"))
+}
+
+/// Finds a program that ralph runs outside the sandbox.
+///
+/// # Errors
+/// As [`AgentWritable::find_program`].
+pub fn outside_program(name: &OsStr) -> Result<PathBuf, NotFound> {
+    agent_writable().find_program(name, user_path().as_deref(), home().as_deref())
+}
+
+/// As [`AgentWritable::link_out`], for all directories that were declared.
+pub fn link_out(path: &Path) -> Option<LinkOut> {
+    agent_writable().link_out(path, home().as_deref())
+}
+
+/// Whether ralph may run this file outside the sandbox.
+pub fn may_run_outside(program: &Path) -> bool {
+    agent_writable().trust(program, home().as_deref()) != Trust::Never
+}
+
+/// The `PATH` of programs that ralph runs outside the sandbox.
+pub fn outside_path() -> OsString {
+    agent_writable().trusted_path(user_path().as_deref(), home().as_deref())
+}
+
+/// Changes to the environment of a program.
+pub type EnvChanges = Vec<(OsString, Option<OsString>)>;
+
+/// The changes to the environment of a program that ralph runs outside the sandbox: `changes`, a `PATH` of trusted
+/// directories, and no variable that makes it load code of an agent.
+pub fn outside_env(changes: &[(OsString, Option<OsString>)]) -> EnvChanges {
+    let untrusted = untrusted_env(changes).into_iter().map(|(name, _)| (name, None));
+    let path = ("PATH".into(), Some(outside_path()));
+    changes.iter().cloned().chain(untrusted).chain([path]).collect()
+}
+
+/// The variables of a program's environment that make it load or run something that agents can write to. `changes` are
+/// those to the environment of this process.
+pub fn untrusted_env(changes: &[(OsString, Option<OsString>)]) -> Vec<(OsString, OsString)> {
+    agent_writable().untrusted_variables(changes, home().as_deref())
+}
+
+/// A program that ralph runs outside the sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OutsideCommand {
+    /// Its file, so that no later search can find another one.
+    program: OsString,
+    /// Changes to the environment; see [`outside_env`].
+    env: EnvChanges,
+}
+
+impl OutsideCommand {
+    /// Finds `program` in a trusted directory. A path (a name with a slash) is what the user typed, and is taken as
+    /// it is.
+    ///
+    /// # Errors
+    /// As [`outside_program`].
+    pub fn find(
+        program: &OsStr,
+        env: &[(OsString, Option<OsString>)],
+    ) -> Result<OutsideCommand, NotFound> {
+        let is_path = program.as_bytes().contains(&b'/');
+        let program =
+            if is_path { program.to_owned() } else { outside_program(program)?.into_os_string() };
+        Ok(OutsideCommand { program, env: outside_env(env) })
+    }
+
+    /// The launch of this in place of `original`.
+    pub fn launch<'a>(&'a self, original: &Launch<'a>) -> Launch<'a> {
+        Launch { program: &self.program, env: &self.env, ..original.clone() }
+    }
+
+    /// Runs it to its end; see [`crate::run_quick`].
+    ///
+    /// # Errors
+    /// It cannot be started, takes too long, or is interrupted.
+    pub fn run(
+        &self,
+        args: &[OsString],
+        directory: &Path,
+        timeout: Duration,
+    ) -> io::Result<Output> {
+        crate::run_quick(&self.program, args, directory, &self.env, timeout)
+    }
+
+    pub fn program(&self) -> &OsStr {
+        &self.program
+    }
+
+    pub fn env(&self) -> &[(OsString, Option<OsString>)] {
+        &self.env
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn resolve_reports_every_writable_directory_on_the_way() {
+        let links: BTreeMap<&str, &str> = [
+            ("/p/.venv", "/home/me/.ssh"),
+            ("/p/bin", "tools/bin"),
+            ("/home/me/bin", "/p/bin"),
+            ("/usr/lib64", "lib"),
+            ("/loop", "/loop"),
+            ("/p/up", "../etc"),
+        ]
+        .into();
+        let read_link = |path: &Path| links.get(path.to_str()?).map(PathBuf::from);
+        let writable = AgentWritable::new(["/p".into(), "/cache".into()]);
+        for (path, target, passed, escapes) in [
+            ("/usr/bin/git", "/usr/bin/git", &[][..], None),
+            ("/usr/lib64/x", "/usr/lib/x", &[], None),
+            ("/p/src", "/p/src", &["/p"], None),
+            ("/p/bin/git", "/p/tools/bin/git", &["/p"], None),
+            ("/p/.venv/bin", "/home/me/.ssh/bin", &["/p"], Some("/p")),
+            ("/home/me/bin/git", "/p/tools/bin/git", &["/p"], None),
+            ("/p/up/passwd", "/etc/passwd", &["/p"], Some("/p")),
+            ("/p/../etc", "/etc", &["/p"], Some("/p")),
+            ("/project", "/project", &[], None),
+        ] {
+            let resolved = writable.resolve(Path::new(path), read_link).unwrap();
+            assert_eq!(resolved.target, Path::new(target), "{path}");
+            assert_eq!(resolved.passed, passed.iter().map(PathBuf::from).collect::<Vec<_>>());
+            assert_eq!(resolved.escapes(), escapes.map(Path::new), "{path}");
+            assert_eq!(resolved.is_trusted(), passed.is_empty(), "{path}");
+        }
+        assert_eq!(writable.resolve(Path::new("/loop/x"), read_link), None);
+        assert_eq!(writable.resolve(Path::new("bin"), read_link), None);
+    }
+
+    #[test]
+    fn link_out_finds_links_that_leave_the_project() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = temp.path().canonicalize().unwrap();
+        let [home, project, other] = ["home", "home/p", "home/other"].map(|name| root.join(name));
+        fs::create_dir_all(project.join("packages/app")).unwrap();
+        fs::create_dir_all(other.join("x")).unwrap();
+        symlink("app", project.join("packages/same")).unwrap();
+        symlink("../../other", project.join("packages/out")).unwrap();
+        symlink(&project, home.join("mine")).unwrap();
+        let writable = AgentWritable::new([project.clone()]);
+        for (path, leads_out) in [
+            ("p/packages/app", false),
+            ("p/packages/same", false),
+            ("p/packages/out", true),
+            ("p/packages/out/x", true),
+            ("mine/packages/out", true),
+            ("mine/packages/app", false),
+            // No link leads there.
+            ("p/../other", false),
+            ("p/packages/out/../p", false),
+        ] {
+            let path = home.join(path);
+            let found = writable.link_out(&path, Some(&home));
+            assert_eq!(found.is_some(), leads_out, "{}", path.display());
+            if let Some(found) = found {
+                assert_eq!(found.link, project.join("packages/out"));
+                assert_eq!(found.target, path.canonicalize().unwrap());
+            }
+        }
+        // A project that holds the home directory has the user's links.
+        let writable = AgentWritable::new([root]);
+        assert_eq!(writable.link_out(&project.join("packages/out"), Some(&home)), None);
+    }
+
+    #[test]
+    fn find_program_skips_directories_and_links_of_the_project() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = temp.path().canonicalize().unwrap();
+        let program = |path: &Path| {
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "#!/bin/sh\n").unwrap();
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        };
+        program(&root.join("project/bin/tool"));
+        program(&root.join("system/tool"));
+        std::fs::create_dir(root.join("mine")).unwrap();
+        symlink(root.join("project/bin/tool"), root.join("mine/tool")).unwrap();
+        symlink(root.join("system"), root.join("project/linked")).unwrap();
+        let mut writable = AgentWritable::default();
+        writable.add(&root.join("project"));
+        let dirs = ["project/bin", "project/linked", "mine", "system"].map(|dir| root.join(dir));
+        let path = std::env::join_paths(dirs).unwrap();
+        let found = writable.find_program("tool".as_ref(), Some(&path), None);
+        assert_eq!(found, Ok(root.join("system/tool")));
+        let system = ["/usr/bin", "/bin"].map(PathBuf::from);
+        let trusted = ["mine", "system"].map(|dir| root.join(dir)).into_iter().chain(system);
+        assert_eq!(
+            writable.trusted_path(Some(&path), None),
+            std::env::join_paths(trusted).unwrap()
+        );
+        let only = std::env::join_paths([root.join("mine"), root.join("project/bin")]).unwrap();
+        let missing = writable.find_program("tool".as_ref(), Some(&only), None).unwrap_err();
+        assert_eq!(
+            missing.to_string(),
+            format!(
+                "tool was found only in {}, which agents can write to",
+                root.join("mine").display()
+            )
+        );
+        assert!(missing.hint().is_some());
+        let missing = writable.find_program("no-such".as_ref(), Some(&path), None).unwrap_err();
+        assert_eq!(missing.to_string(), "no-such was not found");
+        assert_eq!(missing.hint(), None);
+    }
+
+    #[test]
+    fn trusted_path_of_relative_entries_is_the_system() {
+        let writable = AgentWritable::default();
+        let path = |text: &str| writable.trusted_path(Some(OsStr::new(text)), None);
+        assert_eq!(path("bin::."), "/usr/bin:/bin");
+        assert_eq!(path(":/bin"), "/bin:/usr/bin");
+        assert_eq!(path("/opt/bin:/bin"), "/opt/bin:/bin", "nothing is added to a trusted PATH");
+        assert_eq!(writable.trusted_path(None, None), "/usr/bin:/bin");
+    }
+
+    #[test]
+    fn trusted_path_with_home_as_project_has_its_directories_last() {
+        let writable = AgentWritable::new(["/h/me".into(), "/h/me/p".into()]);
+        let path = |writable: &AgentWritable, text: &str| {
+            writable.trusted_path(Some(OsStr::new(text)), Some(Path::new("/h/me")))
+        };
+        let user = "/h/me/bin:/h/me/p/bin:/opt/bin";
+        assert_eq!(path(&writable, user), "/opt/bin:/h/me/bin:/usr/bin:/bin");
+        let everything = AgentWritable::new(["/".into()]);
+        assert_eq!(path(&everything, "/usr/bin:/bin"), "/usr/bin:/bin");
+        assert!(everything.find_program("sh".as_ref(), None, None).is_ok());
+    }
+
+    /// Files that may search the user's `PATH`, or start a program that is not found by [`OutsideCommand`].
+    const ALLOWED: [(&str, &[&str]); 3] = [
+        ("var_os(\"PATH\")", &["trust.rs"]),
+        (
+            "find_program(",
+            &[
+                "trust.rs",
+                "process/",
+                "sandbox/",
+                "run/scm.rs",
+                "cli/agents.rs",
+                "cli/sandbox.rs",
+                "cli/launch/",
+            ],
+        ),
+        ("Command::new(", &["process/", "sandbox/inside.rs", "demo/agent.rs"]),
+    ];
+
+    #[test]
+    fn programs_are_found_in_one_place() {
+        fn visit(dir: &Path, each: &mut dyn FnMut(&Path)) {
+            for entry in std::fs::read_dir(dir).unwrap().flatten() {
+                if entry.path().is_dir() {
+                    visit(&entry.path(), each);
+                } else {
+                    each(&entry.path());
+                }
+            }
+        }
+        let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        visit(&src, &mut |path| {
+            let name = path.strip_prefix(&src).unwrap().to_str().unwrap();
+            let text = std::fs::read_to_string(path).unwrap_or_default();
+            let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+            for (needle, files) in ALLOWED.iter().filter(|_| !name.contains("tests")) {
+                let allowed = files.iter().any(|file| name.starts_with(file));
+                assert!(allowed || !code.contains(needle), "{name} has {needle}");
+            }
+        });
+    }
+}

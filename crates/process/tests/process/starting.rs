@@ -1,0 +1,212 @@
+//! What a child begins with, what cannot be started, and what a start costs.
+
+use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
+
+use ralph_process::{Signal, find_program, run_quick};
+
+use super::*;
+
+cases! {
+    fn a_child_has_its_own_session_default_signals_and_only_its_own_descriptors() {
+        // What we were given ourselves without its being marked as ours alone is passed on.
+        let passed_on: Vec<String> = std::fs::read_dir("/proc/self/fd")
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|fd| {
+                std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).is_ok_and(|info| {
+                    let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+                    i32::from_str_radix(flags.unwrap().trim(), 8).unwrap() & 0o2_000_000 == 0
+                })
+            })
+            .collect();
+        let mut system = System::new().unwrap();
+        let (_other, _) = sh("exec sleep 1000").start(&mut system);
+        let (child, _) = sh("cut -d' ' -f1,6 /proc/$$/stat; grep -E 'Sig(Blk|Ign)' /proc/self/status; \
+                             (exec 3</dev/tty) 2>/dev/null && echo terminal; exec ls /proc/self/fd")
+            .start(&mut system);
+        let mut heard = Heard::default();
+        heard.await_end(&mut system, child);
+        let lines: Vec<&str> = heard.text().lines().collect();
+        let ids: Vec<&str> = lines[0].split(' ').collect();
+        assert_eq!(ids[0], ids[1], "it leads a session");
+        assert_eq!(lines[1], "SigBlk:\t0000000000000000");
+        // Whatever else is ignored was so when we were started.
+        let ignored = u64::from_str_radix(&lines[2]["SigIgn:\t".len()..], 16).unwrap();
+        assert_eq!(ignored & (1 << 12), 0, "SIGPIPE is not ignored");
+        // The directory that `ls` reads is the one more.
+        let more: Vec<_> = lines[3..]
+            .iter()
+            .filter(|fd| !["0", "1", "2"].contains(fd) && !passed_on.iter().any(|other| other == *fd))
+            .collect();
+        assert_eq!(more.len(), 1, "{more:?}");
+    }
+
+    fn what_cannot_be_started_says_why() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = temp.path();
+        let file = |name: &str, text: &str, mode| {
+            let path = dir.join(name);
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            path.into_os_string()
+        };
+        let plain = file("plain", "#!/bin/sh\n", 0o644);
+        let orphan = file("orphan", "#!/no/such/interpreter\n", 0o755);
+        let bare = file("bare", "echo \"$1\"\n", 0o755);
+        let mut system = System::new().unwrap();
+        let mut start = |program: &OsStr, directory: &Path| {
+            system.start(&Launch {
+                program,
+                args: &["word".into()],
+                directory,
+                env: &[],
+                stdin: b"prompt",
+                merge_stderr: false,
+                keep_background: false,
+                spare: false,
+            })
+        };
+        for (program, directory, kind, says) in [
+            (OsStr::new("no-such-program"), dir, ErrorKind::NotFound, "no-such-program"),
+            (OsStr::new("/no/such/program"), dir, ErrorKind::NotFound, "/no/such/program"),
+            (OsStr::new("./sh"), dir, ErrorKind::NotFound, "./sh"),
+            (OsStr::new(""), dir, ErrorKind::NotFound, "cannot be started"),
+            (&plain, dir, ErrorKind::PermissionDenied, "plain"),
+            (dir.as_os_str(), dir, ErrorKind::PermissionDenied, "cannot be started"),
+            (&orphan, dir, ErrorKind::NotFound, "orphan"),
+            (OsStr::new("sh"), &dir.join("gone"), ErrorKind::NotFound, "the directory"),
+            (OsStr::new("sh"), Path::new("/dev/null"), ErrorKind::NotADirectory, "the directory"),
+        ] {
+            let err = start(program, directory).unwrap_err();
+            assert_eq!(err.kind(), kind, "{program:?}: {err}");
+            assert!(err.to_string().contains(says), "{program:?}: {err}");
+        }
+        // A script that does not say what runs it is run by the shell.
+        let (child, _) = start(&bare, dir).unwrap();
+        let mut heard = Heard::default();
+        assert_eq!(heard.await_end(&mut system, child), PLAIN);
+        assert_eq!(heard.text(), "word\n");
+        assert_eq!(children_of_this_process(), "");
+    }
+
+    fn nothing_is_leaked_by_a_thousand_children() {
+        let mut system = System::new().unwrap();
+        let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+        run(&mut system, &sh("exit 0"));
+        let before = descriptors();
+        for i in 0..1000 {
+            let mut script = sh("exit 0");
+            script.stdin = b"prompt".to_vec();
+            script.merge_stderr = i % 2 == 0;
+            assert_eq!(run(&mut system, &script).1, PLAIN);
+            if i % 50 == 0 {
+                let missing = Launch {
+                    program: OsStr::new("/no/such/program"),
+                    args: &[],
+                    directory: Path::new("/"),
+                    env: &[],
+                    stdin: b"prompt",
+                    merge_stderr: false,
+                    keep_background: false,
+                    spare: false,
+                };
+                system.start(&missing).unwrap_err();
+            }
+        }
+        assert_eq!(descriptors(), before);
+    }
+
+    fn the_environment_is_ours_with_the_changes() {
+        let mut system = System::new().unwrap();
+        let mut script = sh(&format!("echo \"$ADDED|${{{CASE}-gone}}|$LAST|${{HOME+home}}\""));
+        script.env = vec![
+            ("ADDED".into(), Some("a = b".into())),
+            (CASE.into(), None),
+            ("LAST".into(), Some("first".into())),
+            ("LAST".into(), Some("second".into())),
+        ];
+        let home = if std::env::var_os("HOME").is_some() { "home" } else { "" };
+        let (heard, _) = run(&mut system, &script);
+        assert_eq!(heard.text(), format!("a = b|gone|second|{home}\n"));
+    }
+
+    fn quick_commands_answer() {
+        let quick = |script: &str, timeout| {
+            run_quick(
+                OsStr::new("sh"),
+                &["-c".into(), script.into()],
+                Path::new("/"),
+                &[],
+                Duration::from_millis(timeout),
+            )
+        };
+        let output = quick("pwd; echo no >&2; exit 2", 60_000).unwrap();
+        assert_eq!(output.exit, Exit::Code(2));
+        assert_eq!((output.stdout, output.stderr), (b"/\n".to_vec(), b"no\n".to_vec()));
+        assert_eq!(quick("sleep 1000", 50).unwrap_err().kind(), ErrorKind::TimedOut);
+        assert_eq!(children_of_this_process(), "");
+        // Before there is a `System`, an interrupt is none of our business.
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).unwrap();
+        assert_eq!(u64::from_str_radix(caught, 16).unwrap() & (1 << 1), 0);
+
+        let mut system = System::new().unwrap();
+        signal_hook::low_level::raise(signal_hook::consts::SIGINT).unwrap();
+        let interrupted = system.run_quick(
+            OsStr::new("sleep"),
+            &["1000".into()],
+            Path::new("/"),
+            &[],
+            PATIENCE,
+        );
+        assert_eq!(interrupted.unwrap_err().kind(), ErrorKind::Interrupted);
+        let told = system.wait(Some(0), &mut Vec::new());
+        assert_eq!(told, Occurrence::Signal(Signal::Interrupt));
+    }
+
+    #[ignore = "a measurement: cargo test --release --test process -- --ignored spawn_cost --nocapture"]
+    fn spawn_cost() {
+        fn median_us(mut once: impl FnMut()) -> u128 {
+            let mut times: Vec<u128> = (0..2000)
+                .map(|_| {
+                    let start = Instant::now();
+                    once();
+                    start.elapsed().as_nanos()
+                })
+                .collect();
+            times.sort_unstable();
+            times[times.len() / 2] / 1000
+        }
+        let program = find_program(OsStr::new("true"), None, Path::new("/")).unwrap();
+        for megabytes in [0, 20, 100] {
+            let ballast = vec![1u8; megabytes << 20];
+            let bare = median_us(|| {
+                Command::new(&program).status().unwrap();
+            });
+            let piped = median_us(|| {
+                Command::new(&program).output().unwrap();
+            });
+            let mut system = System::new().unwrap();
+            let mut buf = Vec::new();
+            let ours = median_us(|| {
+                let launch = Launch {
+                    program: program.as_os_str(),
+                    args: &[],
+                    directory: Path::new("/"),
+                    env: &[],
+                    stdin: b"prompt",
+                    merge_stderr: false,
+                    keep_background: false,
+                    spare: false,
+                };
+                system.start(&launch).unwrap();
+                while !matches!(system.wait(None, &mut buf), Occurrence::Ended(..)) {}
+            });
+            println!(
+                "{} MB in use: Command::status {bare} µs, Command::output {piped} µs, System {ours} µs",
+                ballast.len() >> 20
+            );
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Whoever a child has started is found and ended with it, and nobody else.
+
+use std::io::{BufRead, BufReader, ErrorKind};
+
+use ralph_process::{end_marked, find_marked};
+
+use super::*;
+
+/// A tool as agents start it: in a session of its own, deaf to TERM, holding standard output.
+const STUBBORN: &str = r#"setsid sh -c 'trap "" TERM; echo tool=$$; while :; do sleep 1; done' & "#;
+
+cases! {
+    fn a_stubborn_tool_outlives_neither_an_ended_child() {
+        let mut system = System::new().unwrap();
+        system.grace_ms = 200;
+        let (child, pid) = sh(&format!("{STUBBORN} echo main; exec sleep 1000")).start(&mut system);
+        let mut heard = Heard::default();
+        heard.until(&mut system, &["main\n", "tool="]);
+        system.end(child);
+        system.end(child);
+        let ended = heard.await_end(&mut system, child);
+        assert_eq!(ended.exit, Some(Exit::Signal(15)));
+        assert_eq!(ended.leftovers, []);
+        assert!(!alive(heard.pid("tool")) && !alive(pid));
+        assert_eq!(children_of_this_process(), "");
+    }
+
+    fn nor_one_that_ended_by_itself_and_is_reported() {
+        let mut system = System::new().unwrap();
+        // It leaves as soon as the tool is all set.
+        let (heard, ended) = run(
+            &mut system,
+            &sh(r#"trap 'exit 7' USR1
+                setsid sh -c 'trap "" TERM; echo tool=$$; kill -USR1 $1; while :; do sleep 1; done' sh $$ &
+                while :; do sleep 0.01; done"#),
+        );
+        let tool = heard.pid("tool");
+        assert_eq!(ended.exit, Some(Exit::Code(7)));
+        let left = ended.leftovers.iter().find(|left| left.pid == tool).unwrap();
+        assert!(left.command.starts_with("sh -c trap"), "{left:?}");
+        assert!(!alive(tool));
+        assert_eq!(children_of_this_process(), "");
+    }
+
+    fn a_daemon_without_a_parent_is_found() {
+        let mut system = System::new().unwrap();
+        // Forked twice, in a session of its own, with none of the child's descriptors, and what it is to be.
+        let (heard, ended) = run(
+            &mut system,
+            &sh(r#"(setsid sh -c '(sleep 1000 >/dev/null 2>&1 </dev/null &
+                until read name </proc/$!/comm && [ "$name" = sleep ]; do :; done; echo daemon=$!)')"#),
+        );
+        let daemon = heard.pid("daemon");
+        assert_eq!(ended.exit, Some(Exit::Code(0)));
+        assert_eq!(ended.leftovers.len(), 1, "{:?}", ended.leftovers);
+        assert_eq!(ended.leftovers[0].pid, daemon);
+        assert_eq!(ended.leftovers[0].command, "sleep 1000");
+        assert!(!alive(daemon));
+    }
+
+    fn processes_that_fork_and_leave_do_not_escape() {
+        let temp = tempfile::tempdir().unwrap();
+        let hop = temp.path().join("hop");
+        // Each starts the next and leaves, so that none lives long enough to be looked at. The file
+        // is the way out if this test fails.
+        std::fs::write(&hop, r#"[ -e "$0" ] && sh "$0" & exit"#).unwrap();
+        let mut system = System::new().unwrap();
+        let hop = hop.display();
+        let (child, _) =
+            sh(&format!("trap '' TERM; sh {hop}; sh {hop}; setsid sh {hop}; echo on; sleep 1000"))
+                .start(&mut system);
+        let mut heard = Heard::default();
+        heard.until(&mut system, &["on\n"]);
+        system.grace_ms = 100;
+        system.end(child);
+        let ended = heard.await_end(&mut system, child);
+        assert_eq!(ended.exit, Some(Exit::Signal(9)));
+        assert_eq!(ended.leftovers, []);
+        assert_eq!(children_of_this_process(), "");
+        // Those that hop on when the child ends by itself are found too.
+        let (_, ended) = run(&mut system, &sh(&format!("sh {hop}")));
+        assert_eq!(ended.exit, Some(Exit::Code(0)));
+        assert_eq!(children_of_this_process(), "");
+    }
+
+    fn processes_that_leave_for_a_new_session_each_time() {
+        let temp = tempfile::tempdir().unwrap();
+        let hop = temp.path().join("hop");
+        std::fs::write(&hop, r#"[ -e "$0" ] && setsid sh "$0" & exit"#).unwrap();
+        let mut system = System::new().unwrap();
+        let (_, ended) = run(&mut system, &sh(&format!("trap '' TERM; sh {}", hop.display())));
+        assert_eq!(ended.exit, Some(Exit::Code(0)));
+        assert_eq!(children_of_this_process(), "");
+    }
+
+    fn many_forks_while_being_killed() {
+        let mut system = System::new().unwrap();
+        let (child, _) = sh("trap '' TERM; echo on; i=0; \
+                             while [ $i -lt 200 ]; do sleep 1000 & i=$((i+1)); done; wait")
+            .start(&mut system);
+        let mut heard = Heard::default();
+        heard.until(&mut system, &["on\n"]);
+        system.end_now(child);
+        let ended = heard.await_end(&mut system, child);
+        assert_eq!(ended.exit, Some(Exit::Signal(9)));
+        assert_eq!(children_of_this_process(), "");
+    }
+
+    fn a_stopped_child_gets_its_chance_and_can_be_killed() {
+        let mut system = System::new().unwrap();
+        let script = sh("trap 'echo bye; exit 9' TERM; echo on; kill -STOP $$; while :; do :; done");
+        let stopped = |pid| {
+            move || {
+                std::fs::read_to_string(format!("/proc/{pid}/stat"))
+                    .is_ok_and(|stat| stat.contains(") T "))
+            }
+        };
+        let (child, pid) = script.start(&mut system);
+        eventually("it stops", stopped(pid));
+        system.end(child);
+        let mut heard = Heard::default();
+        let ended = heard.await_end(&mut system, child);
+        assert_eq!(heard.text(), "on\nbye\n");
+        assert_eq!(ended.exit, Some(Exit::Code(9)));
+
+        let (child, pid) = script.start(&mut system);
+        eventually("it stops", stopped(pid));
+        system.end_now(child);
+        let ended = Heard::default().await_end(&mut system, child);
+        assert_eq!(ended.exit, Some(Exit::Signal(9)));
+    }
+
+    fn what_is_to_be_kept_is_kept_and_not_ended_by_a_later_child() {
+        let mut system = System::new().unwrap();
+        let mut script = sh("yes & echo server=$! >&2; setsid sleep 1000 & echo tool=$! >&2; exit 0");
+        script.keep_background = true;
+        let (heard, ended) = run(&mut system, &script);
+        let heard = Heard { stdout: heard.stderr, stderr: Vec::new() };
+        let (server, tool) = (heard.pid("server"), heard.pid("tool"));
+        assert_eq!(ended.exit, Some(Exit::Code(0)));
+        let mut left: Vec<u32> = ended.leftovers.iter().map(|left| left.pid).collect();
+        left.sort_unstable();
+        let mut expected = vec![server, tool];
+        expected.sort_unstable();
+        // `yes` meets a closed pipe and leaves soon; the other stays.
+        assert_eq!(left, expected);
+        let (_, ended) = run(&mut system, &sh("exit 0"));
+        assert_eq!(ended, PLAIN);
+        let (_, ended) = run(&mut system, &sh(&format!("{STUBBORN} sleep 0.1")));
+        assert!(!ended.leftovers.is_empty());
+        assert!(alive(tool));
+        drop(system);
+        assert!(alive(tool));
+        rustix::process::kill_process(
+            rustix::process::Pid::from_raw(tool as i32).unwrap(),
+            rustix::process::Signal::KILL,
+        )
+        .unwrap();
+    }
+
+    fn the_tail_of_a_pipeline_is_no_leftover() {
+        let mut system = System::new().unwrap();
+        for _ in 0..20 {
+            let (heard, ended) = run(&mut system, &sh("(sleep 0.01; echo tail) & exit 0"));
+            assert_eq!((heard.text(), ended), ("tail\n", PLAIN));
+        }
+    }
+
+    fn several_children_at_once_have_only_their_own_ended() {
+        let mut system = System::new().unwrap();
+        let (first, _) = sh("sleep 1000 & setsid sleep 1000 & echo a=$!; wait").start(&mut system);
+        let mut heard = Heard::default();
+        heard.until(&mut system, &["a="]);
+        let (second, pid) = sh("setsid sleep 1000 & echo b=$!; wait").start(&mut system);
+        heard.until(&mut system, &["b="]);
+        let (third, _) = sh("exit 4").start(&mut system);
+        assert_eq!(heard.await_end(&mut system, third).exit, Some(Exit::Code(4)));
+        system.end(first);
+        let ended = heard.await_end(&mut system, first);
+        assert_eq!(ended.exit, Some(Exit::Signal(15)));
+        assert!(!alive(heard.pid("a")));
+        assert!(alive(pid) && alive(heard.pid("b")));
+        system.end(second);
+        heard.await_end(&mut system, second);
+        assert!(!alive(heard.pid("b")));
+        assert_eq!(children_of_this_process(), "");
+    }
+
+    fn an_orphan_of_either_of_two_children_outlives_not_both() {
+        let mut system = System::new().unwrap();
+        let (first, _) = sh("echo on; exec sleep 1000").start(&mut system);
+        let mut heard = Heard::default();
+        heard.until(&mut system, &["on\n"]);
+        // In a session of its own and without a parent before anyone has looked.
+        let (second, _) =
+            sh("(setsid sh -c '(sleep 1000 >/dev/null 2>&1 & echo orphan=$!)')").start(&mut system);
+        assert_eq!(heard.await_end(&mut system, second).exit, Some(Exit::Code(0)));
+        let orphan = heard.pid("orphan");
+        system.end(first);
+        heard.await_end(&mut system, first);
+        assert!(!alive(orphan));
+        assert_eq!(children_of_this_process(), "");
+    }
+
+    fn dropping_the_system_ends_everything() {
+        let mut system = System::new().unwrap();
+        let mut heard = Heard::default();
+        let (_, pid) = sh(&format!("{STUBBORN} wait")).start(&mut system);
+        heard.until(&mut system, &["tool="]);
+        assert_eq!(System::new().unwrap_err().kind(), ErrorKind::AlreadyExists);
+        drop(system);
+        assert!(!alive(pid) && !alive(heard.pid("tool")));
+        System::new().unwrap();
+    }
+
+    fn what_a_killed_run_left_is_found_by_its_mark() {
+        let mark = format!("run-{}", std::process::id());
+        let mut victim = this_program("trees::a_run_that_is_killed")
+            .env("RALPH_TEST_MARK", &mark)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut heard = Heard::default();
+        let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines();
+        while !heard.text().contains("agent=") || !heard.text().contains("tool=") {
+            heard.stdout.extend(lines.next().unwrap().unwrap().bytes());
+            heard.stdout.push(b'\n');
+        }
+        let (agent, tool) = (heard.pid("agent"), heard.pid("tool"));
+        victim.kill().unwrap();
+        victim.wait().unwrap();
+        eventually("the agent dies with its run", || !alive(agent));
+        assert!(alive(tool));
+        assert_eq!(find_marked("RALPH_TEST_MARK", "another"), []);
+        // We carry no such mark, but the one who does the same for its own may.
+        assert_eq!(find_marked("RALPH_TEST_MARKER", &mark), []);
+        let found = end_marked("RALPH_TEST_MARK", &mark, 100);
+        assert!(found.iter().any(|left| left.pid == tool), "{found:?}");
+        assert!(!alive(tool));
+        assert_eq!(find_marked("RALPH_TEST_MARK", &mark), []);
+    }
+
+    #[ignore = "the other side of the test above"]
+    fn a_run_that_is_killed() {
+        let Ok(mark) = std::env::var("RALPH_TEST_MARK") else { return };
+        assert_eq!(find_marked("RALPH_TEST_MARK", &mark), [], "never ourselves");
+        let mut system = System::new().unwrap();
+        let script = sh(&format!("{STUBBORN} echo agent=$$; wait"));
+        script.start(&mut system);
+        // The test harness has begun a line.
+        println!();
+        let mut buf = Vec::new();
+        while let Occurrence::Output(..) = system.wait(None, &mut buf) {
+            print!("{}", String::from_utf8_lossy(&buf));
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Deadlines and signals, beside children that are silent or loud.
+
+use ralph_process::Signal;
+
+use super::*;
+
+cases! {
+    fn deadlines_are_met_without_spinning() {
+        let mut system = System::new().unwrap();
+        let (child, _) = sh("echo on; exec sleep 1000").start(&mut system);
+        Heard::default().until(&mut system, &["on\n"]);
+        let before = system.wakeups();
+        let started = Instant::now();
+        let mut buf = Vec::new();
+        for _ in 0..10 {
+            let until = system.now_ms() + 30;
+            assert_eq!(system.wait(Some(until), &mut buf), Occurrence::Deadline);
+            assert!(system.now_ms() >= until);
+        }
+        assert!(started.elapsed() >= Duration::from_millis(290));
+        assert!(system.wakeups() - before <= 20, "{}", system.wakeups() - before);
+        // One that has passed is told at once.
+        assert_eq!(system.wait(Some(0), &mut buf), Occurrence::Deadline);
+        system.end(child);
+        Heard::default().await_end(&mut system, child);
+    }
+
+    fn waiting_for_an_end_does_not_spin_either() {
+        let mut system = System::new().unwrap();
+        system.grace_ms = 300;
+        let (child, _) = sh("trap '' TERM; echo on; while :; do sleep 1000; done").start(&mut system);
+        Heard::default().until(&mut system, &["on\n"]);
+        system.end(child);
+        let before = system.wakeups();
+        Heard::default().await_end(&mut system, child);
+        assert!(system.wakeups() - before <= 30, "{}", system.wakeups() - before);
+        // Who leaves by itself wakes us by that, and not by every stream that is closed on the way.
+        let before = system.wakeups();
+        for _ in 0..20 {
+            run(&mut system, &sh("exit 0"));
+        }
+        assert!(system.wakeups() - before <= 40, "{}", system.wakeups() - before);
+    }
+
+    fn a_loud_child_starves_nobody() {
+        let mut system = System::new().unwrap();
+        let (loud, _) = sh("exec yes").start(&mut system);
+        let (quiet, _) = sh("echo quiet; exec sleep 1000").start(&mut system);
+        let mut buf = Vec::new();
+        let until = system.now_ms() + 100;
+        let mut heard_quiet = false;
+        loop {
+            match system.wait(Some(until), &mut buf) {
+                Occurrence::Output(id, _) => heard_quiet |= id == quiet,
+                Occurrence::Deadline => break,
+                other => panic!("{other:?}"),
+            }
+            assert!(system.now_ms() < until + 5_000);
+        }
+        assert!(heard_quiet);
+        signal_hook::low_level::raise(signal_hook::consts::SIGTERM).unwrap();
+        // One wait may have been answered before the signal came.
+        let told = (0..2).any(|_| {
+            system.wait(None, &mut buf) == Occurrence::Signal(Signal::Terminate)
+        });
+        assert!(told);
+        system.end(loud);
+        let deadline = system.now_ms() + 30_000;
+        loop {
+            match system.wait(Some(deadline), &mut buf) {
+                Occurrence::Ended(id, _) if id == loud => break,
+                Occurrence::Deadline => panic!("it never ended"),
+                _ => {}
+            }
+        }
+    }
+
+    fn signals_are_told_once_each_and_in_order() {
+        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
+        let mut system = System::new().unwrap();
+        for signal in [SIGWINCH, SIGTERM, SIGINT, SIGINT, SIGHUP] {
+            signal_hook::low_level::raise(signal).unwrap();
+        }
+        let mut buf = Vec::new();
+        let told: Vec<Occurrence> = (0..6)
+            .map(|_| system.wait(Some(system.now_ms() + 20), &mut buf))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                Occurrence::Signal(Signal::Resize),
+                Occurrence::Signal(Signal::Terminate),
+                Occurrence::Signal(Signal::Interrupt),
+                Occurrence::Signal(Signal::Interrupt),
+                Occurrence::Signal(Signal::HangUp),
+                Occurrence::Deadline,
+            ]
+        );
+    }
+
+    fn output_that_is_there_comes_before_a_deadline_that_has_passed() {
+        let mut system = System::new().unwrap();
+        let (child, pid) = sh("echo late").start(&mut system);
+        eventually("it ends", || !alive(pid));
+        let mut buf = Vec::new();
+        let mut told = Vec::new();
+        while !matches!(told.last(), Some(Occurrence::Ended(..))) {
+            told.push(system.wait(Some(0), &mut buf));
+        }
+        told.retain(|occurrence| *occurrence != Occurrence::Deadline);
+        assert_eq!(told[0], Occurrence::Output(child, Stream::Stdout));
+        assert_eq!(told.len(), 2);
+    }
+}

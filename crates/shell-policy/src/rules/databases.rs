@@ -1,0 +1,473 @@
+//! Databases: dropping and emptying them, by SQL and by tools.
+
+use super::table::{deny, warn};
+use super::{Hit, Invocation, Rule};
+use crate::Family::Databases;
+use crate::Tier;
+use crate::value::Arg;
+
+const COPY: &str = "work on a copy or on a test database, and leave dropping to a person";
+
+pub(super) const RULES: &[Rule] = &[
+    deny(Databases, &["dropdb", "dropuser", "mongo-drop"]).because("it drops a database", COPY),
+    deny(Databases, &["mysqladmin"])
+        .sub(&["drop", "* drop", "flush-*"])
+        .because("it drops a database", COPY),
+    deny(Databases, &["redis-cli", "valkey-cli", "keydb-cli"])
+        .sub(&[
+            "flushall",
+            "FLUSHALL",
+            "flushdb",
+            "FLUSHDB",
+            "FlushAll",
+            "FlushDB",
+            "shutdown",
+            "SHUTDOWN",
+            "config set",
+            "CONFIG SET",
+            "debug *",
+            "eval *flushall*",
+        ])
+        .because("it empties the store", COPY),
+    deny(Databases, &["prisma"]).sub(&["migrate reset"]).because("it drops all data", COPY),
+    deny(Databases, &["prisma"])
+        .sub(&["db push"])
+        .with(&["--force-reset", "--accept-data-loss"])
+        .because("it drops all data", COPY),
+    deny(Databases, &["rails", "rake"])
+        .sub(&[
+            "db:drop*",
+            "db:reset",
+            "db:purge",
+            "db:migrate:reset",
+            "db:schema:load",
+            "db:truncate_all",
+            "db:seed:replant",
+            "db:migrate VERSION=0",
+            "db:mongoid:drop",
+            "db:mongoid:purge",
+            "* db:drop*",
+            "* db:reset",
+        ])
+        .because("it drops all data", COPY),
+    deny(Databases, &["artisan", "php"])
+        .sub(&[
+            "migrate:fresh",
+            "migrate:reset",
+            "db:wipe",
+            "artisan migrate:fresh",
+            "artisan migrate:reset",
+            "artisan db:wipe",
+            "artisan migrate:refresh",
+        ])
+        .because("it drops all data", COPY),
+    deny(Databases, &["manage.py", "django-admin", "python"])
+        .sub(&[
+            "flush",
+            "reset_db",
+            "sqlflush",
+            "manage.py flush",
+            "manage.py reset_db",
+            "./manage.py flush",
+            "./manage.py reset_db",
+            "reset_schema",
+            "manage.py reset_schema",
+            "migrate * zero",
+            "manage.py migrate * zero",
+            "./manage.py migrate * zero",
+            "django flush",
+            "django reset_db",
+            "django migrate * zero",
+        ])
+        .unless(&["--help"])
+        .because("it empties the database", COPY),
+    deny(
+        Databases,
+        &[
+            "sequelize",
+            "sequelize-cli",
+            "typeorm",
+            "typeorm-ts-node-*",
+            "knex",
+            "mikro-orm",
+            "mikro-orm-esm",
+            "drizzle-kit",
+            "payload",
+            "medusa",
+            "strapi",
+        ],
+    )
+    .sub(&[
+        "db:drop",
+        "db:migrate:undo:all",
+        "schema:drop",
+        "schema:fresh",
+        "migration:fresh",
+        "migrate:fresh",
+        "migrate:reset",
+        "drop",
+    ])
+    .because("it drops tables", COPY),
+    deny(Databases, &["drizzle-kit"])
+        .sub(&["push"])
+        .with(&["--force"])
+        .because("it drops what the schema does not have", COPY),
+    // AdonisJS
+    deny(Databases, &["node", "ace"])
+        .sub(&[
+            "ace migration:fresh",
+            "ace migration:reset",
+            "ace migration:refresh",
+            "ace db:wipe",
+            "ace db:truncate",
+            "migration:fresh",
+            "migration:reset",
+            "migration:refresh",
+            "db:wipe",
+            "db:truncate",
+        ])
+        .because("it drops all data", COPY),
+    // Symfony and Doctrine
+    deny(Databases, &["php", "console", "symfony", "doctrine"])
+        .sub(&[
+            "doctrine:database:drop",
+            "doctrine:schema:drop",
+            "orm:schema-tool:drop",
+            "bin/console doctrine:database:drop",
+            "bin/console doctrine:schema:drop",
+            "console doctrine:database:drop",
+            "console doctrine:schema:drop",
+        ])
+        .because("it drops the database", COPY),
+    deny(Databases, &["dotnet"])
+        .sub(&["ef database drop", "ef database update 0"])
+        .unless(&["--dry-run"])
+        .because("it drops the database", COPY),
+    deny(Databases, &["dotnet-ef"])
+        .sub(&["database drop", "database update 0"])
+        .unless(&["--dry-run"])
+        .because("it drops the database", COPY),
+    deny(Databases, &["diesel", "sqlx", "atlas", "sea-orm-cli", "sea"])
+        .sub(&[
+            "database reset",
+            "database drop",
+            "schema clean",
+            "migrate fresh",
+            "migrate reset",
+            "migrate refresh",
+        ])
+        .because("it drops the database", COPY),
+    deny(Databases, &["diesel"])
+        .sub(&["migration revert"])
+        .with(&["--all", "-a"])
+        .because("it undoes every migration", COPY),
+    deny(Databases, &["mix"])
+        .sub(&["ecto.rollback"])
+        .with(&["--all"])
+        .because("it undoes every migration", COPY),
+    deny(Databases, &["mvn", "mvnw", "gradle", "gradlew"])
+        .sub(&[
+            "flyway:clean",
+            "* flyway:clean",
+            "flywayClean",
+            "* flywayClean",
+            "liquibase:dropAll",
+            "dropAll",
+        ])
+        .because("it drops tables", COPY),
+    deny(Databases, &["yii", "phinx", "cake", "aerich", "flask", "hasura"])
+        .sub(&[
+            "migrate/fresh",
+            "migrate/down all",
+            "rollback 0",
+            "migrations rollback 0",
+            "downgrade 0",
+            "db downgrade base",
+            "migrate delete",
+        ])
+        .because("it undoes every migration", COPY),
+    deny(Databases, &["migrate"])
+        .sub(&["down"])
+        .with(&["-all"])
+        .because("it undoes every migration", COPY),
+    deny(Databases, &["knex"])
+        .sub(&["migrate:rollback"])
+        .with(&["--all"])
+        .because("it drops tables", COPY),
+    warn(Databases, &["knex"])
+        .sub(&["migrate:rollback"])
+        .because("the last migration is undone, and with it may go its data", COPY),
+    deny(Databases, &["alembic", "flyway", "liquibase"])
+        .sub(&["downgrade base", "clean", "drop-all", "dropAll"])
+        .because("it drops tables", COPY),
+    deny(Databases, &["supabase"])
+        .sub(&["db reset"])
+        .with(&["--linked", "--db-url"])
+        .because("it drops all data", COPY),
+    warn(Databases, &["supabase"])
+        .sub(&["db reset"])
+        .because("it drops all data of the database on this machine", COPY),
+    deny(Databases, &["mix"])
+        .sub(&[
+            "ecto.drop",
+            "ecto.reset",
+            "do ecto.drop*",
+            "do ecto.reset*",
+            "do * ecto.drop*",
+            "do * ecto.reset*",
+            "do * + ecto.drop",
+            "do * + ecto.reset",
+        ])
+        .because("it drops the database", COPY),
+    deny(Databases, &["dbmate", "goose", "migrate"])
+        .sub(&[
+            "drop",
+            "reset",
+            "down-to 0",
+            "* * reset",
+            "* * down-to 0",
+            "* * * reset",
+            "* * * down-to 0",
+        ])
+        .because("it drops tables", COPY),
+    deny(Databases, &["influx", "cqlsh", "clickhouse-client", "etcdctl"])
+        .sub(&["bucket delete", "del", "delete"])
+        .because("it deletes data", COPY),
+    warn(Databases, &["pg_restore", "mysqlimport", "mongorestore"])
+        .with(&["--clean", "-c", "--drop", "--delete"])
+        .because("it drops what is there before it restores", COPY),
+];
+
+/// Programs that take SQL, with the flags that it stands behind.
+const CLIENTS: &[(&str, &[&str])] = &[
+    ("psql", &["-c", "--command"]),
+    ("mysql", &["-e", "--execute"]),
+    ("mariadb", &["-e", "--execute"]),
+    ("sqlite3", &["-cmd"]),
+    ("sqlite", &["-cmd"]),
+    ("duckdb", &["-c", "-cmd"]),
+    ("sqlcmd", &["-q", "-Q"]),
+    ("cockroach", &["-e", "--execute"]),
+    ("clickhouse-client", &["-q", "--query"]),
+    ("bq", &[]),
+    ("cqlsh", &["-e", "--execute"]),
+    ("usql", &["-c", "--command"]),
+    ("pgcli", &[]),
+    ("mycli", &["-e"]),
+    ("snowsql", &["-q", "--query"]),
+    ("wrangler", &["--command"]),
+    ("turso", &[]),
+];
+
+/// Programs by which those of the project are run: `yarn prisma`, `npm run typeorm -- schema:drop`.
+const RUNNERS: &[&str] = &["npm", "pnpm", "yarn", "bun", "sail"];
+
+/// The program and its arguments, if it is one that the rules know.
+fn run_by<'a>(command: &Invocation<'a>) -> Option<(&'a str, Vec<Arg>)> {
+    let words = command.args.iter().filter(|arg| arg.text != "--");
+    let mut words = words.skip_while(|arg| arg.text.starts_with('-') || arg.text == "run");
+    let name = words.next().map(|arg| arg.text.as_str())?;
+    let name = name.split_once('@').map_or(name, |(name, _)| name);
+    let known = RULES.iter().any(|rule| rule.programs.contains(&name));
+    known.then(|| (name, words.cloned().collect()))
+}
+
+pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+    if command.is(RUNNERS)
+        && let Some((name, args)) = run_by(command)
+    {
+        let inner = Invocation { name, args: &args, scene: command.scene };
+        hits.extend(RULES.iter().filter_map(|rule| rule.look(&inner)));
+    }
+    if command.is(&["redis-cli", "valkey-cli", "keydb-cli"])
+        && command.operands().is_empty()
+        && let Some(input) = command.scene.stdin
+    {
+        let first_words = input.text.lines().filter_map(|line| line.split_whitespace().next());
+        let mut empties = first_words
+            .filter(|word| ["flushall", "flushdb"].iter().any(|it| word.eq_ignore_ascii_case(it)));
+        if empties.next().is_some() {
+            hits.push(Hit::deny(Databases, "it empties the store", COPY));
+        }
+    }
+    if command.is(&["mongosh", "mongo"]) {
+        let destroys = |text: &str| {
+            ["dropDatabase(", ".drop(", "deleteMany({})", "remove({})", "dropIndexes(", "dropUser("]
+                .iter()
+                .any(|call| text.replace(' ', "").contains(call))
+        };
+        if texts(command, &["--eval"]).iter().any(|arg| destroys(&arg.text)) {
+            hits.push(Hit::deny(Databases, "it drops or empties a collection", COPY));
+        }
+        return;
+    }
+    let Some((_, flags)) = CLIENTS.iter().find(|(client, _)| *client == command.name) else {
+        return;
+    };
+    for text in texts(command, flags) {
+        if let Some((tier, reason)) = destroys(&text.text) {
+            hits.push(Hit::new(tier, Databases, reason, COPY));
+        }
+    }
+}
+
+/// Whether the database is by its name one for tests, which are there to be dropped.
+pub(super) fn is_for_tests(command: &Invocation<'_>) -> bool {
+    let mut names = command.values(&["-d", "--dbname", "-D", "--database", "--env"]);
+    names.extend(command.operands().first().map(|arg| (*arg).clone()));
+    names.iter().any(|name| {
+        let name = name.text.rsplit('/').next().unwrap_or_default();
+        name == ":memory:" || (!name.contains(char::is_whitespace) && says_test(name))
+    }) || is_spare_store(command)
+}
+
+/// `redis-cli -n 15 flushdb`: one of the numbered stores of this machine, but not the one that is used
+/// unless another is named.
+fn is_spare_store(command: &Invocation<'_>) -> bool {
+    command.is(&["redis-cli", "valkey-cli", "keydb-cli"])
+        && command.operands().iter().any(|arg| arg.text.eq_ignore_ascii_case("flushdb"))
+        && command.values(&["-n"]).iter().any(|arg| arg.text.parse::<u16>().is_ok_and(|n| n > 0))
+        && command.values(&["-u", "-s"]).is_empty()
+        && command
+            .values(&["-h"])
+            .iter()
+            .all(|host| ["localhost", "127.0.0.1", "::1"].contains(&host.text.as_str()))
+}
+
+/// Whether one of the words of a name is `test`.
+fn says_test(name: &str) -> bool {
+    name.split(|c: char| !c.is_ascii_alphanumeric())
+        .any(|word| ["test", "tests", "testing"].iter().any(|test| word.eq_ignore_ascii_case(test)))
+}
+
+/// What a client is told to do: by its flags, its operands, its standard input.
+fn texts(command: &Invocation<'_>, flags: &[&str]) -> Vec<Arg> {
+    let mut texts = command.values(flags);
+    texts.extend(command.operands().into_iter().cloned());
+    texts.extend(command.scene.stdin.map(|input| Arg::known(input.text.as_str())));
+    texts
+}
+
+/// Why SQL would lose data, if it would, and how bad that is.
+fn destroys(sql: &str) -> Option<(Tier, &'static str)> {
+    let lost = statements(sql).into_iter().filter_map(|words| {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let tier = match words.as_slice() {
+            ["DROP", "DATABASE" | "SCHEMA", "IF", "EXISTS", name, ..]
+            | ["DROP", "DATABASE" | "SCHEMA", name, ..]
+                if says_test(name) =>
+            {
+                Tier::Warn
+            }
+            _ => Tier::Deny,
+        };
+        let reason = match words.as_slice() {
+            ["DROP", what, ..]
+                if ["TABLE", "DATABASE", "SCHEMA", "USER", "ROLE", "KEYSPACE", "OWNED"]
+                    .contains(what) =>
+            {
+                Some("it drops a table or a database")
+            }
+            ["ALTER", "TABLE", .., "DROP", "COLUMN" | "PARTITION", _]
+            | ["ALTER", "TABLE", .., "DROP", _] => Some("it drops a part of a table"),
+            ["TRUNCATE", ..] => Some("it empties a table"),
+            ["DELETE", "FROM", rest @ ..] if !rest.contains(&"WHERE") => {
+                Some("it deletes every row of a table")
+            }
+            ["UPDATE", rest @ ..] if rest.contains(&"SET") && !rest.contains(&"WHERE") => {
+                Some("it changes every row of a table")
+            }
+            _ => None,
+        };
+        reason.map(|reason| (tier, reason))
+    });
+    lost.max_by_key(|(tier, _)| *tier)
+}
+
+/// The words of each statement, in capitals, without comments. What stands in quotes, which may be a
+/// name, has a `?` in front of it.
+fn statements(sql: &str) -> Vec<Vec<String>> {
+    let mut all = vec![Vec::new()];
+    let mut word = String::new();
+    let mut rest = sql.chars().peekable();
+    let end_word = |word: &mut String, all: &mut Vec<Vec<String>>| {
+        if !word.is_empty()
+            && let Some(statement) = all.last_mut()
+        {
+            statement.push(std::mem::take(word));
+        }
+    };
+    while let Some(c) = rest.next() {
+        match c {
+            '\'' | '"' | '`' => {
+                end_word(&mut word, &mut all);
+                word.push('?');
+                for inner in rest.by_ref() {
+                    if inner == c {
+                        break;
+                    }
+                    word.push(inner.to_ascii_uppercase());
+                }
+                end_word(&mut word, &mut all);
+            }
+            '-' if rest.peek() == Some(&'-') => {
+                end_word(&mut word, &mut all);
+                for inner in rest.by_ref() {
+                    if inner == '\n' {
+                        break;
+                    }
+                }
+            }
+            '/' if rest.peek() == Some(&'*') => {
+                end_word(&mut word, &mut all);
+                rest.next();
+                let mut last = ' ';
+                for inner in rest.by_ref() {
+                    if last == '*' && inner == '/' {
+                        break;
+                    }
+                    last = inner;
+                }
+            }
+            ';' => {
+                end_word(&mut word, &mut all);
+                all.push(Vec::new());
+            }
+            c if c.is_alphanumeric() || c == '_' || c == '.' => word.push(c.to_ascii_uppercase()),
+            _ => end_word(&mut word, &mut all),
+        }
+    }
+    end_word(&mut word, &mut all);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Tier, destroys};
+
+    #[test]
+    fn sql_is_read_by_statements() {
+        for (sql, denied) in [
+            ("DROP TABLE users", true),
+            ("select 1; drop  table users", true),
+            ("dr/**/op table users", false),
+            ("DROP/**/TABLE users", true),
+            ("drop -- what?\n table x", true),
+            ("SELECT 'DROP TABLE users'", false),
+            ("SELECT 1 -- drop table x", false),
+            ("DELETE FROM users", true),
+            ("DELETE FROM users WHERE id = 1", false),
+            ("UPDATE users SET a = 1", true),
+            ("UPDATE users SET a = 1 WHERE b", false),
+            ("TRUNCATE users", true),
+            ("DROP INDEX i", false),
+            ("INSERT INTO x VALUES ('truncate')", false),
+        ] {
+            assert_eq!(destroys(sql).is_some_and(|(tier, _)| tier == Tier::Deny), denied, "{sql}");
+        }
+        assert_eq!(
+            destroys("DROP DATABASE IF EXISTS `a_test`").map(|found| found.0),
+            Some(Tier::Warn)
+        );
+    }
+}

@@ -1,0 +1,157 @@
+//! Environment hijack: variables that change what other programs load and run.
+
+use super::{Hit, Scene};
+use crate::Family::{Environment, Publishing};
+use crate::Tier;
+use crate::run::program_name;
+use crate::value::{Arg, is_known};
+
+const LEAVE: &str = "run the program as it is, or name what it needs in its own options";
+
+/// Variables that make programs load or run something, whatever the value.
+const HIJACK: &[&str] = &[
+    "LD_PRELOAD",
+    "LD_AUDIT",
+    "DYLD_INSERT_LIBRARIES",
+    "BASH_ENV",
+    "ENV",
+    "PROMPT_COMMAND",
+    "ZDOTDIR",
+    "PYTHONSTARTUP",
+    "PYTHONHOME",
+    "PERL5OPT",
+    "GIT_EXTERNAL_DIFF",
+    "GIT_PROXY_COMMAND",
+    "GIT_CONFIG_GLOBAL",
+    "GIT_CONFIG_SYSTEM",
+    "GIT_EXEC_PATH",
+    "GIT_TEMPLATE_DIR",
+    "GIT_ASKPASS",
+    "SSH_ASKPASS",
+    "LESSOPEN",
+    "PS0",
+    "BASH_FUNC_*",
+    "GCONV_PATH",
+    "SUDO_ASKPASS",
+];
+
+/// Where everybody may put a file.
+const SHARED: &[&str] = &["/tmp", "/var/tmp", "/private/tmp", "/dev/shm"];
+
+/// What an assignment does to the programs after it.
+pub(crate) fn environment(scene: &Scene<'_>, name: &str, value: Option<&Arg>) -> Option<Hit> {
+    let value = value.map(|arg| arg.text.as_str()).unwrap_or_default();
+    let hit = |tier, reason: &'static str| Some(Hit::new(tier, Environment, reason, LEAVE));
+    if HIJACK.iter().any(|known| crate::value::glob_match(known, name)) {
+        // Nothing is loaded that way, which is often what it is for.
+        if value.is_empty() {
+            return None;
+        }
+        return hit(Tier::Deny, "the variable makes other programs load or run something");
+    }
+    match name {
+        "PATH" => {
+            let odd = |entry: &str| {
+                let entry = entry.trim_end_matches('/');
+                entry == "." || SHARED.contains(&entry)
+            };
+            if value.split(':').any(odd) {
+                return hit(Tier::Deny, "programs are looked up where anybody may put one");
+            }
+            None
+        }
+        "LD_LIBRARY_PATH" | "DYLD_LIBRARY_PATH" | "DYLD_FALLBACK_LIBRARY_PATH"
+            if value.split(':').any(|entry| SHARED.contains(&entry.trim_end_matches('/'))) =>
+        {
+            hit(Tier::Deny, "libraries are looked up where anybody may put one")
+        }
+        // Whoever takes the connection is given all that goes over it.
+        "GIT_SSH" | "GIT_SSH_COMMAND" => {
+            let program = program_name(value.split_whitespace().next().unwrap_or_default());
+            if ["ssh", "plink"].contains(&program.as_str()) {
+                return None;
+            }
+            hit(Tier::Deny, "the variable makes other programs load or run something")
+        }
+        "GIT_CONFIG_PARAMETERS" => hit(Tier::Deny, "the variable makes git run something"),
+        _ if name.starts_with("GIT_CONFIG_KEY_") && super::git::runs_something(value) => {
+            hit(Tier::Deny, "the setting makes git run another program")
+        }
+        "NODE_OPTIONS" if value.contains("--inspect") || loads_from_elsewhere(scene, value) => {
+            hit(Tier::Deny, "the variable makes every node load or run something")
+        }
+        "RUBYOPT" if loads_from_elsewhere(scene, value) => {
+            hit(Tier::Deny, "the variable makes every ruby load something")
+        }
+        "JAVA_TOOL_OPTIONS" | "_JAVA_OPTIONS" | "JDK_JAVA_OPTIONS"
+            if value.contains("-javaagent") || value.contains("-agent") =>
+        {
+            hit(Tier::Deny, "the variable makes every Java program load something")
+        }
+        "NODE_TLS_REJECT_UNAUTHORIZED" | "PYTHONHTTPSVERIFY" if value != "0" => None,
+        "GIT_SSL_NO_VERIFY" if ["", "0", "false"].contains(&value) => None,
+        "npm_config_strict_ssl" | "NPM_CONFIG_STRICT_SSL" if value != "false" => None,
+        "CURL_CA_BUNDLE" | "REQUESTS_CA_BUNDLE" if !value.is_empty() => None,
+        "NODE_TLS_REJECT_UNAUTHORIZED"
+        | "PYTHONHTTPSVERIFY"
+        | "GIT_SSL_NO_VERIFY"
+        | "npm_config_strict_ssl"
+        | "NPM_CONFIG_STRICT_SSL"
+        | "CURL_CA_BUNDLE"
+        | "REQUESTS_CA_BUNDLE"
+        | "GOINSECURE" => hit(Tier::Warn, "who is at the other end is not checked any more"),
+        "HTTP_PROXY" | "HTTPS_PROXY" | "ALL_PROXY" | "http_proxy" | "https_proxy" | "all_proxy"
+            if !value.is_empty()
+                && !value.contains("localhost")
+                && !value.contains("127.0.0.1") =>
+        {
+            hit(Tier::Warn, "everything that is fetched goes through another machine")
+        }
+        "PIP_INDEX_URL"
+        | "PIP_EXTRA_INDEX_URL"
+        | "UV_INDEX_URL"
+        | "npm_config_registry"
+        | "NPM_CONFIG_REGISTRY"
+        | "GOPROXY"
+        | "GONOSUMDB"
+        | "CARGO_REGISTRY_DEFAULT" => Some(Hit::deny(
+            Publishing,
+            "packages come from another registry",
+            "use the registry that the project is set up for",
+        )),
+        "HISTFILE" | "HISTSIZE" | "HISTCONTROL" => {
+            hit(Tier::Warn, "it keeps the shell from keeping its history")
+        }
+        "PS1" | "PS2" | "PS3" | "PS4" if value.contains("$(") || value.contains('`') => {
+            hit(Tier::Deny, "the prompt runs a command, again and again")
+        }
+        "RALPH_RUN_ID" | "RALPH_HOME" | "CLAUDE_CONFIG_DIR" => {
+            hit(Tier::Deny, "the variable tells the loop's own programs who they are")
+        }
+        _ => None,
+    }
+}
+
+/// Whether options name something to be loaded that is neither a package nor in the project.
+fn loads_from_elsewhere(scene: &Scene<'_>, options: &str) -> bool {
+    options.split_whitespace().any(|word| {
+        let value = match word.split_once('=') {
+            Some((_, value)) => value,
+            None => word.trim_start_matches("-r").trim_start_matches("-I"),
+        };
+        if value.starts_with('-') {
+            return false;
+        }
+        let address = value.contains(':') && !value.starts_with("node:");
+        if value.starts_with('~') {
+            return true;
+        }
+        let path = value.starts_with(['/', '.']) || value.contains("..");
+        let inside = || {
+            scene
+                .locate(&Arg::known(value))
+                .is_some_and(|place| !place.unsure && place.base.starts_with(scene.context.project))
+        };
+        !is_known(value) || address || (path && !inside())
+    })
+}

@@ -1,0 +1,344 @@
+//! Destructive git: losing commits or uncommitted work, rewriting what others have.
+
+use super::places::Loss;
+use super::table::{deny, warn};
+use super::{Hit, Invocation, Rule};
+use crate::Family::{Environment, Exfiltration, Git, Persistence};
+use crate::value::Arg;
+
+const COMMIT: &str =
+    "commit or stash what is there, then go back with `git revert` or `git restore FILE`";
+const PLAIN: &str = "push without force to a branch of your own";
+const HISTORY: &str = "leave the history; add a commit that mends it";
+
+pub(super) const RULES: &[Rule] = &[
+    deny(Git, &["git"])
+        .sub(&["reset"])
+        .with(&["--hard", "--merge"])
+        .because("uncommitted work is lost for good", COMMIT),
+    deny(Git, &["git"])
+        .sub(&["push", "send-pack"])
+        .with(&[
+            "-f",
+            "--force",
+            "--force-with-lease",
+            "--force-if-includes",
+            "--mirror",
+            "--prune",
+        ])
+        .unless(&["--dry-run"])
+        .because("commits that others may have are overwritten", PLAIN),
+    // It overwrites by itself what has moved, so that only what is deleted is told by a flag.
+    deny(Git, &["jj"])
+        .sub(&["git push"])
+        .with(&["--deleted", "--all", "--tracked"])
+        .unless(&["--dry-run"])
+        .because("commits that others may have are overwritten", PLAIN),
+    warn(Git, &["jj"]).sub(&["git push"]).unless(&["--dry-run"]).because(
+        "it overwrites what it pushes to if the history was rewritten",
+        "look with `jj git push --dry-run` first",
+    ),
+    deny(Git, &["jj"])
+        .sub(&["op abandon", "operation abandon", "util gc"])
+        .because("what could still be brought back is gone", HISTORY),
+    deny(Git, &["git"])
+        .sub(&["push"])
+        .with(&["-d", "--delete"])
+        .because("a branch that others may use is deleted", PLAIN),
+    deny(Git, &["git"])
+        .sub(&["filter-branch", "filter-repo", "replace"])
+        .because("the whole history is rewritten", HISTORY),
+    deny(Git, &["git-filter-repo", "bfg"]).because("the whole history is rewritten", HISTORY),
+    deny(Git, &["git"])
+        .sub(&["reflog expire", "reflog delete", "prune", "stash clear", "update-ref"])
+        .unless(&["-n", "--dry-run"])
+        .because("what could still be brought back is gone", HISTORY),
+    deny(Git, &["git"])
+        .sub(&["gc"])
+        .with(&["--prune"])
+        .because("what could still be brought back is gone", HISTORY),
+    deny(Git, &["git"])
+        .sub(&["checkout", "switch"])
+        .with(&["-f", "--force", "--discard-changes"])
+        .because("uncommitted work is lost for good", COMMIT),
+    warn(Git, &["git"]).sub(&["clean"]).unless(&["-n", "--dry-run"]).because(
+        "files that git does not know are deleted for good",
+        "look with `git clean -n` first",
+    ),
+    deny(Git, &["git"])
+        .sub(&["branch"])
+        .with(&["-f", "--force"])
+        .unless(&["-d", "-D", "--delete", "-m", "-M", "-c", "-C"])
+        .because(
+            "a branch is moved, and commits that were only on it are lost",
+            "make a branch of another name",
+        ),
+    warn(Git, &["git"]).sub(&["branch"]).with(&["-D", "-f", "--force", "-M"]).because(
+        "a branch is deleted or replaced, merged or not",
+        "use `git branch -d`, which looks first",
+    ),
+    warn(Git, &["git"]).sub(&["checkout", "switch"]).with(&["-B", "-C", "--force-create"]).because(
+        "a branch is moved, and commits that were only on it are lost",
+        "make a branch of another name",
+    ),
+    warn(Git, &["git"])
+        .sub(&["stash drop", "stash pop"])
+        .with(&["--force", "--index"])
+        .because("stashed work may be lost", "apply it first"),
+    warn(Git, &["git"]).sub(&["stash drop"]).because("stashed work is lost", "apply it first"),
+    warn(Git, &["git"])
+        .sub(&["tag"])
+        .with(&["-d", "--delete", "-f", "--force"])
+        .because("a tag that others may rely on is changed", "make a new tag"),
+    warn(Git, &["git"])
+        .sub(&["worktree remove", "worktree prune"])
+        .with(&["-f", "--force"])
+        .because("another worktree with its work is deleted", "look what is in it first"),
+    warn(Git, &["git"])
+        .sub(&["commit", "push", "merge", "rebase", "am"])
+        .with(&["--no-verify"])
+        .because(
+            "the project's own checks are passed over",
+            "let them run, and mend what they find",
+        ),
+    warn(Git, &["git"]).sub(&["commit"]).with(&["-n"]).because(
+        "the project's own checks are passed over",
+        "let them run, and mend what they find",
+    ),
+    deny(Git, &["git"])
+        .sub(&["read-tree", "checkout-index"])
+        .with(&["--reset", "-f", "--force"])
+        .because("uncommitted work is lost for good", COMMIT),
+    deny(Environment, &["git"])
+        .sub(&["config"])
+        .with(&["--global", "--system"])
+        .unless(&["--get", "--list", "-l", "--get-all", "--get-regexp", "--show-origin"])
+        .because(
+            "it changes git for every project of this user",
+            "set it for this repository alone",
+        ),
+    warn(Exfiltration, &["git"])
+        .sub(&["remote add", "remote set-url"])
+        .because("the project can then be pushed elsewhere", "push to the remotes that are there"),
+];
+
+/// Settings that make git run a program.
+const RUNNING: &[&str] = &[
+    "core.hookspath",
+    "core.sshcommand",
+    "core.fsmonitor",
+    "core.pager",
+    "core.editor",
+    "core.gitproxy",
+    "core.askpass",
+    "credential.helper",
+    "diff.external",
+    "sequence.editor",
+    "gpg.program",
+    "init.templatedir",
+    "core.attributesfile",
+    "core.worktree",
+    "include.path",
+    "uploadpack.packobjectshook",
+];
+
+pub(super) fn look(command: &Invocation<'_>, hits: &mut Vec<Hit>) {
+    if command.name != "git" {
+        return;
+    }
+    let pushes = command.operands().first().is_some_and(|sub| sub.text == "push");
+    for setting in command.values(&["-c", "--config-env"]) {
+        let lower = setting.text.to_ascii_lowercase();
+        let key = lower.split('=').next().unwrap_or_default();
+        if pushes && key.starts_with("remote.") && key.ends_with("url") {
+            hits.push(Hit::deny(
+                Exfiltration,
+                "the project is pushed to an address that is none of its remotes",
+                "push to the remotes that are there",
+            ));
+        }
+        if lower.split_once('=').is_some_and(|(key, value)| skips_certificate_check(key, value)) {
+            hits.push(super::network::unchecked());
+        }
+        if lower == "protocol.ext.allow=always" {
+            hits.push(Hit::deny(
+                Environment,
+                "the setting makes git run another program",
+                "run that program yourself",
+            ));
+        }
+        if let Some((key, value)) = setting.text.split_once('=')
+            && key.eq_ignore_ascii_case("core.hooksPath")
+            && ["", "/dev/null"].contains(&value)
+        {
+            hits.push(Hit::deny(
+                Git,
+                "the project's own checks are passed over",
+                "let them run, and mend what they find",
+            ));
+        } else if let Some((key, _)) = setting.text.split_once('=')
+            && runs_something(key)
+            && !is_quiet(&setting.text)
+        {
+            hits.push(Hit::deny(
+                Environment,
+                "the setting makes git run another program",
+                "run that program yourself",
+            ));
+        }
+    }
+    let operands = command.operands();
+    let Some((sub, rest)) = operands.split_first() else { return };
+    let first = rest.first().map(|arg| arg.text.as_str()).unwrap_or_default();
+    match sub.text.as_str() {
+        "push" => {
+            if rest.iter().skip(1).any(|arg| arg.text.starts_with('+')) {
+                hits.push(Hit::deny(Git, "commits that others may have are overwritten", PLAIN));
+            }
+            if rest.iter().skip(1).any(|arg| arg.text.starts_with(':') && arg.text.len() > 1) {
+                hits.push(Hit::deny(Git, "a branch that others may use is deleted", PLAIN));
+            }
+            if first.contains("://") || first.contains('@') {
+                hits.push(Hit::deny(
+                    Exfiltration,
+                    "the project is pushed to an address that is none of its remotes",
+                    "push to the remotes that are there",
+                ));
+            }
+        }
+        "fetch" | "pull" => {
+            let forced = command.has(&["-f", "--force"]);
+            // What comes from elsewhere may be moved as it pleases; branches of one's own may not.
+            let moves = |arg: &&Arg| {
+                let target = arg.text.split_once(':').map(|(_, target)| target);
+                (forced || arg.text.starts_with('+'))
+                    && target.is_some_and(|target| {
+                        !target.is_empty()
+                            && !target.starts_with("refs/remotes/")
+                            && !target.starts_with("refs/tags/")
+                    })
+            };
+            if rest.iter().skip(1).any(moves) && !command.has(&["--dry-run"]) {
+                hits.push(Hit::deny(
+                    Git,
+                    "a branch is moved, and commits that were only on it are lost",
+                    "fetch without force, or into a branch of another name",
+                ));
+            }
+        }
+        "checkout" | "restore" => {
+            let whole = |text: &str| {
+                // `:/…` and `:(top)…` count from the top; `:!…` is all but something.
+                let below = match text.strip_prefix(":(").and_then(|rest| rest.split_once(')')) {
+                    Some((_, below)) => below,
+                    None => text.strip_prefix(":/").unwrap_or(text),
+                };
+                (below != text && ["", ".", "./", "*", "**", "./*"].contains(&below))
+                    || text.starts_with([':'])
+                        && text.get(1..).is_some_and(|rest| rest.starts_with(['!', '^']))
+                    || [".", "./", "*", ":", "./*"].contains(&text)
+                    || command.scene.cwd.is_some_and(|cwd| cwd.to_string_lossy() == text)
+                    || command.scene.context.project.to_string_lossy() == text
+            };
+            let staged = command.has(&["-S", "--staged"]) && !command.has(&["-W", "--worktree"]);
+            if rest.iter().any(|arg| whole(&arg.text)) && !staged {
+                hits.push(Hit::deny(Git, "all uncommitted work is lost for good", COMMIT));
+            }
+        }
+        // What is not in a commit elsewhere is nobody's to throw away.
+        "clean" if !command.has(&["-n", "--dry-run"]) => {
+            let here = Arg::known(".");
+            if !matches!(command.scene.loss(&here), Loss::Inside | Loss::Project | Loss::Fresh) {
+                hits.extend(command.scene.deletes(&here));
+            }
+        }
+        "rm" if command.has(&["-r"]) && !command.has(&["--cached"]) => {
+            for path in rest {
+                hits.extend(command.scene.deletes(path));
+            }
+        }
+        "config" => {
+            let words: Vec<&str> = rest.iter().map(|arg| arg.text.as_str()).collect();
+            let reads = ["--get", "--get-all", "--list", "-l", "--get-regexp"];
+            if !command.has(&reads) {
+                for file in command.values(&["-f", "--file"]) {
+                    hits.extend(command.scene.writes(&file));
+                }
+            }
+            let pairs =
+                || words.windows(2).filter_map(|pair| Some((*pair.first()?, *pair.last()?)));
+            if pairs().any(|(key, value)| skips_certificate_check(key, value)) {
+                hits.push(super::network::unchecked());
+            }
+            let is_forced = |key: &str, value: &str| {
+                let key = key.to_ascii_lowercase();
+                key.starts_with("remote.") && key.ends_with(".push") && value.starts_with('+')
+            };
+            if pairs().any(|(key, value)| is_forced(key, value)) {
+                hits.push(Hit::deny(
+                    Git,
+                    "every later push overwrites commits that others may have",
+                    "push without force to a branch of your own",
+                ));
+            }
+            let pair = words.windows(2).find_map(|pair| match pair {
+                [key, value] if runs_something(key) => Some((*key, *value)),
+                _ => None,
+            });
+            let Some((key, value)) = pair else { return };
+            if !is_quiet(&format!("{key}={value}")) {
+                let family = if key.eq_ignore_ascii_case("core.hooksPath") {
+                    Persistence
+                } else {
+                    Environment
+                };
+                hits.push(Hit::deny(
+                    family,
+                    "the setting makes git run another program, from now on",
+                    "run that program yourself",
+                ));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Whether a setting makes git talk to servers without a look at their certificates.
+fn skips_certificate_check(key: &str, value: &str) -> bool {
+    let key = key.to_ascii_lowercase();
+    key.starts_with("http.")
+        && key.ends_with(".sslverify")
+        && ["false", "0", "no", "off"].contains(&value.to_ascii_lowercase().as_str())
+}
+
+pub(super) fn runs_something(key: &str) -> bool {
+    let key = key.to_ascii_lowercase();
+    RUNNING.contains(&key.as_str())
+        || key.starts_with("alias.")
+        || key.starts_with("filter.")
+        || key.starts_with("url.")
+        || (key.starts_with("diff.") && key.ends_with(".textconv"))
+        || (key.starts_with("merge.") && key.ends_with(".driver"))
+        || (key.starts_with("credential.") && key.ends_with(".helper"))
+}
+
+/// Values that people set so that git asks and pages nothing, and aliases of git's own commands.
+fn is_quiet(setting: &str) -> bool {
+    let Some((key, value)) = setting.split_once('=') else { return false };
+    const QUIET: &[&str] = &[
+        "",
+        "cat",
+        "true",
+        "less",
+        "less -R",
+        "false",
+        ":",
+        "vim",
+        "vi",
+        "nano",
+        "code --wait",
+        "delta",
+    ];
+    QUIET.contains(&value)
+        || (key.to_ascii_lowercase().starts_with("alias.") && !value.starts_with('!'))
+}

@@ -1,0 +1,326 @@
+//! Where a path leads: inside the project, outside, or who knows.
+
+use std::path::{Path, PathBuf};
+
+use super::protected::{self, Access};
+use super::{Hit, Scene};
+use crate::links::Links;
+use crate::value::{Arg, BELOW, FRESH, HOLE, Origin, glob_match};
+use crate::{Context, Family};
+
+/// A path as far as it is known.
+#[derive(Debug, PartialEq)]
+pub(super) struct Located {
+    /// The part of it that is known, resolved.
+    pub(super) base: PathBuf,
+    /// What follows: components with patterns or unknown parts in them, and all behind those.
+    pub(super) rest: Vec<String>,
+    /// A part may be anything, `..` too: only `base` is of use, and even that is only a guess.
+    pub(super) unsure: bool,
+    /// It is, or is below, a temporary directory that the same command line made.
+    pub(super) fresh: bool,
+}
+
+/// What a recursive delete would take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Loss {
+    /// Everything below `/`.
+    Machine,
+    Home,
+    /// The project itself, a directory that it is in, or all that is in it.
+    Project,
+    /// `.git`
+    History,
+    /// `.ralph`
+    Records,
+    /// Something else that is not in the project.
+    Outside,
+    /// It cannot be told.
+    Unknown,
+    /// Something in the project.
+    Inside,
+    /// A temporary directory that the same command line made.
+    Fresh,
+}
+
+/// What stands for more than itself.
+pub(super) const WILD: [char; 5] = ['*', '?', '[', HOLE, BELOW];
+
+impl Scene<'_> {
+    /// Where a path leads, by the links that the same command line made, too.
+    fn resolve(&self, path: &Path) -> Option<PathBuf> {
+        self.links.resolve(self.context, path)
+    }
+
+    /// Resolves a path; `None` if nothing of it is known.
+    pub(super) fn locate(&self, arg: &Arg) -> Option<Located> {
+        let text = arg.text.as_str();
+        if text.is_empty() || arg.is_hole() {
+            return None;
+        }
+        // Of what begins with something unknown, the names behind that still tell something.
+        let absolute = text.starts_with('/') || text.starts_with(HOLE);
+        let mut known = PathBuf::new();
+        let mut rest = Vec::new();
+        for component in text.split('/') {
+            let wild = component.contains([HOLE, BELOW])
+                || (arg.glob && component.contains(['*', '?', '[']));
+            if wild || !rest.is_empty() {
+                if !component.is_empty() {
+                    rest.push(component.to_owned());
+                }
+            } else {
+                known.push(component);
+            }
+        }
+        let full = if absolute { Path::new("/").join(known) } else { self.cwd?.join(known) };
+        let unsure = text.contains(HOLE) || rest.iter().any(|component| component == "..");
+        let base = self.resolve(&full)?;
+        let fresh =
+            (text.starts_with(FRESH) || full.starts_with(FRESH) || self.links.is_made(&base))
+                && !text.contains("..");
+        Some(Located { base, rest, unsure, fresh })
+    }
+
+    /// Whether a path is a directory in which some files are protected by their names: the home, `.ralph`,
+    /// an agent's.
+    pub(super) fn holds_protected(&self, arg: &Arg) -> bool {
+        self.locate(arg).is_some_and(|place| {
+            place.rest.is_empty()
+                && (self.context.home == Some(&place.base)
+                    || place.base.ends_with(".claude")
+                    || place.base.ends_with(".ralph"))
+        })
+    }
+
+    /// Whether a path is the project itself.
+    pub(crate) fn is_project(&self, arg: &Arg) -> bool {
+        self.locate(arg).is_some_and(|place| {
+            !place.unsure && place.rest.is_empty() && place.base == self.context.project
+        })
+    }
+
+    /// A path that is known and below a directory for temporary files, but not in the project.
+    pub(crate) fn temporary_place(&self, arg: &Arg) -> Option<PathBuf> {
+        let place = self.locate(arg).filter(|place| !place.unsure && place.rest.is_empty())?;
+        let project = self.context.project;
+        let apart = !place.base.starts_with(project) && !project.starts_with(&place.base);
+        (apart && self.is_temporary(&place.base)).then_some(place.base)
+    }
+
+    /// What would be lost with a path and all that is in it.
+    pub(super) fn loss(&self, arg: &Arg) -> Loss {
+        let Some(place) = self.locate(arg).filter(|place| !place.unsure) else {
+            return Loss::Unknown;
+        };
+        if place.fresh {
+            return Loss::Fresh;
+        }
+        let project = self.context.project;
+        let Located { base, rest, .. } = &place;
+        if base.parent().is_none() {
+            return Loss::Machine;
+        }
+        if self.context.home == Some(base) {
+            return Loss::Home;
+        }
+        if rest.is_empty() && project.starts_with(base) {
+            return Loss::Project;
+        }
+        let Ok(inside) = base.strip_prefix(project) else { return Loss::Outside };
+        let names: Vec<String> = inside
+            .components()
+            .map(|component| component.as_os_str().to_string_lossy().into_owned())
+            .chain(rest.iter().cloned())
+            .collect();
+        if inside.as_os_str().is_empty()
+            && let [only] = rest.as_slice()
+            && is_everything(only)
+        {
+            return Loss::Project;
+        }
+        if names.iter().any(|name| matches_name(name, ".git")) {
+            return Loss::History;
+        }
+        if names.first().is_some_and(|name| matches_name(name, ".ralph")) {
+            return Loss::Records;
+        }
+        Loss::Inside
+    }
+
+    /// What there is to say of deleting a path with all that is in it.
+    pub(crate) fn deletes(&self, arg: &Arg) -> Option<Hit> {
+        let reason = match self.loss(arg) {
+            Loss::Inside => {
+                return Some(Hit::warn(
+                    Family::Files,
+                    "it deletes recursively inside of the project",
+                    "delete only what can be built again, or commit first",
+                ));
+            }
+            Loss::Fresh => return None,
+            Loss::Machine => "it deletes everything that it may on this machine",
+            Loss::Home => "it deletes the home directory or what is in it",
+            Loss::Project => "it deletes the project itself, or all that is in it",
+            Loss::History => "it deletes the history of the project (.git)",
+            Loss::Records => "it deletes ralph's settings and records of runs (.ralph)",
+            Loss::Outside => "it deletes recursively outside of the project",
+            Loss::Unknown => "it deletes recursively, and which path cannot be told",
+        };
+        let temporary = |place: Located| {
+            self.is_temporary(&place.base)
+                || place.base == Path::new("/tmp") && !place.rest.is_empty()
+        };
+        let instead = match self.locate(arg).is_some_and(temporary) {
+            true => "work in a directory of `mktemp -d`, which the same command may delete again",
+            false => "name a path inside the project in plain words",
+        };
+        Some(Hit::deny(Family::Files, reason, instead))
+    }
+
+    /// What there is to say of deleting one by one all files that a pattern or a search finds.
+    pub(super) fn sweeps(&self, arg: &Arg) -> Option<Hit> {
+        const NAMES: &str = "name the files, or what their names have in common";
+        if arg.is_hole() && arg.origin == Origin::Computed {
+            let reason = "it deletes what another command prints, and what that is cannot be told";
+            return Some(Hit::warn(Family::Files, reason, NAMES));
+        }
+        let place = self.locate(arg).filter(|place| !place.unsure && !place.fresh)?;
+        let all =
+            |name: &String| is_everything(name) && (name.starts_with('.') || !name.contains('.'));
+        if place.rest.is_empty() || !place.rest.iter().all(all) {
+            return None;
+        }
+        let project = self.context.project;
+        if place.base.strip_prefix(project).is_ok_and(|inside| inside == Path::new(".ralph")) {
+            let reason = "it deletes ralph's settings and records of runs (.ralph)";
+            return Some(Hit::deny(Family::Files, reason, NAMES));
+        }
+        let above = project.starts_with(&place.base) && place.base != project;
+        if above || self.context.home == Some(&place.base) {
+            let reason = "it deletes all files of the home, or of what the project is in";
+            return Some(Hit::deny(Family::Files, reason, NAMES));
+        }
+        if place.base != project {
+            return None;
+        }
+        // A search enters `.git`, a pattern does not.
+        let searched = arg.origin == Origin::Computed
+            && arg.text.contains('/')
+            && place.rest.iter().all(|name| name.chars().eq([BELOW]));
+        Some(match searched {
+            true => {
+                Hit::deny(Family::Files, "it deletes all files of the project, .git too", NAMES)
+            }
+            false => Hit::warn(Family::Files, "it deletes all files of the project", NAMES),
+        })
+    }
+
+    pub(super) fn is_temporary(&self, path: &Path) -> bool {
+        ["/tmp", "/var/tmp", "/private/tmp", "/private/var/tmp", "/var/folders", "/dev/shm"]
+            .iter()
+            .any(|place| path.starts_with(place) && path != Path::new(place))
+            // A home is one, wherever it lies.
+            && !self.context.home.is_some_and(|home| path.starts_with(home))
+            || (self.context.variable)("TMPDIR")
+                .is_some_and(|place| place.len() > 1 && path.starts_with(place))
+    }
+
+    /// What there is to say of writing a path.
+    pub(crate) fn writes(&self, arg: &Arg) -> Option<Hit> {
+        const HARMLESS: &[&str] =
+            &["/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty", "/dev/zero", "/dev/full", "-"];
+        if HARMLESS.contains(&arg.text.as_str()) || arg.text.starts_with("/dev/fd/") {
+            return None;
+        }
+        if arg.text.starts_with("/dev/tcp/") || arg.text.starts_with("/dev/udp/") {
+            return Some(Hit::deny(
+                Family::Remote,
+                "it opens a connection from the shell itself, as reverse shells do",
+                "use a program made for it, such as curl, to a host that the task names",
+            ));
+        }
+        let place = self.locate(arg)?;
+        if let Some(hit) = self.protected(&place, Access::Write) {
+            return Some(hit);
+        }
+        let project = self.context.project;
+        if place.unsure
+            || place.fresh
+            || place.base.starts_with(project)
+            || self.is_temporary(&place.base)
+        {
+            return None;
+        }
+        if place.base.parent().is_none() && place.rest.is_empty() {
+            return Some(Hit::deny(
+                Family::System,
+                "it writes to the root of the file system, and so wherever it likes",
+                "keep what you write inside of the project",
+            ));
+        }
+        if HARMLESS.iter().any(|path| Path::new(path) == place.base)
+            || self.context.allow.allows_path(Access::Write, &place.base, self.context)
+        {
+            return None;
+        }
+        Some(Hit::warn(
+            Family::Paths,
+            "it writes outside of the project",
+            "keep what you write inside of the project",
+        ))
+    }
+
+    /// What there is to say of reading a path.
+    pub(crate) fn reads(&self, arg: &Arg) -> Option<Hit> {
+        if arg.text.starts_with("/dev/tcp/") || arg.text.starts_with("/dev/udp/") {
+            return self.writes(arg);
+        }
+        let place = self.locate(arg)?;
+        self.protected(&place, Access::Read)
+    }
+
+    fn protected(&self, place: &Located, access: Access) -> Option<Hit> {
+        let entry = protected::find(self.context, place, access)?;
+        let whole = place.rest.iter().fold(place.base.clone(), |path, name| path.join(name));
+        if self.context.allow.allows_path(access, &whole, self.context) {
+            return None;
+        }
+        Some(Hit::new(entry.tier, entry.family, entry.reason, entry.instead))
+    }
+}
+
+/// Whether a pattern means all there is, or all that is hidden.
+fn is_everything(pattern: &str) -> bool {
+    pattern.chars().all(|c| WILD.contains(&c) || c == '.')
+}
+
+/// Whether a component, which may be a pattern, may be this name. Some file systems do not tell
+/// capitals from small letters.
+pub(super) fn matches_name(component: &str, name: &str) -> bool {
+    if !component.contains(WILD) {
+        return component.eq_ignore_ascii_case(name);
+    }
+    // A pattern does not match a leading dot unless it has one.
+    if name.starts_with('.') && !component.starts_with(['.', HOLE, BELOW, '[']) {
+        return false;
+    }
+    // A pattern of nearly nothing means nothing in particular.
+    let letters = component.chars().filter(|c| !WILD.contains(c) && *c != '.').count();
+    letters > 0 && glob_match(&component.to_ascii_lowercase(), &name.to_ascii_lowercase())
+}
+
+/// Judges a path that a file tool names.
+pub(crate) fn judge_path(context: &Context<'_>, path: &str, access: Access) -> Option<Hit> {
+    let text = match (path.strip_prefix("~/"), context.home) {
+        (Some(rest), Some(home)) => home.join(rest).to_string_lossy().into_owned(),
+        _ => path.to_owned(),
+    };
+    let links = Links::default();
+    let scene = Scene::new(context, Some(context.cwd), None, &links);
+    let arg = Arg { glob: text.contains('*'), ..Arg::known(text) };
+    match access {
+        Access::Write => scene.writes(&arg),
+        Access::Read => scene.reads(&arg),
+    }
+}

@@ -1,0 +1,51 @@
+//! The blocklist, held to what it must say of some hundreds of commands, and to what must always be so.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot read its cases has failed")]
+
+mod bash;
+mod corpus;
+mod properties;
+#[path = "../../../../tests/support/skipped.rs"]
+mod skipped;
+
+use std::path::{Path, PathBuf};
+
+use ralph_shell_policy::{AllowList, Context, ToolCall, Verdict, judge, lexical};
+
+/// A world without files: one link, one variable.
+fn resolve(path: &Path) -> Option<PathBuf> {
+    let path = lexical(path)?;
+    Some(match path.strip_prefix("/home/u/proj/out") {
+        Ok(rest) => Path::new("/home/u").join(rest),
+        Err(_) => path,
+    })
+}
+
+fn variable(name: &str) -> Option<String> {
+    (name == "KNOWN").then(|| "build".to_owned())
+}
+
+fn judge_with(allow: &[&str], call: &ToolCall<'_>) -> Verdict {
+    let (allow, bad) = AllowList::parse(allow.iter().copied());
+    assert_eq!(bad, []);
+    judge(&context(&allow), call)
+}
+
+fn context(allow: &AllowList) -> Context<'_> {
+    Context {
+        project: Path::new("/home/u/proj"),
+        cwd: Path::new("/home/u/proj"),
+        home: Some(Path::new("/home/u")),
+        allow,
+        resolve: &resolve,
+        variable: &variable,
+    }
+}
+
+fn trace(command: &str) -> Option<Vec<Vec<String>>> {
+    ralph_shell_policy::trace(&context(&AllowList::default()), command)
+}
+
+fn shell(command: &str) -> Verdict {
+    judge_with(&[], &ToolCall::Shell(command.into()))
+}
