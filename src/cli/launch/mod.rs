@@ -18,6 +18,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
+use crate::config::secret;
 use crate::config::settings::{Guardrail, SandboxBackend, Scm};
 use crate::config::{self, Flag, Loaded, Settings, Sources, loop_file};
 use crate::core::completion::Rule;
@@ -527,7 +528,7 @@ pub(in crate::cli) fn settle(project: &Project) -> Result<(), Error> {
 /// The settings that somebody made, in one line, with secrets left out.
 fn merged(loaded: &Loaded) -> String {
     let Ok(mut document) = serde_json::to_value(&loaded.settings) else { return String::new() };
-    config::secret::redact(&mut document);
+    secret::redact(&mut document);
     let made: Vec<String> = config::leaves(&document)
         .into_iter()
         .filter(|(key, _)| loaded.is_set(key))
