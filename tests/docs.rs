@@ -587,3 +587,44 @@ fn the_picture_is_there_and_small() {
     let size = fs::metadata(root().join("docs/images/demo.svg")).unwrap().len();
     assert!(size < 200 * 1024, "demo.svg has {size} bytes");
 }
+
+/// Files that may search the user's `PATH`, or start a program that is not found by `trust::OutsideCommand`.
+const ALLOWED: [(&str, &[&str]); 3] = [
+    ("var_os(\"PATH\")", &["trust.rs"]),
+    (
+        "find_program(",
+        &[
+            "trust.rs",
+            "process/",
+            "sandbox/",
+            "run/scm.rs",
+            "cli/agents.rs",
+            "cli/sandbox.rs",
+            "cli/launch/",
+        ],
+    ),
+    ("Command::new(", &["process/", "sandbox/inside.rs", "demo/agent.rs"]),
+];
+
+#[test]
+fn programs_to_start_are_found_in_one_place() {
+    fn visit(dir: &Path, each: &mut dyn FnMut(&Path)) {
+        for entry in fs::read_dir(dir).unwrap().flatten() {
+            if entry.path().is_dir() {
+                visit(&entry.path(), each);
+            } else {
+                each(&entry.path());
+            }
+        }
+    }
+    let src = root().join("src");
+    visit(&src, &mut |path| {
+        let name = path.strip_prefix(&src).unwrap().to_str().unwrap();
+        let text = fs::read_to_string(path).unwrap_or_default();
+        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+        for (needle, files) in ALLOWED.iter().filter(|_| !name.contains("tests")) {
+            let allowed = files.iter().any(|file| name.starts_with(file));
+            assert!(allowed || !code.contains(needle), "{name} has {needle}");
+        }
+    });
+}

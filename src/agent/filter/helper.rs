@@ -91,7 +91,7 @@ pub fn check(expression: &str, directory: &Path) -> Result<ResponseFilter, BadEx
     }
     match serde_json::from_slice(&output.stdout) {
         Ok(bad) => Err(bad),
-        Err(_) => Ok(ResponseFilter { expression: expression.to_owned() }),
+        Err(_) => Ok(ResponseFilter::of_checked(expression)),
     }
 }
 

@@ -23,13 +23,18 @@ const MAX_LINE: usize = 64 * 1024 * 1024;
 /// So many lines of one agent that the helper gives no answer to, and nobody hears that agent any more.
 const MAX_UNANSWERED: u32 = 3;
 
-/// An expression that was understood; see [`helper::check`].
+/// A checked expression; see [`helper::check`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResponseFilter {
     expression: String,
 }
 
 impl ResponseFilter {
+    /// Wraps an expression that was checked before.
+    pub fn of_checked(expression: &str) -> ResponseFilter {
+        ResponseFilter { expression: expression.to_owned() }
+    }
+
     pub fn expression(&self) -> &str {
         &self.expression
     }

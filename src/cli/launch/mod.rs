@@ -38,6 +38,7 @@ use crate::state::start::StartNote;
 use ralph_events::error::Error;
 use ralph_events::event::{Event, FailAction};
 use ralph_events::exit_code;
+use ralph_events::redact;
 use ralph_shell_policy::AllowList;
 
 pub(super) use self::background::Background;
@@ -527,7 +528,7 @@ pub(in crate::cli) fn settle(project: &Project) -> Result<(), Error> {
 /// The settings that somebody made, in one line, with secrets left out.
 fn merged(loaded: &Loaded) -> String {
     let Ok(mut document) = serde_json::to_value(&loaded.settings) else { return String::new() };
-    ralph_events::redact::redact(&mut document);
+    redact::redact(&mut document);
     let made: Vec<String> = config::leaves(&document)
         .into_iter()
         .filter(|(key, _)| loaded.is_set(key))
