@@ -13,8 +13,6 @@ use std::time::{Duration, Instant};
 
 use ralph::config::{self, Sources, loop_file, shell};
 use ralph::core::completion::{Detector, Rule, Verdict as Completion};
-use ralph::core::tasks::ledger::Ledger;
-use ralph::core::tasks::{self, edit, order, verdict};
 use ralph::hook::{self, Answer};
 use ralph::report::morning::{Reading, html, plain};
 use ralph_events::control_chars::cleaned;
@@ -24,6 +22,9 @@ use ralph_events::line_splitter::{Line, LineSplitter};
 use ralph_events::progress::Tracker;
 use ralph_shell_policy as policy;
 use ralph_shell_policy::{AllowList, Context, ToolCall, Verdict};
+use ralph_tasks as tasks;
+use ralph_tasks::ledger::Ledger;
+use ralph_tasks::{edit, order, verdict};
 
 /// A function of any bytes.
 pub type Target = fn(&[u8]);
@@ -316,7 +317,7 @@ pub fn task_list(data: &[u8]) {
     for (claimed, checked) in [(false, false), (true, false), (true, true)] {
         let verdict = verdict::verdict(&review, claimed, checked, "tasks.json");
         let open = now.as_ref().is_ok_and(|list| !list.is_complete()) || now.is_err();
-        let complete = matches!(verdict, ralph::core::tasks::verdict::TaskVerdict::Complete);
+        let complete = matches!(verdict, ralph_tasks::verdict::TaskVerdict::Complete);
         assert!(!(complete && (open || !checked)), "{verdict:?}");
     }
 }

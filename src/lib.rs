@@ -33,7 +33,6 @@ pub mod plugin;
 pub mod report;
 pub mod run;
 pub mod sandbox;
-pub mod state;
 pub mod tmux;
 pub mod worker;
 

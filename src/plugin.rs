@@ -5,8 +5,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::state::save::{Saving, save_all};
 use ralph_events::error::Error;
+use ralph_store::save::{Saving, save_all};
 
 /// One file of it.
 #[derive(Debug)]
@@ -105,7 +105,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::state::documents::TEMPLATES;
+    use ralph_tasks::documents::TEMPLATES;
 
     /// Every file below a directory, with whether it is executable.
     fn below(directory: &Path) -> BTreeMap<String, (String, bool)> {

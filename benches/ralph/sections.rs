@@ -15,9 +15,9 @@ use ralph::report::json::Json;
 use ralph::report::output::Output;
 use ralph::run::driver;
 use ralph::run::spec::{AgentSpec, PromptSource, RunSpec};
-use ralph::state::runs;
 use ralph_events::event::Event;
 use ralph_events::line_splitter::LineSplitter;
+use ralph_store::runs;
 
 use crate::hooks;
 use crate::null_world::NullWorld;

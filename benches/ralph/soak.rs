@@ -7,8 +7,8 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ralph::state::runs;
 use ralph_events::event::Event;
+use ralph_store::runs;
 
 use crate::place::{Place, figure};
 use crate::table::{Table, Target, count, size, speed, time};

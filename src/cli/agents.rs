@@ -8,13 +8,13 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::agent;
-use crate::state::project::Project;
 use ralph_events::control_chars::cleaned;
 use ralph_events::error::Error;
 use ralph_events::json_writer;
 use ralph_events::text;
 use ralph_process as process;
 use ralph_process::trust::{self, OutsideCommand};
+use ralph_store::project::Project;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

@@ -5,13 +5,15 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::core::tasks::{self, TaskList, summary};
 use crate::run::{scm, session};
-use crate::state::documents::{self, Documents, Fresh, PRD, PROGRESS, PROMPT, TASKS};
-use crate::state::project::Project;
-use crate::state::save::{Saving, save_all_within};
-use crate::state::{archive, home, naming};
 use ralph_events::error::{Error, Kind};
+use ralph_store::project::Project;
+use ralph_store::save::{Saving, save_all_within};
+use ralph_store::{home, naming};
+use ralph_tasks as tasks;
+use ralph_tasks::archive;
+use ralph_tasks::documents::{self, Documents, Fresh, PRD, PROGRESS, PROMPT, TASKS};
+use ralph_tasks::{TaskList, summary};
 
 use super::new::{DocumentsArgs, UNNAMED_BRANCH, forget, name_of, today};
 use super::{launch, task_memory};

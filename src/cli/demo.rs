@@ -6,10 +6,10 @@ use serde_json::json;
 use crate::config::Flag;
 use crate::demo;
 use crate::run::scm::git;
-use crate::state::project::Project;
 use ralph_events::error::Error;
 use ralph_process as process;
 use ralph_process::trust;
+use ralph_store::project::Project;
 
 use super::args::PromptArgs;
 use super::run::RunArgs;

@@ -16,12 +16,12 @@ use serde_json::Value;
 
 use crate::config::{self, FILE, LOCAL_FILE, Sources, check, schema};
 use crate::sandbox::Backend;
-use crate::state::project::Project;
-use crate::state::save::save_atomically;
-use crate::state::within;
 use ralph_events::error::{Error, Kind};
 use ralph_events::json_writer;
 use ralph_events::redact;
+use ralph_store::project::Project;
+use ralph_store::safe_fs;
+use ralph_store::save::save_atomically;
 
 use self::ask::{Abort, Ask, yes};
 use self::questions::{questions, sandbox, starter_prompts};
@@ -170,7 +170,7 @@ fn write(
         save_atomically(&path, text.as_bytes()).map_err(|error| (path, error))
     };
     for path in prompts.iter().map(|(path, _)| path.as_path()).chain([path]) {
-        within::stays(project.root(), path).map_err(|error| (path.to_owned(), error))?;
+        safe_fs::stays(project.root(), path).map_err(|error| (path.to_owned(), error))?;
     }
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory).map_err(|error| (directory.to_owned(), error))?;

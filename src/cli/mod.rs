@@ -37,10 +37,10 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::report::style::Capabilities;
 use crate::run::scm::link_guard;
-use crate::state::home;
 use ralph_events::control_chars::cleaned;
 use ralph_events::error::Error;
 use ralph_events::exit_code;
+use ralph_store::home;
 
 use self::args::{LoopArgs, Place};
 

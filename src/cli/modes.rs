@@ -12,9 +12,9 @@ use crate::core::completion::Rule;
 use crate::core::template;
 use crate::run::scm;
 use crate::run::spec::{PromptSource, Required, RunSpec, Variables};
-use crate::state::project::Project;
 use ralph_events::error::Error;
 use ralph_events::exit_code;
+use ralph_store::project::Project;
 
 use super::args::{CompletionArgs, LoopArgs, PromptArgs};
 use super::launch::{self, Defaults, Start, prompt, rules};

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::run::session;
-use crate::state::documents::{Documents, Fresh, PRD, PROGRESS, PROMPT, TASKS};
-use crate::state::project::Project;
-use crate::state::save::{Saving, save_all_within};
-use crate::state::{active, home, naming};
 use ralph_events::error::Error;
+use ralph_store::project::Project;
+use ralph_store::save::{Saving, save_all_within};
+use ralph_store::{active_marker, home, naming};
+use ralph_tasks::documents::{Documents, Fresh, PRD, PROGRESS, PROMPT, TASKS};
 
 use super::{launch, task_memory};
 
@@ -112,10 +112,10 @@ pub(super) fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
             replace: args.force,
         })
         .collect();
-    let ignore = match active::ignored(project.root()) {
+    let ignore = match active_marker::ignored(project.root()) {
         // Git does not read it there either.
         Err(err) if err.kind() == std::io::ErrorKind::PermissionDenied => {
-            super::warn(&format!("{} is not added to .gitignore: {err}", active::NAME));
+            super::warn(&format!("{} is not added to .gitignore: {err}", active_marker::NAME));
             None
         }
         ignored => ignored.map_err(|err| Error::input(format!("cannot read .gitignore: {err}")))?,

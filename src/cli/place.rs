@@ -7,13 +7,13 @@ use crate::config::loop_file;
 use crate::config::{self, Settings};
 use crate::run::scm;
 use crate::sandbox;
-use crate::state::home;
-use crate::state::project::Project;
-use crate::state::project_record::{self, ProjectHome};
-use crate::state::relocation::DirIdentity;
 use crate::worker::store::Workers;
 use ralph_events::error::Error;
 use ralph_process::trust::{self, LinkOut};
+use ralph_store::home;
+use ralph_store::project::Project;
+use ralph_store::project_record::{self, ProjectHome};
+use ralph_store::relocation::DirIdentity;
 
 use super::Command;
 use super::args::Place;

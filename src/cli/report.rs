@@ -6,9 +6,9 @@ use jiff::tz::TimeZone;
 use crate::report::morning::{Reading, html, plain};
 use crate::run::left;
 use crate::run::scm::{self, lookup::look_up};
-use crate::state::project::Project;
 use ralph_events::error::Error;
 use ralph_events::json_writer;
+use ralph_store::project::Project;
 
 use super::runs::{locate, read_journal};
 

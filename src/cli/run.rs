@@ -3,8 +3,8 @@
 use clap::Args;
 
 use crate::config::Flag;
-use crate::state::project::Project;
 use ralph_events::error::Error;
+use ralph_store::project::Project;
 
 use super::args::{CompletionArgs, LoopArgs, PromptArgs};
 use super::launch::{self, Defaults, Start, prompt, rules};

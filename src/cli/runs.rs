@@ -11,14 +11,14 @@ use crate::report::style::{Capabilities, Style};
 use crate::report::{Pace, replay};
 use crate::run::left;
 use crate::run::session;
-use crate::state::home;
-use crate::state::kept;
-use crate::state::project::Project;
-use crate::state::runs::{self, RunDir};
 use crate::worker::store::Workers;
 use ralph_events::error::Error;
 use ralph_events::event::Event;
 use ralph_events::journal::{self, Entries};
+use ralph_store::home;
+use ralph_store::journal_copies;
+use ralph_store::project::Project;
+use ralph_store::runs::{self, RunDir};
 
 use super::args::OutputForm;
 
@@ -160,7 +160,7 @@ pub(super) fn read_journal(dir: &RunDir) -> Result<Entries<File>, Error> {
     let path = dir.journal();
     dir.read_journal().or_else(|err| {
         let home = home::ralph_home(|name| std::env::var_os(name));
-        let kept = home.map(|home| kept::second_name(&home, &dir.id));
+        let kept = home.map(|home| journal_copies::second_name(&home, &dir.id));
         let kept = kept.and_then(|kept| runs::read_journal(&kept).ok());
         kept.ok_or_else(|| Error::input(format!("cannot read {}: {err}", path.display())))
     })

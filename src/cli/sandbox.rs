@@ -18,13 +18,13 @@ use crate::sandbox::backend_memory::BackendMemory;
 use crate::sandbox::choice::{self, Asked, Choice, ChosenBy};
 use crate::sandbox::proxy::Refusal;
 use crate::sandbox::{self, Backend, Request, Sandbox, Unusable, docker, scratch};
-use crate::state::home::ralph_home;
-use crate::state::project::Project;
 use ralph_events::error::Error;
 use ralph_events::event::{Exit, Stream};
 use ralph_process as process;
 use ralph_process::trust;
 use ralph_process::{Launch, Occurrence, Signal, System};
+use ralph_store::home::ralph_home;
+use ralph_store::project::Project;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

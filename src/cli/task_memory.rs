@@ -1,17 +1,18 @@
 //! What is known of a task list before a run starts: by the ledger of the last run, or, where there is none, by the
 //! history of the file in git.
 
-use crate::core::tasks::ledger::Ledger;
-use crate::core::tasks::since::{self, Since};
-use crate::core::tasks::{self as task_list, TaskList, verdict};
 use crate::run::scm::file_history::{Reach, file_versions};
-use crate::state::documents::{Documents, TASKS, without_placeholder};
-use crate::state::project::Project;
-use crate::state::snapshots::{Last, Places, Remembered};
-use crate::state::{home, runs};
 use ralph_events::error::Error;
 use ralph_events::event::Event;
 use ralph_events::journal::Want;
+use ralph_store::project::Project;
+use ralph_store::{home, runs};
+use ralph_tasks as task_list;
+use ralph_tasks::changes::{self, Since};
+use ralph_tasks::documents::{Documents, TASKS, without_placeholder};
+use ralph_tasks::ledger::Ledger;
+use ralph_tasks::ledger_store::{Last, Places, Remembered};
+use ralph_tasks::{TaskList, verdict};
 
 use super::tasks;
 
@@ -117,7 +118,7 @@ pub(super) fn doubts(project: &Project, documents: &Documents, list: &TaskList) 
     let vetoes = review.findings.iter().filter(|it| it.vetoes()).map(ToString::to_string);
     against.extend(vetoes);
     if !review.unverified.is_empty() {
-        against.push(format!("no check has passed on {}", since::few(&review.unverified)));
+        against.push(format!("no check has passed on {}", changes::few(&review.unverified)));
     }
     let few = verdict::first_few(&against);
     (!few.is_empty()).then(|| format!("by what {source} knows, the work is not complete: {few}"))
@@ -239,7 +240,7 @@ impl Memory {
             format!(
                 "{name}: marked as passing by an iteration that nothing stands behind, so that the agent \
                  is asked to look again: {}",
-                since::few(doubtful)
+                changes::few(doubtful)
             )
         });
         self.lost.iter().cloned().chain(judged).chain(changed).chain(doubtful).collect()

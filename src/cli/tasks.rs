@@ -5,14 +5,15 @@ use std::io;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Map, Value, json};
 
-use crate::core::tasks::order::{self, Standing};
-use crate::core::tasks::{self, Problem, Story, TaskList, edit};
 use crate::report::output::Output;
 use crate::report::stories;
-use crate::state::documents::{self, Documents, TASKS};
-use crate::state::project::Project;
 use ralph_events::error::Error;
 use ralph_events::json_writer;
+use ralph_store::project::Project;
+use ralph_tasks as tasks;
+use ralph_tasks::documents::{self, Documents, TASKS};
+use ralph_tasks::order::{self, Standing};
+use ralph_tasks::{Problem, Story, TaskList, edit};
 
 use super::new::DocumentsArgs;
 use super::task_memory;

@@ -7,13 +7,13 @@ use clap::Args;
 use crate::config::Loaded;
 use crate::config::settings::SandboxBackend;
 use crate::core::completion::Rule;
-use crate::core::tasks::ledger::Ledger;
 use crate::run::spec::{GuardrailSpec, PromptSource, RunSpec, TasksSpec, Variables};
-use crate::state::documents::{Documents, PROMPT, TASKS};
-use crate::state::project::Project;
-use crate::state::snapshots;
 use ralph_events::error::Error;
 use ralph_events::event::FailAction;
+use ralph_store::project::Project;
+use ralph_tasks::documents::{Documents, PROMPT, TASKS};
+use ralph_tasks::ledger::Ledger;
+use ralph_tasks::ledger_store;
 
 use super::args::{CompletionArgs, LoopArgs, PromptArgs};
 use super::launch::{self, Defaults, Start, prompt, rules};
@@ -114,7 +114,7 @@ pub(super) fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
     let is_doubtful = !memory.since.doubtful.is_empty();
     let is_idle = complete && is_clean && !is_doubtful && guardrails.is_empty();
     if is_idle && resume.is_none() {
-        if let Some(err) = snapshots.as_deref().and_then(snapshots::unkeepable) {
+        if let Some(err) = snapshots.as_deref().and_then(ledger_store::unkeepable) {
             super::warn(&format!(
                 "what runs remember of {name} cannot be kept ({err}): a story that an agent has dropped is not missed"
             ));
@@ -141,7 +141,7 @@ pub(super) fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
     let keep = loaded.settings.runs.keep as usize;
     if let Some(snapshots) = snapshots.as_ref().filter(|_| !args.common.dry_run && resume.is_none())
     {
-        snapshots::prune(snapshots, keep);
+        ledger_store::prune(snapshots, keep);
     }
     let tasks = TasksSpec {
         path: documents.path(TASKS),

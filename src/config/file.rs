@@ -10,7 +10,7 @@ use serde_json::{Map, Number, Value};
 use unicode_width::UnicodeWidthStr as _;
 
 use super::schema::quote;
-use crate::state::given;
+use ralph_store::user_files;
 
 /// No settings are larger than this; a device or somebody's log may be.
 const LARGEST: u64 = 4 << 20;
@@ -31,7 +31,7 @@ pub(crate) fn read(path: &Path, name: &str) -> Result<Option<Value>, Unreadable>
         message: format!("{name}: cannot be read: {error}"),
         hint: None,
     };
-    let file = match given::open(path) {
+    let file = match user_files::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(unreadable(&error)),

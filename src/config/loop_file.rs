@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use super::schema::quote;
 use super::shell::{self, Assignment};
 use super::{Flag, display_name};
-use crate::state::given;
 use ralph_events::error::Error;
 use ralph_events::text;
+use ralph_store::user_files;
 
 /// The file's name, inside of `.ralph`.
 pub const FILE: &str = "config";
@@ -55,7 +55,7 @@ pub fn read(
     known: impl Fn(&str) -> Option<String>,
 ) -> Result<Option<LoopFile>, Error> {
     let name = display_name(path);
-    let bytes = match given::read(path, LARGEST) {
+    let bytes = match user_files::read(path, LARGEST) {
         Ok(bytes) => bytes,
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(err) if err.kind() == io::ErrorKind::IsADirectory => {

@@ -12,6 +12,5 @@ pub mod prompt;
 pub mod ration;
 pub mod rules;
 pub mod stall;
-pub mod tasks;
 pub mod template;
 pub mod worker;

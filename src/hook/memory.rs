@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::state::private;
-use crate::state::save::save_privately;
+use ralph_store::private_files;
+use ralph_store::save::save_privately;
 
 /// Nobody comes back to a session after this.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -98,7 +98,7 @@ impl Memory {
         path: &Path,
         change: impl FnOnce(&mut D) -> Option<T>,
     ) -> io::Result<Option<T>> {
-        private::create_dir_all(&self.directory)?;
+        private_files::create_dir_all(&self.directory)?;
         // Tools are used side by side, and so are their hooks.
         let directory = File::open(&self.directory)?;
         directory.lock()?;

@@ -23,10 +23,10 @@ use context::Audience;
 use input::Input;
 use memory::Memory;
 
-use crate::state::documents::{Documents, TASKS};
-use crate::state::home::ralph_home;
 use ralph_events::env_names::{RUN_ID, STOP_CHECK};
 use ralph_process as process;
+use ralph_store::home::ralph_home;
+use ralph_tasks::documents::{Documents, TASKS};
 
 /// The hooks, by the names that people and `hooks.json` call them.
 pub const NAMES: [&str; 4] = ["session-start", "pre-tool-use", "post-tool-use", "stop"];

@@ -8,8 +8,8 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::config;
-use crate::state::within;
 use ralph_events::env_names;
+use ralph_store::safe_fs;
 
 /// Larger ones are refused by whatever checks them, too.
 const LARGEST: u64 = 16 << 20;
@@ -61,7 +61,7 @@ fn from_file(path: &Path) -> Result<Layer, String> {
     struct Document {
         hooks: Layer,
     }
-    let file = within::open_file(path).and_then(|file| within::whole(file, LARGEST));
+    let file = safe_fs::open_file(path).and_then(|file| safe_fs::whole(file, LARGEST));
     let document = match file {
         Ok(bytes) => serde_json::from_slice::<Document>(&bytes).map_err(|err| err.to_string())?,
         Err(err) if matches!(err.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {

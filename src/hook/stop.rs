@@ -6,15 +6,16 @@ use std::path::Path;
 use super::Surroundings;
 use super::answer::Answer;
 use super::input::Input;
-use crate::core::tasks::{self, ledger::Ledger};
 use crate::run::scm;
-use crate::state::active;
-use crate::state::documents::{DIRECTORY, Documents, PROGRESS, TASKS};
-use crate::state::home::ralph_home;
-use crate::state::project::Project;
-use crate::state::runs;
-use crate::state::snapshots::Places;
 use ralph_events::env_names::STOP_CHECK;
+use ralph_store::active_marker;
+use ralph_store::home::ralph_home;
+use ralph_store::project::Project;
+use ralph_store::runs;
+use ralph_tasks as tasks;
+use ralph_tasks::documents::{DIRECTORY, Documents, PROGRESS, TASKS};
+use ralph_tasks::ledger::Ledger;
+use ralph_tasks::ledger_store::Places;
 
 /// How many files are named.
 const NAMED: usize = 10;
@@ -58,10 +59,10 @@ fn ledger(
 
 /// What is wrong with the task list, if a loop works it off.
 fn task_list(project: &Path, ledger: impl FnOnce(&Documents) -> Option<Ledger>) -> Option<String> {
-    if !project.join(active::NAME).exists() {
+    if !project.join(active_marker::NAME).exists() {
         return None;
     }
-    let documents = Documents::new(project, active::ralph_dir(project).as_deref());
+    let documents = Documents::new(project, active_marker::ralph_dir(project).as_deref());
     let problems = match documents.read_tasks() {
         Ok(bytes) => match (tasks::parse(&bytes), ledger(&documents)) {
             (list @ Ok(_), Some(mut ledger)) => {

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use super::visible;
-use crate::core::tasks::order::{self, Standing};
-use crate::core::tasks::{Story, TaskList};
 use ralph_events::control_chars::Cleaner;
+use ralph_tasks::order::{self, Standing};
+use ralph_tasks::{Story, TaskList};
 
 /// How many stories are named that another waits for.
 const MAX_WAITS: usize = 3;
@@ -120,7 +120,7 @@ fn clean(text: &str, max: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::tasks::parse;
+    use ralph_tasks::parse;
     use serde_json::{Value, json};
 
     fn one(id: &str, title: &str, passes: bool, after: &[&str]) -> Value {

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::state::{active, within};
+use ralph_store::{active_marker, safe_fs};
 
 /// A larger file is known by its size and time.
 const MAX_CONTENT: u64 = 1 << 20;
@@ -41,7 +41,7 @@ fn content(path: &Path, is_file: bool, size: u64, budget: u64) -> Option<Vec<u8>
         return None;
     }
     let mut bytes = Vec::new();
-    within::open_file(path).ok()?.take(MAX_CONTENT).read_to_end(&mut bytes).ok()?;
+    safe_fs::open_file(path).ok()?.take(MAX_CONTENT).read_to_end(&mut bytes).ok()?;
     Some(bytes)
 }
 
@@ -60,7 +60,8 @@ pub(super) fn of_tree(root: &Path, most: usize) -> Option<u64> {
         for entry in entries.flatten() {
             let name = entry.file_name();
             let Ok(meta) = entry.metadata() else { continue };
-            if name == active::NAME || NOT_LOOKED_INTO.iter().any(|skipped| name == *skipped) {
+            if name == active_marker::NAME || NOT_LOOKED_INTO.iter().any(|skipped| name == *skipped)
+            {
                 continue;
             }
             count += 1;

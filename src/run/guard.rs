@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::spec::AgentSpec;
 use crate::agent::GuardFiles;
-use crate::state::within;
 use ralph_events::env_names;
+use ralph_store::safe_fs;
 
 impl AgentSpec {
     /// Has the agent ask `ralph hook pre-tool-use` before it uses a tool, for this run only, if it
@@ -40,8 +40,8 @@ struct Files<'a> {
 
 impl GuardFiles for Files<'_> {
     fn read(&self, path: &Path) -> Option<String> {
-        let file = within::open_file(&self.directory.join(path)).ok()?;
-        String::from_utf8(within::whole(file, 16 << 20).ok()?).ok()
+        let file = safe_fs::open_file(&self.directory.join(path)).ok()?;
+        String::from_utf8(safe_fs::whole(file, 16 << 20).ok()?).ok()
     }
 
     fn write(&self, text: &str) -> Option<String> {

@@ -7,11 +7,11 @@ use std::time::SystemTime;
 use crate::core::rules::Budget;
 use crate::report::runs::RunSummary;
 use crate::run::scm::moves::Moved;
-use crate::state::check_logs;
-use crate::state::runs::{FirstWords, RunDir};
 use ralph_events::event::{Commit, Event};
 use ralph_events::journal;
 use ralph_events::progress::{Progress, Tracker};
+use ralph_store::guardrail_logs;
+use ralph_store::runs::{FirstWords, RunDir};
 
 /// What is remembered of what a run was warned of. Those of its beginning are what is asked for.
 const MOST_WARNINGS: usize = 1_000;
@@ -116,7 +116,8 @@ pub fn last_sign(dir: &RunDir, last_ms: i64) -> Option<i64> {
     }
     // Only what is kept with the run: the well-known names beside it are those of whichever run was there last.
     let kept = dir.path.read_dir().into_iter().flatten().flatten();
-    let logs = kept.filter(|it| check_logs::iteration(&it.file_name().to_string_lossy()).is_some());
+    let logs =
+        kept.filter(|it| guardrail_logs::iteration(&it.file_name().to_string_lossy()).is_some());
     let written = logs.map(|log| log.path()).chain([dir.raw()]).filter_map(|path| modified(&path));
     let now_ms = in_ms(SystemTime::now())?;
     written.filter(|time_ms| (last_ms..=now_ms).contains(time_ms)).max()

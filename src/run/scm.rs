@@ -24,14 +24,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::state::home;
-use crate::state::project::is_run_time_file;
-use crate::state::project_record;
 use ralph_events::error::Error;
 use ralph_events::event::Exit;
 use ralph_process as process;
 use ralph_process::ChildId;
 use ralph_process::trust::{self, OutsideCommand};
+use ralph_store::home;
+use ralph_store::project::is_run_time_file;
+use ralph_store::project_record;
 
 pub use agent_git::{git_directories, identity};
 use config_trust::Repository;
@@ -130,7 +130,7 @@ fn common_of(git: &Path) -> PathBuf {
 /// One of git's own files.
 fn read(path: &Path) -> Option<String> {
     // No commit has a longer name, and no file of such a name is longer than a list of them.
-    let bytes = crate::state::given::read(path, 4 << 20).ok()?;
+    let bytes = ralph_store::user_files::read(path, 4 << 20).ok()?;
     String::from_utf8(bytes).ok()
 }
 

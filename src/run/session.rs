@@ -5,16 +5,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::report::runs::RunSummary;
-use crate::state::active;
-use crate::state::home;
-use crate::state::kept::{self, Removed};
-use crate::state::lock::{self, Holder, Lock, Taken};
-use crate::state::private;
-use crate::state::project::Project;
-use crate::state::run_files::RunFiles;
-use crate::state::runs::{self, RunDir};
-use crate::state::snapshots;
-use crate::state::start::StartNote;
 use ralph_events::env_names::RUN_ID;
 use ralph_events::error::{Error, Kind};
 use ralph_events::event::{Event, Leftover};
@@ -22,6 +12,16 @@ use ralph_events::redact::redact_command;
 use ralph_events::text;
 use ralph_process as process;
 use ralph_process::{Interrupts, System};
+use ralph_store::active_marker;
+use ralph_store::home;
+use ralph_store::journal_copies::{self, Removed};
+use ralph_store::lock::{self, Holder, Lock, Taken};
+use ralph_store::private_files;
+use ralph_store::project::Project;
+use ralph_store::run_files::RunFiles;
+use ralph_store::runs::{self, RunDir};
+use ralph_store::start_record::StartNote;
+use ralph_tasks::ledger_store;
 
 use super::scm::link_guard::{self, LinkGuard};
 use super::world::RealWorld;
@@ -226,7 +226,7 @@ fn take_in_a_moment(
 pub fn settle(project: &Project, mut tell: impl FnMut(&str)) -> Result<(), Error> {
     put_back(project, &mut tell);
     let note = project.lock_path();
-    let sign = active::is_up(project.root());
+    let sign = active_marker::is_up(project.root());
     let cut_off = lock::noted(&note);
     if cut_off.is_none() && !sign {
         return Ok(());
@@ -234,7 +234,7 @@ pub fn settle(project: &Project, mut tell: impl FnMut(&str)) -> Result<(), Error
     // Whoever has the lock is not gone.
     let Ok(Some(_idle)) = lock::keep_idle(project.root(), &note) else { return Ok(()) };
     if sign {
-        active::take_down(project.root());
+        active_marker::take_down(project.root());
     }
     let Some(Holder { run, .. }) = lock::noted(&note) else { return Ok(()) };
     if process::find_marked(RUN_ID, &run).is_empty() {
@@ -258,7 +258,7 @@ pub fn settle(project: &Project, mut tell: impl FnMut(&str)) -> Result<(), Error
 /// Puts back the journals that agents have removed from a project, if their runs could not, and says so.
 pub fn put_back(project: &Project, mut tell: impl FnMut(&str)) {
     let Some(home) = home::ralph_home(|name| std::env::var_os(name)) else { return };
-    for removed in kept::put_back(project, &home) {
+    for removed in journal_copies::put_back(project, &home) {
         tell(&match removed {
             Removed::PutBack(run) => format!(
                 "the journal of run {run} had been removed from the project; it was put back, with all \
@@ -288,10 +288,10 @@ pub fn keep_idle(project: &Project) -> Result<Option<std::fs::File>, Error> {
 /// # Errors
 /// Another run works it off, maybe one of another project.
 pub fn take_list(home: Option<&Path>, list: &Path, me: &Holder) -> Result<Option<Lock>, Error> {
-    let Some(directory) = home.map(|home| snapshots::lock_directory(home, list)) else {
+    let Some(directory) = home.map(|home| ledger_store::lock_directory(home, list)) else {
         return Ok(None);
     };
-    let _ = private::create_dir_all(&directory);
+    let _ = private_files::create_dir_all(&directory);
     match Lock::take(&directory, &directory.join("lock"), me) {
         Ok(Taken::Free { lock, .. }) => Ok(Some(lock)),
         Ok(Taken::Held(holder)) => Err(held(list, holder)),
@@ -305,7 +305,7 @@ pub fn take_list(home: Option<&Path>, list: &Path, me: &Holder) -> Result<Option
 /// # Errors
 /// A run works it off.
 pub fn keep_list_idle(home: Option<&Path>, list: &Path) -> Result<Option<std::fs::File>, Error> {
-    let Some(directory) = home.map(|home| snapshots::lock_directory(home, list)) else {
+    let Some(directory) = home.map(|home| ledger_store::lock_directory(home, list)) else {
         return Ok(None);
     };
     lock::keep_idle(&directory, &directory.join("lock")).map_err(|holder| held(list, holder))
@@ -381,7 +381,7 @@ fn open_files(
         RunFiles::create(run.clone(), keep.raw_bytes)?
     };
     if let Some(home) = home {
-        files.keep_also_at(kept::second_name(&home, &run.id));
+        files.keep_also_at(journal_copies::second_name(&home, &run.id));
     }
     Ok((files, unkept))
 }

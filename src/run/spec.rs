@@ -11,14 +11,14 @@ use crate::agent::{self, Adapter, Invocation, PromptVia, Reader, Request, Respon
 use crate::core::completion::Rule;
 use crate::core::prompt::OutputLimits;
 use crate::core::rules::{Rules, ScmTask};
-use crate::core::tasks::TaskList;
-use crate::core::tasks::ledger::Ledger;
 use crate::core::template;
 use crate::run::scm::ScmSpec;
 use ralph_events::env_names;
 use ralph_events::event::{FailAction, Purpose};
 use ralph_events::progress::Progress;
 use ralph_events::redact;
+use ralph_tasks::TaskList;
+use ralph_tasks::ledger::Ledger;
 
 /// One loop, described.
 #[derive(Debug, Clone)]

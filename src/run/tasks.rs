@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use crate::core::tasks::ledger::{Ledger, Progress, Review};
-use crate::core::tasks::verdict::too_many_to_tell;
-use crate::core::tasks::{self, Broken, Problem, TaskList, since};
 use ralph_events::event::Event;
+use ralph_tasks as tasks;
+use ralph_tasks::ledger::{Ledger, Progress, Review};
+use ralph_tasks::verdict::too_many_to_tell;
+use ralph_tasks::{Broken, Problem, TaskList, changes};
 
-use crate::state::project::STORIES_BEFORE;
-use crate::state::snapshots;
+use ralph_store::project::STORIES_BEFORE;
+use ralph_tasks::ledger_store;
 
 use super::spec::{RunSpec, TasksSpec};
 use super::world::World;
@@ -63,8 +64,8 @@ pub(super) struct Look {
 
 impl TaskGate {
     pub(super) fn new(spec: &TasksSpec, run: &RunSpec) -> TaskGate {
-        let home = spec.snapshots.as_ref().map(|dir| snapshots::path(dir, &run.run_id));
-        let in_run = snapshots::in_run(&run.ralph_dir.join("runs").join(&run.run_id));
+        let home = spec.snapshots.as_ref().map(|dir| ledger_store::path(dir, &run.run_id));
+        let in_run = ledger_store::in_run(&run.ralph_dir.join("runs").join(&run.run_id));
         let snapshot = Snapshot { home, in_run, saved: None };
         TaskGate {
             path: spec.path.clone(),
@@ -148,7 +149,7 @@ impl TaskGate {
         let new = now.iter().filter(|it| !self.replacements.contains(it)).cloned();
         let new: Vec<String> = new.collect();
         self.replacements = now;
-        (!new.is_empty()).then(|| format!("{}: {}", self.name, since::few(&new)))
+        (!new.is_empty()).then(|| format!("{}: {}", self.name, changes::few(&new)))
     }
 
     /// Which stories pass by the word of an attempt that did not come to its end, if that is news.
@@ -161,7 +162,7 @@ impl TaskGate {
                 "{}: marked as passing by an attempt that did not come to its end, so that the agent is \
                  asked to look again: {}",
                 self.name,
-                since::few(&new)
+                changes::few(&new)
             )
         })
     }
@@ -202,7 +203,7 @@ impl TaskGate {
         }
         self.snapshot.saved = revision;
         let (list, name) = (self.path.to_string_lossy(), (&*self.name).into());
-        let file = snapshots::File { list, name, ledger: &self.ledger };
+        let file = ledger_store::File { list, name, ledger: &self.ledger };
         let bytes = serde_json::to_vec_pretty(&file).ok()?;
         // The copy for a project that moves, and for a home that is full or fresh.
         let _ = world.save(&self.snapshot.in_run, &bytes);

@@ -10,10 +10,6 @@ use serde_json::Value;
 
 use super::scm::{self, lookup};
 use crate::report::morning::{Facts, Reading};
-use crate::state::home;
-use crate::state::project::Project;
-use crate::state::run_files::RunFiles;
-use crate::state::runs::{self, RunDir};
 use ralph_events::env_names;
 use ralph_events::error::{Error, Kind};
 use ralph_events::event::{Entry, Event, Exit, Stamp};
@@ -23,6 +19,10 @@ use ralph_events::text;
 use ralph_process as process;
 use ralph_process::Launch;
 use ralph_process::trust::OutsideCommand;
+use ralph_store::home;
+use ralph_store::project::Project;
+use ralph_store::run_files::RunFiles;
+use ralph_store::runs::{self, RunDir};
 
 /// How long whoever tells of an end waits for the command.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);

@@ -11,20 +11,21 @@ use crate::core::machine::Now;
 use crate::report::morning::{Facts, Reading};
 use crate::sandbox::proxy::Refusal;
 use crate::sandbox::{self, Backend, Sandbox, Trace};
-use crate::state::check_logs::CheckLogs;
-use crate::state::lock::{Holder, Lock};
-use crate::state::logs::Bounded;
-use crate::state::place::{Became, Place};
-use crate::state::project::Project;
-use crate::state::project_record;
-use crate::state::run_files::RunFiles;
-use crate::state::runs::RunDir;
-use crate::state::save::{in_its_directory, save_atomically, save_privately};
-use crate::state::{documents, given, home, private, within};
 use ralph_events::event::Entry;
 use ralph_events::journal;
 use ralph_process::trust::{self, OutsideCommand};
 use ralph_process::{ChildId, Launch, Occurrence, Size, System};
+use ralph_store::dir_identity::{Became, Place};
+use ralph_store::guardrail_logs::CheckLogs;
+use ralph_store::lock::{Holder, Lock};
+use ralph_store::log_files::Bounded;
+use ralph_store::project::Project;
+use ralph_store::project_record;
+use ralph_store::run_files::RunFiles;
+use ralph_store::runs::RunDir;
+use ralph_store::save::{in_its_directory, save_atomically, save_privately};
+use ralph_store::{home, private_files, safe_fs, user_files};
+use ralph_tasks::documents;
 
 use super::fingerprint;
 use super::scm::{
@@ -672,8 +673,8 @@ impl World for RealWorld {
     fn read(&mut self, path: &Path) -> io::Result<Vec<u8>> {
         match &self.cell {
             // What the agent could not read inside must not come to it by way of us.
-            Some(_) => within::read(self.project.root(), path, LARGEST_PROMPT),
-            None => given::read(path, u64::MAX),
+            Some(_) => safe_fs::read(self.project.root(), path, LARGEST_PROMPT),
+            None => user_files::read(path, u64::MAX),
         }
     }
 
@@ -697,21 +698,21 @@ impl World for RealWorld {
 
     fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         self.stays()?;
-        within::stays(self.project.root(), path)?;
+        safe_fs::stays(self.project.root(), path)?;
         // An agent may have left a link there, to a file that is none of its business.
         self.remove(path)?;
         in_its_directory(path, || {
-            private::options().write(true).create_new(true).open(path)?.write_all(bytes)
+            private_files::options().write(true).create_new(true).open(path)?.write_all(bytes)
         })
     }
 
     fn save(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         if !path.starts_with(self.project.root()) {
-            private::create_dir_all(path.parent().unwrap_or(path))?;
+            private_files::create_dir_all(path.parent().unwrap_or(path))?;
             return save_privately(path, bytes);
         }
         self.stays()?;
-        within::stays(self.project.root(), path)?;
+        safe_fs::stays(self.project.root(), path)?;
         in_its_directory(path, || save_atomically(path, bytes))
     }
 
@@ -725,8 +726,8 @@ impl World for RealWorld {
     fn open_log(&mut self, path: &Path) -> io::Result<()> {
         self.log = None;
         self.stays()?;
-        within::stays(self.project.root(), path)?;
-        within::stays(self.project.root(), &self.files.dir.journal())?;
+        safe_fs::stays(self.project.root(), path)?;
+        safe_fs::stays(self.project.root(), &self.files.dir.journal())?;
         self.remove(path)?;
         let (dir, room) = (&self.files.dir.path, self.max_log);
         let logs = self.logs.get_or_insert_with(|| CheckLogs::of(dir, room));
@@ -758,7 +759,7 @@ impl World for RealWorld {
         // Asked whenever a child has ended, and mostly everything is there: then nothing is written, and it does not
         // matter where the way to it leads. A journal that is in its place is in the project that was there.
         if !self.files.is_in_place() {
-            within::stays(self.project.root(), &self.files.dir.journal())?;
+            safe_fs::stays(self.project.root(), &self.files.dir.journal())?;
             if self.stays().is_err() {
                 return Ok(restored);
             }

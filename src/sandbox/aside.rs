@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 
-use crate::state::dir_handle::{Entry, describe, look, move_aside, open_dir, opened_up};
+use ralph_store::dir_handle::{Entry, describe, look, move_aside, open_dir, opened_up};
 
 use super::Trace;
 use super::plan::{Guard, Was};

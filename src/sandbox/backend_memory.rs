@@ -4,9 +4,9 @@ use std::path::Path;
 
 use super::choice::{Asked, Choice, ChosenBy};
 use super::{Backend, Strength, Unusable};
-use crate::state::home::{ralph_home, require_ralph_home};
-use crate::state::project_record::ProjectHome;
 use ralph_events::error::Error;
+use ralph_store::home::{ralph_home, require_ralph_home};
+use ralph_store::project_record::ProjectHome;
 
 /// The backend that a project ran in, as its record in `$RALPH_HOME` has it.
 #[derive(Debug, Default)]

@@ -27,7 +27,7 @@ impl Disk for RealDisk {
 
     fn read(&self, path: &Path) -> Option<String> {
         let mut text = String::new();
-        crate::state::within::open_file(path)
+        ralph_store::safe_fs::open_file(path)
             .ok()?
             .take(MAX_TEXT)
             .read_to_string(&mut text)

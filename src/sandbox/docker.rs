@@ -19,11 +19,11 @@ use super::proxy::Refusal;
 use super::scratch::{self, Scratch};
 use super::settings::SandboxNetwork;
 use super::{Backend, Request, Sandbox, Trace, Unusable, Wrapped};
-use crate::state::project_record::fnv64;
 use ralph_events::env_names;
 use ralph_process as process;
 use ralph_process::trust;
 use ralph_process::{Launch, Output, System};
+use ralph_store::project_record::fnv64;
 
 /// How long making or starting a machine may take: an image may have to be fetched.
 const PATIENCE: Duration = Duration::from_secs(600);

@@ -16,9 +16,9 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::Trace;
-use crate::state::dir_handle::{describe, enter, move_aside, open_dir, opened_up};
-use crate::state::save::save_for_now;
-use crate::state::within;
+use ralph_store::dir_handle::{describe, enter, move_aside, open_dir, opened_up};
+use ralph_store::safe_fs;
+use ralph_store::save::save_for_now;
 
 /// What is kept of one file or directory at most.
 const MAX_THINGS: usize = 500;
@@ -58,7 +58,7 @@ impl Kept {
             Thing::Link(fs::read_link(&path).ok()?)
         } else if meta.is_file() {
             let mut content = Vec::new();
-            let file = within::open_file(&path).ok()?;
+            let file = safe_fs::open_file(&path).ok()?;
             file.take(MAX_BYTES as u64 + 1).read_to_end(&mut content).ok()?;
             *bytes += content.len();
             match String::from_utf8(content) {

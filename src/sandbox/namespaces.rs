@@ -24,10 +24,10 @@ use super::proxy::{ListenersId, Proxy, Refusal, Resolver, Rules, Upstream};
 use super::scratch::{self, Note, Scratch};
 use super::settings::SandboxNetwork;
 use super::{Backend, Request, Sandbox, Trace, Unusable, Wrapped, inside};
-use crate::state::project_record;
 use ralph_process as process;
 use ralph_process::Launch;
 use ralph_process::trust;
+use ralph_store::project_record;
 
 /// A sandbox of namespaces.
 #[derive(Debug)]

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Trace;
 use super::plan::{Plan, Was};
-use crate::state::dir_handle::{change_mode, describe, open_dir};
-use crate::state::relocation::Relocation;
+use ralph_store::dir_handle::{change_mode, describe, open_dir};
+use ralph_store::relocation::Relocation;
 
 /// The permission bits, with those for setuid, setgid and sticky.
 const MODE_BITS: u32 = 0o7777;

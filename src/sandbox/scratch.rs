@@ -17,9 +17,9 @@ use super::aside::set_aside;
 use super::permissions::SavedModes;
 use super::plan::{Guard, Plan};
 use super::{Backend, Trace};
-use crate::state::home::require_ralph_home;
-use crate::state::relocation::{DirIdentity, Relocation};
 use ralph_events::error::Error;
+use ralph_store::home::require_ralph_home;
+use ralph_store::relocation::{DirIdentity, Relocation};
 
 const NOTE: &str = "sandbox.json";
 /// What is put back as it was, where no mount protects it.

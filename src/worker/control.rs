@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use super::store::{Known, Worker};
 use crate::core::worker::WorkerState;
 use crate::run::world::{Control, Request};
-use crate::state::save::save_for_now;
 use ralph_process::create_named_pipe;
+use ralph_store::save::save_for_now;
 
 /// What may be wanted of a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

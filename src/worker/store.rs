@@ -11,15 +11,15 @@ use serde::{Deserialize, Serialize};
 use super::worktree::Worktree;
 use crate::core::rules::Budget;
 use crate::core::worker::{Follower, WorkerState, is_name};
-use crate::state::home::ralph_home;
-use crate::state::kept;
-use crate::state::lock;
-use crate::state::private;
-use crate::state::project::Project;
-use crate::state::runs::{self, RunDir};
-use crate::state::save::{save_for_now, save_privately};
-use crate::state::within::is_still_at;
 use ralph_events::error::Error;
+use ralph_store::home::ralph_home;
+use ralph_store::journal_copies;
+use ralph_store::lock;
+use ralph_store::private_files;
+use ralph_store::project::Project;
+use ralph_store::runs::{self, RunDir};
+use ralph_store::safe_fs::is_still_at;
+use ralph_store::save::{save_for_now, save_privately};
 
 /// How long a command waits for another one that is busy with the same worker.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -167,7 +167,7 @@ impl Workers {
     /// # Errors
     /// It cannot be written.
     pub fn record_kill_all(&self) -> io::Result<()> {
-        private::create_dir_all(&self.root)?;
+        private_files::create_dir_all(&self.root)?;
         save_for_now(&self.kill_all_path(), nanoseconds(SystemTime::now()).to_string().as_bytes())
     }
 
@@ -206,10 +206,11 @@ impl Workers {
 
     /// `None` if another command is busy with it for longer than that.
     fn hold_within(&self, patience: Duration, worker: &Worker) -> Result<Option<Held>, Error> {
-        private::create_dir_all(&self.root).map_err(|err| unusable(&self.root, &err))?;
+        private_files::create_dir_all(&self.root).map_err(|err| unusable(&self.root, &err))?;
         let path = self.root.join(format!(".{}.lock", worker.name));
         loop {
-            let opened = private::options().write(true).create(true).truncate(false).open(&path);
+            let opened =
+                private_files::options().write(true).create(true).truncate(false).open(&path);
             opened.map_err(|err| unusable(&path, &err))?;
             match lock::hold(&path, patience) {
                 // Whoever held it before may have removed it.
@@ -290,7 +291,7 @@ impl Worker {
     /// # Errors
     /// It cannot be made.
     pub fn make(&self) -> io::Result<()> {
-        private::create_dir_all(&self.path)
+        private_files::create_dir_all(&self.path)
     }
 
     /// Moves all that is kept of it out of the way, and says where to.
@@ -499,7 +500,7 @@ impl Worker {
     pub fn append_log(&self, lines: &[String]) -> io::Result<()> {
         let mut text = lines.join("\n");
         text.push('\n');
-        let mut log = private::options().append(true).create(true).open(self.log_path())?;
+        let mut log = private_files::options().append(true).create(true).open(self.log_path())?;
         let length = log.metadata()?.len();
         log.write_all(text.as_bytes()).inspect_err(|_| {
             // All or nothing, so that it can be tried again.
@@ -587,7 +588,7 @@ fn journal_of(state: &WorkerState) -> Option<PathBuf> {
     if journal.exists() {
         return Some(journal);
     }
-    Some(kept::second_name(&ralph_home(|name| std::env::var_os(name))?, run))
+    Some(journal_copies::second_name(&ralph_home(|name| std::env::var_os(name))?, run))
 }
 
 fn is_locked(path: &Path) -> bool {

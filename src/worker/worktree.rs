@@ -9,8 +9,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::run::scm::{self, worktree_entry};
-use crate::state::{lock, within};
 use ralph_events::error::Error;
+use ralph_store::{lock, safe_fs};
 
 /// How long one waits while worktrees of the same repository are made or removed by others: git does
 /// not keep those from getting in each other's way.
@@ -144,7 +144,7 @@ impl Worktree {
         for entry in wanted {
             let (from, to) = (project.join(entry), self.directory.join(entry));
             // What was committed may hold links as well.
-            let copied = within::stays(&self.path, &to).and_then(|()| bring(project, &from, &to));
+            let copied = safe_fs::stays(&self.path, &to).and_then(|()| bring(project, &from, &to));
             let copied = copied.map_err(|err| {
                 Error::failed(format!("cannot copy {} to {}: {err}", from.display(), to.display()))
             })?;

@@ -9,14 +9,14 @@ use ralph::core::completion::Rule;
 use ralph::core::prompt::OutputLimits;
 use ralph::core::rules::{Budget, RateLimit, Retry, RetryScope, Rules};
 use ralph::core::stall::StallRule;
-use ralph::core::tasks;
-use ralph::core::tasks::ledger::Ledger;
 use ralph::report::Reporter;
 use ralph::run::driver::{self, Finish};
 use ralph::run::scm::ScmSpec;
 use ralph::run::spec::{AgentSpec, GuardrailSpec, PromptSource, RunSpec, TasksSpec};
 use ralph_events::event::{Entry, Event, FailAction, Outcome, Stamp};
 use ralph_events::progress::{Progress, Tracker};
+use ralph_tasks as tasks;
+use ralph_tasks::ledger::Ledger;
 
 use crate::broken::{Fault, Through};
 use crate::promises::check;

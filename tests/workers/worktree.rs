@@ -325,7 +325,7 @@ fn worktree_worker_uses_sandbox_record_of_its_project() {
     }
     let spawn = shop.spawn(1, &["--worktree", "--sandbox=landlock", "--wait"]);
     spawn.args(["sh", "-c", "true"]).run().code(0);
-    let records = ralph::state::project_record::all_records(&shop.home().join(".ralph"));
+    let records = ralph_store::project_record::all_records(&shop.home().join(".ralph"));
     for record in records {
         let expected = (record.root == shop.path()).then_some("landlock");
         assert_eq!(record.sandbox.as_deref(), expected, "{record:?}");

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::cli::modes;
 use crate::config;
 use crate::sandbox::Backend;
-use crate::state::project::Project;
+use ralph_store::project::Project;
 
 use super::SCHEMA_FILE;
 use super::ask::{Abort, Ask, list, optional, or_default, positive, required, yes};

@@ -9,11 +9,11 @@ use crate::config::settings::OutputFormat;
 use crate::config::{self, Loaded, Origin};
 use crate::run::scm;
 use crate::run::spec::{AgentSpec, Errand};
-use crate::state::project::Project;
 use ralph_events::error::Error;
 use ralph_events::event::Purpose;
 use ralph_process as process;
 use ralph_process::trust;
+use ralph_store::project::Project;
 
 use super::Defaults;
 use crate::cli::args::LoopArgs;

@@ -8,11 +8,11 @@ use crate::run::spec::RunSpec;
 use crate::sandbox::backend_memory::BackendMemory;
 use crate::sandbox::choice::{self, Asked, Choice, ChosenBy};
 use crate::sandbox::{Backend, Request, Unusable};
-use crate::state::project::Project;
 use ralph_events::error::Error;
 use ralph_events::event::Event;
 use ralph_process as process;
 use ralph_process::trust;
+use ralph_store::project::Project;
 
 use super::Start;
 

@@ -4,7 +4,6 @@ use std::path::Path;
 
 use crate::agent::PromptVia;
 use crate::config::{self, Loaded};
-use crate::core::tasks::ledger::Progress;
 use crate::report::stories;
 use crate::run::spec::{Errand, RunSpec};
 use crate::sandbox::choice::Choice;
@@ -13,6 +12,7 @@ use ralph_events::error::Error;
 use ralph_events::event::Purpose;
 use ralph_events::redact;
 use ralph_events::text;
+use ralph_tasks::ledger::Progress;
 
 use super::prompt;
 

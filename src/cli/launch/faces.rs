@@ -13,10 +13,10 @@ use crate::report::style::{Capabilities, Style};
 use crate::report::{Pace, Reporter};
 use crate::run::session::{self, Keep};
 use crate::run::world::{RealWorld, World};
-use crate::state::logs::{self, LogFile};
-use crate::state::project::Project;
 use ralph_events::error::Error;
 use ralph_events::event::Event;
+use ralph_store::log_files::{self, LogFile};
+use ralph_store::project::Project;
 
 impl LoopArgs {
     /// Somebody sees what the agent does while it does it.
@@ -87,7 +87,7 @@ pub(super) fn session_log(
     let now = zone.to_datetime(jiff::Timestamp::now());
     let log = LogFile::create(project, now).map_err(|err| session::unwritable(&dir, &err))?;
     // Old logs that cannot be removed take up room and do no other harm.
-    let _ = logs::prune(&dir, keep.runs.max(1));
+    let _ = log_files::prune(&dir, keep.runs.max(1));
     let message = format!("Session log: {}", config::display_name(log.path()));
     let mut log = SessionLog::new(LogSink(log), zone, keep.log_bytes());
     if let Some(world) = before {

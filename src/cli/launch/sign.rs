@@ -2,18 +2,18 @@
 
 use crate::run::scm;
 use crate::run::spec::RunSpec;
-use crate::state::active::{self, Active, Sign};
-use crate::state::project::Project;
-use crate::state::save::save_atomically;
+use ralph_store::active_marker::{self, Active, Sign};
+use ralph_store::project::Project;
+use ralph_store::save::save_atomically;
 
 /// Keeps the sign of a run that works off a task list out of git: whatever commits everything must not
 /// commit that. This calls git, so that it has to come before the run.
 pub(super) fn keep_ignored(project: &Project, spec: &RunSpec) -> Option<String> {
     let root = project.root();
-    if spec.tasks.is_none() || !scm::is_unignored(root, active::NAME) {
+    if spec.tasks.is_none() || !scm::is_unignored(root, active_marker::NAME) {
         return None;
     }
-    let saved = active::ignored(root).and_then(|ignored| match ignored {
+    let saved = active_marker::ignored(root).and_then(|ignored| match ignored {
         Some((path, text)) => save_atomically(&path, &text),
         None => Ok(()),
     });
@@ -42,7 +42,7 @@ pub(super) fn put_up(
     };
     Sign::put_up(project.root(), active)
         .map(Some)
-        .map_err(|err| unwritable(project, active::NAME, &err))
+        .map_err(|err| unwritable(project, active_marker::NAME, &err))
 }
 
 fn unwritable(project: &Project, what: &str, err: &std::io::Error) -> String {

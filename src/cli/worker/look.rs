@@ -13,7 +13,6 @@ use crate::core::worker::Follower;
 use crate::report::human::Human;
 use crate::report::style::{Capabilities, Style};
 use crate::report::{Pace, Reporter};
-use crate::state::project::Project;
 use crate::tmux::{Tmux, Window};
 use crate::worker::store::{Worker, Workers};
 use crate::worker::watch::{Found, Watch};
@@ -24,6 +23,7 @@ use ralph_events::journal::{self, LineRead};
 use ralph_process as process;
 use ralph_process::Interrupts;
 use ralph_process::trust;
+use ralph_store::project::Project;
 
 /// However quiet it is, one looks again after this long.
 const AT_LEAST: Duration = Duration::from_secs(1);

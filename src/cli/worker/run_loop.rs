@@ -13,12 +13,12 @@ use crate::core::completion::Rule;
 use crate::core::worker::{Follower, Status, WorkerState};
 use crate::run::left::Left;
 use crate::run::spec::{PromptSource, RunSpec};
-use crate::state::project::Project;
-use crate::state::runs::RunDir;
 use crate::worker::store::{Known, Worker, Workers};
 use ralph_events::error::Error;
 use ralph_events::progress::{Pending, Progress};
 use ralph_process as process;
+use ralph_store::project::Project;
+use ralph_store::runs::RunDir;
 
 /// What the terminal says of itself, and what workers do not share with whoever spawned them.
 const OF_THE_WINDOW: [&str; 6] =

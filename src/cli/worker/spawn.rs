@@ -9,14 +9,14 @@ use crate::cli::launch::{self, Start};
 use crate::core::worker::{Status, WorkerState};
 use crate::run::scm;
 use crate::run::spec::{PromptSource, RunSpec};
-use crate::state::lock;
-use crate::state::project::Project;
 use crate::tmux::{SESSION, Tmux, Window};
 use crate::worker::store::{Known, LaunchNote, Worker, Workers};
 use crate::worker::watch::{Found, Watch};
 use crate::worker::worktree::Worktree;
 use ralph_events::error::{Error, Kind};
 use ralph_process::Interrupts;
+use ralph_store::lock;
+use ralph_store::project::Project;
 
 /// So many iterations cost something.
 const MANY: u32 = 50;

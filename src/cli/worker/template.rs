@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::TemplateArgs;
-use crate::state::save::{Saving, save_all};
 use ralph_events::error::Error;
+use ralph_store::save::{Saving, save_all};
 
 const NAME: &str = "PROMPT.md";
 

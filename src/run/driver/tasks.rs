@@ -2,11 +2,11 @@
 
 use super::Driver;
 use crate::core::machine::{GateVerdict, Input};
-use crate::core::tasks::ledger::Review;
-use crate::core::tasks::verdict::{TaskVerdict, briefing, of_unfinished, opening, verdict};
 use crate::run::tasks::TaskGate;
 use crate::run::world::World;
 use ralph_events::event::Event;
+use ralph_tasks::ledger::Review;
+use ralph_tasks::verdict::{TaskVerdict, briefing, of_unfinished, opening, verdict};
 
 impl<W: World> Driver<'_, W> {
     /// Tells the next agent what is wrong with the list as it is now.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::state::within;
+use ralph_store::safe_fs;
 
 use super::{directory_of, read};
 
@@ -88,7 +88,7 @@ fn is_safe_rebase(state: &Path) -> bool {
         // It applies patches, and has no todo list.
         return true;
     }
-    let todo = within::read_own(&state.join("git-rebase-todo"), MAX_TODO);
+    let todo = safe_fs::read_own(&state.join("git-rebase-todo"), MAX_TODO);
     let Some(todo) = todo.ok().and_then(|todo| String::from_utf8(todo).ok()) else {
         return false;
     };

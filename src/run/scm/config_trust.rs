@@ -11,10 +11,10 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::state::project_record::ProjectRecord;
 use ralph_events::error::Error;
 use ralph_process::Output;
 use ralph_process::trust::{self, AgentWritable};
+use ralph_store::project_record::ProjectRecord;
 
 use super::{common_of, directory_of, top_of};
 

@@ -20,10 +20,10 @@ use std::sync::{Mutex, PoisonError};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::state::dir_handle::{self, FROM_SANDBOX};
-use crate::state::home;
-use crate::state::project_record::{self, GitBaseline, GitDirs, ProjectHome};
 use ralph_process as process;
+use ralph_store::dir_handle::{self, FROM_SANDBOX};
+use ralph_store::home;
+use ralph_store::project_record::{self, GitBaseline, GitDirs, ProjectHome};
 
 use super::read;
 

@@ -11,10 +11,10 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use crate::state::place::{Became, Place};
-use crate::state::within;
 use ralph_events::event::Commit;
 use ralph_events::text;
+use ralph_store::dir_identity::{Became, Place};
+use ralph_store::safe_fs;
 
 use super::{directory_of, has_repository, head, top_of};
 
@@ -222,7 +222,7 @@ struct Part {
 }
 
 fn read_from(path: &Path, from: u64) -> io::Result<Part> {
-    let mut file = within::open_file(path)?;
+    let mut file = safe_fs::open_file(path)?;
     let end = file.metadata()?.len();
     let start = from.max(end.saturating_sub(MOST)).min(end);
     file.seek(SeekFrom::Start(start))?;

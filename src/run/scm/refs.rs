@@ -13,10 +13,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::state::lock;
-use crate::state::project::Project;
-use crate::state::runs::RunDir;
-use crate::state::within;
+use ralph_store::lock;
+use ralph_store::project::Project;
+use ralph_store::runs::RunDir;
+use ralph_store::safe_fs;
 
 use super::{common_of, directory_of, top_of};
 
@@ -145,9 +145,9 @@ impl Print {
 
     /// The names that are in git's list of them, but for those that have another meaning since.
     fn packed(&mut self, list: &Path, loose: &HashSet<Vec<u8>>) {
-        let Ok(file) = within::open_file(list) else { return };
+        let Ok(file) = safe_fs::open_file(list) else { return };
         let Ok(meta) = file.metadata() else { return };
-        let Ok(bytes) = within::whole(file, MAX_LIST) else {
+        let Ok(bytes) = safe_fs::whole(file, MAX_LIST) else {
             return self.add(b"packed", &(meta.len(), meta.mtime(), meta.mtime_nsec()));
         };
         for line in bytes.split(|byte| *byte == b'\n') {
@@ -163,7 +163,7 @@ impl Print {
 /// What is in a small file.
 fn value(path: &Path) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
-    within::open_file(path).ok()?.take(MAX_VALUE).read_to_end(&mut bytes).ok()?;
+    safe_fs::open_file(path).ok()?.take(MAX_VALUE).read_to_end(&mut bytes).ok()?;
     Some(bytes)
 }
 

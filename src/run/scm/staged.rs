@@ -5,7 +5,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::state::project::is_run_time_file;
+use ralph_store::project::is_run_time_file;
 
 /// What git is asked besides [`status::WORDS`](super::status::WORDS). A file that was renamed is one that is gone and
 /// one that is new: so each is told in one field.

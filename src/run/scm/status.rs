@@ -1,6 +1,6 @@
 //! What git says of a work tree, for whoever wants to know whether it changed.
 
-use crate::state::project::is_run_time_file;
+use ralph_store::project::is_run_time_file;
 
 pub(in crate::run) const PROGRAM: &str = "git";
 

@@ -13,7 +13,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::state::dir_handle::{enter, open_dir, opened_up};
+use ralph_store::dir_handle::{enter, open_dir, opened_up};
 
 /// The longest path that `gitdir` may hold.
 const MAX_PATH: u64 = 8 << 10;

@@ -4,8 +4,8 @@ use std::fs;
 use proptest::prelude::*;
 
 use super::*;
-use crate::state::lock::{Holder, Lock, Taken};
-use crate::state::run_files::RunFiles;
+use ralph_store::lock::{Holder, Lock, Taken};
+use ralph_store::run_files::RunFiles;
 
 /// Repositories as far as it matters here: no git is needed to read what git wrote.
 struct Place {

@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::core::tasks::ledger::Ledger;
+use crate::ledger::Ledger;
 
-use super::naming;
-use super::private;
-use super::project::Project;
-use super::project_record::{ProjectHome, fnv64};
-use super::runs::{self, is_id};
-use super::save::save_atomically;
-use super::within;
+use ralph_store::naming;
+use ralph_store::private_files;
+use ralph_store::project::Project;
+use ralph_store::project_record::{ProjectHome, fnv64};
+use ralph_store::runs::{self, is_id};
+use ralph_store::safe_fs;
+use ralph_store::save::save_atomically;
 
 /// The name of the copy in a run directory.
 const IN_RUN: &str = "ledger.json";
@@ -203,7 +203,7 @@ fn read_ledger(path: &Path) -> io::Result<Option<Ledger>> {
 fn read_value(path: &Path) -> io::Result<serde_json::Value> {
     /// No list that anyone works through has a larger ledger.
     const MAX_BYTES: u64 = 256 << 20;
-    let bytes = within::whole(within::open_file(path)?, MAX_BYTES)?;
+    let bytes = safe_fs::whole(safe_fs::open_file(path)?, MAX_BYTES)?;
     Ok(serde_json::from_slice(&bytes)?)
 }
 
@@ -280,7 +280,7 @@ pub fn path(directory: &Path, run: &str) -> PathBuf {
 
 /// Leaves the marker of a reset. The files of old runs stay.
 fn mark_reset(directory: &Path) -> io::Result<()> {
-    private::create_dir_all(directory)?;
+    private_files::create_dir_all(directory)?;
     let name = runs::new_id(jiff::Timestamp::now().as_millisecond());
     save_atomically(&path(directory, &name), b"null\n")
 }
@@ -312,7 +312,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::tasks::parse;
+    use crate::parse;
 
     #[test]
     fn the_newest_stay_and_what_is_not_ours_is_left_alone() {

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use super::within;
+use super::safe_fs;
 
 /// Puts `bytes` in the place of the file at `path`, all or nothing.
 ///
@@ -106,7 +106,7 @@ pub struct Saving {
 /// As [`save_all`].
 pub fn save_all_within(root: &Path, files: &[Saving]) -> Result<(), (PathBuf, io::Error)> {
     for file in files {
-        within::stays(root, &file.path).map_err(|err| (file.path.clone(), err))?;
+        safe_fs::stays(root, &file.path).map_err(|err| (file.path.clone(), err))?;
     }
     save_all(files)
 }
@@ -159,7 +159,7 @@ fn save_each(
     // All of it is on the disk by now; what is left is to give it its names.
     for (path, replace, file) in ready {
         let failed = |error| (path.clone(), error);
-        let old = match within::open_file(path).and_then(|file| within::whole(file, u64::MAX)) {
+        let old = match safe_fs::open_file(path).and_then(|file| safe_fs::whole(file, u64::MAX)) {
             Ok(bytes) => Some(bytes),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(failed(error)),

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use super::private;
+use super::private_files;
 use ralph_events::env_names::RALPH_HOME;
 use ralph_events::error::Error;
 
@@ -49,10 +49,10 @@ pub fn refuse_relative(variable: impl Fn(&str) -> Option<OsString>) -> Result<()
 pub fn tighten(variable: impl Fn(&str) -> Option<OsString>) {
     let Some(home) = ralph_home(&variable) else { return };
     if variable("HOME").is_some_and(|user| home == Path::new(&user).join(".ralph")) {
-        private::tighten(&home);
+        private_files::tighten(&home);
     }
     for name in OWN {
-        private::tighten(&home.join(name));
+        private_files::tighten(&home.join(name));
     }
 }
 
@@ -63,18 +63,18 @@ pub fn restore_access(home: &Path) -> Vec<PathBuf> {
     // From the top: what is below a closed directory cannot be seen.
     let above: Vec<&Path> = home.ancestors().collect();
     for dir in above.into_iter().rev() {
-        restored.extend(private::restore_access(dir));
+        restored.extend(private_files::restore_access(dir));
     }
     for name in OWN {
         let dir = home.join(name);
-        restored.extend(private::restore_access(&dir));
+        restored.extend(private_files::restore_access(&dir));
         if !RECORDS.contains(&name) {
             continue;
         }
         for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
-            restored.extend(private::restore_access(&entry.path()));
+            restored.extend(private_files::restore_access(&entry.path()));
             for file in std::fs::read_dir(entry.path()).into_iter().flatten().flatten() {
-                restored.extend(private::restore_access(&file.path()));
+                restored.extend(private_files::restore_access(&file.path()));
             }
         }
     }

@@ -13,7 +13,7 @@ pub const DIRECTORY: &str = "ralph-archive";
 /// It cannot be written.
 pub fn make(root: &Path, stem: &str, files: &[(&str, Vec<u8>)]) -> io::Result<PathBuf> {
     let all = root.join(DIRECTORY);
-    super::within::stays(root, &all.join(stem))?;
+    ralph_store::safe_fs::stays(root, &all.join(stem))?;
     let is_new = !all.exists();
     std::fs::create_dir_all(&all)?;
     let made = make_in(&all, stem, files);
@@ -34,7 +34,7 @@ fn make_in(all: &Path, stem: &str, files: &[(&str, Vec<u8>)]) -> io::Result<Path
     }
     let staged = builder.tempdir_in(all)?;
     for (name, bytes) in files {
-        super::save::save_atomically(&staged.path().join(name), bytes)?;
+        ralph_store::save::save_atomically(&staged.path().join(name), bytes)?;
     }
     let place = take_name(all, stem)?;
     // The empty directory that holds the name is replaced in one step.

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use ralph_events::event::Event;
 
 use super::lock::{self, Holder};
-use super::private;
+use super::private_files;
 use super::project::Project;
 use super::runs::{self, RunDir, is_id};
-use super::within;
+use super::safe_fs;
 
 /// In ralph's own directory.
 const JOURNALS: &str = "journals";
@@ -60,7 +60,7 @@ pub(super) fn begun(second: &Path) -> PathBuf {
 pub(super) fn note_begun(second: &Path, first_words: &[u8]) -> io::Result<File> {
     make_directory_of(second)?;
     let path = begun(second);
-    let mut note = private::options().write(true).create(true).truncate(true).open(&path)?;
+    let mut note = private_files::options().write(true).create(true).truncate(true).open(&path)?;
     // A file system without locks is no reason not to run.
     let _ = note.lock();
     note.write_all(first_words).inspect_err(|_| remove(&path))?;
@@ -70,7 +70,7 @@ pub(super) fn note_begun(second: &Path, first_words: &[u8]) -> io::Result<File> 
 fn make_directory_of(second: &Path) -> io::Result<()> {
     // What agents print is nobody else's business.
     let directory = second.parent().unwrap_or(second);
-    private::create_dir_all(directory)
+    private_files::create_dir_all(directory)
 }
 
 /// Copies a journal, however large, all or nothing.
@@ -98,7 +98,7 @@ pub fn put_back(project: &Project, home: &Path) -> Vec<Removed> {
     let names = second_names(home, ".jsonl");
     let (many, mut left) = (names.len() > MOST, Vec::new());
     for (run, second) in names {
-        let Ok(mut kept) = within::open_file(&second) else { continue };
+        let Ok(mut kept) = safe_fs::open_file(&second) else { continue };
         // Whoever writes it sees to it.
         if matches!(kept.try_lock_shared(), Err(TryLockError::WouldBlock)) {
             continue;
@@ -164,7 +164,7 @@ fn second_names(home: &Path, ending: &str) -> Vec<(String, PathBuf)> {
 /// Whether a run of this project had begun, was cut off, and has no journal. That is noted where whoever would go on
 /// with it finds it: what it has used is not known, and is not nothing.
 fn is_lost(project: &Project, run: &str, begun: &Path) -> bool {
-    let Ok(note) = within::open_file(begun) else { return false };
+    let Ok(note) = safe_fs::open_file(begun) else { return false };
     if matches!(note.try_lock_shared(), Err(TryLockError::WouldBlock)) {
         return false;
     }
@@ -179,7 +179,7 @@ fn is_lost(project: &Project, run: &str, begun: &Path) -> bool {
     }
     let Ok(_idle) = lock::keep_idle(project.root(), &project.lock_path()) else { return false };
     let noted = project.prepare().and_then(|()| {
-        within::stays(project.root(), &dir.journal())?;
+        safe_fs::stays(project.root(), &dir.journal())?;
         dir.make()?;
         dir.note_spent()
     });
@@ -223,14 +223,14 @@ fn is_same(one: &Path, other: &Path) -> bool {
 fn is_in_place(kept: &File, dir: &RunDir) -> bool {
     let size = kept.metadata().map_or(0, |meta| meta.len());
     let is_whole = |meta: std::fs::Metadata| meta.is_file() && meta.len() >= size;
-    within::is_still_at(kept, &dir.journal())
+    safe_fs::is_still_at(kept, &dir.journal())
         || dir.journal().symlink_metadata().is_ok_and(is_whole)
 }
 
 fn put_back_one(project: &Project, kept: &mut File, second: &Path, dir: &RunDir) -> io::Result<()> {
     project.prepare()?;
     let journal = dir.journal();
-    within::stays(project.root(), &journal)?;
+    safe_fs::stays(project.root(), &journal)?;
     dir.make()?;
     if journal.symlink_metadata().is_ok_and(|meta| !meta.is_dir()) {
         std::fs::remove_file(&journal)?;

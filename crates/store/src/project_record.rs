@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::naming;
-use super::private;
+use super::private_files;
 use super::relocation::{DirIdentity, Relocation};
 use super::save::save_privately;
 
@@ -124,8 +124,8 @@ impl ProjectHome {
     /// # Errors
     /// As [`load`](ProjectHome::load), or the file cannot be written.
     pub fn update(&self, change: impl FnOnce(&mut ProjectRecord)) -> io::Result<ProjectRecord> {
-        private::create_dir_all(&self.dir)?;
-        let mut options = private::options();
+        private_files::create_dir_all(&self.dir)?;
+        let mut options = private_files::options();
         let lock = options.write(true).create(true).truncate(false).open(self.dir.join(LOCK))?;
         lock.lock()?;
         let before = self.load()?;
@@ -198,7 +198,7 @@ fn read_record(path: &Path) -> io::Result<Option<ProjectRecord>> {
 }
 
 /// FNV-1a: a hash that is the same in every version of this program.
-pub(crate) fn fnv64(bytes: &[u8]) -> u64 {
+pub fn fnv64(bytes: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }

@@ -1,24 +1,21 @@
 //! What ralph keeps on disk, and the one place that writes it.
 
-pub mod active;
-pub mod archive;
-pub mod check_logs;
+pub mod active_marker;
 pub mod dir_handle;
-pub mod documents;
-pub mod given;
+pub mod dir_identity;
+pub mod guardrail_logs;
 pub mod home;
-pub mod kept;
+pub mod journal_copies;
 pub mod lock;
-pub mod logs;
+pub mod log_files;
 pub mod naming;
-pub mod place;
-pub mod private;
+pub mod private_files;
 pub mod project;
 pub mod project_record;
 pub mod relocation;
 pub mod run_files;
 pub mod runs;
+pub mod safe_fs;
 pub mod save;
-pub mod snapshots;
-pub mod start;
-pub mod within;
+pub mod start_record;
+pub mod user_files;

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::safe_fs;
 use super::save::save_atomically;
-use super::within;
 
 pub const NAME: &str = ".ralph-active";
 
@@ -78,8 +78,8 @@ pub fn take_down(root: &Path) {
 }
 
 fn read(path: &Path) -> Option<Active> {
-    let file = within::open_file(path).ok()?;
-    serde_json::from_slice(&within::whole(file, LARGEST).ok()?).ok()
+    let file = safe_fs::open_file(path).ok()?;
+    serde_json::from_slice(&safe_fs::whole(file, LARGEST).ok()?).ok()
 }
 
 /// The content of `.gitignore` with the sign in it; `None` if it is there already.
@@ -88,8 +88,8 @@ fn read(path: &Path) -> Option<Active> {
 /// The file cannot be read.
 pub fn ignored(root: &Path) -> io::Result<Option<(PathBuf, Vec<u8>)>> {
     let name = root.join(".gitignore");
-    let path = within::followed(root, &name)?;
-    let mut text = match within::read(root, &name, LARGEST) {
+    let path = safe_fs::followed(root, &name)?;
+    let mut text = match safe_fs::read(root, &name, LARGEST) {
         Err(err) if err.kind() == io::ErrorKind::NotFound => Vec::new(),
         other => other?,
     };

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::private;
-use super::within;
+use super::private_files;
+use super::safe_fs;
 
 /// Who holds a lock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,7 +92,7 @@ impl Lock {
 
     /// Whether the note is there, if there is to be one.
     pub fn is_noted_at(&self, note: &Path) -> bool {
-        self.note.as_ref().is_none_or(|ours| within::is_still_at(ours, note))
+        self.note.as_ref().is_none_or(|ours| safe_fs::is_still_at(ours, note))
     }
 
     /// Writes the note again if its file was removed, and tells whether it had to.
@@ -120,7 +120,7 @@ impl Lock {
     ) -> io::Result<()> {
         let is_removed = |file: &File| file.metadata().is_ok_and(|meta| meta.nlink() == 0);
         if self.note.as_ref().is_some_and(is_removed) {
-            self.note = Some(within::make(root, note)?);
+            self.note = Some(safe_fs::make(root, note)?);
             self.write_note(Some(me))?;
         }
         Ok(())
@@ -190,7 +190,7 @@ pub fn keep_idle(directory: &Path, note: &Path) -> Result<Option<File>, Option<H
 
 /// Who the note says has the lock, or had it and was cut off.
 pub fn noted(note: &Path) -> Option<Holder> {
-    read_note(&mut within::open_file(note).ok()?)
+    read_note(&mut safe_fs::open_file(note).ok()?)
 }
 
 /// Notes that a run had the lock and was cut off, where the note was removed: for whoever keeps the project idle.
@@ -209,7 +209,7 @@ pub(super) fn open_note(path: &Path) -> io::Result<File> {
         std::fs::remove_file(path)?;
     }
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let mut options = private::options();
+    let mut options = private_files::options();
     options.read(true).write(true).create(true).truncate(false).custom_flags(flags).open(path)
 }
 

@@ -5,10 +5,10 @@ use std::io::{self, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::kept;
-use super::private;
+use super::journal_copies;
+use super::private_files;
 use super::runs::RunDir;
-use super::within::{self, is_still_at};
+use super::safe_fs::{self, is_still_at};
 use ralph_events::journal;
 
 /// The files that a run writes.
@@ -63,9 +63,9 @@ impl RunFiles {
     /// # Errors
     /// The journal is not there, or cannot be written.
     pub fn reopen(dir: RunDir, max_raw: u64) -> io::Result<RunFiles> {
-        let journal = within::own(OpenOptions::new().read(true).append(true), &dir.journal())?;
-        private::tighten_file(&journal);
-        private::tighten(&dir.raw());
+        let journal = safe_fs::own(OpenOptions::new().read(true).append(true), &dir.journal())?;
+        private_files::tighten_file(&journal);
+        private_files::tighten(&dir.raw());
         hold(&journal);
         RunFiles::go_on(dir, journal, max_raw)
     }
@@ -75,7 +75,7 @@ impl RunFiles {
     /// # Errors
     /// As above, or somebody is at work on it, with `WouldBlock`.
     pub fn reopen_if_free(dir: RunDir) -> io::Result<RunFiles> {
-        let journal = within::own(OpenOptions::new().read(true).append(true), &dir.journal())?;
+        let journal = safe_fs::own(OpenOptions::new().read(true).append(true), &dir.journal())?;
         match journal.try_lock() {
             Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
             // A file system without locks.
@@ -102,7 +102,7 @@ impl RunFiles {
     pub fn keep_also_at(&mut self, path: PathBuf) {
         // Where nobody counts names, nobody can tell that one was lost.
         let are_counted = || self.journal.metadata().is_ok_and(|meta| meta.nlink() > 1);
-        let is_linked = kept::link(&self.dir.journal(), &path).is_ok() && are_counted();
+        let is_linked = journal_copies::link(&self.dir.journal(), &path).is_ok() && are_counted();
         let begun = self.second.take().and_then(|second| second.begun);
         self.second = Some(SecondName { path, is_linked, begun });
     }
@@ -117,12 +117,12 @@ impl RunFiles {
         let is_in_place = self.is_in_place();
         let Some(SecondName { path, is_linked, begun }) = self.second.take() else { return Ok(()) };
         if is_in_place {
-            kept::remove(&path);
+            journal_copies::remove(&path);
         } else if !is_linked {
-            kept::save(&mut self.journal, &path)?;
+            journal_copies::save(&mut self.journal, &path)?;
         }
         if begun.is_some() {
-            kept::remove(&kept::begun(&path));
+            journal_copies::remove(&journal_copies::begun(&path));
         }
         Ok(())
     }
@@ -168,7 +168,7 @@ impl RunFiles {
         if self.is_in_place() {
             return Ok(false);
         }
-        private::create_in_project(&self.dir.path)?;
+        private_files::create_in_project(&self.dir.path)?;
         if path.symlink_metadata().is_ok_and(|meta| meta.is_file()) {
             std::fs::remove_file(&path)?;
         }
@@ -192,8 +192,8 @@ impl RunFiles {
     /// # Errors
     /// What the file system said.
     pub fn read_journal(&self) -> io::Result<File> {
-        within::open_file(&self.dir.journal()).or_else(|err| match self.linked_at() {
-            Some(second) => within::open_file(&second),
+        safe_fs::open_file(&self.dir.journal()).or_else(|err| match self.linked_at() {
+            Some(second) => safe_fs::open_file(&second),
             None => Err(err),
         })
     }
@@ -220,7 +220,7 @@ impl RunFiles {
         match self.linked_at() {
             // That takes no room, and is there at once. Where it does not succeed, the other name is there still.
             Some(second) => {
-                within::make_link(root, &path, &second)?;
+                safe_fs::make_link(root, &path, &second)?;
                 self.begin_raw_anew();
             }
             None => self.copy_to(root)?,
@@ -231,7 +231,7 @@ impl RunFiles {
     /// Goes on in a copy of the journal, which has its name, in `root`, only once it is whole.
     fn copy_to(&mut self, root: &Path) -> io::Result<()> {
         let journal = &mut self.journal;
-        let copy = within::make_filled(root, &self.dir.journal(), |copy| {
+        let copy = safe_fs::make_filled(root, &self.dir.journal(), |copy| {
             journal.rewind()?;
             io::copy(journal, copy)?;
             rustix::fs::fcntl_setfl(&*copy, rustix::fs::OFlags::APPEND)?;
@@ -267,7 +267,7 @@ impl RunFiles {
                     && !second.is_linked
                     && second.begun.is_none()
                 {
-                    second.begun = kept::note_begun(&second.path, lines).ok();
+                    second.begun = journal_copies::note_begun(&second.path, lines).ok();
                 }
             }
             Err(_) => self.journal.set_len(self.journal_size)?,
@@ -302,14 +302,14 @@ const RESERVE: u64 = 64 * 1024;
 /// promise room, or has none, goes without.
 fn set_aside(directory: &Path) -> Option<File> {
     let path = directory.join("reserve");
-    let file = private::options().write(true).create_new(true).open(&path).ok()?;
+    let file = private_files::options().write(true).create_new(true).open(&path).ok()?;
     std::fs::remove_file(&path).ok()?;
     rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, RESERVE).ok()?;
     Some(file)
 }
 
 fn new_journal(path: &Path) -> io::Result<File> {
-    let journal = private::options().read(true).append(true).create_new(true).open(path)?;
+    let journal = private_files::options().read(true).append(true).create_new(true).open(path)?;
     hold(&journal);
     Ok(journal)
 }
@@ -342,9 +342,10 @@ impl Raw {
         }
         let file = match &mut self.file {
             Some(file) => file,
-            none => {
-                none.insert(within::own(private::options().append(true).create(true), &self.path)?)
-            }
+            none => none.insert(safe_fs::own(
+                private_files::options().append(true).create(true),
+                &self.path,
+            )?),
         };
         file.write_all(bytes)?;
         self.size += bytes.len() as u64;

@@ -9,9 +9,9 @@ use jiff::Timestamp;
 
 use ralph_events::event::{Entry, Event, Outcome};
 
-use super::check_logs;
-use super::private;
-use super::within;
+use super::guardrail_logs;
+use super::private_files;
+use super::safe_fs;
 use ralph_events::journal::{self, Entries};
 
 /// The name of a run: when it began, and something that tells apart two that began together. Names
@@ -49,7 +49,7 @@ pub fn is_id(name: &str) -> bool {
 /// # Errors
 /// It cannot be opened.
 pub fn read_journal(path: &Path) -> io::Result<Entries<File>> {
-    within::open_file(path).map(journal::entries)
+    safe_fs::open_file(path).map(journal::entries)
 }
 
 /// How much of a journal is read to find its end: only short events follow the end of a run.
@@ -57,7 +57,7 @@ const JOURNAL_TAIL: u64 = 64 * 1024;
 
 /// Whether the run of the journal at `path` has ended and was not started again.
 pub fn has_ended(path: &Path) -> bool {
-    let Ok(mut file) = within::open_file(path) else { return false };
+    let Ok(mut file) = safe_fs::open_file(path) else { return false };
     let Ok(length) = file.seek(io::SeekFrom::End(0)) else { return false };
     // The first line of the tail may be torn, and is then skipped.
     if file.seek(io::SeekFrom::Start(length.saturating_sub(JOURNAL_TAIL))).is_err() {
@@ -97,7 +97,7 @@ impl RunDir {
     /// How much of its journal is whole lines; nothing of one that cannot be read. It only ever grows, so that two
     /// who find the same have found the same run.
     pub fn journal_size(&self) -> u64 {
-        within::open_file(&self.journal())
+        safe_fs::open_file(&self.journal())
             .and_then(|mut file| journal::whole_lines(&mut file))
             .unwrap_or_default()
     }
@@ -112,7 +112,7 @@ impl RunDir {
             let message = format!("{} is a symbolic link", self.path.display());
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
         }
-        within::stays(root, &self.journal())
+        safe_fs::stays(root, &self.journal())
     }
 
     /// Makes its directory.
@@ -120,7 +120,7 @@ impl RunDir {
     /// # Errors
     /// It cannot be made.
     pub fn make(&self) -> io::Result<()> {
-        private::create_in_project(&self.path)
+        private_files::create_in_project(&self.path)
     }
 
     /// Something of it is known, or was. What was cut off before its first word is no run.
@@ -131,7 +131,8 @@ impl RunDir {
 
     /// What an agent printed is there, or what a guardrail did: there was a journal before that, and it told more.
     pub fn has_spent(&self) -> bool {
-        let tells = |name: &str| name.ends_with(".ndjson") || check_logs::iteration(name).is_some();
+        let tells =
+            |name: &str| name.ends_with(".ndjson") || guardrail_logs::iteration(name).is_some();
         let entries = self.path.read_dir().into_iter().flatten().flatten();
         entries.into_iter().any(|entry| entry.file_name().to_str().is_some_and(tells))
     }
@@ -141,7 +142,7 @@ impl RunDir {
     /// # Errors
     /// It cannot be noted.
     pub(super) fn note_spent(&self) -> io::Result<()> {
-        within::own(private::options().append(true).create(true), &self.raw()).map(drop)
+        safe_fs::own(private_files::options().append(true).create(true), &self.raw()).map(drop)
     }
 
     /// Nothing has become of it, and nobody is about to begin it.
@@ -192,7 +193,7 @@ impl RunDir {
 
     /// The end of the journal.
     fn tail(&self) -> io::Result<Vec<u8>> {
-        let mut file = within::open_file(&self.journal())?;
+        let mut file = safe_fs::open_file(&self.journal())?;
         let size = file.metadata()?.len();
         file.seek(io::SeekFrom::Start(size.saturating_sub(TAIL)))?;
         let mut bytes = Vec::new();
@@ -203,7 +204,7 @@ impl RunDir {
     /// What the journal begins with.
     pub fn first_words(&self) -> FirstWords {
         const BEGINNING: &[u8] = br#"{"time":""#;
-        let mut file = match within::open_file(&self.journal()) {
+        let mut file = match safe_fs::open_file(&self.journal()) {
             Ok(file) => file,
             Err(err) if err.kind() == io::ErrorKind::NotFound => return FirstWords::None,
             Err(_) => return FirstWords::Other,
@@ -230,7 +231,7 @@ impl RunDir {
     pub fn is_running(&self) -> bool {
         // A file system without locks tells nothing, and has nothing to protect by them.
         let held = |file: File| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
-        within::open_file(&self.journal()).is_ok_and(held)
+        safe_fs::open_file(&self.journal()).is_ok_and(held)
     }
 }
 
@@ -296,8 +297,12 @@ pub fn prune(runs_dir: &Path, keep: usize, spare: Option<&str>) -> io::Result<()
 pub fn remove(run: &RunDir) -> io::Result<()> {
     if let Some(links) = run.path.parent().and_then(Path::parent) {
         for log in run.path.read_dir().into_iter().flatten().flatten() {
-            if log.file_name().to_str().is_some_and(|name| check_logs::iteration(name).is_some()) {
-                check_logs::remove(&log.path(), links);
+            if log
+                .file_name()
+                .to_str()
+                .is_some_and(|name| guardrail_logs::iteration(name).is_some())
+            {
+                guardrail_logs::remove(&log.path(), links);
             }
         }
     }

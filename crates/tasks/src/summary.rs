@@ -49,7 +49,7 @@ pub fn page(list: &Result<TaskList, Broken>, started: Option<&str>, today: &str)
     if !replacing.is_empty() {
         page.push_str("\nStories that stand for others:\n\n");
         for story in replacing {
-            let replaced = super::since::few(&story.replaces);
+            let replaced = super::changes::few(&story.replaces);
             let _ = writeln!(page, "- {} replaces {}", cell(&story.id), cell(&replaced));
         }
     }
@@ -64,7 +64,7 @@ fn cell(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::tasks::parse;
+    use crate::parse;
 
     #[test]
     fn a_summary_counts_and_dates() {

@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use super::save::save_atomically;
-use super::{active, lock, private, within};
+use super::{active_marker, lock, private_files, safe_fs};
 
 /// Run-time files that have no place in version control. Settings, prompts and plans are not here.
 const GITIGNORE: &str = "\
@@ -25,7 +25,7 @@ pub const STORIES_BEFORE: &str = "tasks.before.json";
 /// Whether a path, relative to the repository, is that of a file which ralph writes for itself while it
 /// runs: nobody's work, whether or not git was told to ignore it.
 pub fn is_run_time_file(path: &str) -> bool {
-    if path.rsplit('/').next() == Some(active::NAME) {
+    if path.rsplit('/').next() == Some(active_marker::NAME) {
         return true;
     }
     let inside = match path.strip_prefix(".ralph/") {
@@ -90,7 +90,7 @@ impl Project {
     pub fn prepare_all(&self) -> io::Result<()> {
         self.prepare()?;
         for dir in [self.runs_dir(), self.logs_dir()] {
-            private::create_in_project(&dir)?;
+            private_files::create_in_project(&dir)?;
         }
         self.tighten();
         lock::open_note(&self.lock_path()).map(drop)
@@ -106,15 +106,15 @@ impl Project {
             };
             name != ".gitignore" && name.to_str().is_some_and(is_own)
         });
-        files.for_each(|entry| private::tighten(&entry.path()));
-        [self.runs_dir(), self.logs_dir()].iter().for_each(|dir| private::tighten(dir));
+        files.for_each(|entry| private_files::tighten(&entry.path()));
+        [self.runs_dir(), self.logs_dir()].iter().for_each(|dir| private_files::tighten(dir));
     }
 
     /// Makes the directory if it is missing, and keeps its run-time files out of version control.
     pub fn prepare(&self) -> io::Result<()> {
         let dir = self.ralph_dir();
         for place in [&dir, &self.runs_dir(), &self.logs_dir()] {
-            within::stays(&self.root, &place.join("file"))?;
+            safe_fs::stays(&self.root, &place.join("file"))?;
         }
         std::fs::create_dir_all(&dir)?;
         let ignore = dir.join(".gitignore");
@@ -137,7 +137,7 @@ impl Project {
     /// The same while an agent is at work, who may put a link there at any moment. What is half written then is
     /// whole once the agent has ended.
     pub fn prepare_beside_agent(&self) -> io::Result<()> {
-        match within::make_whole(&self.root, &self.ralph_dir().join(".gitignore"), GITIGNORE) {
+        match safe_fs::make_whole(&self.root, &self.ralph_dir().join(".gitignore"), GITIGNORE) {
             Err(err) if err.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             other => other,
         }
@@ -156,7 +156,7 @@ impl Project {
 fn is_torn(path: &Path) -> bool {
     let is_file = path.symlink_metadata().is_ok_and(|meta| meta.is_file());
     let most = GITIGNORE.len() as u64;
-    let there = || within::open_file(path).and_then(|file| within::whole(file, most));
+    let there = || safe_fs::open_file(path).and_then(|file| safe_fs::whole(file, most));
     is_file
         && there().is_ok_and(|bytes| {
             bytes.len() < GITIGNORE.len() && GITIGNORE.as_bytes().starts_with(&bytes)

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::since::{self, Since};
+use super::changes::{self, Since};
 use super::{Broken, Problem, Story, TaskList, few, order, parse};
 
 /// How many stories are named one by one.
@@ -89,7 +89,7 @@ impl std::fmt::Display for Finding {
                 write!(f, "{id} ({title}) is gone, and no story replaces it")
             }
             Finding::NeverOpen { id, replaced } => {
-                let replaced = since::few(replaced);
+                let replaced = changes::few(replaced);
                 write!(
                     f,
                     "{id} took the place of {replaced} and was never open, so that it does not count yet"
@@ -102,7 +102,7 @@ impl std::fmt::Display for Finding {
             }
             Finding::CriteriaNotCarriedOver { id, title, by, lost } => {
                 let lost: Vec<String> = lost.iter().map(|it| format!("{it:?}")).collect();
-                let (by, lost) = (since::few(by), lost.join(", "));
+                let (by, lost) = (changes::few(by), lost.join(", "));
                 write!(
                     f,
                     "{id} ({title}) was replaced by {by} without its acceptanceCriteria {lost}"
@@ -112,7 +112,7 @@ impl std::fmt::Display for Finding {
                 f.write_str("verifyCommands: was changed; this run goes on without any")
             }
             Finding::VerifyCommandsChanged { these_are_run, .. } => {
-                let run = since::quoted(these_are_run);
+                let run = changes::quoted(these_are_run);
                 write!(f, "verifyCommands: was changed; this run goes on with {run}")
             }
         }
@@ -421,7 +421,7 @@ impl Ledger {
             let gone: Vec<String> =
                 gone.filter(|id| self.stories.contains_key(*id)).cloned().collect();
             (!gone.is_empty())
-                .then(|| format!("{} replaces {}", story.id, since::few(&self.titled(&gone))))
+                .then(|| format!("{} replaces {}", story.id, changes::few(&self.titled(&gone))))
         };
         list.stories.iter().filter_map(line).collect()
     }

@@ -2,14 +2,17 @@
 //!
 //! An agent writes this file, so nothing in it is taken on trust. [`parse`] says what is wrong by
 //! story and field; [`order`] tells what is next; [`ledger`] remembers what was there, so that a story
-//! cannot be got rid of by leaving it out; [`since`] tells what was changed between two runs; [`verdict`] says whether the work is done; [`edit`] changes a
+//! cannot be got rid of by leaving it out; [`changes`] tells what was changed between two runs; [`verdict`] says whether the work is done; [`edit`] changes a
 //! value and leaves every other character of the file alone.
 
+pub mod archive;
+pub mod changes;
+pub mod documents;
 pub mod edit;
 pub mod ledger;
+pub mod ledger_store;
 pub mod order;
 mod parse;
-pub mod since;
 pub mod summary;
 pub mod verdict;
 

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use jiff::civil::DateTime;
 
-use super::place::Place;
-use super::private;
+use super::dir_identity::Place;
+use super::private_files;
 use super::project::Project;
-use super::within::{self, is_still_at};
+use super::safe_fs::{self, is_still_at};
 
 /// A log that is being written.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl LogFile {
     /// The directory cannot be made or written.
     pub fn create(project: &Project, now: DateTime) -> io::Result<LogFile> {
         let dir = project.logs_dir();
-        private::create_in_project(&dir)?;
+        private_files::create_in_project(&dir)?;
         for later in 0.. {
             let Ok(time) = now.checked_add(jiff::Span::new().seconds(later)) else { break };
             let path = dir.join(format!("session-{}.log", time.strftime("%Y%m%d-%H%M%S")));
@@ -58,9 +58,9 @@ impl LogFile {
             // What the run says of that is all that there is to say.
             return Ok(());
         }
-        within::stays(self.project.path(), &self.path)?;
+        safe_fs::stays(self.project.path(), &self.path)?;
         if let Some(dir) = self.path.parent() {
-            private::create_in_project(dir)?;
+            private_files::create_in_project(dir)?;
         }
         let mut copy = new_file(&self.path)?;
         self.file.rewind()?;
@@ -71,7 +71,7 @@ impl LogFile {
 }
 
 fn new_file(path: &Path) -> io::Result<File> {
-    private::options().read(true).append(true).create_new(true).open(path)
+    private_files::options().read(true).append(true).create_new(true).open(path)
 }
 
 impl Write for LogFile {

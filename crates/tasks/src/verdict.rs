@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
+use super::changes;
 use super::few;
 use super::ledger::{Finding, Review};
-use super::since;
 use ralph_events::event::{FailAction, Feedback};
 use ralph_events::text;
 
@@ -116,7 +116,7 @@ fn advice(finding: &Finding, kept_in: Option<&str>) -> String {
             "The story {id} took the place of {} and was marked as passing in the same iteration. A story \
              that replaces others counts only after it was in the list and open: set \"passes\" of it back \
              to false, and end; the next iteration finds out whether it does pass.",
-            since::few(replaced)
+            changes::few(replaced)
         ),
         Finding::Problem(problem) => format!("{problem}."),
         Finding::CriteriaLost { id, lost } => {
@@ -133,7 +133,7 @@ fn advice(finding: &Finding, kept_in: Option<&str>) -> String {
                 "The story {id} ({title}) was replaced by {}, but not all of its acceptance criteria went \
                  along. Each has to be in one of the stories that replace it, word for word. Add to them \
                  what is missing: {}",
-                since::few(by),
+                changes::few(by),
                 text::truncate(&lost.join(", "), MAX_STORY, "…")
             )
         }

@@ -6,10 +6,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::core::tasks::{self, edit};
+use crate::edit;
 
-use super::save::{clean_up, save_atomically};
-use super::{lock, within};
+use ralph_store::save::{clean_up, save_atomically};
+use ralph_store::{lock, safe_fs};
 
 /// Where they are unless somebody says otherwise.
 pub const DIRECTORY: &str = "ralph";
@@ -88,7 +88,7 @@ impl Documents {
     /// # Errors
     /// It is not there, no file, or elsewhere by a link.
     pub fn read(&self, name: &str) -> io::Result<Vec<u8>> {
-        within::read(&self.root, &self.path(name), MAX_TASKS)
+        safe_fs::read(&self.root, &self.path(name), MAX_TASKS)
     }
 
     /// Reads the task list.
@@ -115,7 +115,7 @@ impl Documents {
         match change(&text) {
             Ok(changed) if changed != text => {
                 // A list that is kept elsewhere in the project stays there.
-                let path = within::followed(&self.root, &self.path(TASKS))?;
+                let path = safe_fs::followed(&self.root, &self.path(TASKS))?;
                 clean_up(path.parent().unwrap_or(&self.dir));
                 save_atomically(&path, changed.as_bytes()).map(Ok)
             }
@@ -130,14 +130,14 @@ impl Documents {
 /// # Errors
 /// It is not there, no file, too large or elsewhere by a link.
 pub fn read_tasks(root: &Path, path: &Path) -> io::Result<Vec<u8>> {
-    until_whole(|| within::read(root, path, MAX_TASKS))
+    until_whole(|| safe_fs::read(root, path, MAX_TASKS))
 }
 
 /// Looks again while what is read ends too early, a few times.
 fn until_whole(mut read: impl FnMut() -> io::Result<Vec<u8>>) -> io::Result<Vec<u8>> {
     let mut bytes = read()?;
     for _ in 1..LOOKS {
-        if !tasks::is_torn(&bytes) {
+        if !crate::is_torn(&bytes) {
             break;
         }
         std::thread::sleep(BETWEEN_LOOKS);
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!((&list["project"], &list["branchName"]), (&name.into(), &"ralph/x".into()));
         let emptied = without_placeholder(text(TASKS)).unwrap();
         assert_eq!(without_placeholder(&emptied), None);
-        assert_eq!(tasks::parse(emptied.as_bytes()).unwrap().stories, []);
+        assert_eq!(crate::parse(emptied.as_bytes()).unwrap().stories, []);
         for (name, text) in fresh.iter().filter(|(name, _)| *name != TASKS) {
             let text = text.replace(title, "");
             assert!(!text.contains("{{"), "{name} has an empty place");

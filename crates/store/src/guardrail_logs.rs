@@ -5,9 +5,9 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::private;
+use super::private_files;
+use super::safe_fs;
 use super::save::in_its_directory;
-use super::within;
 
 /// How many logs of a run there are at most.
 const MOST: usize = 1_000;
@@ -52,8 +52,8 @@ impl CheckLogs {
         self.make_room(path.parent().unwrap_or(path));
         // What an agent may have left there, a link for instance, is not written to.
         let _ = std::fs::remove_file(&kept);
-        let options = private::options().write(true).create_new(true).clone();
-        private::create_in_project(&self.dir)?;
+        let options = private_files::options().write(true).create_new(true).clone();
+        private_files::create_in_project(&self.dir)?;
         let linked =
             options.open(&kept).and_then(|file| std::fs::hard_link(&kept, path).map(|()| file));
         // Where there are no links, the well-known name matters more.
@@ -90,7 +90,7 @@ impl CheckLogs {
 pub fn remove(kept: &Path, links: &Path) {
     let link = links.join(kept.file_name().unwrap_or_default());
     // What cannot be removed takes up room and does no other harm.
-    if within::open_file(kept).is_ok_and(|file| within::is_still_at(&file, &link)) {
+    if safe_fs::open_file(kept).is_ok_and(|file| safe_fs::is_still_at(&file, &link)) {
         let _ = std::fs::remove_file(link);
     }
     let _ = std::fs::remove_file(kept);

@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::private;
+use super::private_files;
 use super::runs::{self, RunDir};
+use super::safe_fs::{open_file, whole};
 use super::save::save_privately;
-use super::within::{open_file, whole};
 
 /// A note that is larger is none.
 const LARGEST: u64 = 64 << 20;
@@ -131,7 +131,8 @@ impl RunDir {
             let there = self.out_of_reach(home);
             let starts = home.join(STARTS);
             forget_oldest(&starts);
-            if let Err(err) = private::create_dir_all(&there.path).and_then(|()| save(&there)) {
+            if let Err(err) = private_files::create_dir_all(&there.path).and_then(|()| save(&there))
+            {
                 // A half of it tells nothing.
                 let _ = std::fs::remove_dir_all(&there.path);
                 let _ = std::fs::remove_dir(&starts);
