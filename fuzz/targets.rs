@@ -12,14 +12,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ralph::config::{self, Sources, loop_file, shell};
-use ralph::core::completion::{Detector, Rule, Verdict as Completion};
 use ralph::hook::{self, Answer};
-use ralph::report::morning::{Reading, html, plain};
+use ralph_engine::completion::{Detector, Rule, Verdict as Completion};
 use ralph_events::control_chars::cleaned;
 use ralph_events::event::{Entry, Event, Exit, Stamp};
 use ralph_events::journal;
 use ralph_events::line_splitter::{Line, LineSplitter};
 use ralph_events::progress::Tracker;
+use ralph_report::summary::{Reading, html, plain};
 use ralph_shell_policy as policy;
 use ralph_shell_policy::{AllowList, Context, ToolCall, Verdict};
 use ralph_tasks as tasks;

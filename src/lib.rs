@@ -25,12 +25,12 @@
 
 pub mod agent;
 pub mod cli;
+pub mod commands;
 pub mod config;
 pub mod core;
 pub mod demo;
 pub mod hook;
 pub mod plugin;
-pub mod report;
 pub mod run;
 pub mod sandbox;
 pub mod tmux;

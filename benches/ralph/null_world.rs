@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
-use ralph::core::machine::Now;
 use ralph::run::world::{Record, Request, World};
+use ralph_engine::machine::Now;
 use ralph_process::{ChildId, Launch, Occurrence, System};
 
 pub(super) struct NullWorld {

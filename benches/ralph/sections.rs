@@ -6,17 +6,17 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ralph::agent;
-use ralph::core::completion::Rule;
-use ralph::core::prompt::OutputLimits;
-use ralph::core::rules::{Budget, RateLimit, Retry, RetryScope, Rules};
-use ralph::core::stall::StallRule;
-use ralph::report::Reporter;
-use ralph::report::json::Json;
-use ralph::report::output::Output;
 use ralph::run::driver;
 use ralph::run::spec::{AgentSpec, PromptSource, RunSpec};
+use ralph_engine::completion::Rule;
+use ralph_engine::prompt::OutputLimits;
+use ralph_engine::rules::{Budget, RateLimit, Retry, RetryScope, Rules};
+use ralph_engine::stall::StallRule;
 use ralph_events::event::Event;
 use ralph_events::line_splitter::LineSplitter;
+use ralph_report::Reporter;
+use ralph_report::json::Json;
+use ralph_report::output::Output;
 use ralph_store::runs;
 
 use crate::hooks;

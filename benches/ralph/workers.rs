@@ -5,10 +5,10 @@ use std::io;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use ralph::core::worker::{Status, WorkerState};
 use ralph::worker::control::Wish;
 use ralph::worker::store::{Known, LaunchNote, Worker, Workers};
 use ralph::worker::watch::Watch;
+use ralph_report::worker_lines::{Status, WorkerState};
 
 use crate::place::{Place, figure, silent};
 use crate::sections::compare;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use crate::config::Duration;
-use crate::core::rules::Budget;
+use ralph_engine::rules::Budget;
 
 use super::resume::Resumption;
 

@@ -6,10 +6,10 @@ use super::settings::LoopFileLook;
 use super::{agents, sandbox, swept};
 use crate::agent;
 use crate::config::{self, Sources};
-use crate::report::visible::one_line;
 use ralph_events::error::Error;
 use ralph_events::exit_code;
 use ralph_process::trust;
+use ralph_report::width::one_line;
 use ralph_store::project::Project;
 
 pub(super) const EXAMPLES: &str = "Examples:\n  ralph doctor";

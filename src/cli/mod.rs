@@ -35,11 +35,11 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::report::style::Capabilities;
 use crate::run::scm::link_guard;
 use ralph_events::control_chars::cleaned;
 use ralph_events::error::Error;
 use ralph_events::exit_code;
+use ralph_report::style::Capabilities;
 use ralph_store::home;
 
 use self::args::{LoopArgs, Place};
@@ -373,8 +373,8 @@ mod tests {
     use clap::Parser as _;
 
     use super::Cli;
-    use crate::report::human::next_step;
     use ralph_events::event::Outcome;
+    use ralph_report::terminal::next_step;
 
     #[test]
     fn commands_in_advice_after_a_run_can_be_parsed() {

@@ -8,10 +8,10 @@ use clap::Args;
 
 use crate::config::display_name;
 use crate::config::loop_file::{self, LoopFile};
-use crate::core::completion::Rule;
-use crate::core::template;
 use crate::run::scm;
 use crate::run::spec::{PromptSource, Required, RunSpec, Variables};
+use ralph_engine::completion::Rule;
+use ralph_engine::template;
 use ralph_events::error::Error;
 use ralph_events::exit_code;
 use ralph_store::project::Project;

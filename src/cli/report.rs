@@ -3,11 +3,11 @@
 use clap::{Args, ValueEnum};
 use jiff::tz::TimeZone;
 
-use crate::report::morning::{Reading, html, plain};
 use crate::run::left;
 use crate::run::scm::{self, lookup::look_up};
 use ralph_events::error::Error;
 use ralph_events::json_writer;
+use ralph_report::summary::{Reading, html, plain};
 use ralph_store::project::Project;
 
 use super::runs::{locate, read_journal};

@@ -5,16 +5,16 @@ use std::io::{self, Write};
 
 use clap::Args;
 
-use crate::report::output::Output;
-use crate::report::runs::{Row, RunSummary, json, notes, table};
-use crate::report::style::{Capabilities, Style};
-use crate::report::{Pace, replay};
 use crate::run::left;
 use crate::run::session;
 use crate::worker::store::Workers;
 use ralph_events::error::Error;
 use ralph_events::event::Event;
 use ralph_events::journal::{self, Entries};
+use ralph_report::output::Output;
+use ralph_report::run_table::{Row, RunSummary, json, notes, table};
+use ralph_report::style::{Capabilities, Style};
+use ralph_report::{Pace, replay};
 use ralph_store::home;
 use ralph_store::journal_copies;
 use ralph_store::project::Project;

@@ -5,10 +5,10 @@ use std::io;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Map, Value, json};
 
-use crate::report::output::Output;
-use crate::report::stories;
+use crate::commands::stories;
 use ralph_events::error::Error;
 use ralph_events::json_writer;
+use ralph_report::output::Output;
 use ralph_store::project::Project;
 use ralph_tasks as tasks;
 use ralph_tasks::documents::{self, Documents, TASKS};

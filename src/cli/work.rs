@@ -6,8 +6,8 @@ use clap::Args;
 
 use crate::config::Loaded;
 use crate::config::settings::SandboxBackend;
-use crate::core::completion::Rule;
 use crate::run::spec::{GuardrailSpec, PromptSource, RunSpec, TasksSpec, Variables};
+use ralph_engine::completion::Rule;
 use ralph_events::error::Error;
 use ralph_events::event::FailAction;
 use ralph_store::project::Project;

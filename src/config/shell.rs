@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::iter::Peekable;
 use std::str::Chars;
 
-use crate::core::template::is_part_of_name;
+use ralph_engine::template::is_part_of_name;
 
 /// A variable that a file sets.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,14 +3,6 @@
 //! Everything here is a function of its arguments, so that every case is a row in a table and any
 //! history can be replayed. Nothing in this folder may import from another folder of the crate.
 
-pub mod completion;
 pub(crate) mod json;
-pub mod machine;
-pub mod merge;
 pub mod on_screen;
-pub mod prompt;
 pub mod ration;
-pub mod rules;
-pub mod stall;
-pub mod template;
-pub mod worker;

@@ -2,7 +2,7 @@
 
 use fancy_regex::Regex;
 
-use super::completion::Rule;
+use ralph_engine::completion::Rule;
 
 /// So many characters on each side tell an echo of the prompt from words that are also in the prompt.
 const CONTEXT: usize = 16;

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use crate::agent::filter::{Answer, Judge};
 use crate::agent::{Emit, Reader};
-use crate::core::completion::{Detector, Verdict};
-use crate::core::machine::{Input, Report};
-use crate::core::prompt;
+use ralph_engine::completion::{Detector, Verdict};
+use ralph_engine::machine::{Input, Report};
+use ralph_engine::prompt;
 use ralph_events::attempt::{Facts, classify, describe_end};
 use ralph_events::event::{
     Class, EndCause, Event, Exit, Failure, FailureKind, Purpose, Stream, Usage,

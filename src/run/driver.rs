@@ -22,15 +22,15 @@ mod tasks;
 use std::collections::{HashSet, VecDeque};
 use std::ffi::OsString;
 
-use crate::core::machine::{Action, Input, LoopMachine, Now};
-use crate::core::prompt as prompts;
-use crate::report::Reporter;
 use crate::sandbox::proxy::Refusal;
+use ralph_engine::machine::{Action, Input, LoopMachine, Now};
+use ralph_engine::prompt as prompts;
 use ralph_events::env_names;
 use ralph_events::event::{EndCause, Event, Outcome};
 use ralph_events::exit_code;
 use ralph_events::text;
 use ralph_process::Occurrence;
+use ralph_report::Reporter;
 
 use super::agent::AgentTask;
 use super::guardrail::GuardrailTask;

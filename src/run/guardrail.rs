@@ -1,6 +1,6 @@
 //! One guardrail that is running: its output goes to its log, both ends of it to the agent.
 
-use crate::core::prompt::{GuardrailFailure, GuardrailOutput, OutputLimits, guardrail_message};
+use ralph_engine::prompt::{GuardrailFailure, GuardrailOutput, OutputLimits, guardrail_message};
 use ralph_events::event::{Event, Exit, FailAction, Feedback};
 use ralph_process::ChildId;
 

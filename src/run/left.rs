@@ -4,12 +4,12 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::core::rules::Budget;
-use crate::report::runs::RunSummary;
 use crate::run::scm::moves::Moved;
+use ralph_engine::rules::Budget;
 use ralph_events::event::{Commit, Event};
 use ralph_events::journal;
 use ralph_events::progress::{Progress, Tracker};
+use ralph_report::run_table::RunSummary;
 use ralph_store::guardrail_logs;
 use ralph_store::runs::{FirstWords, RunDir};
 

@@ -4,9 +4,9 @@ use std::io;
 use std::time::Duration;
 
 use crate::core::ration::{Ration, Verdict};
-use crate::report::Reporter;
 use ralph_events::event::{Event, Stamp, Stream};
 use ralph_events::journal::Lines;
+use ralph_report::Reporter;
 
 use super::world::{Record, World};
 

@@ -4,7 +4,6 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::report::runs::RunSummary;
 use ralph_events::env_names::RUN_ID;
 use ralph_events::error::{Error, Kind};
 use ralph_events::event::{Event, Leftover};
@@ -12,6 +11,7 @@ use ralph_events::redact::redact_command;
 use ralph_events::text;
 use ralph_process as process;
 use ralph_process::{Interrupts, System};
+use ralph_report::run_table::RunSummary;
 use ralph_store::active_marker;
 use ralph_store::home;
 use ralph_store::journal_copies::{self, Removed};

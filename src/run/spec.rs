@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use crate::agent::filter::Judge;
 use crate::agent::{self, Adapter, Invocation, PromptVia, Reader, Request, ResponseFilter};
-use crate::core::completion::Rule;
-use crate::core::prompt::OutputLimits;
-use crate::core::rules::{Rules, ScmTask};
-use crate::core::template;
 use crate::run::scm::ScmSpec;
+use ralph_engine::completion::Rule;
+use ralph_engine::prompt::OutputLimits;
+use ralph_engine::rules::{Rules, ScmTask};
+use ralph_engine::template;
 use ralph_events::env_names;
 use ralph_events::event::{FailAction, Purpose};
 use ralph_events::progress::Progress;

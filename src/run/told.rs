@@ -9,7 +9,6 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::scm::{self, lookup};
-use crate::report::morning::{Facts, Reading};
 use ralph_events::env_names;
 use ralph_events::error::{Error, Kind};
 use ralph_events::event::{Entry, Event, Exit, Stamp};
@@ -19,6 +18,7 @@ use ralph_events::text;
 use ralph_process as process;
 use ralph_process::Launch;
 use ralph_process::trust::OutsideCommand;
+use ralph_report::summary::{Facts, Reading};
 use ralph_store::home;
 use ralph_store::project::Project;
 use ralph_store::run_files::RunFiles;

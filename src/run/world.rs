@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
-use crate::core::machine::Now;
-use crate::report::morning::{Facts, Reading};
 use crate::sandbox::proxy::Refusal;
 use crate::sandbox::{self, Backend, Sandbox, Trace};
+use ralph_engine::machine::Now;
 use ralph_events::event::Entry;
 use ralph_events::journal;
 use ralph_process::trust::{self, OutsideCommand};
 use ralph_process::{ChildId, Launch, Occurrence, Size, System};
+use ralph_report::summary::{Facts, Reading};
 use ralph_store::dir_identity::{Became, Place};
 use ralph_store::guardrail_logs::CheckLogs;
 use ralph_store::lock::{Holder, Lock};

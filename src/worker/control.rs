@@ -14,9 +14,9 @@ use std::rc::Rc;
 use serde::{Deserialize, Serialize};
 
 use super::store::{Known, Worker};
-use crate::core::worker::WorkerState;
 use crate::run::world::{Control, Request};
 use ralph_process::create_named_pipe;
+use ralph_report::worker_lines::WorkerState;
 use ralph_store::save::save_for_now;
 
 /// What may be wanted of a loop.
@@ -168,7 +168,7 @@ fn is_pipe(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::worker::Status;
+    use ralph_report::worker_lines::Status;
 
     #[test]
     fn the_last_request_counts_and_waits_for_somebody_to_take_it() {

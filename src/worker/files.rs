@@ -2,9 +2,9 @@
 
 use super::control::Kept;
 use super::store::{Known, Worker};
-use crate::core::worker::{Follower, Status, WorkerState};
-use crate::report::Reporter;
 use ralph_events::event::{Event, Stamp};
+use ralph_report::Reporter;
+use ralph_report::worker_lines::{Follower, Status, WorkerState};
 
 /// Keeps the files of a worker in step with its run.
 #[derive(Debug)]

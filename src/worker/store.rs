@@ -9,9 +9,9 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 
 use super::worktree::Worktree;
-use crate::core::rules::Budget;
-use crate::core::worker::{Follower, WorkerState, is_name};
+use ralph_engine::rules::Budget;
 use ralph_events::error::Error;
+use ralph_report::worker_lines::{Follower, WorkerState, is_name};
 use ralph_store::home::ralph_home;
 use ralph_store::journal_copies;
 use ralph_store::lock;
@@ -611,7 +611,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::core::worker::Status;
+    use ralph_report::worker_lines::Status;
 
     fn workers() -> (tempfile::TempDir, Workers, Worker) {
         let dir = tempfile::tempdir().unwrap();

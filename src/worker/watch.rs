@@ -181,7 +181,7 @@ mod system {
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
-    use crate::core::worker::WorkerState;
+    use ralph_report::worker_lines::WorkerState;
 
     #[test]
     fn a_change_is_told_at_once_and_looking_changes_nothing() {

@@ -4,9 +4,9 @@
 use std::io;
 use std::path::Path;
 
-use ralph::core::machine::Now;
 use ralph::run::scm::locks::Abandoned;
 use ralph::run::world::{Part, Record, Request, World};
+use ralph_engine::machine::Now;
 use ralph_events::event::Exit;
 use ralph_events::progress::{Pending, Progress};
 use ralph_process::{ChildId, Ended, Launch, Occurrence};

@@ -5,16 +5,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use ralph::agent;
-use ralph::core::completion::Rule;
-use ralph::core::prompt::OutputLimits;
-use ralph::core::rules::{Budget, RateLimit, Retry, RetryScope, Rules};
-use ralph::core::stall::StallRule;
-use ralph::report::Reporter;
 use ralph::run::driver::{self, Finish};
 use ralph::run::scm::ScmSpec;
 use ralph::run::spec::{AgentSpec, GuardrailSpec, PromptSource, RunSpec, TasksSpec};
+use ralph_engine::completion::Rule;
+use ralph_engine::prompt::OutputLimits;
+use ralph_engine::rules::{Budget, RateLimit, Retry, RetryScope, Rules};
+use ralph_engine::stall::StallRule;
 use ralph_events::event::{Entry, Event, FailAction, Outcome, Stamp};
 use ralph_events::progress::{Progress, Tracker};
+use ralph_report::Reporter;
 use ralph_tasks as tasks;
 use ralph_tasks::ledger::Ledger;
 

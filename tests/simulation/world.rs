@@ -7,10 +7,10 @@ use std::io;
 use std::path::Path;
 use std::rc::Rc;
 
-use ralph::core::machine::Now;
-use ralph::core::prompt::COMMIT_MESSAGE_PROMPT;
 use ralph::run::scm::locks::Abandoned;
 use ralph::run::world::{Part, Record, Request, World};
+use ralph_engine::machine::Now;
+use ralph_engine::prompt::COMMIT_MESSAGE_PROMPT;
 use ralph_events::event::{Exit, Purpose, Stream};
 use ralph_process::{ChildId, Ended, Launch, Occurrence, Signal};
 

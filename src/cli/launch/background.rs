@@ -3,17 +3,17 @@
 use std::os::fd::OwnedFd;
 
 use crate::cli::args::OutputForm;
-use crate::core::worker::Follower;
-use crate::report::human::Human;
-use crate::report::json::Json;
-use crate::report::mirror::Mirror;
-use crate::report::style::Style;
-use crate::report::{Pace, Reporter};
 use crate::run::session::Session;
 use crate::worker::control::{Kept, Obedience};
 use crate::worker::files::WorkerFiles;
 use crate::worker::store::Worker;
 use ralph_events::error::Error;
+use ralph_report::json::Json;
+use ralph_report::mirror::Mirror;
+use ralph_report::style::Style;
+use ralph_report::terminal::Human;
+use ralph_report::worker_lines::Follower;
+use ralph_report::{Pace, Reporter};
 
 /// A run that others know by name and may ask for something.
 #[derive(Debug)]

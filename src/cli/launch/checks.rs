@@ -1,7 +1,7 @@
 //! What keeps a run from starting, found before anything is spent.
 
-use crate::core::rules::Budget;
 use crate::run::spec::RunSpec;
+use ralph_engine::rules::Budget;
 use ralph_events::error::Error;
 use ralph_events::progress::{Pending, Progress};
 

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use crate::agent::PromptVia;
+use crate::commands::stories;
 use crate::config::{self, Loaded};
-use crate::report::stories;
 use crate::run::spec::{Errand, RunSpec};
 use crate::sandbox::choice::Choice;
 use ralph_events::control_chars::cleaned;

@@ -6,15 +6,15 @@ use jiff::tz::TimeZone;
 
 use crate::cli::args::{LoopArgs, OutputForm};
 use crate::config::{self, Settings};
-use crate::report::human::Human;
-use crate::report::json::Json;
-use crate::report::session_log::{SessionLog, Sink};
-use crate::report::style::{Capabilities, Style};
-use crate::report::{Pace, Reporter};
 use crate::run::session::{self, Keep};
 use crate::run::world::{RealWorld, World};
 use ralph_events::error::Error;
 use ralph_events::event::Event;
+use ralph_report::json::Json;
+use ralph_report::session_log::{SessionLog, Sink};
+use ralph_report::style::{Capabilities, Style};
+use ralph_report::terminal::Human;
+use ralph_report::{Pace, Reporter};
 use ralph_store::log_files::{self, LogFile};
 use ralph_store::project::Project;
 

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::args::{LoopArgs, PromptArgs};
 use crate::config;
-use crate::core::prompt::compose;
 use crate::run::spec::{PromptSource, Variables, not_utf8};
+use ralph_engine::prompt::compose;
 use ralph_events::error::Error;
 use ralph_store::user_files;
 

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use crate::cli::args::CompletionArgs;
 use crate::config::{Duration, Settings};
-use crate::core::completion::Rule;
-use crate::core::rules::{Budget, RateLimit, Retry, RetryScope, Rules};
-use crate::core::stall::StallRule;
 use crate::run::scm::ScmSpec;
 use crate::run::spec::GuardrailSpec;
+use ralph_engine::completion::Rule;
+use ralph_engine::rules::{Budget, RateLimit, Retry, RetryScope, Rules};
+use ralph_engine::stall::StallRule;
 use ralph_events::error::Error;
 
 use super::Defaults;

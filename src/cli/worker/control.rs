@@ -8,15 +8,15 @@ use jiff::tz::TimeZone;
 
 use super::which::each;
 use super::{RmArgs, Which, spawn, unusable, warn};
-use crate::core::rules::Budget;
-use crate::core::worker::{Follower, Status, WorkerState};
 use crate::tmux::Tmux;
 use crate::worker::control::Wish;
 use crate::worker::store::{Known, LaunchNote, Worker, Workers};
 use crate::worker::watch::Watch;
+use ralph_engine::rules::Budget;
 use ralph_events::env_names;
 use ralph_events::error::Error;
 use ralph_process as process;
+use ralph_report::worker_lines::{Follower, Status, WorkerState};
 
 /// How long a loop may take to heed a request. It does so at once unless the machine is very busy.
 const PATIENCE: Duration = Duration::from_secs(10);

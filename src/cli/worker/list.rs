@@ -3,13 +3,13 @@
 use serde_json::json;
 
 use super::{ListForm, LsArgs, StatusArgs, StatusForm, live};
-use crate::core::worker::{Status, WorkerOutcome, WorkerState, duration};
-use crate::report::visible::columns;
 use crate::worker::store::{Known, Worker, Workers};
 use ralph_events::control_chars::cleaned;
 use ralph_events::error::Error;
 use ralph_events::json_writer;
 use ralph_events::text;
+use ralph_report::width::columns;
+use ralph_report::worker_lines::{Status, WorkerOutcome, WorkerState, duration};
 
 /// A worker, as it is looked at.
 struct Seen {

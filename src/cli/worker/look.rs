@@ -9,10 +9,6 @@ use std::time::Duration;
 use jiff::tz::TimeZone;
 
 use super::{LogsArgs, NameArgs, SendArgs, Which};
-use crate::core::worker::Follower;
-use crate::report::human::Human;
-use crate::report::style::{Capabilities, Style};
-use crate::report::{Pace, Reporter};
 use crate::tmux::{Tmux, Window};
 use crate::worker::store::{Worker, Workers};
 use crate::worker::watch::{Found, Watch};
@@ -23,6 +19,10 @@ use ralph_events::journal::{self, LineRead};
 use ralph_process as process;
 use ralph_process::Interrupts;
 use ralph_process::trust;
+use ralph_report::style::{Capabilities, Style};
+use ralph_report::terminal::Human;
+use ralph_report::worker_lines::Follower;
+use ralph_report::{Pace, Reporter};
 use ralph_store::project::Project;
 
 /// However quiet it is, one looks again after this long.

@@ -9,14 +9,14 @@ use super::{SpawnArgs, defaults, unusable};
 use crate::cli::launch::{self, Background, Start, prompt, rules};
 use crate::cli::{Cli, Command, place};
 use crate::config::Loaded;
-use crate::core::completion::Rule;
-use crate::core::worker::{Follower, Status, WorkerState};
 use crate::run::left::Left;
 use crate::run::spec::{PromptSource, RunSpec};
 use crate::worker::store::{Known, Worker, Workers};
+use ralph_engine::completion::Rule;
 use ralph_events::error::Error;
 use ralph_events::progress::{Pending, Progress};
 use ralph_process as process;
+use ralph_report::worker_lines::{Follower, Status, WorkerState};
 use ralph_store::project::Project;
 use ralph_store::runs::RunDir;
 

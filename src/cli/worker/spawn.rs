@@ -6,7 +6,6 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::{SpawnArgs, defaults, run_loop, unusable, warn};
 use crate::cli::launch::{self, Start};
-use crate::core::worker::{Status, WorkerState};
 use crate::run::scm;
 use crate::run::spec::{PromptSource, RunSpec};
 use crate::tmux::{SESSION, Tmux, Window};
@@ -15,6 +14,7 @@ use crate::worker::watch::{Found, Watch};
 use crate::worker::worktree::Worktree;
 use ralph_events::error::{Error, Kind};
 use ralph_process::Interrupts;
+use ralph_report::worker_lines::{Status, WorkerState};
 use ralph_store::lock;
 use ralph_store::project::Project;
 

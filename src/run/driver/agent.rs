@@ -5,13 +5,13 @@ use std::io;
 
 use super::{Driver, Task};
 use crate::agent::PromptVia;
-use crate::core::completion::{Detector, Rule};
-use crate::core::machine::{Input, Now};
-use crate::core::prompt as prompts;
-use crate::core::rules::ScmTask;
 use crate::run::agent::{AgentTask, Files, Finished};
 use crate::run::spec::{Errand, RunSpec, scm_kinds};
 use crate::run::world::{Part, World};
+use ralph_engine::completion::{Detector, Rule};
+use ralph_engine::machine::{Input, Now};
+use ralph_engine::prompt as prompts;
+use ralph_engine::rules::ScmTask;
 use ralph_events::env_names::STOP_CHECK;
 use ralph_events::event::{Event, Purpose};
 use ralph_process::{Ended, Launch};

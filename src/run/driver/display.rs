@@ -8,10 +8,10 @@
 use std::ffi::{OsStr, OsString};
 
 use super::Driver;
-use crate::core::merge::Merger;
 use crate::run::world::World;
 use ralph_events::event::{Exit, Stream};
 use ralph_process::{ChildId, Ended, Launch, Occurrence, Signal};
+use ralph_report::stream_merger::Merger;
 
 /// How long a filter may take to print the rest, once the agent has ended.
 const REST_MS: u64 = 2_000;

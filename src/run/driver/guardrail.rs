@@ -3,10 +3,11 @@
 use std::ffi::{OsStr, OsString};
 
 use super::{Driver, Task};
-use crate::core::machine::Input;
-use crate::core::prompt::{self as prompts, GuardrailFailure, GuardrailOutput};
 use crate::run::guardrail::{self, GuardrailTask};
 use crate::run::world::{Part, World};
+use ralph_engine::machine::Input;
+use ralph_engine::prompt as prompts;
+use ralph_engine::prompt::{GuardrailFailure, GuardrailOutput};
 use ralph_events::event::Event;
 use ralph_process::Launch;
 

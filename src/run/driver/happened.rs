@@ -4,12 +4,12 @@ use std::collections::HashSet;
 use std::io;
 
 use super::{Driver, Task};
-use crate::core::machine::Input;
-use crate::core::worker::KILLED;
 use crate::run::world::{Record, Request, World};
+use ralph_engine::machine::Input;
 use ralph_events::event::{Event, Leftover, Purpose, Stream};
 use ralph_events::redact;
 use ralph_process::{ChildId, Ended, Signal};
+use ralph_report::worker_lines::KILLED;
 
 impl<W: World> Driver<'_, W> {
     pub(super) fn output(&mut self, child: ChildId, stream: Stream, bytes: &[u8]) {

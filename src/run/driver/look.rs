@@ -6,10 +6,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{Driver, Task};
-use crate::core::machine::Input;
 use crate::run::scm::safely::{self, Purpose};
 use crate::run::scm::status;
 use crate::run::world::{Part, World};
+use ralph_engine::machine::Input;
 use ralph_events::event::Exit;
 use ralph_process::{ChildId, Launch};
 

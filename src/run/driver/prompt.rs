@@ -6,9 +6,9 @@ use std::io;
 use std::path::Path;
 
 use super::Driver;
-use crate::core::prompt;
 use crate::run::spec::{PromptSource, Variables, not_utf8};
 use crate::run::world::World;
+use ralph_engine::prompt;
 use ralph_events::event::Event;
 use ralph_events::text;
 

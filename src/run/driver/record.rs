@@ -3,10 +3,10 @@
 use std::io;
 
 use super::{Driver, Task};
-use crate::core::machine::{Input, Now};
 use crate::run::record::Written;
 use crate::run::scm::moves::Moved;
 use crate::run::world::World;
+use ralph_engine::machine::{Input, Now};
 use ralph_events::event::Event;
 
 impl<W: World> Driver<'_, W> {

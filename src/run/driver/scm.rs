@@ -6,12 +6,12 @@ use std::io;
 use std::path::Path;
 
 use super::{Driver, Task};
-use crate::core::machine::{Input, Now, ScmLook};
-use crate::core::rules::ScmTask;
 use crate::run::scm::locks::{self, Abandoned, is_lock_trouble};
 use crate::run::scm::{ScmRun, ScmSpec, status};
 use crate::run::spec::scm_kinds;
 use crate::run::world::{Part, World};
+use ralph_engine::machine::{Input, Now, ScmLook};
+use ralph_engine::rules::ScmTask;
 use ralph_events::event::{Event, Exit, FailAction, Feedback};
 use ralph_events::redact;
 use ralph_events::text;

@@ -3,12 +3,12 @@
 use super::agent::{argv, not_started};
 use super::{Driver, Task};
 use crate::agent::PromptVia;
-use crate::core::completion::Detector;
-use crate::core::machine::{Input, Now};
 use crate::core::on_screen;
 use crate::run::agent::{AgentTask, Files};
 use crate::run::screen::{Screen, Step};
 use crate::run::world::World;
+use ralph_engine::completion::Detector;
+use ralph_engine::machine::{Input, Now};
 use ralph_events::event::{Event, Purpose, Stream};
 use ralph_process::Launch;
 

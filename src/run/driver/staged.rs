@@ -5,10 +5,10 @@ use std::io;
 
 use super::scm::is_last;
 use super::{Driver, Task};
-use crate::core::machine::{Input, ScmLook, StagedLook, Unseen};
 use crate::run::scm::ScmSpec;
 use crate::run::scm::staged::{self, Change, Reader, Staged};
 use crate::run::world::World;
+use ralph_engine::machine::{Input, ScmLook, StagedLook, Unseen};
 use ralph_events::event::{Event, Exit, FailAction, Feedback};
 use ralph_process::ChildId;
 

@@ -1,9 +1,9 @@
 //! The driver's part in a task list: looking at it before an agent begins and after it has ended.
 
 use super::Driver;
-use crate::core::machine::{GateVerdict, Input};
 use crate::run::tasks::TaskGate;
 use crate::run::world::World;
+use ralph_engine::machine::{GateVerdict, Input};
 use ralph_events::event::Event;
 use ralph_tasks::ledger::Review;
 use ralph_tasks::verdict::{TaskVerdict, briefing, of_unfinished, opening, verdict};

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use crate::report::morning::Facts;
 use crate::run::scm::is_in_one;
+use ralph_report::summary::Facts;
 
 /// Of how many commits it is looked up whether they are still there.
 const MOST_LOOKED_UP: usize = 20_000;
@@ -68,8 +68,8 @@ pub fn look_up(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::morning::{Commit, Iteration};
     use crate::run::scm;
+    use ralph_report::summary::{Commit, Iteration};
 
     fn git(dir: &Path, words: &[&str]) -> String {
         let settings = ["-c", "user.name=A", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"];

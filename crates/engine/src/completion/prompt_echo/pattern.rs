@@ -1,0 +1,252 @@
+//! Is a match of a done pattern the agent's own, or is it in the prompt, which the agent's program
+//! repeats?
+//!
+//! As [`super::tags`] for tags: what stands around a match in the prompt is looked for around the match
+//! in what was said. Letters and digits alone are compared, whatever their case, so that it does not
+//! matter how a prompt is quoted, numbered, wrapped or written as JSON.
+
+use fancy_regex::Regex;
+
+/// So many letters beside the match on its line are more than chance.
+const TELLING: usize = 10;
+/// What a program puts before or after a line that it repeats, at most.
+const MARK: usize = 12;
+/// So much around a match is looked at, beyond what the prompt's longest line takes.
+const CONTEXT: usize = 1024;
+
+/// Where the pattern matches in the prompt.
+#[derive(Debug, Clone)]
+struct Spot {
+    line: String,
+    before: String,
+    words: String,
+    after: String,
+    /// The lines around that say anything.
+    above: Option<String>,
+    below: Option<String>,
+}
+
+/// Knows the matches of a prompt again.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Echoed {
+    spots: Vec<Spot>,
+    reach: usize,
+}
+
+impl Echoed {
+    pub(crate) fn new(prompt: &str, regex: &Regex) -> Self {
+        let lines: Vec<(&str, String)> = prompt
+            .lines()
+            .map(|line| (line, letters(line)))
+            .filter(|(_, letters)| !letters.is_empty())
+            .collect();
+        let mut spots = Vec::new();
+        for (at, (line, all)) in lines.iter().enumerate() {
+            for found in regex.find_iter(line).map_while(Result::ok) {
+                spots.push(Spot {
+                    line: all.clone(),
+                    before: letters(&line[..found.start()]),
+                    words: letters(found.as_str()),
+                    after: letters(&line[found.end()..]),
+                    above: at.checked_sub(1).map(|above| lines[above].1.clone()),
+                    below: lines.get(at + 1).map(|(_, below)| below.clone()),
+                });
+            }
+        }
+        let longest = prompt.lines().map(str::len).max().unwrap_or_default();
+        Echoed { spots, reach: CONTEXT + 2 * longest }
+    }
+
+    /// Whether what stands there in a text is the prompt's.
+    pub(crate) fn is_at(&self, text: &str, start: usize, end: usize) -> bool {
+        if self.spots.is_empty() {
+            return false;
+        }
+        let from = text.ceil_char_boundary(start.saturating_sub(self.reach));
+        let to = text.floor_char_boundary(end.saturating_add(self.reach).min(text.len()));
+        let (before, after) = (&text[from.min(start)..start], &text[end..to.max(end)]);
+        let (earlier, begun) = before.rsplit_once('\n').unwrap_or(("", before));
+        let (rest, later) = after.split_once('\n').unwrap_or((after, ""));
+        let said = Said {
+            words: letters(&text[start..end]),
+            is_one_line: !text[start..end].contains('\n'),
+            before: letters(before),
+            after: letters(after),
+            begun: letters(begun),
+            rest: letters(rest),
+            above: earlier.lines().rev().map(letters).find(|line| line.len() > MARK / 2),
+            below: later.lines().map(letters).find(|line| line.len() > MARK / 2),
+        };
+        self.spots.iter().any(|spot| spot.is_in(&said))
+    }
+}
+
+/// What was said around a match.
+struct Said {
+    words: String,
+    is_one_line: bool,
+    before: String,
+    after: String,
+    /// The same, on its line only.
+    begun: String,
+    rest: String,
+    above: Option<String>,
+    below: Option<String>,
+}
+
+impl Spot {
+    fn is_in(&self, said: &Said) -> bool {
+        if self.words != said.words {
+            // A pattern that takes all that is on a line: what the agent was asked for and what was said
+            // of it beside that cannot be told apart, but for a line that is long.
+            return said.is_one_line
+                && self.line.len() >= 2 * TELLING
+                && said.words.contains(&self.line);
+        }
+        let is_cut = self.before.ends_with(&said.begun)
+            && self.after.starts_with(&said.rest)
+            && said.begun.len() + said.rest.len() >= TELLING;
+        if is_cut {
+            return true;
+        }
+        let around = self.before.len() + self.after.len();
+        if around >= TELLING {
+            return said.before.ends_with(&self.before) && said.after.starts_with(&self.after);
+        }
+        // The line before, or after, tells more.
+        let beyond = match (&self.above, &self.below) {
+            (Some(above), _) if above.len() >= TELLING => {
+                let rest = said.before.strip_suffix(self.before.as_str());
+                rest.is_some_and(|rest| rest.ends_with(above))
+                    && said.after.starts_with(&self.after)
+            }
+            (None, Some(below)) if below.len() >= TELLING => {
+                let rest = said.after.strip_prefix(self.after.as_str());
+                rest.is_some_and(|rest| rest.starts_with(below))
+                    && said.before.ends_with(&self.before)
+            }
+            _ => false,
+        };
+        if beyond {
+            return true;
+        }
+        let is_marked = said.begun.ends_with(&self.before)
+            && said.rest.starts_with(&self.after)
+            && said.begun.len() <= self.before.len() + MARK
+            && said.rest.len() <= self.after.len() + MARK;
+        // Hardly more than the words: that is what the agent was asked for, unless their neighbours tell,
+        // or they are all that it was asked.
+        is_marked && self.has_neighbours(said, around > 0)
+    }
+
+    fn has_neighbours(&self, said: &Said, without: bool) -> bool {
+        let is_there = |prompt: &String, said: &Option<String>| {
+            prompt.len() > MARK / 2 && said.as_ref().is_some_and(|said| said.contains(prompt))
+        };
+        match (&self.above, &self.below) {
+            (Some(above), _) => is_there(above, &said.above),
+            (None, Some(below)) => is_there(below, &said.below),
+            (None, None) => without,
+        }
+    }
+}
+
+/// The letters and digits of a text.
+fn letters(text: impl AsRef<str>) -> String {
+    let text = text.as_ref();
+    let mut letters = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        if c == '\\' {
+            // A line break that is spelt out, as in JSON.
+            chars.next_if(|next| matches!(next, 'n' | 't' | 'r'));
+        } else if c.is_alphanumeric() {
+            letters.extend(c.to_lowercase());
+        }
+    }
+    letters
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::completion::{Detector, Rule};
+    use fancy_regex::Regex;
+
+    fn completes(prompt: &str, pattern: &str, said: &str) -> bool {
+        let rule = Rule::Pattern(Regex::new(pattern).unwrap());
+        let mut detector = Detector::new(&rule).ignoring_echo_of(prompt);
+        for line in said.lines() {
+            detector.said(line, false);
+        }
+        detector.verdict().complete
+    }
+
+    const BESIDE: &str = "Fix the bug.\nWhen finished say: All tasks complete\n";
+    const ALONE: &str =
+        "Take one task of the list.\n\nAll tasks complete\n\nis what to say last.\n";
+    const SHORT: &str = "Work, then say: All tasks complete";
+
+    #[test]
+    fn a_prompt_that_is_repeated_in_any_form_is_not_done() {
+        type Form = fn(&str) -> String;
+        let each = |prompt: &str, change: fn((usize, &str)) -> String| -> String {
+            prompt.lines().enumerate().map(change).collect::<Vec<_>>().join("\n")
+        };
+        let forms: [(&str, Form); 9] = [
+            ("as it is", str::to_owned),
+            ("JSON", |p| serde_json::json!({"prompt": p}).to_string()),
+            ("JSON in JSON", |p| {
+                serde_json::json!({"x": serde_json::json!({"prompt": p}).to_string()}).to_string()
+            }),
+            ("a speaker", |p| format!("User: {p}")),
+            ("in a sentence", |p| format!("Prompt: \"{p}\"")),
+            ("a trace", |p| format!("+ agent \"{p}\"")),
+            ("wrapped", |p| {
+                p.replace("finished say", "finished\nsay").replace("then say", "then\nsay")
+            }),
+            ("its first letter small", |p| {
+                p.replace("When", "when").replace("Work", "work").replace("Take", "take")
+            }),
+            ("its last line only", |p| p.lines().last().unwrap_or_default().to_owned()),
+        ];
+        for prompt in [BESIDE, ALONE, SHORT] {
+            for pattern in ["All tasks complete", "All tasks (?=complete)", "(?m)tasks complete$"] {
+                for (name, form) in forms {
+                    let shown = form(prompt);
+                    assert!(!completes(prompt, pattern, &shown), "{pattern}, {name}: {shown}");
+                    let said = format!("{shown}\nI am at it.\nAll tasks complete");
+                    assert!(completes(prompt, pattern, &said), "{pattern}, {name}: {said}");
+                }
+                for shown in [
+                    each(prompt, |(at, line)| format!("{:6}\t{line}", at + 1)),
+                    each(prompt, |(_, line)| format!("User: {line}")),
+                    each(prompt, |(_, line)| format!("> {line}")),
+                    each(prompt, |(_, line)| format!("\u{1b}[1m{line}\u{1b}[0m")),
+                ] {
+                    assert!(!completes(prompt, pattern, &shown), "{pattern}: {shown}");
+                }
+            }
+        }
+        assert!(!completes(SHORT, ".*All tasks complete.*", &format!("1 {SHORT}")));
+    }
+
+    #[test]
+    fn an_agents_own_words_are_done_though_the_prompt_has_them() {
+        for prompt in [BESIDE, ALONE, SHORT] {
+            for said in [
+                "All tasks complete",
+                "All tasks complete\nBye.",
+                "Fixed.\nAll tasks complete.",
+                "The bug is fixed. All tasks complete!",
+                "**All tasks complete**",
+                "I took a task of the list.\n\nAll tasks complete\n\nGood night.",
+                "\u{1b}[32mAll \u{1b}[1mtasks\u{1b}[0m complete",
+            ] {
+                assert!(completes(prompt, "All tasks complete", said), "{prompt}\n-- {said}");
+                assert!(completes(prompt, ".*All tasks complete.*", said), "{prompt}\n-- {said}");
+            }
+        }
+        // One after the other on a line.
+        assert!(completes(SHORT, "All tasks complete", &format!("{SHORT}: All tasks complete")));
+    }
+}

@@ -1,0 +1,378 @@
+//! Is a completion tag the agent's own, or is it the prompt's, which the agent's program repeats?
+//!
+//! A program that shows its prompt may colour it, number its lines, put the time before each of them,
+//! cut them or write them as JSON. So each tag is judged by what stands around it: on its line, and, as
+//! far as that says little, on the lines before and after.
+
+use std::collections::VecDeque;
+
+/// So much beside the tag on its line is more than chance.
+const TELLING: usize = 12;
+/// So many lines of the prompt on each side of a tag are looked at.
+const REACH: usize = 2;
+/// Among so many that were said: of a blank line a mark or a number may be left.
+const SAID_REACH: usize = 3 * REACH;
+/// A tag is judged at the latest when so many lines have followed, blank ones among them.
+const MAX_WAITING: usize = 64;
+
+/// A tag that is whole on its line.
+#[derive(Debug, Clone)]
+struct Spot {
+    content: String,
+    /// What stands beside it on its line.
+    before: String,
+    after: String,
+    /// The lines around that say anything, the nearest first.
+    above: Vec<String>,
+    below: Vec<String>,
+}
+
+/// Leaves the tags of a prompt out of what repeats it.
+#[derive(Debug, Clone)]
+pub(crate) struct Quoted {
+    tag: &'static str,
+    spots: Vec<Spot>,
+    /// The latest lines that say anything, the nearest first.
+    above: VecDeque<String>,
+    /// Lines that are not judged yet.
+    waiting: VecDeque<Waiting>,
+    /// A tag was left out.
+    pub(super) found: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Waiting {
+    text: String,
+    /// What it says, of which there are several lines where their breaks are spelt out.
+    lines: Vec<String>,
+}
+
+impl Quoted {
+    /// `None` where the prompt has no such tag.
+    pub(crate) fn new(prompt: &str, tag: &'static str) -> Option<Self> {
+        let lines: Vec<String> =
+            prompt.lines().map(clean).filter(|line| !line.is_empty()).collect();
+        let mut spots = Vec::new();
+        for (at, line) in lines.iter().enumerate() {
+            let (above, below) = (lines[..at].iter().rev(), lines[at + 1..].iter());
+            for range in tags(line, tag) {
+                spots.push(Spot {
+                    content: content(&line[range.clone()], tag),
+                    before: line[..range.start].trim().to_owned(),
+                    after: line[range.end..].trim().to_owned(),
+                    above: above.clone().take(REACH).cloned().collect(),
+                    below: below.clone().take(REACH).cloned().collect(),
+                });
+            }
+        }
+        let (above, waiting) = (VecDeque::new(), VecDeque::new());
+        (!spots.is_empty()).then_some(Quoted { tag, spots, above, waiting, found: false })
+    }
+
+    /// Takes the next whole line.
+    pub(super) fn line(&mut self, text: &str, pass: &mut dyn FnMut(&str, bool)) {
+        let lines = spelt_out(text).map(clean).filter(|line| !line.is_empty()).collect();
+        self.waiting.push_back(Waiting { text: text.to_owned(), lines });
+        while self.waiting.iter().skip(1).filter(|next| !next.lines.is_empty()).count()
+            >= SAID_REACH
+            || self.waiting.len() > MAX_WAITING
+            || self.waiting.front().is_some_and(|first| !first.text.contains('<'))
+        {
+            self.judge(pass);
+        }
+    }
+
+    /// What comes next has nothing to do with what was said so far, or nothing comes.
+    pub(super) fn end(&mut self, pass: &mut dyn FnMut(&str, bool)) {
+        while !self.waiting.is_empty() {
+            self.judge(pass);
+        }
+        self.above.clear();
+    }
+
+    /// Judges the first line that waits.
+    fn judge(&mut self, pass: &mut dyn FnMut(&str, bool)) {
+        let Some(Waiting { text, lines }) = self.waiting.pop_front() else { return };
+        let mut echoed = Vec::new();
+        for (at, line) in lines.iter().enumerate() {
+            for range in tags(line, self.tag) {
+                let above = lines[..at].iter().rev().chain(&self.above);
+                let later = self.waiting.iter().flat_map(|next| &next.lines);
+                let below = lines[at + 1..].iter().chain(later);
+                let around = Around {
+                    content: content(&line[range.clone()], self.tag),
+                    before: line[..range.start].trim(),
+                    after: line[range.end..].trim(),
+                    above: above.take(SAID_REACH).map(String::as_str).collect(),
+                    below: below.take(SAID_REACH).map(String::as_str).collect(),
+                };
+                echoed.push(self.spots.iter().any(|spot| spot.is_in(&around)));
+            }
+        }
+        for line in lines {
+            self.above.push_front(line);
+        }
+        self.above.truncate(SAID_REACH);
+        let ranges = tags(&text, self.tag);
+        if !echoed.contains(&true) || ranges.len() != echoed.len() {
+            return pass(&text, false);
+        }
+        self.found = true;
+        let mut kept = String::new();
+        let mut from = 0;
+        for (range, is_echo) in ranges.into_iter().zip(echoed) {
+            let until = if is_echo { range.start } else { range.end };
+            kept.push_str(&text[from..until]);
+            from = range.end;
+        }
+        kept.push_str(&text[from..]);
+        pass(&kept, false);
+    }
+}
+
+/// The same of a tag that was said.
+struct Around<'a> {
+    content: String,
+    before: &'a str,
+    after: &'a str,
+    above: Vec<&'a str>,
+    below: Vec<&'a str>,
+}
+
+impl Around<'_> {
+    /// Nothing else stands on its line.
+    fn is_line(&self, before: &str, after: &str) -> bool {
+        self.before == before && self.after == after
+    }
+
+    /// It continues the line before it; together they are a line of the prompt.
+    fn is_wrapped(&self, before: &str) -> bool {
+        let rest = before.strip_suffix(self.before).unwrap_or_default().trim_end();
+        self.above.first().is_some_and(|above| {
+            !rest.is_empty() && (above.ends_with(rest) || rest.ends_with(above))
+        })
+    }
+}
+
+impl Spot {
+    fn is_in(&self, said: &Around<'_>) -> bool {
+        let (before, after) = (self.before.as_str(), self.after.as_str());
+        let is_cut = before.ends_with(said.before) && said.before.len() >= TELLING;
+        if self.content != said.content
+            || !(said.before.ends_with(before) || is_cut)
+            || !(said.after.starts_with(after) || after.starts_with(said.after))
+        {
+            return false;
+        }
+        let shared = before.len().min(said.before.len()) + after.len().min(said.after.len());
+        let is_whole = said.before.ends_with(before) && said.after.starts_with(after);
+        let there_are = self.above.len() + self.below.len();
+        let needed = match shared {
+            // Exactly the line of a longer prompt: that is what the agent was asked for, unless more of the prompt
+            // stands around it.
+            TELLING.. if is_whole && there_are > 0 && said.is_line(before, after) => 1,
+            TELLING.. if is_whole => return true,
+            // The end of a line of the prompt is what it dictates after "print:", unless it was only wrapped.
+            TELLING.. if is_cut && said.before != before => {
+                if said.is_wrapped(before) {
+                    return true;
+                }
+                1
+            }
+            TELLING.. => there_are.min(1),
+            1.. => there_are.min(REACH),
+            // Nothing but the tag: that is what the agent was asked for.
+            0 => there_are.clamp(1, REACH),
+        };
+        // What stands before each line, as the time of a log, stands alone where the line is blank.
+        let mark = shape(said.before.strip_suffix(before).unwrap_or_default());
+        near(&self.above, &said.above, &mark) + near(&self.below, &said.below, &mark) >= needed
+    }
+}
+
+/// How many lines are the prompt's, from the tag on.
+fn near(prompt: &[String], said: &[&str], mark: &str) -> usize {
+    let said = said.iter().filter(|line| shape(line) != mark);
+    prompt.iter().zip(said).take_while(|(prompt, said)| is_line(prompt, said)).count()
+}
+
+/// A text with all numbers made the same.
+fn shape(text: &str) -> String {
+    let mut shape = String::new();
+    for c in text.trim().chars().map(|c| if c.is_ascii_digit() { '0' } else { c }) {
+        if c != '0' || !shape.ends_with('0') {
+            shape.push(c);
+        }
+    }
+    shape
+}
+
+/// Whether a line of the prompt was repeated: with anything around it, or cut.
+fn is_line(prompt: &str, said: &str) -> bool {
+    let is_end =
+        said.strip_suffix(prompt).is_some_and(|before| !before.ends_with(char::is_alphanumeric));
+    is_end
+        || prompt.len() >= TELLING && said.contains(prompt)
+        || said.len() >= TELLING && prompt.starts_with(said)
+}
+
+/// The lines of a line in which line breaks are spelt out, as in JSON and in a shell's `$'…'`.
+fn spelt_out(text: &str) -> impl Iterator<Item = String> {
+    let mut text = text.to_owned();
+    // JSON may be in a string of JSON, and that in another.
+    while text.contains("\\\\") {
+        text = text.replace("\\\\", "\\");
+    }
+    let text = text.replace("\\\"", "\"").replace("\\t", " ").replace("\\r", "");
+    text.split("\\n").map(str::to_owned).collect::<Vec<_>>().into_iter()
+}
+
+/// Where tags are that are whole.
+fn tags(line: &str, tag: &str) -> Vec<std::ops::Range<usize>> {
+    let (open, close) = (format!("<{tag}>"), format!("</{tag}>"));
+    let lower = line.to_ascii_lowercase();
+    let mut found = Vec::new();
+    let mut from = 0;
+    while let Some(end) = lower[from..].find(&close).map(|at| from + at) {
+        if let Some(start) = lower[from..end].rfind(&open) {
+            found.push(from + start..end + close.len());
+        }
+        from = end + close.len();
+    }
+    found
+}
+
+fn content(element: &str, tag: &str) -> String {
+    let inner = element.get(tag.len() + 2..element.len() - tag.len() - 3);
+    inner.unwrap_or_default().trim().to_lowercase()
+}
+
+/// A line without what only looks: quoting marks, white space around it and rows of it.
+fn clean(line: impl AsRef<str>) -> String {
+    let words: Vec<&str> = super::lines::bare(line.as_ref()).split_whitespace().collect();
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::completion::{Detector, Rule};
+
+    const TAG: &str = "<promise>COMPLETE</promise>";
+    /// One with the tag alone on its line, one with words beside it.
+    const ALONE: &str = "# Task\n\nStudy the notes.\n  - Then do one thing.\n\nWhen all is done, say \"so\":\n\n<promise>COMPLETE</promise>\n\nNot before that.\n";
+    const BESIDE: &str = "Work on the list.\n\n  1. Take the first task.\n  2. If none is left, answer <promise>COMPLETE</promise> and stop.\nNever push.\n";
+    const SHORT: &str = "When all is done answer <promise>COMPLETE</promise>";
+    const TWO: &str = "Work.\nWhen all is done answer <promise>COMPLETE</promise>\n";
+
+    fn completes(prompt: &str, said: &str) -> bool {
+        let rule = Rule::Promise("COMPLETE".into());
+        let mut detector = Detector::new(&rule).ignoring_echo_of(prompt);
+        for line in said.lines() {
+            detector.said(line, false);
+        }
+        detector.verdict().complete
+    }
+
+    fn each(prompt: &str, change: impl Fn(usize, &str) -> String) -> String {
+        let lines = prompt.lines().enumerate().map(|(at, line)| change(at, line));
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    type Form = fn(&str) -> String;
+    const FORMS: [(&str, Form); 17] = [
+        ("as it is", str::to_owned),
+        ("coloured", |p| format!("\u{1b}[1m{p}\u{1b}[0m")),
+        ("each line coloured", |p| each(p, |_, l| format!("\u{1b}[38;5;12m{l}\u{1b}[0m"))),
+        ("a speaker", |p| format!("user: {p}")),
+        ("in a sentence", |p| format!("Running with prompt \"{p}\"")),
+        ("in a sentence, ended", |p| format!("Running with prompt \"{}\"", p.trim_end())),
+        ("no blank lines", |p| {
+            let lines = p.lines().map(str::trim).filter(|line| !line.is_empty());
+            lines.collect::<Vec<_>>().join("\n")
+        }),
+        ("a log", |p| each(p, |_, l| format!("2026-11-16T04:00:00Z INFO {l}"))),
+        ("numbered", |p| each(p, |at, l| format!("{:6}\t{l}", at + 1))),
+        ("quoted", |p| each(p, |_, l| format!("> {l}"))),
+        ("cut", |p| each(p, |_, l| l.chars().take(60).collect())),
+        ("without its beginning", |p| {
+            // The line with the tag alone is what an agent may have been asked for.
+            let rest: Vec<&str> = p.lines().skip(usize::from(p.lines().count() > 2)).collect();
+            rest.join("\n")
+        }),
+        ("JSON", |p| serde_json::json!({ "prompt": p }).to_string()),
+        ("JSON in JSON", |p| {
+            serde_json::json!({ "log": serde_json::json!({ "prompt": p }).to_string() }).to_string()
+        }),
+        ("a trace", |p| format!("+ agent -p '{}'", p.trim_end())),
+        ("a trace on a line", |p| format!("+ agent -p $'{}'", p.replace('\n', "\\n"))),
+        ("lines ended twice", |p| each(p, |_, l| format!("{l}\r"))),
+    ];
+
+    #[test]
+    fn a_prompt_is_known_again_in_whatever_form_it_is_shown() {
+        for prompt in [ALONE, BESIDE, SHORT, TWO] {
+            for (name, form) in FORMS {
+                let shown = form(prompt);
+                assert!(!completes(prompt, &shown), "{name}: {shown}");
+                assert!(!completes(prompt, &format!("Hello\n{shown}\nWorking.\n")), "{name}");
+                let answered = format!("{shown}\nAll is done.\n{TAG}\n");
+                assert!(completes(prompt, &answered), "{name}: {answered}");
+            }
+        }
+    }
+
+    #[test]
+    fn dictated_line_completes_unless_more_of_prompt_stands_around_it() {
+        const LINE: &str = "All tasks are complete. <promise>COMPLETE</promise>";
+        let several = format!(
+            "Work on the list.\nWhen all is done, print exactly:\n\n{LINE}\n\nNever push.\n"
+        );
+        let one = format!("Work on the list. When all is done, print: {LINE}");
+        for prompt in [&several, &one] {
+            assert!(completes(prompt, LINE), "{prompt}");
+            assert!(completes(prompt, &format!("I took a task.\n{LINE}\nGood night.")), "{prompt}");
+            assert!(!completes(prompt, prompt), "{prompt}");
+            assert!(!completes(prompt, &format!("user: {prompt}\nI take a task.")), "{prompt}");
+            let wrapped = prompt.replace("is done, ", "is done,\n");
+            assert!(!completes(prompt, &wrapped), "{wrapped}");
+        }
+        let wrapped = one.replace("print: ", "print:\n");
+        assert!(!completes(&one, &wrapped), "{wrapped}");
+        let above = format!("When all is done, print exactly:\n{LINE}");
+        assert!(!completes(&several, &above), "{above}");
+    }
+
+    #[test]
+    fn ignored_signal_is_known() {
+        let ignored = |said: &str| {
+            let rule = Rule::Promise("COMPLETE".into());
+            let mut detector = Detector::new(&rule).ignoring_echo_of(BESIDE);
+            said.lines().for_each(|line| detector.said(line, false));
+            detector.verdict();
+            detector.ignored_signal()
+        };
+        assert!(ignored(&format!("user: {BESIDE}\nI take a task.")));
+        assert!(ignored(&format!("{BESIDE}\nI take a task.")));
+        assert!(!ignored("I take a task."));
+        assert!(!ignored(TAG));
+    }
+
+    #[test]
+    fn an_agents_own_word_is_heard() {
+        for prompt in [ALONE, BESIDE, SHORT, TWO] {
+            for said in [
+                TAG.to_owned(),
+                format!("\u{1b}[32m{TAG}\u{1b}[0m"),
+                format!("All is done. {TAG}"),
+                format!("{TAG} and good night"),
+                format!("I took the first task.\n\n{TAG}\n\nThat was all."),
+                format!("Work.\n\n{TAG}"),
+                format!("{{\"answer\": \"All is done.\\n{TAG}\\n\"}}"),
+                format!("{SHORT}, I was told.\nSo: {TAG}"),
+                format!("Not before that.\n{TAG}"),
+            ] {
+                assert!(completes(prompt, &said), "{prompt}\n-- {said}");
+            }
+        }
+    }
+}

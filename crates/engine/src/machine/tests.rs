@@ -1,0 +1,285 @@
+//! The machine step by step, as a driver would lead it: what it asks for, and what it makes of the answers.
+
+mod failures;
+mod gates;
+mod history;
+mod limits;
+mod requests;
+mod resumed;
+mod scm;
+
+use super::*;
+use crate::rules::{Budget, RateLimit, Retry, RetryScope, ScmTask};
+use crate::stall::StallRule;
+use ralph_events::event::{EndCause, FailAction, Failure, FailureKind, Usage};
+use ralph_events::exit_code;
+
+fn rules() -> Rules {
+    Rules {
+        max_iterations: 3,
+        exit_at_limit: 1,
+        retry: Retry {
+            scope: RetryScope::SameIteration { retries: 2 },
+            backoff_ms: 1_000,
+            backoff_cap_ms: 300_000,
+            exit_code: 4,
+        },
+        retry_empty: false,
+        inactivity_ms: None,
+        exit_without_prompt: exit_code::INPUT,
+        inactivity_fails: true,
+        silent_model_ms: None,
+        iteration_timeout_ms: None,
+        result_grace_ms: Some(10_000),
+        rate_limit: RateLimit { wait: true, max_wait_ms: 3_600_000 },
+        budget: Budget::default(),
+        iteration_budget: Budget::default(),
+        guardrails: Vec::new(),
+        scm: Vec::new(),
+        scm_timeout_ms: None,
+        gates: false,
+        stall: StallRule::default(),
+    }
+}
+
+fn answered() -> Report {
+    Report {
+        class: Class::Answered,
+        failure: None,
+        exit: "exit code 0".into(),
+        usage: Usage::default(),
+        tools: 1,
+        tool_errors: 0,
+        complete: false,
+        found: None,
+        has_message: false,
+        repeats_prompt: false,
+    }
+}
+
+fn done() -> Report {
+    Report { complete: true, found: Some("DONE".into()), ..answered() }
+}
+
+fn failed(class: Class) -> Report {
+    Report { class, exit: "exit code 1".into(), ..answered() }
+}
+
+fn limited(resets_at: Option<i64>) -> Report {
+    let failure =
+        Failure { kind: FailureKind::RateLimit, message: "hit your limit".into(), resets_at };
+    Report { failure: Some(failure), ..failed(Class::RateLimited) }
+}
+
+fn spent(cost: f64) -> Usage {
+    Usage { cost_usd: Some(cost), ..Usage::default() }
+}
+
+fn feedback(message: &str) -> Feedback {
+    Feedback { action: FailAction::Append, message: message.into() }
+}
+
+fn veto(told: &[&str]) -> Input {
+    let feedback = told.iter().map(|told| feedback(told)).collect();
+    Input::GatesChecked(GateVerdict::Veto { reason: "open".to_owned(), feedback })
+}
+
+/// A machine with a clock that the test moves, and a memory of what it asked for.
+struct Loop {
+    machine: LoopMachine,
+    now: Now,
+    actions: Vec<Action>,
+}
+
+impl Loop {
+    fn start(rules: Rules) -> Self {
+        Loop::of(LoopMachine::new(rules))
+    }
+
+    fn of(machine: LoopMachine) -> Self {
+        let now = Now { mono_ms: 5_000, wall_ms: 1_000_000_000 };
+        let mut this = Loop { machine, now, actions: Vec::new() };
+        this.give(Input::Start);
+        this
+    }
+
+    fn give(&mut self, input: Input) -> &mut Self {
+        self.actions = self.machine.step(self.now, input);
+        self
+    }
+
+    /// The agent that is being started runs and ends so.
+    fn agent(&mut self, report: Report) -> &mut Self {
+        if self.asked(&Action::Brief) {
+            self.give(Input::Briefed { feedback: Vec::new() });
+        }
+        self.give(Input::AgentStarted).give(Input::AgentEnded(Box::new(report)))
+    }
+
+    /// The same of one that is asked for a commit message, and what it did besides.
+    fn asked_for_message(&mut self, report: Report, look: StagedLook) -> &mut Self {
+        assert!(self.asked(&Action::StartAgent(Purpose::CommitMessage)), "{:?}", self.actions);
+        self.agent(report);
+        assert_eq!(self.actions, [Action::LookAtStaged]);
+        self.give(Input::StagedLooked(look))
+    }
+
+    fn after(&mut self, ms: u64) -> &mut Self {
+        self.now.mono_ms += ms;
+        self.now.wall_ms += i64::try_from(ms).unwrap();
+        self
+    }
+
+    /// Lets the time pass until the machine wants to be woken.
+    fn until_deadline(&mut self) -> &mut Self {
+        let deadline = self.machine.deadline().expect("something is waited for");
+        self.after(deadline - self.now.mono_ms).give(Input::Deadline)
+    }
+
+    fn outcome(&self) -> Option<(Outcome, u8)> {
+        self.actions.iter().find_map(|action| match action {
+            Action::Finish { outcome, exit_code } => Some((*outcome, *exit_code)),
+            _ => None,
+        })
+    }
+
+    fn asked(&self, action: &Action) -> bool {
+        self.actions.contains(action)
+    }
+
+    fn asked_to_retry(&self, nth: u32) -> bool {
+        self.actions.iter().any(|action| {
+            matches!(action, Action::Emit(Event::Retrying { failures, .. }) if *failures == nth)
+        })
+    }
+
+    fn starts_agent(&self) -> bool {
+        self.asked(&Action::StartAgent(Purpose::Work))
+    }
+}
+
+#[test]
+fn completes_when_the_agent_says_so() {
+    let mut run = Loop::start(rules());
+    assert!(run.starts_agent());
+    run.agent(answered());
+    assert!(run.starts_agent());
+    run.agent(done());
+    assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
+    assert_eq!(run.machine.iteration(), 2);
+}
+
+#[test]
+fn the_limit_ends_the_run_with_its_exit_code() {
+    for exit_at_limit in [0, 1] {
+        let mut run = Loop::start(Rules { max_iterations: 2, exit_at_limit, ..rules() });
+        run.agent(answered()).agent(answered());
+        assert_eq!(run.outcome(), Some((Outcome::LimitReached, exit_at_limit)));
+    }
+}
+
+#[test]
+fn a_failed_guardrail_vetoes_completion_and_feeds_the_next_prompt() {
+    let mut run = Loop::start(Rules { guardrails: vec![None, None], ..rules() });
+    run.agent(done());
+    assert!(run.asked(&Action::RunGuardrail(0)));
+    run.give(Input::GuardrailEnded { failed: Some(feedback("lint")) });
+    assert!(run.asked(&Action::RunGuardrail(1)), "all of them run, in order");
+    run.give(Input::GuardrailEnded { failed: None });
+    assert!(run.starts_agent());
+    assert_eq!(run.machine.feedback(), [feedback("lint")]);
+    run.agent(done());
+    run.give(Input::GuardrailEnded { failed: None }).give(Input::GuardrailEnded { failed: None });
+    assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
+    assert_eq!(run.machine.feedback(), [], "feedback is given once");
+}
+
+#[test]
+fn feedback_survives_a_retry_of_the_iteration_that_carries_it() {
+    let mut run = Loop::start(Rules { guardrails: vec![None], ..rules() });
+    run.agent(answered()).give(Input::GuardrailEnded { failed: Some(feedback("f")) });
+    run.agent(failed(Class::Failed)).until_deadline();
+    assert!(run.starts_agent());
+    assert_eq!(run.machine.feedback(), [feedback("f")]);
+}
+
+#[test]
+fn a_slow_guardrail_is_ended() {
+    let mut run = Loop::start(Rules { guardrails: vec![Some(5_000)], ..rules() });
+    run.agent(done()).until_deadline();
+    assert_eq!(run.actions, [Action::EndGuardrail { timed_out: true }]);
+    run.give(Input::GuardrailEnded { failed: Some(feedback("slow")) });
+    assert!(run.starts_agent());
+}
+
+#[test]
+fn only_an_answer_completes() {
+    for class in [Class::Empty, Class::Limited, Class::TimedOut] {
+        let mut run = Loop::start(Rules { inactivity_fails: false, ..rules() });
+        run.agent(Report { class, ..done() });
+        assert!(run.starts_agent(), "{class:?}");
+    }
+}
+
+#[test]
+fn a_loop_that_gets_nowhere_is_looked_at_warned_of_and_stopped() {
+    let stall = StallRule::stopping_after(2);
+    let mut run = Loop::start(Rules { max_iterations: 9, stall, ..rules() });
+    let stalling = |run: &Loop| {
+        run.actions.iter().any(|action| matches!(action, Action::Emit(Event::Stalling { .. })))
+    };
+    for fingerprint in [Some(1), Some(2)] {
+        assert!(run.asked(&Action::LookAtRepository));
+        run.give(Input::RepositoryLooked { fingerprint }).agent(answered());
+    }
+    run.give(Input::RepositoryLooked { fingerprint: Some(2) });
+    assert!(stalling(&run), "{:?}", run.actions);
+    // Somebody pauses it: it is not looked at again for that.
+    run.agent(answered()).give(Input::Pause);
+    run.give(Input::RepositoryLooked { fingerprint: Some(3) });
+    assert!(run.machine.is_paused());
+    run.give(Input::Resume { max_iterations: None });
+    assert!(run.starts_agent(), "{:?}", run.actions);
+    for _ in 0..2 {
+        run.agent(answered()).give(Input::RepositoryLooked { fingerprint: Some(3) });
+    }
+    assert_eq!(run.outcome(), Some((Outcome::Stalled, 3)));
+    assert_eq!(run.machine.iteration(), 5);
+}
+
+#[test]
+fn a_look_that_takes_too_long_is_ended_and_a_stop_ends_it() {
+    let stall = StallRule::stopping_after(1);
+    let mut run = Loop::start(Rules { stall, ..rules() });
+    run.until_deadline();
+    assert!(run.asked(&Action::EndScmTask { timed_out: false }));
+    run.give(Input::RepositoryLooked { fingerprint: None });
+    assert!(run.starts_agent(), "nobody can tell");
+    run.agent(answered()).give(Input::Stop { signal: "SIGHUP", now: true });
+    assert!(run.asked(&Action::EndScmTask { timed_out: false }));
+    run.give(Input::RepositoryLooked { fingerprint: None });
+    assert_eq!(run.outcome(), Some((Outcome::Interrupted, 130)));
+}
+
+#[test]
+fn what_guardrails_have_said_is_kept_for_whoever_goes_on() {
+    let guardrails = vec![None; 3];
+    let told = |run: &Loop| {
+        run.actions.iter().find_map(|action| match action {
+            Action::Emit(Event::FeedbackSet { parts }) => Some(parts.clone()),
+            _ => None,
+        })
+    };
+    // The first has failed, and the second is ended with the run: that says nothing of the work.
+    let mut run = Loop::start(Rules { guardrails: guardrails.clone(), ..rules() });
+    run.agent(done()).give(Input::GuardrailEnded { failed: Some(feedback("red")) });
+    run.give(Input::Stop { signal: "SIGHUP", now: true });
+    run.give(Input::GuardrailEnded { failed: Some(feedback("signal 15")) });
+    assert_eq!(run.outcome(), Some((Outcome::Interrupted, 130)));
+    assert_eq!(told(&run), Some(vec![feedback("red")]));
+    // Nothing had failed: what was said before still holds.
+    let mut run = Loop::start(Rules { guardrails, ..rules() });
+    run.agent(done()).give(Input::Stop { signal: "SIGHUP", now: true });
+    run.give(Input::GuardrailEnded { failed: Some(feedback("signal 15")) });
+    assert_eq!(told(&run), None);
+}

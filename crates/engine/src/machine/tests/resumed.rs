@@ -1,0 +1,334 @@
+//! Going on with what a run knew when it was cut off.
+
+use super::*;
+use crate::stall::Seen;
+use ralph_events::progress::{Open, Pending};
+
+fn resumed(rules: Rules, progress: Progress) -> Loop {
+    Loop::of(LoopMachine::resumed(rules, progress))
+}
+
+/// In its second iteration, at whose first attempt an agent has worked for a second.
+fn cut_off(pending: Pending) -> Progress {
+    let open = Some(Open { iteration: 2, attempts: 1, worked_ms: 1_000 });
+    Progress { iterations: 1, open, pending, ..Progress::default() }
+}
+
+fn ended(report: Report) -> Pending {
+    Pending::Ended(Box::new(report))
+}
+
+fn checked(complete: bool) -> Pending {
+    Pending::Checked { class: Class::Answered, complete, found: None }
+}
+
+fn unchecked(report: Report) -> Pending {
+    Pending::Unchecked(Box::new(report))
+}
+
+fn is_told(run: &Loop, iteration_complete: bool) -> bool {
+    run.actions.iter().any(|action| {
+        matches!(action, Action::Emit(Event::IterationEnded { complete, cut_off: false, .. })
+            if *complete == iteration_complete)
+    })
+}
+
+#[test]
+fn what_was_decided_needs_no_agent() {
+    let failed_twice = Progress { failures: 2, ..cut_off(ended(failed(Class::Failed))) };
+    let budget = Budget { cost_usd: Some(1.0), ..Budget::default() };
+    let complete = Progress { iterations: 2, pending: Pending::Complete, ..Progress::default() };
+    let spent_all = {
+        let mut progress = cut_off(Pending::Nothing);
+        progress.spending.attempt_ends(&spent(1.0));
+        progress
+    };
+    for (progress, rules, outcome) in [
+        (complete.clone(), rules(), (Outcome::Complete, 0)),
+        // Even at its limit, and with its budget used up.
+        (complete.clone(), Rules { max_iterations: 2, ..rules() }, (Outcome::Complete, 0)),
+        (
+            Progress { scm_failed: true, ..complete },
+            Rules { budget: Budget { tokens: Some(0), ..Budget::default() }, ..rules() },
+            (Outcome::CompleteScmFailed, exit_code::SCM),
+        ),
+        (cut_off(checked(true)), rules(), (Outcome::Complete, 0)),
+        (
+            Progress { scm_failed: true, ..cut_off(checked(true)) },
+            rules(),
+            (Outcome::CompleteScmFailed, exit_code::SCM),
+        ),
+        (
+            cut_off(checked(false)),
+            Rules { max_iterations: 2, ..rules() },
+            (Outcome::LimitReached, 1),
+        ),
+        (failed_twice, rules(), (Outcome::AgentFailed, exit_code::AGENT)),
+        (
+            cut_off(ended(failed(Class::Credentials))),
+            rules(),
+            (Outcome::CredentialsRefused, exit_code::AGENT),
+        ),
+        (spent_all, Rules { budget, ..rules() }, (Outcome::Budget, exit_code::BUDGET)),
+        (Progress { iterations: 3, ..Progress::default() }, rules(), (Outcome::LimitReached, 1)),
+    ] {
+        let told = format!("{progress:?}");
+        let run = resumed(rules, progress);
+        assert_eq!(run.outcome(), Some(outcome), "{told}");
+        assert!(!run.starts_agent());
+    }
+}
+
+#[test]
+fn the_gates_are_asked_once_more_and_not_the_agent() {
+    let gated = || Rules { gates: true, ..rules() };
+    let mut run = resumed(gated(), cut_off(checked(true)));
+    assert!(run.asked(&Action::CheckGates { claimed: true, checks_passed: true }));
+    assert_eq!(run.machine.place(), (2, 1));
+    run.give(Input::GatesChecked(GateVerdict::Stands));
+    assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
+    assert!(is_told(&run, true));
+    let mut run = resumed(gated(), cut_off(checked(true)));
+    run.give(Input::GatesChecked(GateVerdict::Veto {
+        reason: "open".into(),
+        feedback: Vec::new(),
+    }));
+    assert!(is_told(&run, false) && run.asked(&Action::Brief));
+    assert_eq!(run.machine.iteration(), 3);
+}
+
+#[test]
+fn a_failure_is_counted_and_a_limit_waited_for_as_if_nothing_had_happened() {
+    let mut run = resumed(rules(), cut_off(ended(failed(Class::Failed))));
+    assert!(run.asked_to_retry(1) && !run.starts_agent());
+    run.until_deadline();
+    assert!(run.starts_agent());
+    assert_eq!(run.machine.place(), (2, 2));
+    let in_an_hour = Some(1_003_600);
+    let limits = Limits { count: 1, waited_ms: 10_000, waiting: None };
+    let progress = Progress { limits, ..cut_off(ended(limited(in_an_hour))) };
+    // What was waited before counts, so that a run cannot wait for ever by being cut off.
+    assert_eq!(resumed(rules(), progress.clone()).outcome(), Some((Outcome::AgentFailed, 4)));
+    let patient = RateLimit { wait: true, max_wait_ms: 3_700_000 };
+    let run = resumed(Rules { rate_limit: patient, ..rules() }, progress.clone());
+    assert!(run.outcome().is_none() && !run.starts_agent());
+    // A person who goes on with a run that had given up has done something about it.
+    let again = Progress { outcome: Some(Outcome::AgentFailed), ..progress };
+    let again = Progress { pending: Pending::Nothing, ..again };
+    assert!(resumed(rules(), again).starts_agent());
+}
+
+#[test]
+fn failures_count_on_unless_the_run_had_given_up() {
+    use Outcome::{
+        AgentFailed, Broken, Budget, CredentialsRefused, Interrupted, LimitReached, Stalled,
+    };
+    let left = |outcome| Progress { failures: 1, outcome, ..cut_off(Pending::Nothing) };
+    for (outcome, failures) in [
+        (None, 2),
+        (Some(Interrupted), 2),
+        (Some(Budget), 2),
+        (Some(LimitReached), 2),
+        (Some(Broken), 2),
+        (Some(AgentFailed), 1),
+        (Some(CredentialsRefused), 1),
+        (Some(Stalled), 1),
+    ] {
+        let mut run = resumed(rules(), left(outcome));
+        run.agent(failed(Class::Failed));
+        assert!(run.asked_to_retry(failures), "{outcome:?}: {:?}", run.actions);
+    }
+}
+
+#[test]
+fn a_wait_that_was_cut_off_counts_as_long_as_it_lasted() {
+    let limits = |until_ms| Limits {
+        count: 1,
+        waited_ms: 0,
+        waiting: Some((1_000_000_000 - 1_000_000, until_ms)),
+    };
+    for (until_ms, waited_ms) in [(999_500_000, 500_000), (2_000_000_000, 1_000_000)] {
+        let progress = Progress { limits: limits(until_ms), ..cut_off(Pending::Nothing) };
+        assert_eq!(resumed(rules(), progress).machine.limits.waited_ms, waited_ms);
+    }
+}
+
+#[test]
+fn an_iteration_that_is_begun_again_has_no_second_budget() {
+    let mut progress = cut_off(Pending::Nothing);
+    progress.spending.attempt_ends(&spent(0.75));
+    let within = |budget| Rules { iteration_budget: budget, ..rules() };
+    let money = |cost| within(Budget { cost_usd: Some(cost), ..Budget::default() });
+    let time = |ms| within(Budget { duration_ms: Some(ms), ..Budget::default() });
+    // What is left is left.
+    let mut run = resumed(money(1.0), progress.clone());
+    assert!(run.starts_agent());
+    run.give(Input::AgentStarted).give(Input::Used(spent(0.25)));
+    assert!(run.asked(&Action::EndAgent(EndCause::IterationBudget)));
+    let mut run = resumed(time(1_500), progress.clone());
+    assert!(run.starts_agent());
+    run.give(Input::AgentStarted);
+    assert_eq!(run.machine.deadline(), Some(run.now.mono_ms + 500));
+    // Nothing is left: what was done is checked, and the next iteration has a budget of its own.
+    for rules in [money(0.5), time(1_000)] {
+        let checks = Rules { guardrails: vec![None], ..rules };
+        let mut run = resumed(checks, progress.clone());
+        assert!(run.asked(&Action::RunGuardrail(0)) && !run.starts_agent());
+        run.give(Input::GuardrailEnded { failed: None });
+        assert!(is_told(&run, false) && run.starts_agent());
+        assert_eq!(run.machine.iteration(), 3);
+        run.give(Input::AgentStarted).give(Input::Used(spent(0.25)));
+        assert!(run.actions.is_empty());
+    }
+}
+
+#[test]
+fn a_loop_that_was_to_be_stopped_for_getting_nowhere_is() {
+    let rules = Rules { stall: StallRule::stopping_after(2), ..rules() };
+    let seen = Seen { fingerprint: Some(7), unchanged: 2, same_failures: 0 };
+    let progress = Progress { iterations: 2, seen, looked: true, ..Progress::default() };
+    let mut run = resumed(rules.clone(), progress.clone());
+    assert!(run.asked(&Action::LookAtRepository));
+    run.give(Input::RepositoryLooked { fingerprint: Some(7) });
+    assert_eq!(run.outcome(), Some((Outcome::Stalled, exit_code::BUDGET)));
+    let said = |action: &Action| matches!(action, Action::Emit(Event::RunEnded { message, .. }) if message.starts_with("2 iterations"));
+    assert!(run.actions.iter().any(said), "{:?}", run.actions);
+    // Somebody has done something about it.
+    let mut run = resumed(rules, progress);
+    run.give(Input::RepositoryLooked { fingerprint: Some(8) });
+    assert!(run.starts_agent());
+}
+
+#[test]
+fn an_answer_is_checked_from_the_first_guardrail_on_and_no_agent_is_started() {
+    let checks = |more: Rules| Rules { guardrails: vec![None, None], ..more };
+    let pass = || Input::GuardrailEnded { failed: None };
+    let used_up = Rules { budget: Budget { cost_usd: Some(0.5), ..Budget::default() }, ..rules() };
+    // Neither a budget nor a limit that is used up keeps it from being checked.
+    for rules in [rules(), used_up, Rules { max_iterations: 2, ..rules() }] {
+        let mut progress = cut_off(unchecked(done()));
+        progress.spending.attempt_ends(&spent(0.75));
+        progress.failures = 2;
+        let mut run = resumed(checks(rules), progress);
+        assert_eq!(run.machine.place(), (2, 1), "the same attempt");
+        assert!(run.asked(&Action::RunGuardrail(0)) && run.actions.len() == 1);
+        assert!(run.give(pass()).asked(&Action::RunGuardrail(1)));
+        assert_eq!(run.give(pass()).outcome(), Some((Outcome::Complete, 0)));
+        assert!(is_told(&run, true));
+    }
+    // What fails now is told to the next agent, in the place of all that was said before.
+    let progress = Progress {
+        feedback: vec![feedback("half")],
+        last_feedback: vec![feedback("old")],
+        ..cut_off(unchecked(done()))
+    };
+    let mut run = resumed(checks(rules()), progress);
+    run.give(Input::GuardrailEnded { failed: Some(feedback("red")) }).give(pass());
+    assert!(is_told(&run, false) && run.starts_agent());
+    assert_eq!((run.machine.iteration(), run.machine.feedback()), (3, &[feedback("red")][..]));
+    // Stopped once more, it is still there for whoever goes on.
+    let mut run = resumed(checks(rules()), cut_off(unchecked(done())));
+    run.give(Input::Stop { signal: "SIGINT", now: false }).give(pass());
+    assert_eq!(run.outcome(), Some((Outcome::Interrupted, exit_code::INTERRUPTED)));
+    let is_cut = |action: &Action| {
+        matches!(
+            action,
+            Action::Emit(Event::IterationEnded { class: Class::Answered, cut_off: true, .. })
+        )
+    };
+    assert!(run.actions.iter().any(is_cut), "{:?}", run.actions);
+}
+
+#[test]
+fn what_an_answer_changed_is_committed_with_the_message_that_was_given() {
+    let scm = || Rules { scm: vec![ScmTask::Commit], ..rules() };
+    let asks = |run: &Loop| run.asked(&Action::StartAgent(Purpose::CommitMessage));
+    let mut run = resumed(scm(), cut_off(unchecked(answered())));
+    assert!(run.asked(&Action::LookAtScm));
+    assert!(
+        asks(run.give(Input::ScmLooked(ScmLook::Dirty { has_message: false }))),
+        "nobody has been asked yet"
+    );
+    let given =
+        Progress { commit_message: Some("Do it".to_owned()), ..cut_off(unchecked(answered())) };
+    let mut run = resumed(scm(), given.clone());
+    run.give(Input::ScmLooked(ScmLook::Dirty { has_message: false }));
+    assert!(run.asked(&Action::RunScmTask(0)) && !asks(&run));
+    // The next iteration has its own.
+    run.give(Input::ScmTaskEnded { ok: true, feedback: None }).agent(answered());
+    assert!(asks(run.give(Input::ScmLooked(ScmLook::Dirty { has_message: false }))));
+    // Also if this one had nothing left to commit.
+    let mut run = resumed(scm(), given);
+    run.give(Input::ScmLooked(ScmLook::Clean)).agent(answered());
+    assert!(asks(run.give(Input::ScmLooked(ScmLook::Dirty { has_message: false }))));
+}
+
+#[test]
+fn an_answer_that_is_checked_later_counts_once_for_a_loop_that_gets_nowhere() {
+    let rules =
+        Rules { guardrails: vec![None, None], stall: StallRule::stopping_after(3), ..rules() };
+    // Nobody can tell whether anything changed. The last iteration failed in another way than this one, of
+    // which the first guardrail had been told of when it was stopped.
+    let seen = Seen { fingerprint: None, unchanged: 0, same_failures: 2 };
+    for (last, outcome) in [("other", None), ("red", Some((Outcome::Stalled, exit_code::BUDGET)))] {
+        let progress = Progress {
+            seen,
+            feedback: vec![feedback("red")],
+            last_feedback: vec![feedback(last)],
+            ..cut_off(unchecked(answered()))
+        };
+        let mut run = resumed(rules.clone(), progress);
+        run.give(Input::GuardrailEnded { failed: Some(feedback("red")) });
+        run.give(Input::GuardrailEnded { failed: None });
+        assert!(run.asked(&Action::LookAtRepository));
+        run.give(Input::RepositoryLooked { fingerprint: None });
+        assert_eq!(run.outcome(), outcome, "{last}");
+    }
+}
+
+#[test]
+fn a_resumed_run_goes_on_with_all_its_counts() {
+    let progress = || {
+        let mut spending = Spending::default();
+        spending.attempt_ends(&spent(0.7));
+        Progress {
+            iterations: 2,
+            failures: 1,
+            feedback: vec![feedback("red")],
+            tools: 7,
+            spending,
+            active_ms: 9_000,
+            ..Progress::default()
+        }
+    };
+    let budget = Budget { cost_usd: Some(1.0), ..Budget::default() };
+    let rules = || Rules { max_iterations: 4, budget, ..rules() };
+    let begin = |progress| resumed(rules(), progress);
+    let mut run = begin(progress());
+    assert!(run.starts_agent());
+    assert_eq!((run.machine.iteration(), run.machine.feedback().len()), (3, 1));
+    run.agent(failed(Class::Failed));
+    assert!(run.asked_to_retry(2), "{:?}", run.actions);
+
+    let mut run = begin(progress());
+    run.agent(Report { usage: spent(0.4), ..answered() });
+    assert_eq!(run.outcome(), Some((Outcome::Budget, 3)), "0.7 before, and 0.4 now");
+    assert!(run.actions.iter().any(|action| matches!(
+        action,
+        Action::Emit(Event::RunEnded { iterations: 3, tools: 8, duration_ms: 9_000.., .. })
+    )));
+
+    // Time is up when it would have been without the cut.
+    let budget = Budget { duration_ms: Some(10_000), ..Budget::default() };
+    let mut run = resumed(Rules { budget, ..rules() }, progress());
+    run.give(Input::AgentStarted);
+    assert_eq!(run.machine.deadline(), Some(run.now.mono_ms + 1_000));
+
+    // One that somebody stopped has not been helped by that; one that had given up has.
+    let mut run = begin(Progress { outcome: Some(Outcome::Interrupted), ..progress() });
+    run.agent(failed(Class::Failed));
+    assert!(run.asked_to_retry(2));
+    let mut run = begin(Progress { outcome: Some(Outcome::AgentFailed), ..progress() });
+    run.agent(failed(Class::Failed));
+    assert!(run.asked_to_retry(1));
+}

@@ -1,0 +1,52 @@
+//! A past run, shown again.
+
+use super::Reporter;
+use ralph_events::event::Entry;
+use ralph_events::json_writer;
+
+/// Events between two flushes: enough to write in large pieces, few enough to be seen soon.
+const BATCH: usize = 256;
+
+/// Hands the events of a journal to a face as the run itself did.
+pub fn replay(entries: impl Iterator<Item = Entry<'static>>, reporter: &mut dyn Reporter) {
+    for (number, entry) in entries.enumerate() {
+        // Writing plain data into memory cannot fail; if it did, the other form is still there.
+        if let Ok(line) = json_writer::compact(&entry) {
+            reporter.line(line.as_bytes());
+        }
+        reporter.event(entry.at, &entry.event);
+        if (number + 1) % BATCH == 0 {
+            reporter.flush();
+        }
+    }
+    reporter.finish();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json::Json;
+    use crate::output::tests::Sink;
+    use ralph_events::journal;
+
+    #[test]
+    fn journal_line_is_decoded_as_serde_decodes_it() {
+        for line in include_str!("testdata/run.jsonl").lines() {
+            let whole: Option<Entry<'static>> = serde_json::from_str(line).ok();
+            for end in 0..=line.len() {
+                let torn = &line.as_bytes()[..end];
+                let expected = if end == line.len() { whole.clone() } else { None };
+                assert_eq!(journal::entries(torn).next(), expected, "{torn:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_replay_as_json_is_the_journal() {
+        let journal = include_str!("testdata/run.jsonl");
+        let sink = Sink::default();
+        let entries = journal.lines().map(|line| serde_json::from_str(line).unwrap());
+        replay(entries, &mut Json::new(sink.output()));
+        assert_eq!(sink.text(), journal);
+    }
+}

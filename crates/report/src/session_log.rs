@@ -1,0 +1,449 @@
+//! The log of a session: what the agent printed, iteration by iteration, as a file for people.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use jiff::tz::TimeZone;
+
+use super::Reporter;
+use crate::stream_merger::Merger;
+use ralph_events::attempt::describe_end;
+use ralph_events::event::{Class, Entry, Event, Purpose, Stamp, Stream, Usage, WaitReason};
+use ralph_events::text;
+
+const DOUBLE: &str =
+    "================================================================================";
+const SINGLE: &str =
+    "--------------------------------------------------------------------------------";
+
+/// Where a log goes.
+pub trait Sink: Write {
+    /// Sees to it that what was written is still where it belongs.
+    ///
+    /// # Errors
+    /// It is lost.
+    fn restore(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Writes the log of a session.
+#[derive(Debug)]
+pub struct SessionLog<S> {
+    sink: S,
+    zone: TimeZone,
+    pending: Vec<u8>,
+    merger: Merger,
+    mode: String,
+    facts: Facts,
+    /// How each iteration came out; one that a run was left in and begins again has a second end.
+    ends: BTreeMap<u32, End>,
+    /// How much of what agents print still goes in.
+    room: u64,
+    /// The first thing that went wrong with the file, until somebody asks.
+    trouble: Option<String>,
+    broken: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Successful,
+    Failed,
+    Interrupted,
+}
+
+/// What the footer of an iteration tells.
+#[derive(Debug, Default)]
+struct Facts {
+    /// The header, until there is something to put beneath it: what is found before an iteration keeps it
+    /// from beginning.
+    header: Option<String>,
+    /// An agent was started.
+    begun: bool,
+    retries: u32,
+    /// The attempt failed, and another is to come.
+    retry_due: bool,
+    /// How the last attempt failed, until somebody is told.
+    failure: Option<String>,
+    model: Option<String>,
+    turns: Option<u32>,
+    /// What the agent said, piece by piece; only a stream has pieces that count.
+    messages: u32,
+    streams: bool,
+    /// Lines that the response filter failed for.
+    filter_errors: u64,
+}
+
+impl<S: Sink> SessionLog<S> {
+    /// `room` is how many bytes of what agents print go in.
+    pub fn new(sink: S, zone: TimeZone, room: u64) -> Self {
+        SessionLog {
+            sink,
+            zone,
+            pending: Vec::new(),
+            merger: Merger::default(),
+            mode: String::new(),
+            facts: Facts::default(),
+            ends: BTreeMap::new(),
+            room,
+            trouble: None,
+            broken: false,
+        }
+    }
+
+    /// Counts what happened in a session before this one. It is written in the log of that session.
+    pub fn recall(&mut self, entry: &Entry<'_>) {
+        self.event(entry.at, &entry.event);
+        self.pending.clear();
+    }
+
+    fn time(&self, ms: i64) -> String {
+        jiff::Timestamp::from_millisecond(ms).map_or_else(
+            |_| "-".to_owned(),
+            |time| self.zone.to_datetime(time).strftime("%Y-%m-%d %H:%M:%S").to_string(),
+        )
+    }
+
+    /// A line of ralph's own, on a line of its own.
+    fn note(&mut self, words: &str) {
+        self.begin();
+        self.end_output();
+        self.pending.extend_from_slice(b"[ralph] ");
+        self.pending.extend(words.bytes().map(|byte| if byte == b'\n' { b' ' } else { byte }));
+        self.pending.push(b'\n');
+    }
+
+    fn end_output(&mut self) {
+        self.merger.finish(&mut self.pending);
+    }
+
+    fn header(&mut self, at: Stamp) {
+        self.facts.header = Some(format!(
+            "{DOUBLE}\nITERATION {}\n{DOUBLE}\nMode: {}\nStart Time: {}\n{SINGLE}\n",
+            at.iteration,
+            self.mode,
+            self.time(at.time_ms)
+        ));
+    }
+
+    /// There is something to tell of the iteration.
+    fn begin(&mut self) {
+        if let Some(header) = self.facts.header.take() {
+            self.pending.extend_from_slice(header.as_bytes());
+        }
+    }
+
+    fn iteration_ended(&mut self, at: Stamp, status: &str, duration_ms: u64, usage: &Usage) {
+        // What was not even asked for was no iteration.
+        let facts = std::mem::take(&mut self.facts);
+        if facts.header.is_some() {
+            return;
+        }
+        let end = match status {
+            "success" | "complete" => End::Successful,
+            "interrupted" => End::Interrupted,
+            _ => End::Failed,
+        };
+        self.ends.insert(at.iteration, end);
+        let failure = match &facts.failure {
+            None if !facts.begun => Some("the agent could not be started"),
+            failure => failure.as_deref(),
+        };
+        if let Some(failure) = failure {
+            self.note(&format!("failed: {failure}"));
+        }
+        self.footer(at, status, duration_ms, usage, facts);
+    }
+
+    fn footer(&mut self, at: Stamp, status: &str, duration_ms: u64, usage: &Usage, facts: Facts) {
+        self.end_output();
+        let mut footer = format!(
+            "{SINGLE}\nITERATION {} {}\nEnd Time: {}\nDuration: {}\n",
+            at.iteration,
+            if facts.begun { "COMPLETE" } else { "NOT STARTED" },
+            self.time(at.time_ms),
+            text::duration(duration_ms)
+        );
+        let messages = (facts.streams && facts.messages > 0).then_some(facts.messages);
+        let cost = usage.cost_usd.map(text::dollars);
+        let retries = (facts.retries > 0).then_some(facts.retries);
+        let filter_errors = (facts.filter_errors > 0).then_some(facts.filter_errors);
+        let rows: [(&str, Option<String>); 6] = [
+            ("API Requests", facts.turns.map(|n| n.to_string())),
+            ("Model", facts.model),
+            ("Messages", messages.map(|n| n.to_string())),
+            ("Cost", cost),
+            ("Filter Errors", filter_errors.map(|n| n.to_string())),
+            ("Retries", retries.map(|n| n.to_string())),
+        ];
+        for (name, value) in rows {
+            if let Some(value) = value {
+                let _ = writeln!(footer, "{name}: {value}");
+            }
+        }
+        let _ = write!(footer, "Status: {status}\n{DOUBLE}\n\n");
+        self.pending.extend_from_slice(footer.as_bytes());
+    }
+
+    fn summary(&mut self, event: &Event<'_>) {
+        let Event::RunEnded { exit_code, message, duration_ms, .. } = event else {
+            return;
+        };
+        self.end_output();
+        let count = |end| self.ends.values().filter(|other| **other == end).count();
+        let interrupted = match count(End::Interrupted) {
+            0 => String::new(),
+            n => format!("Interrupted: {n}\n"),
+        };
+        let summary = format!(
+            "{DOUBLE}\nSESSION SUMMARY\n{DOUBLE}\nTotal Iterations: {}\nSuccessful: {}\n\
+             Failed: {}\n{interrupted}Total Duration: {}\nExit Reason: {}\nExit Code: {exit_code}\n{DOUBLE}\n",
+            self.ends.len(),
+            count(End::Successful),
+            count(End::Failed),
+            text::duration(*duration_ms),
+            message.replace('\n', " "),
+        );
+        self.pending.extend_from_slice(summary.as_bytes());
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        let written = self.sink.write_all(&self.pending);
+        self.pending.clear();
+        written
+    }
+
+    fn note_trouble(&mut self, result: &io::Result<()>) {
+        if let Err(err) = result
+            && !std::mem::replace(&mut self.broken, true)
+        {
+            self.trouble = Some(format!("the session log is not complete: {err}"));
+        }
+    }
+}
+
+impl<S: Sink> Reporter for SessionLog<S> {
+    fn event(&mut self, at: Stamp, event: &Event<'_>) {
+        match event {
+            Event::RunStarted { command, .. } => {
+                self.mode = command.as_ref().to_owned();
+                // An iteration that a session before this one left without an end is begun again.
+                self.facts = Facts::default();
+            }
+            Event::RunContinued { iterations, unchecked, .. } => {
+                let s = if *iterations == 1 { "" } else { "s" };
+                self.note(&format!(
+                    "goes on after {iterations} iteration{s}; the summary counts the whole run"
+                ));
+                if let Some(iteration) = *unchecked {
+                    self.header(Stamp { iteration, ..at });
+                    self.facts.begun = true;
+                    self.note("the agent had ended; what it did is checked now");
+                }
+            }
+            Event::IterationStarted { .. } => self.header(at),
+            Event::Session { model, .. } => {
+                self.facts.streams = true;
+                if let Some(model) = model {
+                    self.facts.model = Some(model.as_ref().to_owned());
+                }
+            }
+            Event::Text { joined: false, subagent: false, .. } => self.facts.messages += 1,
+            Event::Usage(_) | Event::ToolStarted { .. } => self.facts.streams = true,
+            Event::Result { turns, .. } => {
+                self.facts.streams = true;
+                if let Some(turns) = turns {
+                    *self.facts.turns.get_or_insert(0) += turns;
+                }
+            }
+            Event::Prompt { .. } => {
+                self.begin();
+                self.facts.retries += u32::from(std::mem::take(&mut self.facts.retry_due));
+            }
+            Event::AgentStarted { purpose: Purpose::Work, .. } => self.facts.begun = true,
+            Event::AgentEnded {
+                purpose, class, failure, exit, ended_by, filter_errors, ..
+            } => {
+                self.end_output();
+                self.facts.filter_errors += filter_errors;
+                if *purpose == Purpose::Work {
+                    self.facts.failure = has_failed(*class).then(|| match failure {
+                        Some(failure) if !failure.message.is_empty() => failure.message.clone(),
+                        _ => describe_end(*exit, *ended_by),
+                    });
+                }
+            }
+            Event::Retrying { message, failures, max_failures, .. } => {
+                self.facts.failure = None;
+                self.facts.retry_due = true;
+                let most = max_failures.saturating_sub(1);
+                self.note(&format!("failed: {message}; retry {failures} of {most}"));
+            }
+            Event::Waiting { reason: WaitReason::RateLimit, until_ms } => {
+                self.facts.failure = None;
+                let until = self.time(*until_ms);
+                self.note(&format!("waiting until {until} for the agent's limit"));
+            }
+            Event::Warning { message } => self.note(&format!("warning: {message}")),
+            Event::GuardrailEnded { command, passed, cut_off, log, .. } => {
+                let how = match (passed, cut_off) {
+                    (true, _) => "passed",
+                    (false, true) => "was interrupted",
+                    (false, false) => "failed",
+                };
+                self.note(&format!("guardrail {command:?} {how}; its output is in {log}"));
+            }
+            Event::ScmEnded { task, ok, detail, .. } => {
+                let how = if *ok { "done" } else { "failed" };
+                self.note(&format!("{task}: {how}: {detail}"));
+            }
+            Event::Vetoed { reason } => self.note(&format!("not complete: {reason}")),
+            Event::StopRequested { signal, .. } => self.note(&format!("received {signal}")),
+            Event::IterationEnded {
+                class,
+                guardrails_passed,
+                complete,
+                cut_off,
+                duration_ms,
+                usage,
+            } => {
+                let status = match (status(*class, *guardrails_passed, *complete), cut_off) {
+                    // The run ended before everything had its turn.
+                    ("success", true) => "interrupted",
+                    (status, _) => status,
+                };
+                self.iteration_ended(at, status, *duration_ms, usage);
+                let restored = self.sink.restore();
+                self.note_trouble(&restored);
+            }
+            Event::RunEnded { .. } => self.summary(event),
+            _ => {}
+        }
+    }
+
+    fn raw(&mut self, stream: Stream, bytes: &[u8]) {
+        if self.room == 0 {
+            return;
+        }
+        let fits = bytes.len().min(usize::try_from(self.room).unwrap_or(usize::MAX));
+        self.room -= fits as u64;
+        self.merger.push(stream, &bytes[..fits], &mut self.pending);
+        if self.room == 0 {
+            self.note(
+                "this log is full (runs.maxRawMegabytes): what agents print is left out from here",
+            );
+        }
+    }
+
+    fn flush(&mut self) {
+        if !self.pending.is_empty() {
+            let written = self.write();
+            self.note_trouble(&written);
+        }
+    }
+
+    fn trouble(&mut self) -> Option<String> {
+        self.trouble.take()
+    }
+}
+
+/// Whether the agent is to blame for what became of an attempt.
+fn has_failed(class: Class) -> bool {
+    match class {
+        Class::Failed
+        | Class::ContextExhausted
+        | Class::TimedOut
+        | Class::Credentials
+        | Class::RateLimited
+        | Class::Overloaded => true,
+        Class::Answered
+        | Class::Empty
+        | Class::Limited
+        | Class::Interrupted
+        | Class::NotStarted => false,
+    }
+}
+
+/// What became of an iteration, in a word.
+fn status(class: Class, guardrails_passed: Option<bool>, complete: bool) -> &'static str {
+    match class {
+        _ if complete => "complete",
+        Class::Answered | Class::Empty | Class::Limited if guardrails_passed == Some(false) => {
+            "guardrails failed"
+        }
+        Class::Limited => "limited",
+        Class::Answered | Class::Empty if guardrails_passed.is_none() => "interrupted",
+        Class::Answered => "success",
+        Class::Empty => "empty",
+        Class::Interrupted => "interrupted",
+        Class::TimedOut => "timed out",
+        Class::NotStarted => "not started",
+        Class::RateLimited | Class::Overloaded => "rate limited",
+        Class::Credentials => "credentials refused",
+        Class::Failed | Class::ContextExhausted => "failed",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_answer_that_passed_is_a_success() {
+        for (class, guardrails_passed, word) in [
+            (Class::Answered, Some(true), "success"),
+            (Class::Answered, Some(false), "guardrails failed"),
+            (Class::Answered, None, "interrupted"),
+            (Class::Empty, Some(true), "empty"),
+            (Class::Empty, Some(false), "guardrails failed"),
+            (Class::Empty, None, "interrupted"),
+            (Class::Limited, Some(true), "limited"),
+            (Class::Limited, Some(false), "guardrails failed"),
+            (Class::Limited, None, "limited"),
+            (Class::TimedOut, Some(true), "timed out"),
+            (Class::Failed, None, "failed"),
+        ] {
+            assert_eq!(status(class, guardrails_passed, false), word, "{class:?}");
+        }
+    }
+
+    impl Sink for Vec<u8> {}
+
+    #[test]
+    fn an_iteration_that_is_only_checked_has_a_beginning_and_an_end() {
+        let mut log = SessionLog::new(Vec::new(), TimeZone::UTC, 1_000);
+        let mut tell = |iteration, event: Event<'_>| {
+            log.event(Stamp { time_ms: 0, iteration, attempt: 1 }, &event);
+        };
+        let usage = Usage::default();
+        tell(
+            0,
+            Event::RunContinued {
+                after: None,
+                iterations: 1,
+                cut_off: None,
+                unchecked: Some(2),
+                usage,
+                duration_ms: 1,
+            },
+        );
+        tell(
+            2,
+            Event::IterationEnded {
+                class: Class::Answered,
+                guardrails_passed: Some(true),
+                complete: true,
+                cut_off: false,
+                duration_ms: 1,
+                usage,
+            },
+        );
+        let said = String::from_utf8_lossy(&log.pending);
+        for part in ["goes on after 1 iteration;", "\nITERATION 2\n", "\nITERATION 2 COMPLETE\n"] {
+            assert!(said.contains(part), "{said}");
+        }
+        assert!(said.contains("[ralph] the agent had ended; what it did is checked now\n"));
+        assert!(said.contains("Status: complete") && !said.contains("failed"), "{said}");
+    }
+}

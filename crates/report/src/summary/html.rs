@@ -1,0 +1,214 @@
+//! The report as a page of its own: no script, no font, no picture from anywhere else.
+
+use std::fmt::Write;
+
+use jiff::tz::TimeZone;
+
+use super::iteration::{self, Detail};
+use super::overview::{Piece, pieces, summary};
+use super::sections::{Kind, Section, sections};
+use super::words::clean;
+use super::{Check, Facts, Iteration};
+use ralph_events::text;
+
+/// How many bars are told apart.
+const MAX_BARS: usize = 300;
+
+/// What a browser may load and run for the page: nothing but its own style. Should an agent's words ever come into it as
+/// markup, they can do nothing.
+const CONTENT_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'";
+
+const STYLE: &str = "\
+:root{color-scheme:light dark;--bar:#3b82c4;--bad:#c4483b;--dim:#8884}
+@media(prefers-color-scheme:dark){:root{--bar:#5a9bd8;--bad:#f07b6e}}
+body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
+h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}
+.wide{overflow-x:auto}
+table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.3rem .6rem;border-bottom:1px solid var(--dim);vertical-align:top}
+td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+td,li{overflow-wrap:anywhere}td:nth-child(2){white-space:nowrap}
+dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1rem}dt{font-weight:600}dd{margin:0;overflow-wrap:anywhere}
+ul{padding-left:1.2rem}ul.signs{font-family:ui-monospace,monospace;list-style:none;padding:0}
+code{font-family:ui-monospace,monospace}.bad{color:var(--bad)}.dim{opacity:.7}
+svg{width:100%;height:5rem}p.label{font-size:.8rem;margin:.8rem 0 .2rem}
+@media(max-width:36rem){dl{display:block}dd{margin-bottom:.4rem}
+table,tbody{display:block}tr{display:grid;grid-template-columns:2rem 1fr auto auto;border-bottom:1px solid var(--dim)}
+tr:first-child,td:nth-child(5){display:none}td{border:0;padding:.15rem .3rem}td:nth-child(n+6){grid-column:2/-1}}";
+
+/// Draws the facts.
+pub fn draw(facts: &Facts, zone: &TimeZone) -> String {
+    let mut out = String::new();
+    let title = format!("Run {}", facts.run);
+    let _ = write!(
+        out,
+        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{CONTENT_POLICY}\">\n\
+         <meta name=\"referrer\" content=\"no-referrer\">\n\
+         <meta name=\"viewport\" content=\"width=device-width\">\n\
+         <title>{0}</title>\n<style>\n{STYLE}\n</style>\n<h1>{0}</h1>\n<dl>\n",
+        escape(&title)
+    );
+    for (name, value) in summary(facts, zone) {
+        let value = clean(&value);
+        let value = pieces(name, &value).into_iter().map(|piece| match piece {
+            Piece::Text(text) => as_text(text),
+            Piece::Command(command) => format!("<code>{}</code>", as_text(command)),
+        });
+        let _ = writeln!(out, "<dt>{name}</dt><dd>{}</dd>", value.collect::<String>());
+    }
+    out.push_str("</dl>\n");
+    let (left, rest): (Vec<Section>, Vec<Section>) =
+        sections(facts, zone).into_iter().partition(|section| section.kind == Kind::Left);
+    left.iter().for_each(|section| list(section, &mut out));
+    if !facts.iterations.is_empty() {
+        out.push_str("<h2>Time and cost of each iteration</h2>\n");
+        chart(&facts.iterations, &mut out);
+        table(&facts.iterations, &mut out);
+    }
+    rest.iter().for_each(|section| list(section, &mut out));
+    out
+}
+
+fn list(section: &Section, out: &mut String) {
+    let class = if section.kind == Kind::Guardrails { " class=\"signs\"" } else { "" };
+    let _ = writeln!(out, "<h2>{}</h2>\n<ul{class}>", escape(&section.heading));
+    for line in &section.lines {
+        let _ = writeln!(out, "<li>{}", escape(line));
+    }
+    out.push_str("</ul>\n");
+}
+
+/// Two rows of bars over the same iterations: how long each took, and what it cost. Of very many, a bar
+/// is the most of several.
+fn chart(iterations: &[Iteration], out: &mut String) {
+    const WIDTH: f64 = 900.0;
+    const ROW: f64 = 90.0;
+    let rows = [
+        (
+            "time at work",
+            (|it| it.duration_ms.saturating_sub(it.waited_ms) as f64) as fn(&Iteration) -> f64,
+            (|ms| text::duration(ms as u64)) as fn(f64) -> String,
+        ),
+        ("cost", |it| it.estimated_cost_usd.or(it.usage.cost_usd).unwrap_or(0.0), text::dollars),
+    ];
+    let bars: Vec<&[Iteration]> =
+        iterations.chunks(iterations.len().div_ceil(MAX_BARS).max(1)).collect();
+    // A single iteration is not a wall.
+    let step = (WIDTH / bars.len().max(1) as f64).min(75.0);
+    let width = (step * 0.8).max(0.5);
+    for (name, value, word) in rows {
+        let most_of = |bar: &[Iteration]| bar.iter().map(value).fold(0.0, f64::max);
+        let most = most_of(iterations);
+        if most <= 0.0 {
+            continue;
+        }
+        let any_bad = iterations.iter().any(is_bad);
+        let red = if any_bad { "; <span class=\"bad\">red</span>: a guardrail failed" } else { "" };
+        let _ = writeln!(
+            out,
+            "<p class=\"label\">{name}, at most {}{red}</p>\n<svg viewBox=\"0 0 {WIDTH} {ROW}\" \
+             preserveAspectRatio=\"none\" role=\"img\" aria-label=\"{name} of each iteration\">",
+            escape(&word(most))
+        );
+        for (at, bar) in bars.iter().enumerate() {
+            let value = most_of(bar);
+            let height = (value / most * ROW).max(1.0);
+            let bad = bar.iter().any(is_bad);
+            let told = match bar {
+                [one] => {
+                    format!("iteration {}: {}, {}", one.number, word(value), iteration::state(one))
+                }
+                [first, .., last] => {
+                    let (first, last) = (first.number, last.number);
+                    format!("iterations {first} to {last}: at most {}", word(value))
+                }
+                [] => continue,
+            };
+            let _ = writeln!(
+                out,
+                "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" \
+                 fill=\"var(--{})\"><title>{}</title></rect>",
+                at as f64 * step,
+                ROW - height,
+                if bad { "bad" } else { "bar" },
+                escape(&told)
+            );
+        }
+        out.push_str("</svg>\n");
+    }
+}
+
+fn is_bad(iteration: &Iteration) -> bool {
+    iteration.guardrails.iter().any(Check::failed)
+}
+
+fn table(iterations: &[Iteration], out: &mut String) {
+    out.push_str(
+        "<div class=\"wide\"><table>\n<tr><th class=\"n\">#<th>outcome<th class=\"n\">time\
+         <th class=\"n\">cost<th class=\"n\">tools<th>guardrails<th>commits</tr>\n",
+    );
+    // A page that a browser takes in without a thought.
+    let (first, middle, last) = iteration::fold(iterations, 100, 400);
+    first.iter().for_each(|iteration| row(iteration, out));
+    if !middle.is_empty() {
+        let middle = escape(&iteration::in_short(middle));
+        let _ = writeln!(out, "<tr><td class=\"n\">…<td colspan=\"6\" class=\"dim\">{middle}</tr>");
+    }
+    last.iter().for_each(|iteration| row(iteration, out));
+    out.push_str("</table></div>\n");
+}
+
+fn row(iteration: &Iteration, out: &mut String) {
+    let tries = iteration::tries(iteration);
+    let tries = tries.map(|tries| format!("<div class=\"dim\">{tries}</div>")).unwrap_or_default();
+    let _ = write!(
+        out,
+        "<tr><td class=\"n\">{}<td>{}{tries}<td class=\"n\">{}<td class=\"n\">{}<td class=\"n\">{}<td>",
+        iteration.number,
+        iteration::state(iteration),
+        text::duration(iteration.duration_ms),
+        iteration::cost(iteration),
+        iteration.tools
+    );
+    let passed = iteration.guardrails.iter().filter(|check| check.passed).count();
+    if passed > 0 {
+        let _ = write!(out, "<div>{passed} passed</div>");
+    }
+    for check in iteration.guardrails.iter().filter(|check| !check.passed) {
+        let (class, word) = if check.cut_off { ("dim", "interrupted") } else { ("bad", "failed") };
+        let command = escape(&check.command);
+        let _ = write!(out, "<div class=\"{class}\"><code>{command}</code> {word}</div>");
+    }
+    out.push_str("<td>");
+    for detail in iteration::details(iteration) {
+        let _ = match detail {
+            Detail::Commit(text) => {
+                let (id, subject) = text.split_once(' ').unwrap_or((&text, ""));
+                write!(out, "<div><code>{}</code> {}</div>", escape(id), escape(subject))
+            }
+            Detail::Plain(text) => write!(out, "<div class=\"dim\">{}</div>", escape(&text)),
+            Detail::Bad(text) => write!(out, "<div class=\"bad\">{}</div>", escape(&text)),
+        };
+    }
+    out.push_str("</tr>\n");
+}
+
+/// Text that cannot be taken for anything else, on one line.
+fn escape(text: &str) -> String {
+    as_text(&clean(text))
+}
+
+fn as_text(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            c => out.push(c),
+        }
+    }
+    out
+}

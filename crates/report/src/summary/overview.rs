@@ -1,0 +1,249 @@
+//! What the report begins with: how it came out, what it used, what to do.
+
+use jiff::tz::TimeZone;
+
+use super::words::{MAX_FAILURES, moment, short};
+use super::{Doing, Facts, ScmTask, Shown};
+use crate::run_table::outcome_word;
+use crate::terminal::Ending;
+use ralph_events::event::{Class, Outcome};
+use ralph_events::journal;
+use ralph_events::text;
+
+/// What the report begins with: names and values.
+pub(super) fn summary(facts: &Facts, zone: &TimeZone) -> Vec<(&'static str, String)> {
+    let mut items = vec![("Asked", facts.asked.clone()), ("Outcome", outcome(facts, zone))];
+    if is_known(facts) {
+        let took = text::duration(facts.duration_ms);
+        if !facts.command.is_empty() {
+            items.extend([
+                ("Command", format!("ralph {} with {}", facts.command, facts.agent)),
+                ("Directory", facts.directory.clone()),
+            ]);
+        }
+        items.extend(facts.branch.as_ref().map(|first| match &facts.last_branch {
+            Some(last) => ("Branch", format!("{last} (it began on {first})")),
+            None => ("Branch", first.clone()),
+        }));
+        let ended = facts.ended_ms.filter(|_| facts.outcome.is_some());
+        items.push(("Started", started(facts, zone)));
+        items.extend(ended.map(|ms| ("Ended", moment(ms, zone))));
+        let name = if facts.doing.is_some() { "So far" } else { "Took" };
+        items.extend([(name, format!("{took}, {}", iterations(facts))), ("Used", used(facts))]);
+        items.extend(facts.last_words.clone().map(|words| ("Stderr", words)));
+        items.extend(committed(facts).map(|commits| ("Commits", commits)));
+        items.extend(facts.scm.iter().take(MAX_FAILURES).map(|task| ("SCM", scm_task(task))));
+    }
+    items.extend(untold(facts).map(|untold| ("Told", untold)));
+    items.extend(damage(facts).map(|damage| ("Journal", damage)));
+    items.extend(next(facts, zone).map(|next| ("Next", next)));
+    items.retain(|(name, value)| !(value.is_empty() && *name == "Asked"));
+    items
+}
+
+/// A part of a value: some of them name commands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Piece<'a> {
+    Text(&'a str),
+    Command(&'a str),
+}
+
+/// The parts of a value of the summary. Only where all words are ours do backticks mean anything.
+pub(super) fn pieces<'a>(name: &str, value: &'a str) -> Vec<Piece<'a>> {
+    if !matches!(name, "Next" | "Told") || !value.matches('`').count().is_multiple_of(2) {
+        return vec![Piece::Text(value)];
+    }
+    let parts = value.split('`').enumerate().filter(|(_, part)| !part.is_empty());
+    let piece = |(at, part): (usize, &'a str)| match at % 2 {
+        0 => Piece::Text(part),
+        _ => Piece::Command(part),
+    };
+    parts.map(piece).collect()
+}
+
+/// What to do about it.
+fn next(facts: &Facts, zone: &TimeZone) -> Option<String> {
+    let limit_ends = facts.limit_ends_ms.map(|ms| moment(ms, zone));
+    if facts.outcome.is_none() && facts.doing.is_none() && is_known(facts) {
+        let limit = limit_ends.map(|time| format!("the limit ends at {time}; "));
+        return Some(
+            limit.unwrap_or_default() + &format!("`ralph resume {}` goes on with it", facts.run),
+        );
+    }
+    let last = facts.iterations.last();
+    let outcome = facts.outcome?;
+    let ending = Ending {
+        run: &facts.run,
+        outcome,
+        message: &facts.message,
+        iterations: last.map_or(0, |last| last.number),
+        max_iterations: facts.max_iterations,
+        cut_off: last.is_some_and(|last| last.cut_off || !last.ended),
+        scm_done: last.map_or(&[], |last| &last.scm_done),
+        limit_ends: limit_ends.as_deref(),
+    };
+    ending.next_step()
+}
+
+/// How it came out, with its exit code; or how it stands.
+fn outcome(facts: &Facts, zone: &TimeZone) -> String {
+    if let Some(outcome) = facts.outcome {
+        let words = ended(facts, outcome);
+        return match facts.exit_code {
+            Some(code) => format!("{words} (exit code {code})"),
+            None => words,
+        };
+    }
+    if !is_known(facts) {
+        return "nothing is known of it: its journal is empty, or cannot be read".to_owned();
+    }
+    let open = facts.iterations.last().map(|last| match facts.open() {
+        Some(number) => format!(", in iteration {number}"),
+        None => format!(", after iteration {}", last.number),
+    });
+    let open = open.unwrap_or_default();
+    match facts.doing {
+        Some(Doing::Working) => {
+            let since = started(facts, zone);
+            match facts.iterations.last().filter(|last| !last.ended) {
+                Some(last) => {
+                    let (number, took) = (last.number, text::duration(last.duration_ms));
+                    format!("running since {since}, iteration {number} for {took}")
+                }
+                None => format!("running since {since}{open}"),
+            }
+        }
+        Some(Doing::Waiting { until_ms }) => {
+            format!("running, and waits until {}{open}", moment(until_ms, zone))
+        }
+        Some(Doing::Paused { since_ms }) => {
+            format!("paused since {}{open}", moment(since_ms, zone))
+        }
+        None => {
+            let last = facts.ended_ms.map_or_else(|| "-".to_owned(), |ms| moment(ms, zone));
+            format!("cut off{open}: killed, or the machine went down; last heard of {last}")
+        }
+    }
+}
+
+/// How it ended. What an agent or a system said of it is not by itself an outcome.
+fn ended(facts: &Facts, outcome: Outcome) -> String {
+    let message = facts.message.as_str();
+    let last = facts.iterations.last().and_then(|last| last.class);
+    let what = match (outcome, last) {
+        _ if message.is_empty() => return outcome_word(outcome).to_owned(),
+        (Outcome::AgentFailed, Some(Class::RateLimited | Class::Overloaded)) => {
+            "stopped by a limit of the agent's"
+        }
+        (Outcome::CredentialsRefused, _) => "the agent's credentials were refused",
+        (Outcome::PromptLost, _) => "failed before the agent was asked",
+        (Outcome::Broken, _) => "ralph could not go on",
+        (Outcome::Interrupted, _) => {
+            let by = facts.stopped_by.as_ref().map(|signal| format!(" by {signal}"));
+            return format!("{message}{}", by.unwrap_or_default());
+        }
+        _ => return message.to_owned(),
+    };
+    format!("{what}: {message}")
+}
+
+/// Anything of it can be read.
+fn is_known(facts: &Facts) -> bool {
+    facts.started_ms.is_some() || !facts.iterations.is_empty()
+}
+
+fn started(facts: &Facts, zone: &TimeZone) -> String {
+    facts.started_ms.map_or_else(|| "an unknown time".to_owned(), |ms| moment(ms, zone))
+}
+
+fn iterations(facts: &Facts) -> String {
+    let done = facts.iterations.len();
+    match (facts.max_iterations, done) {
+        (0, 1) => "1 iteration".to_owned(),
+        (0, _) => format!("{done} iterations"),
+        // The limit may have been lowered since.
+        (max, _) if done > max as usize => format!("{done} iterations, now at most {max}"),
+        (max, _) => format!("{done} of {max} iterations"),
+    }
+}
+
+/// What it cost. A guess is called one.
+fn used(facts: &Facts) -> String {
+    let cost = match (facts.usage.cost_usd, facts.estimated_cost_usd) {
+        (None, None) => "no cost told".to_owned(),
+        (Some(told), None) => text::dollars(told),
+        (None, Some(guess)) => {
+            format!("about {} by an estimate, no cost told", text::dollars(guess))
+        }
+        (Some(told), Some(guess)) => format!(
+            "{} told, about {} with an estimate of what was not",
+            text::dollars(told),
+            text::dollars(guess)
+        ),
+    };
+    match facts.usage.total_tokens() {
+        0 => cost,
+        tokens => format!("{cost}, {} tokens", text::count(tokens)),
+    }
+}
+
+/// How much was committed, and how to look at it.
+fn committed(facts: &Facts) -> Option<String> {
+    let count = facts.commits().count();
+    if count == 0 {
+        return None;
+    }
+    if facts.repository_gone {
+        return Some(format!("{count}, in a repository that is gone"));
+    }
+    let Some((from, to)) = facts.range() else { return Some(count.to_string()) };
+    let no_branch = facts.commits().any(|commit| commit.no_branch && commit.id == to);
+    let keep = format!(", on no branch (`git branch NAME {}` keeps them)", short(to));
+    let is_gone = facts.commits().any(|commit| commit.gone && commit.id == to);
+    let keep = match (no_branch, is_gone) {
+        (true, _) => keep.as_str(),
+        (false, true) => ", on no branch any more",
+        (false, false) => "",
+    };
+    let log = format!("git log {}..{}{keep}", short(from), short(to));
+    let Some(Shown { commits, own }) = facts.shown else { return Some(format!("{count}: {log}")) };
+    // Whatever is named with the command is what the command shows.
+    let others = match commits - own.min(commits) {
+        0 => String::new(),
+        n => format!(" ({n} of them not by the run)"),
+    };
+    let elsewhere = match count.saturating_sub(own as usize) {
+        0 => String::new(),
+        1 => "; 1 more by the run is not there any more, or on another branch".to_owned(),
+        n => format!("; {n} more by the run are not there any more, or on another branch"),
+    };
+    Some(format!("{commits}: {log}{others}{elsewhere}"))
+}
+
+/// In how many iterations a task failed, and whether that was made good.
+fn scm_task(task: &ScmTask) -> String {
+    let ScmTask { task, iterations, why, made_good } = task;
+    let count = iterations.len();
+    let s = if count == 1 { "" } else { "s" };
+    let last = iterations.last().copied().unwrap_or_default();
+    let since = match made_good {
+        true => format!("; it was done after iteration {last}"),
+        false => ", and was not done since".to_owned(),
+    };
+    format!("{task} failed in {count} iteration{s}, the last time in {last}: {why}{since}")
+}
+
+/// That nobody was told, and how they will be.
+fn untold(facts: &Facts) -> Option<String> {
+    let run = &facts.run;
+    facts.untold.then(|| {
+        format!(
+            "notify.command was not told of the end, for ralph was killed; `ralph resume {run}` tells it"
+        )
+    })
+}
+
+fn damage(facts: &Facts) -> Option<String> {
+    let words = journal::unreadable_words(facts.unreadable)?;
+    Some(format!("{words}; there was more than is told here"))
+}

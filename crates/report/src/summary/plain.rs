@@ -1,0 +1,159 @@
+//! The report as text: for the terminal, and as Markdown for whoever wants to keep or send it.
+
+use std::fmt::Write;
+
+use jiff::tz::TimeZone;
+
+use super::iteration::{self, Detail};
+use super::overview::{Piece, pieces, summary};
+use super::sections::{Kind, Section, sections};
+use super::words::clean;
+use super::{Facts, Iteration};
+use ralph_events::text;
+
+/// In which signs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    Terminal,
+    Markdown,
+}
+
+/// Draws the facts.
+pub fn draw(facts: &Facts, zone: &TimeZone, form: Form) -> String {
+    let mut page = Page { out: String::new(), form };
+    page.title(&format!("Run {}", facts.run));
+    for (name, value) in summary(facts, zone) {
+        page.item(name, &value);
+    }
+    let sections = sections(facts, zone);
+    let is_ahead = |section: &&Section| form == Form::Markdown && section.kind == Kind::Left;
+    sections.iter().filter(is_ahead).for_each(|section| page.section(section));
+    page.iterations(&facts.iterations);
+    let rest = sections.iter().filter(|section| !is_ahead(section));
+    rest.for_each(|section| page.section(section));
+    page.out
+}
+
+struct Page {
+    out: String,
+    form: Form,
+}
+
+impl Page {
+    fn title(&mut self, title: &str) {
+        let title = clean(title);
+        let _ = match self.form {
+            Form::Terminal => writeln!(self.out, "{title}\n"),
+            Form::Markdown => writeln!(self.out, "# {}\n", escape(&title)),
+        };
+    }
+
+    fn heading(&mut self, heading: &str) {
+        let _ = match self.form {
+            Form::Terminal => writeln!(self.out, "\n{heading}"),
+            Form::Markdown => writeln!(self.out, "\n## {heading}\n"),
+        };
+    }
+
+    fn item(&mut self, name: &str, value: &str) {
+        let value = clean(value);
+        if self.form == Form::Terminal {
+            let _ = writeln!(self.out, "{:<10} {value}", format!("{name}:"));
+            return;
+        }
+        let value = pieces(name, &value).into_iter().map(|piece| match piece {
+            Piece::Text(text) => escape(text),
+            Piece::Command(command) => format!("`{command}`"),
+        });
+        let _ = writeln!(self.out, "- **{name}:** {}", value.collect::<String>());
+    }
+
+    fn bullet(&mut self, line: &str) {
+        let line = clean(line);
+        let _ = match self.form {
+            Form::Terminal => writeln!(self.out, "  {line}"),
+            Form::Markdown => writeln!(self.out, "- {}", escape(&line)),
+        };
+    }
+
+    fn section(&mut self, section: &Section) {
+        self.heading(&section.heading);
+        section.lines.iter().for_each(|line| self.bullet(line));
+    }
+
+    fn iterations(&mut self, iterations: &[Iteration]) {
+        if iterations.is_empty() {
+            return;
+        }
+        self.heading("Iterations");
+        // As many as one looks through.
+        let (first, last) = match self.form {
+            Form::Terminal => (10, 40),
+            Form::Markdown => (50, 150),
+        };
+        if self.form == Form::Markdown {
+            self.out.push_str("| # | outcome | time | cost | tools | commits |\n");
+            self.out.push_str("|--:|---|--:|--:|--:|---|\n");
+        }
+        let (first, middle, last) = iteration::fold(iterations, first, last);
+        first.iter().for_each(|iteration| self.iteration(iteration));
+        if !middle.is_empty() {
+            let middle = iteration::in_short(middle);
+            let _ = match self.form {
+                Form::Terminal => writeln!(self.out, "    …  {middle}"),
+                Form::Markdown => writeln!(self.out, "| … | {middle} | | | | |"),
+            };
+        }
+        last.iter().for_each(|iteration| self.iteration(iteration));
+    }
+
+    fn iteration(&mut self, iteration: &Iteration) {
+        let (state, tries) = (iteration::state(iteration), iteration::tries(iteration));
+        let (cost, time) = (iteration::cost(iteration), text::duration(iteration.duration_ms));
+        let (number, tools, details) =
+            (iteration.number, iteration.tools, iteration::details(iteration));
+        if self.form == Form::Markdown {
+            let details = details.iter().map(|detail| match detail {
+                Detail::Commit(text) | Detail::Plain(text) | Detail::Bad(text) => {
+                    escape(&clean(text))
+                }
+            });
+            let details = details.collect::<Vec<String>>().join("<br>");
+            let tries = tries.map(|tries| format!(" ({tries})")).unwrap_or_default();
+            let _ = writeln!(
+                self.out,
+                "| {number} | {state}{tries} | {time} | {} | {tools} | {details} |",
+                escape(&cost)
+            );
+            return;
+        }
+        let tries = tries.map(|tries| format!(", {tries}")).unwrap_or_default();
+        let s = if tools == 1 { "" } else { "s" };
+        let _ = writeln!(
+            self.out,
+            "  {number:>3}  {state:<19}  {time:>8}  {cost:>8}  {tools:>4} tool{s}{tries}"
+        );
+        for detail in details {
+            let (Detail::Commit(text) | Detail::Plain(text) | Detail::Bad(text)) = detail;
+            let _ = writeln!(self.out, "       {}", clean(&text));
+        }
+    }
+}
+
+/// What Markdown would take for more than text, at the beginning of a line too.
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mark = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    for (at, c) in text.char_indices() {
+        let begins_a_list = at == mark && matches!(c, '-' | '+' | '.' | ')' | '=');
+        let links = c == '@' || (c == ':' && text[at..].starts_with("://"));
+        let before = text.get(at.saturating_sub(3)..at).unwrap_or_default();
+        let www = c == '.' && before.eq_ignore_ascii_case("www");
+        let always = "\\`*_<>[]#|&~$!".contains(c);
+        if always || begins_a_list || links || www {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out
+}

@@ -1,0 +1,188 @@
+//! What follows the iterations: guardrails, waits, warnings, what is left to do.
+
+use jiff::tz::TimeZone;
+
+use super::words::{commit_line, moment};
+use super::{Continued, Doing, Facts, Iteration, Listed, Wait};
+use crate::run_table::after_words;
+use crate::terminal::cut_short;
+use ralph_events::event::{Class, Outcome, WaitReason};
+use ralph_events::text;
+
+/// How many lines of a list are shown.
+const MAX_LINES: usize = 50;
+/// How many iterations a guardrail's history shows.
+const MAX_HISTORY: usize = 60;
+/// A wait that was this much shorter than planned was cut short.
+const CUT_SHORT_MS: i64 = 2_000;
+
+/// A list with its heading; nothing if it is empty.
+#[derive(Debug)]
+pub(super) struct Section {
+    pub(super) heading: String,
+    pub(super) lines: Vec<String>,
+    pub(super) kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// What whoever reads from the top wants to know first, and whoever looks at a terminal, last.
+    Left,
+    /// Signs below each other.
+    Guardrails,
+    Other,
+}
+
+/// What follows the iterations.
+pub(super) fn sections(facts: &Facts, zone: &TimeZone) -> Vec<Section> {
+    let history = "Guardrails, from the first iteration to the last".to_owned();
+    let others = format!("Committed while the run was not at work ({})", facts.others.len());
+    let (denied, warnings) = (&facts.denied, &facts.warnings);
+    let sections = [
+        (Kind::Guardrails, history, guardrails(facts)),
+        (Kind::Other, "Went on".to_owned(), went_on(facts, zone)),
+        (Kind::Other, waited_in_all(facts), limits_waited_for(facts, zone)),
+        (Kind::Other, others, facts.others.iter().map(commit_line).collect()),
+        (Kind::Other, format!("Denied to the agent ({})", denied.total), listed(denied)),
+        (Kind::Other, format!("Warnings ({})", warnings.total), listed(warnings)),
+        (Kind::Left, "Left to do".to_owned(), left_to_do(facts)),
+    ];
+    let bounded = sections.map(|(kind, heading, mut lines)| {
+        let more = lines.len().saturating_sub(MAX_LINES + 1);
+        if more > 0 {
+            lines.truncate(MAX_LINES);
+            lines.push(format!("and {more} more"));
+        }
+        Section { heading, lines, kind }
+    });
+    bounded.into_iter().filter(|section| !section.lines.is_empty()).collect()
+}
+
+fn listed(list: &Listed) -> Vec<String> {
+    let lines = list.first.iter().map(|told| match told.times {
+        1 => told.text.clone(),
+        times => format!("{times} times: {}", told.text),
+    });
+    let more = Some(list.more()).filter(|more| *more > 0);
+    lines.chain(more.map(|more| format!("and {more} more"))).collect()
+}
+
+/// When the run went on after it had been left, a line each.
+fn went_on(facts: &Facts, zone: &TimeZone) -> Vec<String> {
+    let line = |continued: &Continued| {
+        let (time, after) = (moment(continued.time_ms, zone), after_words(continued.after));
+        let again = continued.cut_off.map(|n| format!("; iteration {n} was begun again"));
+        let checked = continued
+            .unchecked
+            .map(|n| format!("; what the agent of iteration {n} had done was checked"));
+        format!("{time}, after {after}{}", again.or(checked).unwrap_or_default())
+    };
+    facts.continued.iter().map(line).collect()
+}
+
+fn limits(facts: &Facts) -> impl Iterator<Item = &Wait> {
+    facts.waits.iter().filter(|wait| wait.reason == WaitReason::RateLimit)
+}
+
+fn waited_in_all(facts: &Facts) -> String {
+    let waited = |wait: &Wait| wait.ended_ms.map_or(0, |ended| (ended - wait.from_ms).max(0));
+    let all = limits(facts).map(waited).sum::<i64>().unsigned_abs();
+    format!("Limits waited for ({} in all)", text::duration(all))
+}
+
+/// The limits that the run sat out, a line each.
+fn limits_waited_for(facts: &Facts, zone: &TimeZone) -> Vec<String> {
+    let length = |from: i64, until: i64| text::duration(u64::try_from(until - from).unwrap_or(0));
+    let line = |wait: &Wait| {
+        let Wait { iteration, from_ms, until_ms, ended_ms, .. } = *wait;
+        let from = moment(from_ms, zone);
+        let planned = length(from_ms, until_ms);
+        let how = match ended_ms {
+            Some(ended) if ended + CUT_SHORT_MS < until_ms => {
+                format!("for {} of {planned}, then it was stopped", length(from_ms, ended))
+            }
+            Some(ended) => format!("for {}", length(from_ms, ended)),
+            None if facts.doing == Some(Doing::Waiting { until_ms }) => {
+                format!("until {}", moment(until_ms, zone))
+            }
+            None => format!("for {planned}, but the run was cut off meanwhile"),
+        };
+        format!("iteration {iteration}: from {from} {how}")
+    };
+    limits(facts).map(line).collect()
+}
+
+/// What is left, a line each.
+fn left_to_do(facts: &Facts) -> Vec<String> {
+    let mut lines = Vec::new();
+    let is_over = facts.doing.is_none() && !is_complete(facts);
+    // Whoever is killed ends nothing, and what it was at may never have been begun again.
+    let cut_off = facts.iterations.last().filter(|last| last.cut_off || is_over && !last.ended);
+    // After a budget, that is said with what to do about it.
+    let is_told = facts.outcome == Some(Outcome::Budget);
+    let cut_off = cut_off.filter(|last| did_anything(last) && !is_told);
+    lines.extend(cut_off.map(|last| cut_short(last.number, &last.scm_done)));
+    let undone = facts.scm.iter().filter(|task| !task.made_good);
+    lines.extend(undone.map(|task| format!("SCM task not done: {}: {}", task.task, task.why)));
+    let left = &facts.left;
+    if let Some((done, total)) = left.stories.filter(|(done, total)| done < total) {
+        let next = left.story.as_ref().map_or(String::new(), |story| format!(", next {story}"));
+        lines.push(format!("stories: {done} of {total} pass{next}"));
+    }
+    lines.extend(left.problems.iter().map(|problem| format!("not complete: {problem}")));
+    let told = match facts.doing {
+        Some(_) => "the agent is told",
+        None => "the agent was to be told",
+    };
+    lines.extend(left.feedback.iter().map(|part| format!("{told}: {part}")));
+    lines.extend(left.plan.iter().map(|entry| format!("open in the agent's plan: {entry}")));
+    lines
+}
+
+/// Whether an iteration may have done anything. An agent that is turned away does nothing.
+fn did_anything(iteration: &Iteration) -> bool {
+    let turned_away = matches!(
+        iteration.class,
+        Some(Class::NotStarted | Class::Credentials | Class::RateLimited | Class::Overloaded)
+    );
+    // An agent that reported a failure before it used any tool has not begun, either.
+    iteration.tools > 0 || !turned_away && iteration.failure.is_none()
+}
+
+fn is_complete(facts: &Facts) -> bool {
+    matches!(facts.outcome, Some(Outcome::Complete | Outcome::CompleteScmFailed))
+}
+
+/// A line for each guardrail, with a sign for each iteration, and one that explains the signs.
+fn guardrails(facts: &Facts) -> Vec<String> {
+    let mut commands: Vec<&str> = Vec::new();
+    for check in facts.iterations.iter().flat_map(|iteration| &iteration.guardrails) {
+        if !commands.contains(&check.command.as_str()) && commands.len() < MAX_LINES {
+            commands.push(&check.command);
+        }
+    }
+    if commands.is_empty() {
+        return Vec::new();
+    }
+    let line = |command: &str| {
+        let sign = |iteration: &Iteration| {
+            let own = iteration.guardrails.iter().rfind(|check| check.command == command);
+            match own {
+                None => '.',
+                Some(check) if check.passed => '+',
+                Some(check) if check.cut_off => '~',
+                Some(_) => '-',
+            }
+        };
+        let signs: String = facts.iterations.iter().map(sign).collect();
+        let failed = signs.matches('-').count();
+        // Every sign is one byte.
+        let shown = match signs.len().checked_sub(MAX_HISTORY) {
+            Some(cut @ 1..) => format!("…{} (failed {failed} times)", &signs[cut..]),
+            _ => signs,
+        };
+        format!("{shown}  {command}")
+    };
+    let signs = "(+ passed, - failed, ~ interrupted, . not run)".to_owned();
+    commands.into_iter().map(line).chain([signs]).collect()
+}

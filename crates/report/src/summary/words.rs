@@ -1,0 +1,33 @@
+//! Words that several parts of the report have in common.
+
+use jiff::tz::TimeZone;
+
+use super::Commit;
+use crate::width;
+
+/// How many failures are shown, of an iteration or of SCM tasks.
+pub(super) const MAX_FAILURES: usize = 5;
+
+pub(super) fn moment(ms: i64, zone: &TimeZone) -> String {
+    jiff::Timestamp::from_millisecond(ms).map_or_else(
+        |_| "-".to_owned(),
+        |time| zone.to_datetime(time).strftime("%Y-%m-%d %H:%M:%S").to_string(),
+    )
+}
+
+pub(super) fn commit_line(commit: &Commit) -> String {
+    let gone = if commit.gone { " (on no branch any more)" } else { "" };
+    format!("{} {}{gone}", short(&commit.id), commit.subject)
+}
+
+/// The beginning of a commit's name.
+pub(super) fn short(id: &str) -> &str {
+    id.get(..8).unwrap_or(id)
+}
+
+/// On one line, and nothing in it that steers a terminal or turns what follows around.
+pub(super) fn clean(text: &str) -> String {
+    let mut out = Vec::new();
+    width::one_line(text, 300, "…", &mut out);
+    String::from_utf8(out).unwrap_or_default()
+}

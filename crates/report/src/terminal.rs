@@ -1,0 +1,380 @@
+//! What a person sees of a run: the agent's work and the run's own steps on standard output, warnings
+//! and `[ralph] …` details on standard error, and the status line beneath.
+
+mod agent;
+mod filtered;
+mod pen;
+mod preview;
+mod run;
+mod speech;
+mod verbose;
+mod words;
+
+#[cfg(test)]
+mod tests;
+
+use std::io::Write;
+use std::time::Duration;
+
+use jiff::tz::TimeZone;
+
+use self::filtered::Held;
+use self::pen::Pen;
+use self::speech::Block;
+use super::output::{Output, Target};
+use super::screen::Screen;
+use super::status_line::Status;
+use super::style::{Marks, Style};
+use super::{Pace, Reporter};
+use crate::worker_lines::Follower;
+use ralph_events::attempt;
+use ralph_events::event::{Class, Event, Purpose, Stamp, Stream};
+use ralph_events::line_splitter::LineSplitter;
+pub use words::next_step;
+pub(super) use words::{Ending, cut_short};
+
+/// Characters of what a tool works on, of a command, of a message, in a line of ours.
+const MAX_DETAIL: usize = 500;
+/// Characters of a prompt in a line of details.
+const MAX_PROMPT: usize = 200;
+/// What a long text leaves allocated for the next one.
+const KEPT: usize = 256 * 1024;
+
+/// What waits for a terminal or a pager that is slow.
+const QUEUE_BYTES: usize = 4 << 20;
+/// How long an error on the way out waits for one.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// What a line belongs to. An empty line stands between lines that belong to different things.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Paragraph {
+    Said,
+    Thought,
+    Tool,
+    Todo,
+    Attempt,
+    Run,
+    Iteration,
+    Guardrail,
+    Scm,
+    End,
+}
+
+/// The terminal face.
+#[derive(Debug)]
+pub struct Human {
+    style: Style,
+    /// The agent's texts may go on with the next one.
+    in_pieces: bool,
+    /// What a known agent prints on standard error is its program's: banners, warnings, stack traces.
+    folds_stderr: bool,
+    /// Lines of it in a row, and those of them that were not shown.
+    stderr_lines: usize,
+    folded: usize,
+    marks: &'static Marks,
+    /// Asked only when a time is to be shown: to find out, the whole time zone database is walked
+    /// over, which takes longer than everything else before the first agent starts.
+    zone: fn() -> TimeZone,
+    screen: Screen,
+    status: Option<Status>,
+    last: Option<Paragraph>,
+    block: Option<Block>,
+    /// The user's own filter shows the agent's work, line by line.
+    filter: Option<LineSplitter>,
+    /// What only that filter shows, in case that it does not.
+    held: Held,
+    /// The last line on standard output was empty, or there was none.
+    blank: bool,
+    run: String,
+    max_iterations: u32,
+    /// The agent met a limit last, and when that ends, if it told.
+    limited: bool,
+    limit_ends_ms: Option<i64>,
+    /// The SCM tasks that the last iteration has come to.
+    scm_done: Vec<String>,
+    /// What is wrong with the task list, as it was last told.
+    task_problems: Vec<String>,
+    purpose: Purpose,
+    /// Nothing is running: a wait, or a pause.
+    idle: bool,
+    scratch: String,
+    finished: bool,
+    /// The run is a worker's, of which is told in the words that those have.
+    follower: Option<Follower>,
+}
+
+impl Human {
+    /// The face on standard output and standard error, in local time.
+    pub fn stdio(style: Style, pace: Pace) -> Self {
+        let (status, color) = (style.status && !style.quiet, style.color_errors);
+        let mut screen = Screen::new(Output::stdout(), Output::stderr(), status, color);
+        if pace == Pace::OfRun {
+            let notice = if style.emoji { skipped } else { skipped_plain };
+            screen = screen.without_waiting(QUEUE_BYTES, notice);
+        }
+        Human::new(style, TimeZone::system, screen)
+    }
+
+    pub fn new(style: Style, zone: fn() -> TimeZone, screen: Screen) -> Self {
+        let marks = Marks::of(style.emoji);
+        let status = screen.has_status().then(|| Status::new(marks, zone));
+        Human {
+            style,
+            in_pieces: false,
+            folds_stderr: false,
+            stderr_lines: 0,
+            folded: 0,
+            marks,
+            zone,
+            screen,
+            status,
+            last: None,
+            block: None,
+            filter: None,
+            held: Held::default(),
+            blank: true,
+            run: String::new(),
+            max_iterations: 0,
+            limited: false,
+            limit_ends_ms: None,
+            scm_done: Vec::new(),
+            task_problems: Vec::new(),
+            purpose: Purpose::Work,
+            idle: false,
+            scratch: String::new(),
+            finished: false,
+            follower: None,
+        }
+    }
+
+    /// Shows the run of a worker.
+    #[must_use]
+    pub fn of_worker(mut self, follower: Follower) -> Self {
+        self.follower = Some(follower);
+        self
+    }
+
+    /// The agent's own output: shown unless the user does not want it, or it is only about a message.
+    fn shows_agent(&self) -> bool {
+        let is_wanted = self.style.show_stream && !self.style.quiet;
+        is_wanted && self.purpose == Purpose::Work
+    }
+
+    fn pen(&mut self, target: Target) -> Pen<'_> {
+        Pen {
+            color: match target {
+                Target::Out => self.style.color,
+                Target::Err => self.style.color_errors,
+            },
+            more: self.marks.more,
+            out: self.screen.to(target),
+        }
+    }
+
+    /// Begins a line on standard output.
+    fn line(&mut self, at: Stamp, paragraph: Paragraph) -> Pen<'_> {
+        self.paragraph(paragraph);
+        self.blank = false;
+        self.stamp(at, Target::Out);
+        self.pen(Target::Out)
+    }
+
+    /// Begins a line on standard error.
+    fn aside(&mut self, at: Stamp) -> Pen<'_> {
+        self.end_block();
+        self.stamp(at, Target::Err);
+        self.pen(Target::Err)
+    }
+
+    fn paragraph(&mut self, paragraph: Paragraph) {
+        self.end_block();
+        if self.last.replace(paragraph) != Some(paragraph) && !self.blank && !self.style.quiet {
+            self.screen.to(Target::Out).push(b'\n');
+            self.blank = true;
+        }
+    }
+
+    fn stamp(&mut self, at: Stamp, target: Target) {
+        if self.style.timestamps
+            && let Ok(time) = jiff::Timestamp::from_millisecond(at.time_ms)
+        {
+            let time = (self.zone)().to_datetime(time);
+            let (hour, minute, second) = (time.hour(), time.minute(), time.second());
+            let out = self.screen.to(target);
+            let _ = write!(out, "[{hour:02}:{minute:02}:{second:02}] ");
+        }
+    }
+}
+
+impl Reporter for Human {
+    fn event(&mut self, at: Stamp, event: &Event<'_>) {
+        if let Some(status) = &mut self.status {
+            status.event(at, event);
+        }
+        if self.screen.is_gone() {
+            return;
+        }
+        match event {
+            Event::RunStarted { run, max_iterations, streams_text, plain_text, .. } => {
+                self.run = run.as_ref().to_owned();
+                self.max_iterations = *max_iterations;
+                self.in_pieces = *streams_text;
+                self.folds_stderr = !*plain_text && !self.style.verbose;
+            }
+            Event::IterationStarted { max_iterations } => self.max_iterations = *max_iterations,
+            Event::AgentStarted { purpose, .. } => {
+                self.purpose = *purpose;
+                if *purpose == Purpose::Work {
+                    self.scm_done.clear();
+                }
+                (self.limited, self.limit_ends_ms) = (false, None);
+            }
+            Event::AgentEnded { class, failure, .. } => {
+                self.limited = matches!(class, Class::RateLimited | Class::Overloaded);
+                self.limit_ends_ms = attempt::limit_ends_ms(*class, failure.as_ref());
+            }
+            Event::ScmEnded { task, ok: true, .. } => self.scm_done.push(task.as_ref().to_owned()),
+            _ => {}
+        }
+        match event {
+            Event::Waiting { .. } | Event::Paused => self.idle = true,
+            Event::IterationStarted { .. } | Event::Prompt { .. } | Event::Resumed { .. } => {
+                self.idle = false;
+            }
+            _ => {}
+        }
+        if !matches!(event, Event::Output { stream: Stream::Stderr, .. } | Event::Usage(_)) {
+            self.unfold(at);
+        }
+        if event_is_agents(event) {
+            match &self.filter {
+                _ if !self.shows_agent() => {}
+                Some(_) => self.held.expect(at),
+                None => self.agent_event(at, event),
+            }
+        } else {
+            if self.style.verbose {
+                self.details(at, event);
+            }
+            self.run_event(at, event);
+        }
+        if let Event::AgentEnded { .. } = event {
+            self.purpose = Purpose::Work;
+            self.screen.set_unfinished(b"");
+        }
+    }
+
+    fn line(&mut self, line: &[u8]) {
+        self.held.take(line);
+    }
+
+    fn unfinished(&mut self, line: &[u8]) {
+        let is_shown = self.shows_agent() && self.filter.is_none();
+        self.screen.set_unfinished(if is_shown { line } else { b"" });
+    }
+
+    fn filtering(&mut self, at: Stamp, on: bool) {
+        self.set_filtering(at, on);
+    }
+
+    fn filter_failed(&mut self, at: Stamp) {
+        let held = std::mem::take(&mut self.held);
+        self.set_filtering(at, false);
+        if !self.screen.is_gone() {
+            self.show_held(at, held);
+        }
+    }
+
+    fn filtered(&mut self, at: Stamp, bytes: &[u8]) {
+        if !self.screen.is_gone() {
+            self.show_filtered(at, bytes);
+        }
+    }
+
+    fn trouble(&mut self) -> Option<String> {
+        self.screen.trouble()
+    }
+
+    fn flush(&mut self) {
+        // Nobody should have to wait for the end of a line until something follows it.
+        if !self.in_pieces && self.block.as_ref().is_some_and(|block| !block.cut) {
+            self.end_block();
+        }
+        let room = self.screen.room();
+        let status = self.status.as_mut().map_or("", |it| it.render(room));
+        self.screen.flush(status);
+    }
+
+    fn next_tick(&self) -> Option<i64> {
+        if self.screen.is_gone() {
+            return None;
+        }
+        self.status.as_ref()?.next_tick()
+    }
+
+    fn tick(&mut self, now_ms: i64) {
+        if let Some(status) = &mut self.status {
+            status.tick(now_ms);
+            self.flush();
+        }
+    }
+
+    fn resized(&mut self) {
+        self.screen.resized();
+        self.flush();
+    }
+
+    fn finish(&mut self) {
+        self.finished = true;
+        self.end_block();
+        if let Some(status) = &mut self.status {
+            status.end();
+        }
+        self.screen.finish();
+    }
+
+    fn lags(&mut self, patience: Duration) -> bool {
+        self.screen.lags(patience)
+    }
+}
+
+impl Drop for Human {
+    /// An error on the way out must not leave a status line behind.
+    fn drop(&mut self) {
+        if !self.finished {
+            self.finish();
+            while self.lags(LAST_WORDS) {}
+        }
+    }
+}
+
+fn skipped(lines: u64, out: &mut Vec<u8>) {
+    tell_of_skipped("…", lines, out);
+}
+
+fn skipped_plain(lines: u64, out: &mut Vec<u8>) {
+    tell_of_skipped("...", lines, out);
+}
+
+fn tell_of_skipped(more: &str, lines: u64, out: &mut Vec<u8>) {
+    let were = if lines == 1 { "line was" } else { "lines were" };
+    let _ = writeln!(out, "{more} {lines} {were} not shown; `ralph replay` has them");
+}
+
+/// What came out of the agent's streams, rather than from the run itself.
+fn event_is_agents(event: &Event<'_>) -> bool {
+    matches!(
+        event,
+        Event::Text { .. }
+            | Event::Thinking { .. }
+            | Event::Output { .. }
+            | Event::ToolStarted { .. }
+            | Event::ToolEnded { .. }
+            | Event::Todo { .. }
+            | Event::Usage(_)
+            | Event::Notice { .. }
+            | Event::Retracted { .. }
+            | Event::LeftOut { .. }
+            | Event::Result { .. }
+    )
+}

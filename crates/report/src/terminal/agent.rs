@@ -1,0 +1,150 @@
+//! The agent's work: what it says, its tools, its plan.
+
+use super::speech::Speaker;
+use super::words::plural;
+use super::{Human, Paragraph};
+use crate::style::Paint;
+use ralph_events::event::{Event, Stamp, Stream, TodoItem, TodoStatus};
+use ralph_events::text;
+
+/// Lines of standard error in a row that are shown of a known agent.
+const MAX_STDERR_LINES: usize = 5;
+
+/// Entries of a todo list that are shown.
+const MAX_TODOS: usize = 100;
+
+impl Human {
+    pub(super) fn agent_event(&mut self, at: Stamp, event: &Event<'_>) {
+        match event {
+            Event::Text { text, joined, subagent } => {
+                let speaker = if *subagent { Speaker::Subagent } else { Speaker::Agent };
+                self.speak(at, speaker, text, *joined);
+            }
+            Event::Thinking { text, joined, subagent } => {
+                let speaker = if *subagent { Speaker::SubagentThought } else { Speaker::Thought };
+                self.speak(at, speaker, text, *joined);
+            }
+            Event::Output { stream: Stream::Stderr, joined, .. } if self.folds(*joined) => {}
+            Event::Output { stream, text, joined } => {
+                self.speak(at, Speaker::Output(*stream), text, *joined)
+            }
+            Event::ToolStarted { name, summary, subagent, .. } => {
+                let mark = self.marks.tool;
+                let mut pen = self.line(at, Paragraph::Tool);
+                pen.say(indent(*subagent)).paint(Paint::Tool, mark);
+                pen.say(" ").turn(Paint::Heading).quote(name).plain();
+                if !summary.is_empty() {
+                    pen.say("(").quote(summary).say(")");
+                }
+                pen.end();
+            }
+            Event::ToolEnded { .. } => self.tool_ended(at, event),
+            Event::Todo { items } => self.todo(at, items),
+            Event::Notice { text } | Event::Retracted { reason: text } => {
+                let mark = self.marks.notice;
+                let mut pen = self.line(at, Paragraph::Said);
+                pen.say(mark).say(" ").turn(Paint::Faint).quote(text);
+                pen.plain().end();
+            }
+            Event::LeftOut { events, bytes } => {
+                let words = format!(
+                    "{}B of the agent's output ({events} event{}) left out: more than the journal has \
+                     room for (runs.maxJournalMegabytes)",
+                    text::count(*bytes),
+                    plural(*events)
+                );
+                let mark = self.marks.more;
+                let mut pen = self.line(at, Paragraph::Said);
+                pen.say(mark).say(" ").turn(Paint::Faint).say(&words);
+                pen.plain().end();
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether a line of standard error is one too many in a row to be shown.
+    fn folds(&mut self, joined: bool) -> bool {
+        if !joined {
+            self.stderr_lines += 1;
+            self.folded += usize::from(self.folds_stderr && self.stderr_lines > MAX_STDERR_LINES);
+        }
+        self.folded > 0
+    }
+
+    /// Tells how many lines of standard error were not shown, now that something else is.
+    pub(super) fn unfold(&mut self, at: Stamp) {
+        self.stderr_lines = 0;
+        let lines = std::mem::take(&mut self.folded);
+        if lines == 0 {
+            return;
+        }
+        let words = format!(
+            "{} {lines} more line{} on stderr (the journal has them)",
+            self.marks.more,
+            plural(lines as u64)
+        );
+        let mut pen = self.line(at, Paragraph::Said);
+        pen.turn(Paint::Faint).say(&words).plain().end();
+    }
+
+    fn tool_ended(&mut self, at: Stamp, event: &Event<'_>) {
+        let Event::ToolEnded { name, failed, denied, lines, chars, preview, subagent, .. } = event
+        else {
+            return;
+        };
+        let marks = self.marks;
+        let (mark, word, paint) = match (denied, failed) {
+            (true, _) => (marks.denied, "Denied", Paint::Bad),
+            (_, true) => (marks.error, "Error", Paint::Bad),
+            _ => (marks.ok, "Result", Paint::Good),
+        };
+        let (line_s, char_s) = (plural(*lines), plural(*chars));
+        let size = format!(" ({lines} line{line_s}, {chars} char{char_s})");
+        let indent = indent(*subagent);
+        let mut pen = self.line(at, Paragraph::Tool);
+        pen.say(indent).head(mark, paint, word);
+        pen.say(" ").say(marks.from).say(" ").quote(name);
+        pen.paint(Paint::Faint, &size).end();
+        self.preview(at, indent, preview, (*lines, *chars));
+    }
+
+    fn todo(&mut self, at: Stamp, items: &[TodoItem]) {
+        if items.is_empty() {
+            return;
+        }
+        let marks = self.marks;
+        self.line(at, Paragraph::Todo).head(marks.todo, Paint::Heading, "Todo List").end();
+        for item in items.iter().take(MAX_TODOS) {
+            let mut pen = self.line(at, Paragraph::Todo);
+            pen.say("  ");
+            match item.status {
+                TodoStatus::Completed => {
+                    pen.say(marks.done).say(" ").turn(Paint::Faint);
+                    pen.quote(&item.text).plain();
+                }
+                TodoStatus::InProgress => {
+                    pen.say(marks.active).say(" ").turn(Paint::Heading);
+                    pen.quote(&item.text).plain();
+                    pen.say(" ").say(marks.from).say(" ACTIVE");
+                }
+                TodoStatus::Pending => {
+                    pen.say(marks.pending).say(" ").quote(&item.text);
+                }
+            }
+            pen.end();
+        }
+        if items.len() > MAX_TODOS {
+            let rest = format!("  {} {} more", marks.more, items.len() - MAX_TODOS);
+            self.line(at, Paragraph::Todo).say(&rest).end();
+        }
+        let done = items.iter().filter(|item| item.status == TodoStatus::Completed).count();
+        let (all, percent) = (items.len(), done * 100 / items.len());
+        let progress = format!("  {}Progress: {done}/{all} ({percent}%)", marks.progress);
+        self.line(at, Paragraph::Todo).say(&progress).end();
+    }
+}
+
+/// A subagent's work stands beneath that of its agent.
+fn indent(subagent: bool) -> &'static str {
+    if subagent { "  " } else { "" }
+}

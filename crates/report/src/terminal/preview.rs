@@ -1,0 +1,96 @@
+//! What stands beneath a headline: a tool's or a command's output, cut to what is wanted of it, and notes.
+
+use super::words::plural;
+use super::{Human, KEPT};
+use crate::output::Target;
+use crate::style::Paint;
+use crate::width;
+use ralph_events::control_chars::Cleaner;
+use ralph_events::event::Stamp;
+use ralph_events::text;
+
+/// The characters of one of the last lines that are shown.
+const MAX_LAST_LINE: usize = 300;
+
+impl Human {
+    /// Lines of a tool's or a command's output beneath its headline. `total` is the size of all of it.
+    pub(super) fn preview(&mut self, at: Stamp, indent: &str, shown: &str, total: (u64, u64)) {
+        if self.style.max_output_lines == 0 || self.style.max_output_chars == 0 {
+            return;
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let clean = Cleaner::default().clean(shown, &mut scratch).trim_end();
+        let mut left = self.style.max_output_chars;
+        let (mut lines, mut chars) = (0, 0);
+        let mut cut = None;
+        for line in clean.split('\n') {
+            if lines == self.style.max_output_lines {
+                let rest = total.0.saturating_sub(lines as u64).max(1);
+                cut = Some((rest, "line"));
+                break;
+            }
+            let head = text::head(line, left);
+            let count = head.chars().count();
+            if !clean.is_empty() {
+                self.preview_line(at, indent, lines == 0, head.trim_end());
+            }
+            lines += 1;
+            chars += count + 1;
+            left -= count;
+            if head.len() < line.len() || left == 0 {
+                let shown = (chars - 1) as u64;
+                let rest = total.1.max(clean.chars().count() as u64) - shown;
+                cut = (rest > 0).then_some((rest, "character"));
+                break;
+            }
+        }
+        if let Some((count, unit)) = cut {
+            let words = format!("{} {} more {unit}{}", self.marks.more, count, plural(count));
+            self.preview_line(at, indent, false, &words);
+        }
+        scratch.clear();
+        scratch.shrink_to(KEPT);
+        self.scratch = scratch;
+    }
+
+    /// As [`preview`](Human::preview), followed by the last lines if something was cut: most tools print last what failed.
+    pub(super) fn preview_both_ends(&mut self, at: Stamp, text: &str) {
+        const LAST_LINES: usize = 3;
+        let size = (text.lines().count() as u64, text.chars().count() as u64);
+        self.preview(at, "", text, size);
+        let shown = self.style.max_output_lines;
+        if shown == 0 || text.lines().count() <= shown {
+            return;
+        }
+        let last: Vec<&str> = text.lines().skip(shown).collect();
+        let mut scratch = String::new();
+        for line in &last[last.len().saturating_sub(LAST_LINES)..] {
+            let clean = Cleaner::default().clean(line, &mut scratch);
+            let line = text::tail(clean, MAX_LAST_LINE).to_owned();
+            self.preview_line(at, "", false, &line);
+        }
+    }
+
+    /// Somebody else's words on one line beneath a headline.
+    pub(super) fn note(&mut self, at: Stamp, label: &str, words: &str, max: usize) {
+        let mut line = label.as_bytes().to_vec();
+        width::one_line(words, max, self.marks.more, &mut line);
+        self.preview_line(at, "", true, &String::from_utf8_lossy(&line));
+    }
+
+    pub(super) fn preview_line(&mut self, at: Stamp, indent: &str, first: bool, line: &str) {
+        self.stamp(at, Target::Out);
+        let mark = self.marks.preview;
+        let mut pen = self.pen(Target::Out);
+        pen.say(indent);
+        if first {
+            pen.say("  ").paint(Paint::Faint, mark).say("  ");
+        } else if !line.is_empty() {
+            pen.say("     ");
+        }
+        if !line.is_empty() {
+            pen.paint(Paint::Faint, line);
+        }
+        pen.end();
+    }
+}

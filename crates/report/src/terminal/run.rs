@@ -1,0 +1,517 @@
+//! The run's own steps: iterations, guardrails, SCM, waits, and how it all ended.
+
+use super::words::{
+    Ending, ONLY_REPEATED, cause_words, class_words, exit_words, figures, of, outcome_words, plural,
+};
+use super::{Human, MAX_DETAIL, MAX_PROMPT, Paragraph};
+use crate::run_table::{after_words, silence_words, stalling_words};
+use crate::style::Paint;
+use ralph_events::event::{Class, Event, Leftover, Outcome, Purpose, Stamp, WaitReason};
+use ralph_events::text;
+
+/// Processes that are named one by one.
+const MAX_PROCESSES: usize = 5;
+
+impl Human {
+    pub(super) fn run_event(&mut self, at: Stamp, event: &Event<'_>) {
+        if self.worker_event(at, event) {
+            return;
+        }
+        let marks = self.marks;
+        let loud = !self.style.quiet;
+        match event {
+            Event::RunStarted { .. } if loud => self.run_started(at, event),
+            Event::RunContinued { after, iterations, cut_off, unchecked, usage, duration_ms }
+                if loud =>
+            {
+                let mut pen = self.line(at, Paragraph::Run);
+                pen.say(marks.run).say(&format!(" Goes on after {}", after_words(*after)));
+                if let Some(iteration) = cut_off {
+                    pen.say(&format!(": iteration {iteration} is begun again"));
+                }
+                if let Some(iteration) = unchecked {
+                    pen.say(&format!(
+                        ": what the agent of iteration {iteration} did is checked now, without another agent"
+                    ));
+                }
+                pen.say(" ").say(&figures(Some(*iterations), usage, &[], *duration_ms)).end();
+            }
+            Event::IterationStarted { max_iterations } if loud => {
+                let (number, rule) = (of(at.iteration, *max_iterations), marks.rule);
+                self.line(at, Paragraph::Iteration)
+                    .paint(Paint::Heading, &format!("{rule} Iteration {number} {rule}"))
+                    .end();
+            }
+            Event::AgentStarted { purpose: Purpose::CommitMessage, .. } if loud => {
+                let mut pen = self.line(at, Paragraph::Scm);
+                pen.say(marks.scm);
+                pen.say(" Asking the agent for a commit message").end();
+            }
+            Event::AgentEnded { .. } => self.agent_ended(at, event),
+            Event::Leftovers { processes, kept } if !processes.is_empty() => {
+                self.leftovers(at, processes, *kept);
+            }
+            Event::SandboxReady { backend, network, guardrails, limits } if loud => {
+                let mut pen = self.line(at, Paragraph::Run);
+                pen.say(marks.notice).say(" Sandbox: ").quote(backend);
+                pen.say(", network: ").quote(network);
+                if !guardrails {
+                    pen.say("; guardrails and SCM tasks run outside of it");
+                }
+                pen.end();
+                if self.style.verbose {
+                    for limit in limits {
+                        self.note(at, "Not confined: ", limit, MAX_PROMPT);
+                    }
+                }
+            }
+            Event::NetworkRefused { host, port, why, allow } => {
+                let mut pen = self.line(at, Paragraph::Run);
+                pen.head(marks.denied, Paint::Caution, "Refused");
+                pen.say(": ").quote(host).say(&format!(":{port}, because ")).quote(why);
+                pen.say("; to allow it: \"allowedDomains\": [\"").quote(allow).say("\"]").end();
+            }
+            Event::Retrying { class, message, delay_ms, failures, max_failures } => {
+                let mut pen = self.line(at, Paragraph::Run);
+                if let Some(delay_ms) = delay_ms {
+                    pen.head(marks.retry, Paint::Caution, "Retrying");
+                    pen.say(&format!(" in {}: ", text::duration(*delay_ms)));
+                } else {
+                    pen.head(marks.retry, Paint::Caution, "Failed");
+                    pen.say(": ");
+                }
+                if message.is_empty() {
+                    pen.say(class_words(*class));
+                } else {
+                    pen.quote(message);
+                }
+                pen.say(&format!(" (failure {failures} of {max_failures})"));
+                pen.end();
+            }
+            Event::Waiting { reason, until_ms } => self.waiting(at, *reason, *until_ms),
+            Event::GuardrailStarted { command, .. } if loud => {
+                let mut pen = self.line(at, Paragraph::Guardrail);
+                pen.say(marks.guardrail).say(" Guardrail: ").quote(command);
+                pen.end();
+            }
+            Event::GuardrailEnded { .. } => self.guardrail_ended(at, event),
+            Event::FeedbackSet { parts } if loud => {
+                for part in parts {
+                    let last = at.iteration >= self.max_iterations;
+                    let mut pen = self.line(at, Paragraph::Run);
+                    pen.head(marks.retry, Paint::Caution, "Not done");
+                    // After the last iteration there is nobody left to be told.
+                    if !last {
+                        let action = part.action.as_str();
+                        pen.say(&format!(": the next iteration is told ({action})"));
+                    }
+                    pen.end();
+                    self.preview_both_ends(at, &part.message);
+                }
+            }
+            Event::ScmStarted { argv, .. } if loud => {
+                let command = shell_words::join(argv);
+                let mut pen = self.line(at, Paragraph::Scm);
+                pen.say(marks.scm).say(" ").quote(&command).end();
+            }
+            Event::ScmEnded { ok, .. } if loud || !ok => self.scm_ended(at, event),
+            Event::CompletionChecked { complete: true, found, .. } if loud => {
+                // Its word only: gates may still refuse it.
+                let mut pen = self.line(at, Paragraph::Run);
+                pen.say(marks.notice).say(" The agent says that it is done");
+                if let Some(found) = found {
+                    pen.say(": ").quote(found);
+                }
+                pen.end();
+            }
+            Event::Tasks { .. } => self.tasks(at, event),
+            Event::TaskListAccepted { list } if loud => {
+                let mut pen = self.line(at, Paragraph::Run);
+                pen.say(marks.notice).say(" Task list accepted as it is: ").quote(list).end();
+            }
+            Event::Vetoed { reason } => {
+                let mut pen = self.line(at, Paragraph::Run);
+                pen.head(marks.denied, Paint::Bad, "Not complete");
+                pen.say(": ").quote(reason).end();
+            }
+            Event::Stalling { reason, iterations, limit } => {
+                let message = stalling_words(*reason, *iterations, *limit);
+                self.warn(at, &message);
+            }
+            Event::ModelSilent { silent_ms, limit_ms } => {
+                self.warn(at, &silence_words(*silent_ms, *limit_ms));
+            }
+            // To the letter, so that scripts can wait for it.
+            Event::StopRequested { now: false, .. } => {
+                let mut pen = self.aside(at);
+                pen.say("Received signal, shutting down...").end();
+                if !self.style.quiet && !self.idle {
+                    let mut pen = self.aside(at);
+                    pen.say("What is running may finish; a second signal ends it now.").end();
+                }
+            }
+            Event::StopRequested { now: true, signal } => {
+                let idle = self.idle;
+                let mut pen = self.aside(at);
+                pen.say("Received ").quote(signal);
+                pen.say(if idle { ", shutting down..." } else { ", ending the agent now..." })
+                    .end();
+            }
+            Event::PauseRequested => self.say_aside(at, "Pausing after what is running..."),
+            Event::Paused => self.say_aside(at, "Paused."),
+            Event::DialogOpened { dialog } => {
+                self.say_aside(at, &format!("A dialog waits for a person: {dialog}."));
+            }
+            Event::Resumed { .. } => self.say_aside(at, "Resumed."),
+            Event::Warning { message } => self.warn(at, message),
+            Event::RunEnded { .. } => self.run_ended(at, event),
+            _ => {}
+        }
+    }
+
+    /// What is said of a worker's loop, to the letter; says whether that is all there is to say.
+    fn worker_event(&mut self, at: Stamp, event: &Event<'_>) -> bool {
+        let Some(follower) = &mut self.follower else { return false };
+        let told = follower.take(at, event).said;
+        for line in &told {
+            self.line(at, Paragraph::Run).quote(line).end();
+        }
+        let in_other_words = matches!(
+            event,
+            Event::IterationStarted { .. } | Event::Retrying { .. } | Event::Resumed { .. }
+        );
+        in_other_words && !told.is_empty()
+    }
+
+    fn say_aside(&mut self, at: Stamp, words: &str) {
+        let mut pen = self.aside(at);
+        pen.say(words).end();
+    }
+
+    fn run_started(&mut self, at: Stamp, event: &Event<'_>) {
+        let Event::RunStarted { run, agent, prompt, completion, max_iterations, .. } = event else {
+            return;
+        };
+        let mark = self.marks.run;
+        let mut pen = self.line(at, Paragraph::Run);
+        pen.say(mark).say(" ").turn(Paint::Heading).say("Run ");
+        pen.quote(run).plain().say(": ").quote(agent);
+        if *max_iterations > 0 {
+            let s = plural(u64::from(*max_iterations));
+            pen.say(&format!(", at most {max_iterations} iteration{s}"));
+        }
+        if !completion.is_empty() {
+            pen.say(", done when ").quote(completion);
+        }
+        pen.end();
+        if !prompt.is_empty() {
+            self.note(at, "Prompt: ", prompt, MAX_PROMPT);
+        }
+    }
+
+    /// How far the task list is: at the beginning of an iteration with the story to work on, later only
+    /// what became of it.
+    fn tasks(&mut self, at: Stamp, event: &Event<'_>) {
+        let Event::Tasks { done, total, story, title, problems, unreadable } = event else {
+            return;
+        };
+        if !self.style.quiet {
+            let begins = self.last == Some(Paragraph::Iteration);
+            // What has been said at length before is still what keeps the work from being complete.
+            let known = begins && *problems == self.task_problems;
+            let mark = self.marks.todo;
+            let mut pen = self.line(at, Paragraph::Run);
+            pen.say(mark).say(" ");
+            match total {
+                _ if *unreadable => pen.say("Stories: not known while the list cannot be read"),
+                0 => pen.say("No stories yet"),
+                _ => pen.say(&format!("Stories: {done} of {total} pass")),
+            };
+            if let Some(story) = story.as_deref().filter(|_| begins && !unreadable) {
+                pen.say(", next ").quote(story);
+                if let Some(title) = title.as_deref().filter(|title| !title.is_empty()) {
+                    pen.say(": ").quote(title);
+                }
+            }
+            if let Some(first) = problems.first().filter(|_| known) {
+                pen.say("; not complete: ").quote(first);
+                match problems.len() - 1 {
+                    0 => {}
+                    more => drop(pen.say(&format!("; and {more} more"))),
+                }
+            }
+            pen.end();
+        }
+        // What has not changed since has been said.
+        if *problems != self.task_problems {
+            self.task_problems.clone_from(problems);
+            for problem in problems {
+                self.warn(at, problem);
+            }
+        }
+    }
+
+    fn agent_ended(&mut self, at: Stamp, event: &Event<'_>) {
+        let Event::AgentEnded {
+            purpose,
+            exit,
+            ended_by,
+            class,
+            failure,
+            duration_ms,
+            usage,
+            tools,
+            tool_errors,
+            denied,
+            repeats_prompt,
+            filter_errors,
+            ..
+        } = event
+        else {
+            return;
+        };
+        let marks = self.marks;
+        let answered = *class == Class::Answered;
+        if answered && self.style.quiet {
+            return;
+        }
+        let counts = [("tools", *tools), ("errors", *tool_errors), ("denied", *denied)];
+        let figures = figures(None, usage, &counts, *duration_ms);
+        if *purpose == Purpose::CommitMessage && answered {
+            let mut pen = self.line(at, Paragraph::Scm);
+            pen.say(marks.scm).say(" Commit message written ");
+            pen.say(&figures).end();
+            return;
+        }
+        let (mark, paint, words) = match class {
+            Class::Answered => (marks.ok, Paint::Good, "Complete"),
+            Class::Limited | Class::Interrupted => {
+                (marks.stopped, Paint::Caution, class_words(*class))
+            }
+            // Whether that is a failure is for the run to say.
+            Class::Empty if *repeats_prompt => (marks.warning, Paint::Caution, ONLY_REPEATED),
+            Class::Empty => (marks.warning, Paint::Caution, class_words(*class)),
+            _ => (marks.error, Paint::Bad, class_words(*class)),
+        };
+        let mut pen = self.line(at, Paragraph::Attempt);
+        pen.head(mark, paint, words);
+        if !answered {
+            if let Some(failure) = failure
+                && !failure.message.is_empty()
+            {
+                pen.say(": ").quote(&failure.message);
+            }
+            if let Some(exit) = exit.filter(|exit| !exit.success()) {
+                pen.say(&format!(" [{exit}]"));
+            }
+        }
+        pen.say(" ").say(&figures).end();
+        if let Some(cause) = ended_by {
+            self.preview_line(at, "", true, cause_words(*cause));
+        }
+        if *filter_errors > 0 {
+            let lines = format!("{filter_errors} line{}", plural(*filter_errors));
+            let words = format!("The response filter failed for {lines} of its output");
+            self.preview_line(at, "", true, &words);
+        }
+    }
+
+    fn leftovers(&mut self, at: Stamp, processes: &[Leftover], kept: bool) {
+        let (survived, ended): (Vec<_>, Vec<_>) =
+            processes.iter().cloned().partition(|process| process.survived);
+        for (processes, words) in
+            [(&ended, if kept { "Left running" } else { "Ended" }), (&survived, "Could not end")]
+        {
+            if !processes.is_empty() {
+                self.leftovers_of_kind(at, processes, words, kept);
+            }
+        }
+    }
+
+    fn leftovers_of_kind(&mut self, at: Stamp, processes: &[Leftover], words: &str, kept: bool) {
+        let count = processes.len();
+        let what = if count == 1 { "process" } else { "processes" };
+        let whose = if kept { "of the agent's" } else { "that the agent had left running" };
+        let mut message = format!("{words} {count} {what} {whose}: ");
+        let named: Vec<String> = processes
+            .iter()
+            .take(MAX_PROCESSES)
+            .map(|process| {
+                let command = text::truncate(&process.command, 80, self.marks.more);
+                format!("{} {command}", process.pid)
+            })
+            .collect();
+        message.push_str(&named.join(", "));
+        if count > MAX_PROCESSES {
+            message.push_str(&format!(" and {} more", count - MAX_PROCESSES));
+        }
+        self.warn(at, &message);
+    }
+
+    fn warn(&mut self, at: Stamp, message: &str) {
+        let mark = self.marks.warning;
+        let mut pen = self.aside(at);
+        pen.paint(Paint::Caution, mark).say(" ");
+        pen.quote_up_to(message, 4 * MAX_DETAIL).end();
+    }
+
+    fn waiting(&mut self, at: Stamp, reason: WaitReason, until_ms: i64) {
+        // A back-off was announced with its reason by the event before it.
+        if reason == WaitReason::Backoff {
+            return;
+        }
+        let until = self.moment(at, until_ms);
+        let left = text::duration(u64::try_from(until_ms - at.time_ms).unwrap_or(0));
+        let mark = self.marks.wait;
+        let mut pen = self.line(at, Paragraph::Run);
+        pen.head(mark, Paint::Caution, "Rate limit");
+        pen.say(&format!(": waiting until {until} ({left})")).end();
+    }
+
+    /// A time as somebody says it who is there: of another day with the day.
+    fn moment(&self, at: Stamp, ms: i64) -> String {
+        let local = |ms| {
+            let time = jiff::Timestamp::from_millisecond(ms).ok()?;
+            Some((self.zone)().to_datetime(time))
+        };
+        match (local(at.time_ms), local(ms)) {
+            (Some(now), Some(then)) if now.date() == then.date() => {
+                then.strftime("%H:%M:%S").to_string()
+            }
+            (_, Some(then)) => then.strftime("%Y-%m-%d %H:%M:%S").to_string(),
+            (_, None) => "an unknown time".to_owned(),
+        }
+    }
+
+    fn guardrail_ended(&mut self, at: Stamp, event: &Event<'_>) {
+        let Event::GuardrailEnded {
+            command,
+            exit,
+            timed_out,
+            cut_off,
+            passed,
+            fail_action,
+            log,
+            duration_ms,
+            ..
+        } = event
+        else {
+            return;
+        };
+        if self.style.quiet && *passed {
+            return;
+        }
+        let marks = self.marks;
+        let (mark, paint, words) = match (passed, timed_out) {
+            (true, _) => (marks.ok, Paint::Good, "Guardrail passed"),
+            (false, true) => (marks.error, Paint::Bad, "Guardrail timed out"),
+            _ if *cut_off => (marks.stopped, Paint::Caution, "Guardrail interrupted"),
+            (false, false) => (marks.error, Paint::Bad, "Guardrail failed"),
+        };
+        let (exit, time) = (exit_words(*exit), text::duration(*duration_ms));
+        let mut pen = self.line(at, Paragraph::Guardrail);
+        pen.head(mark, paint, words).say(": ").quote(command);
+        pen.say(&format!(" ({exit}, {time}"));
+        if !passed && !cut_off {
+            pen.say(", fail action: ").say(fail_action.as_str());
+        }
+        pen.say(")").end();
+        // The feedback, which follows unless it is to be quiet, names the log too.
+        if self.style.quiet && !log.is_empty() {
+            self.note(at, "Log: ", log, MAX_DETAIL);
+        }
+    }
+
+    fn scm_ended(&mut self, at: Stamp, event: &Event<'_>) {
+        let Event::ScmEnded { task, ok, detail, duration_ms } = event else {
+            return;
+        };
+        let marks = self.marks;
+        let (mark, paint, words) = if *ok {
+            (marks.ok, Paint::Good, "SCM task done")
+        } else {
+            (marks.error, Paint::Bad, "SCM task failed")
+        };
+        let time = text::duration(*duration_ms);
+        let mut pen = self.line(at, Paragraph::Scm);
+        pen.head(mark, paint, words).say(": ").quote(task);
+        pen.say(&format!(" ({time})")).end();
+        if !detail.is_empty() {
+            let size = (detail.lines().count() as u64, detail.chars().count() as u64);
+            self.preview(at, "", detail, size);
+        }
+    }
+
+    fn run_ended(&mut self, at: Stamp, event: &Event<'_>) {
+        let Event::RunEnded {
+            outcome,
+            message,
+            iterations,
+            cut_off,
+            duration_ms,
+            usage,
+            tools,
+            tool_errors,
+            ..
+        } = event
+        else {
+            return;
+        };
+        let marks = self.marks;
+        let (mark, paint) = match outcome {
+            Outcome::Complete => (marks.ok, Paint::Good),
+            Outcome::CompleteScmFailed => (marks.warning, Paint::Caution),
+            Outcome::LimitReached | Outcome::Interrupted | Outcome::Budget | Outcome::Stalled => {
+                (marks.stopped, Paint::Caution)
+            }
+            _ => (marks.error, Paint::Bad),
+        };
+        let counts = [("tools", *tools), ("errors", *tool_errors)];
+        let mut figures = figures(Some(*iterations), usage, &counts, *duration_ms);
+        if *cut_off {
+            let words = format!("iterations: {iterations}");
+            figures = figures.replacen(&words, &format!("{words}, the last not finished"), 1);
+        }
+        // A budget counts with an estimate of what was not told, and its words call it one.
+        if *outcome == Outcome::Budget && message.contains("about $") {
+            figures = figures.replacen("cost: ", "cost told: ", 1);
+        }
+        let words = match outcome {
+            Outcome::AgentFailed if self.limited => "Run stopped by a limit of the agent's",
+            outcome => outcome_words(*outcome),
+        };
+        let mut pen = self.line(at, Paragraph::End);
+        pen.head(mark, paint, words);
+        // Where words and figures have said it all, the message would only say it again.
+        let told = matches!(
+            outcome,
+            Outcome::Complete
+                | Outcome::CompleteScmFailed
+                | Outcome::LimitReached
+                | Outcome::Interrupted
+        );
+        // Nobody was asked to do anything: it was done before.
+        let was_done = *iterations == 0 && *outcome == Outcome::Complete;
+        if (!told || was_done) && !message.is_empty() {
+            pen.say(": ").quote(message);
+        }
+        pen.say(" ").say(&figures).end();
+        let limit_ends = self.limit_ends_ms.filter(|ms| *ms > at.time_ms);
+        let limit_ends = limit_ends.map(|ms| self.moment(at, ms));
+        let ending = Ending {
+            run: &self.run,
+            outcome: *outcome,
+            message,
+            iterations: *iterations,
+            max_iterations: self.max_iterations,
+            cut_off: *cut_off,
+            scm_done: &self.scm_done,
+            limit_ends: limit_ends.as_deref(),
+        };
+        if !self.style.quiet
+            && let Some(next) = ending.next_step()
+        {
+            self.note(at, "Next: ", &next, MAX_DETAIL);
+        }
+    }
+}

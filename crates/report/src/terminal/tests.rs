@@ -1,0 +1,574 @@
+//! Which event becomes which text.
+
+use super::speech::{MAX_TEXT, MAX_THOUGHT};
+use super::*;
+use crate::output::tests::Sink;
+use crate::replay::replay;
+use ralph_events::event::{
+    Class, Entry, Exit, FailAction, Failure, FailureKind, Feedback, Leftover, Outcome, Stream,
+    TodoItem, TodoStatus, Usage, WaitReason,
+};
+
+const START: i64 = 1_794_774_472_000;
+
+fn at(time_ms: i64) -> Stamp {
+    Stamp { time_ms, iteration: 1, attempt: 1 }
+}
+
+fn emoji() -> Style {
+    Style { emoji: true, ..Style::default() }
+}
+
+/// What appears on standard output and standard error.
+fn render(style: Style, events: &[Event<'_>]) -> (String, String) {
+    let (out, err) = (Sink::default(), Sink::default());
+    let screen = Screen::fake(out.output(), err.output(), false, None);
+    let mut human = Human::new(style, || TimeZone::UTC, screen);
+    for event in events {
+        human.event(at(START), event);
+    }
+    human.finish();
+    (out.text(), err.text())
+}
+
+fn out(style: Style, events: &[Event<'_>]) -> String {
+    render(style, events).0
+}
+
+fn said(text: &str, joined: bool) -> Event<'_> {
+    Event::Text { text: text.into(), joined, subagent: false }
+}
+
+fn tool_ended(failed: bool, denied: bool, preview: &str) -> Event<'_> {
+    Event::ToolEnded {
+        id: "1".into(),
+        name: "Bash".into(),
+        failed,
+        denied,
+        lines: preview.lines().count() as u64,
+        chars: preview.chars().count() as u64,
+        preview: preview.into(),
+        subagent: false,
+    }
+}
+
+fn seed() -> Vec<Event<'static>> {
+    let item = |text: &str, status| TodoItem { text: text.to_owned(), status };
+    vec![
+        Event::ToolStarted {
+            id: "1".into(),
+            name: "Read".into(),
+            summary: "/path/to/file.go".into(),
+            subagent: false,
+        },
+        Event::ToolEnded {
+            id: "1".into(),
+            name: "Read".into(),
+            failed: false,
+            denied: false,
+            lines: 45,
+            chars: 1234,
+            preview: "package main\n".into(),
+            subagent: false,
+        },
+        Event::Todo {
+            items: vec![
+                item("Read the file", TodoStatus::Completed),
+                item("Edit the code", TodoStatus::InProgress),
+                item("Run tests", TodoStatus::Pending),
+            ],
+        },
+        Event::AgentEnded {
+            purpose: Purpose::Work,
+            exit: Some(Exit::Code(0)),
+            ended_by: None,
+            class: Class::Answered,
+            failure: None,
+            duration_ms: 367_000,
+            usage: Usage {
+                cost_usd: Some(5.76),
+                input_tokens: 300_000,
+                output_tokens: 45_000,
+                cache_read_tokens: 850_000,
+                cache_write_tokens: 50_000,
+            },
+            tools: 58,
+            tool_errors: 4,
+            denied: 0,
+            repeats_prompt: false,
+            filter_errors: 0,
+            complete: None,
+            found: None,
+            commit_message: None,
+        },
+    ]
+}
+
+#[test]
+fn the_example_to_the_letter() {
+    assert_eq!(
+        out(emoji(), &seed()),
+        "\
+⏺ Read(/path/to/file.go)
+✅ Result ← Read (45 lines, 1234 chars)
+  ⎿  package main
+
+📋 Todo List
+  ✅ Read the file
+  🔄 Edit the code ← ACTIVE
+  ⏸️ Run tests
+  📊 Progress: 1/3 (33%)
+
+✅ Complete (cost: $5.76, tokens: 1.2M in (850K cached) / 45K out, tools: 58, errors: 4, time: 6m7s)
+"
+    );
+}
+
+#[test]
+fn the_example_in_plain_signs() {
+    assert_eq!(
+        out(Style::default(), &seed()),
+        "\
+[TOOL] Read(/path/to/file.go)
+[OK] Result <- Read (45 lines, 1234 chars)
+  |  package main
+
+[TODO] Todo List
+  [x] Read the file
+  [>] Edit the code <- ACTIVE
+  [ ] Run tests
+  Progress: 1/3 (33%)
+
+[OK] Complete (cost: $5.76, tokens: 1.2M in (850K cached) / 45K out, tools: 58, errors: 4, time: 6m7s)
+"
+    );
+}
+
+#[test]
+fn pieces_of_a_text_are_one_text() {
+    let usage = Event::Usage(Usage::default());
+    for (events, expected) in [
+        (vec![said("a", false), said("b", true)], "ab\n"),
+        (vec![said("a", false), said("b", false)], "a\nb\n"),
+        (vec![said("a\n", false), said("b", false)], "a\nb\n"),
+        (vec![said("a\n", false), said("b", true)], "a\nb\n"),
+        // An event that shows nothing does not break a line.
+        (vec![said("a", false), usage, said("b", true)], "ab\n"),
+        // An empty line of plain output is an empty line.
+        (vec![said("a", false), said("", false), said("b", false)], "a\n\nb\n"),
+        // A sequence that is split over two pieces is still taken out.
+        (vec![said("a\x1b[3", false), said("1mb", true)], "ab\n"),
+        // A new text starts anew, whatever the one before left open.
+        (vec![said("a\x1b]0;", false), said("b", false)], "a\nb\n"),
+        (
+            vec![said("a", false), tool_ended(false, false, "x"), said("b", true)],
+            "a\n\n[OK] Result <- Bash (1 line, 1 char)\n  |  x\n\nb\n",
+        ),
+    ] {
+        assert_eq!(out(Style::default(), &events), expected, "{events:?}");
+    }
+}
+
+#[test]
+fn a_text_of_any_length_is_cut_and_counted() {
+    let long = "é".repeat(MAX_TEXT + 7);
+    let shown = out(emoji(), &[said(&long, false), said("12\n3", true)]);
+    assert_eq!(shown, format!("{} … [11 more characters]\n", "é".repeat(MAX_TEXT)));
+    let thought = Event::Thinking {
+        text: "x".repeat(MAX_THOUGHT + 1).into(),
+        joined: false,
+        subagent: false,
+    };
+    assert_eq!(
+        out(Style::default(), &[thought]),
+        format!("[THINK] {} ... [1 more characters]\n", "x".repeat(MAX_THOUGHT))
+    );
+}
+
+#[test]
+fn a_tools_output_is_cut_by_lines_and_by_characters() {
+    let style = |lines, chars| Style {
+        max_output_lines: lines,
+        max_output_chars: chars,
+        ..Style::default()
+    };
+    let head = "[OK] Result <- Bash (4 lines, 15 chars)\n";
+    let event = [tool_ended(false, false, "one\ntwo\n\nthree\n")];
+    for (style, expected) in [
+        (style(9, 99), "  |  one\n     two\n\n     three\n"),
+        (style(2, 99), "  |  one\n     two\n     ... 2 more lines\n"),
+        (style(9, 5), "  |  one\n     tw\n     ... 9 more characters\n"),
+        (style(0, 99), ""),
+        (style(9, 0), ""),
+    ] {
+        assert_eq!(out(style, &event), format!("{head}{expected}"));
+    }
+    assert_eq!(
+        out(style(9, 99), &[tool_ended(false, false, "")]),
+        "[OK] Result <- Bash (0 lines, 0 chars)\n"
+    );
+}
+
+#[test]
+fn failed_and_denied_tools_are_told_apart() {
+    assert_eq!(
+        out(emoji(), &[tool_ended(true, false, "boom")]),
+        "❌ Error ← Bash (1 line, 4 chars)\n  ⎿  boom\n"
+    );
+    assert_eq!(
+        out(emoji(), &[tool_ended(true, true, "no")]),
+        "⛔ Denied ← Bash (1 line, 2 chars)\n  ⎿  no\n"
+    );
+}
+
+fn run_started(word: &str, max_iterations: u32) -> Event<'_> {
+    Event::RunStarted {
+        branch: None,
+        streams_text: false,
+        plain_text: false,
+        run: word.into(),
+        version: word.into(),
+        command: word.into(),
+        directory: word.into(),
+        pid: 1,
+        agent: word.into(),
+        prompt: word.into(),
+        completion: word.into(),
+        max_iterations,
+    }
+}
+
+#[test]
+fn whoever_comes_next_is_said_to_be_told_if_there_is_one() {
+    // A run that goes on with the checks of an iteration has begun none yet.
+    let part = Feedback { action: FailAction::Append, message: "mend it".to_owned() };
+    let told = |max_iterations| {
+        let set = Event::FeedbackSet { parts: vec![part.clone()] };
+        out(Style::default(), &[run_started("x", max_iterations), set])
+    };
+    assert!(told(2).contains("Not done: the next iteration is told (APPEND)\n"), "{}", told(2));
+    assert!(told(1).contains("Not done\n"), "{}", told(1));
+}
+
+#[test]
+fn nothing_of_the_agents_steers_the_terminal() {
+    let evil = "a\x1b[2J\x1b]0;t\x07b\rc\x08\u{9b}5n";
+    let events = [
+        said(evil, false),
+        Event::Thinking { text: evil.into(), joined: false, subagent: true },
+        Event::Output { stream: Stream::Stderr, text: evil.into(), joined: false },
+        Event::ToolStarted {
+            id: evil.into(),
+            name: evil.into(),
+            summary: evil.into(),
+            subagent: false,
+        },
+        tool_ended(true, false, evil),
+        Event::Todo {
+            items: vec![TodoItem { text: evil.to_owned(), status: TodoStatus::Pending }],
+        },
+        Event::Notice { text: evil.into() },
+        Event::Warning { message: evil.into() },
+        Event::Note { message: evil.into() },
+        Event::Vetoed { reason: evil.into() },
+        Event::RunContinued {
+            after: None,
+            iterations: 1,
+            cut_off: Some(2),
+            unchecked: None,
+            usage: Usage::default(),
+            duration_ms: 1,
+        },
+        Event::SandboxReady {
+            backend: evil.into(),
+            network: evil.into(),
+            guardrails: false,
+            limits: vec![evil.to_owned()],
+        },
+        Event::NetworkRefused { host: evil.into(), port: 1, why: evil.into(), allow: evil.into() },
+        Event::CompletionChecked { complete: true, found: Some(evil.into()), scm_failed: false },
+        Event::GuardrailStarted { index: 0, command: evil.into() },
+        Event::ScmStarted { task: evil.into(), argv: vec![evil.to_owned()] },
+        Event::ScmEnded { task: evil.into(), ok: false, detail: evil.into(), duration_ms: 1 },
+        Event::Leftovers {
+            processes: vec![Leftover { pid: 1, command: evil.to_owned(), survived: false }],
+            kept: true,
+        },
+        Event::Session { id: Some(evil.into()), model: Some(evil.into()) },
+        Event::Prompt { bytes: 1, preview: evil.into(), feedback: false },
+        Event::StopRequested { signal: evil.into(), now: true },
+        Event::Retrying {
+            class: Class::Failed,
+            message: evil.into(),
+            delay_ms: Some(1),
+            failures: 1,
+            max_failures: 2,
+        },
+        Event::AgentStarted { purpose: Purpose::Work, pid: 1, argv: vec![evil.to_owned()] },
+        run_started(evil, 1),
+        Event::RunEnded {
+            branch: None,
+            outcome: Outcome::Broken,
+            exit_code: 1,
+            message: evil.into(),
+            iterations: 1,
+            cut_off: false,
+            duration_ms: 1,
+            usage: Usage::default(),
+            tools: 0,
+            tool_errors: 0,
+            notify: false,
+        },
+    ];
+    let style = Style { verbose: true, ..emoji() };
+    let (out, err) = render(style, &events);
+    for text in [out, err] {
+        let control = text.chars().find(|c| c.is_control() && *c != '\n');
+        assert_eq!(control, None, "{text:?}");
+    }
+}
+
+#[test]
+fn a_limit_that_ends_on_another_day_says_which() {
+    let waiting = |until_ms| Event::Waiting { reason: WaitReason::RateLimit, until_ms };
+    assert_eq!(
+        out(emoji(), &[waiting(START + 754_000)]),
+        "⏳ Rate limit: waiting until 20:40:26 (12m34s)\n"
+    );
+    assert_eq!(
+        out(emoji(), &[waiting(START + 36_000_000)]),
+        "⏳ Rate limit: waiting until 2026-11-16 06:27:52 (10h0m)\n"
+    );
+}
+
+fn run_ended(outcome: Outcome, message: &'static str, cut_off: bool) -> Event<'static> {
+    Event::RunEnded {
+        branch: None,
+        outcome,
+        exit_code: 4,
+        message: message.into(),
+        iterations: 1,
+        cut_off,
+        duration_ms: 1000,
+        usage: Usage::default(),
+        tools: 0,
+        tool_errors: 0,
+        notify: false,
+    }
+}
+
+#[test]
+fn what_a_budget_cut_off_is_called_checked_if_it_was() {
+    let scm = |task: &'static str, ok| Event::ScmEnded {
+        task: task.into(),
+        ok,
+        detail: "".into(),
+        duration_ms: 1,
+    };
+    let unchecked = "; what iteration 1 did lies in the work tree, unchecked and not committed";
+    let checked =
+        "; iteration 1 passed its checks, and was cut off after these SCM tasks: commit\n";
+    for (scm, said) in [
+        (vec![], unchecked),
+        (vec![scm("commit", false)], unchecked),
+        (vec![scm("commit", true)], checked),
+        (vec![scm("commit", true), scm("push", false)], checked),
+    ] {
+        let end = run_ended(Outcome::Budget, "it used $1.00 of $1.00", true);
+        let told = out(Style::default(), &[scm, vec![end]].concat());
+        assert!(told.contains(said), "{told}");
+    }
+}
+
+#[test]
+fn a_run_that_a_limit_ended_says_when_that_ends() {
+    let events = |class, resets_at| {
+        let mut ended = seed().pop().unwrap();
+        if let Event::AgentEnded { class: its, failure, .. } = &mut ended {
+            *its = class;
+            let (kind, message) = (FailureKind::RateLimit, "limit".to_owned());
+            *failure = Some(Failure { kind, message, resets_at });
+        }
+        let end = run_ended(Outcome::AgentFailed, "limit (not allowed)", true);
+        out(Style::default(), &[ended, end])
+    };
+    let seconds = START / 1000 + 754;
+    let told = events(Class::RateLimited, Some(seconds));
+    assert!(told.contains("Run stopped by a limit of the agent's: limit (not allowed)"), "{told}");
+    assert!(told.contains("Next: the limit ends at 20:40:26; then `ralph resume "), "{told}");
+    let told = events(Class::RateLimited, None);
+    assert!(told.contains("a limit of the agent's") && !told.contains("limit ends"), "{told}");
+    let told = events(Class::Failed, Some(seconds));
+    assert!(told.contains("kept failing") && !told.contains("limit ends"), "{told}");
+}
+
+#[test]
+fn every_end_says_what_to_do_next() {
+    for outcome in [
+        Outcome::CompleteScmFailed,
+        Outcome::LimitReached,
+        Outcome::Interrupted,
+        Outcome::Budget,
+        Outcome::Stalled,
+        Outcome::AgentFailed,
+        Outcome::CredentialsRefused,
+        Outcome::PromptLost,
+        Outcome::Broken,
+    ] {
+        let shown = out(Style::default(), &[run_ended(outcome, "why", false)]);
+        let (first, next) = shown.split_once('\n').unwrap();
+        assert!(first.ends_with("(iterations: 1, time: 1.0s)"), "{shown}");
+        let obvious = matches!(
+            outcome,
+            Outcome::CompleteScmFailed | Outcome::LimitReached | Outcome::Interrupted
+        );
+        assert_eq!(first.contains(": why "), !obvious, "{shown}");
+        assert!(next.starts_with("  |  Next: "), "{shown}");
+        assert_eq!(first.starts_with("[OK]"), outcome == Outcome::Complete, "{shown}");
+    }
+}
+
+#[test]
+fn the_status_line_stays_beneath_the_text_and_leaves_nothing_behind() {
+    let sink = Sink::default();
+    let screen = Screen::fake(sink.output(), Sink::default().output(), true, Some(60));
+    let mut human = Human::new(Style::default(), || TimeZone::UTC, screen);
+    // Of an agent whose texts come in pieces.
+    human.in_pieces = true;
+    assert_eq!(human.next_tick(), None);
+    human.event(at(START), &Event::IterationStarted { max_iterations: 3 });
+    human.flush();
+    assert_eq!(sink.take(), ["=== Iteration 1/3 ===\niteration 1/3 | 0s | working\r"]);
+    assert_eq!(human.next_tick(), Some(START + 1000));
+    human.event(at(START + 100), &said("He", false));
+    human.flush();
+    human.event(at(START + 200), &said("llo", true));
+    human.flush();
+    assert_eq!(
+        sink.take(),
+        [
+            "\r\x1b[J\nHe\niteration 1/3 | 0s | working\r",
+            "\r\x1b[1A\x1b[JHello\niteration 1/3 | 0s | working\r",
+        ]
+    );
+    human.tick(START + 1200);
+    assert_eq!(sink.take(), ["\r\x1b[1A\x1b[JHello\niteration 1/3 | 1s | working\r"]);
+    drop(human);
+    assert_eq!(sink.take(), ["\r\x1b[1A\x1b[JHello\n"]);
+}
+
+#[test]
+fn a_face_without_a_status_line_asks_for_no_wake_up() {
+    let screen = Screen::fake(Sink::default().output(), Sink::default().output(), false, None);
+    let mut human = Human::new(emoji(), || TimeZone::UTC, screen);
+    human.event(at(START), &Event::IterationStarted { max_iterations: 3 });
+    human.flush();
+    assert_eq!(human.next_tick(), None);
+}
+
+/// A whole run in every style. After a deliberate change, `UPDATE_GOLDEN=1 cargo test golden`
+/// writes the files anew; the difference is for review.
+#[test]
+fn golden_runs() {
+    let journal = include_str!("../testdata/run.jsonl");
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/src/report/testdata");
+    let color = Style { color: true, color_errors: true, ..emoji() };
+    for (name, style) in [
+        ("emoji", emoji()),
+        ("plain", Style::default()),
+        ("color", color),
+        ("verbose", Style { verbose: true, timestamps: true, ..emoji() }),
+        ("quiet", Style { quiet: true, ..emoji() }),
+        ("no_stream", Style { show_stream: false, ..emoji() }),
+    ] {
+        let sink = Sink::default();
+        // Both outputs into one, as in a terminal.
+        let screen = Screen::fake(sink.output(), sink.output(), false, None);
+        let mut human = Human::new(style, || TimeZone::UTC, screen);
+        let entries =
+            journal.lines().map(|line| serde_json::from_str::<Entry<'static>>(line).unwrap());
+        replay(entries, &mut human);
+        let shown = sink.text();
+        let path = format!("{directory}/run.{name}.txt");
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(&path, &shown).unwrap();
+        }
+        let expected = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(shown == expected, "{path} differs; now:\n{shown}");
+    }
+}
+
+#[test]
+fn the_task_list_names_its_next_story_when_an_iteration_begins_and_its_problems_once() {
+    let tasks = |done, problems: &[&str]| Event::Tasks {
+        done,
+        total: 2,
+        story: Some("US-1".into()),
+        title: Some("A \u{1b}[31mtitle".into()),
+        problems: problems.iter().map(|&it| it.to_owned()).collect(),
+        unreadable: problems.iter().any(|it| it.contains("JSON")),
+    };
+    let begins = || Event::IterationStarted { max_iterations: 3 };
+    let events = [
+        begins(),
+        tasks(0, &[]),
+        tasks(0, &["t: US-2 is gone"]),
+        begins(),
+        tasks(0, &["t: US-2 is gone"]),
+        tasks(1, &[]),
+        tasks(1, &["t: US-2 is gone"]),
+        begins(),
+        tasks(1, &["t: is not valid JSON"]),
+    ];
+    let (out, err) = render(Style::default(), &events);
+    let gone = "[WARN] t: US-2 is gone\n".repeat(2);
+    assert_eq!(err, format!("{gone}[WARN] t: is not valid JSON\n"));
+    let lines: Vec<&str> = out.lines().filter(|line| line.contains("[TODO]")).collect();
+    let next = "[TODO] Stories: 0 of 2 pass, next US-1: A title";
+    let still = format!("{next}; not complete: t: US-2 is gone");
+    assert_eq!(
+        lines,
+        [
+            next,
+            "[TODO] Stories: 0 of 2 pass",
+            &still,
+            "[TODO] Stories: 1 of 2 pass",
+            "[TODO] Stories: 1 of 2 pass",
+            "[TODO] Stories: not known while the list cannot be read"
+        ]
+    );
+    let quiet = Style { quiet: true, ..Style::default() };
+    let (out, err) = render(quiet, &events[..3]);
+    assert_eq!((out.as_str(), err.as_str()), ("", "[WARN] t: US-2 is gone\n"));
+}
+
+#[test]
+fn stderr_of_known_agent_is_folded_after_a_few_lines() {
+    let trace = |nth: usize| Event::Output {
+        stream: Stream::Stderr,
+        text: format!("at frame {nth}").into(),
+        joined: false,
+    };
+    let shown = |is_plain, style| {
+        let mut started = run_started("agent", 1);
+        if let Event::RunStarted { plain_text, .. } = &mut started {
+            *plain_text = is_plain;
+        }
+        let mut events = vec![started];
+        events.extend((1..=9).map(trace));
+        events.push(Event::Usage(Usage::default()));
+        events.push(trace(10));
+        events.push(said("Hello.", false));
+        events.push(trace(11));
+        out(style, &events)
+    };
+    let folded = shown(false, Style::default());
+    assert!(folded.contains("at frame 5\n") && !folded.contains("at frame 6\n"), "{folded}");
+    assert!(folded.contains("5 more lines on stderr (the journal has them)"), "{folded}");
+    assert!(folded.contains("at frame 11\n"), "it counts anew after something else: {folded}");
+    for whole in
+        [shown(true, Style::default()), shown(false, Style { verbose: true, ..Style::default() })]
+    {
+        assert!(whole.contains("at frame 10\n") && !whole.contains("more line"), "{whole}");
+    }
+}

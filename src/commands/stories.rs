@@ -1,0 +1,162 @@
+//! `ralph tasks`: the stories of a task list, for people.
+
+use std::fmt::Write as _;
+
+use ralph_events::control_chars::Cleaner;
+use ralph_report::width;
+use ralph_tasks::order::{self, Standing};
+use ralph_tasks::{Story, TaskList};
+
+/// How many stories are named that another waits for.
+const MAX_WAITS: usize = 3;
+const MAX_ID: usize = 24;
+const MAX_TITLE: usize = 120;
+
+/// The list, a line for each story in the order of the file; no wider than `room` where that is told.
+/// `gone` more are owed that it has lost.
+pub fn table(list: &TaskList, gone: usize, name: &str, room: Option<usize>) -> String {
+    let mut out = String::new();
+    let project = clean(&list.project, MAX_TITLE);
+    let (done, total) = (list.done(), list.stories.len() + gone);
+    let project = if project.is_empty() { String::new() } else { format!("{project}: ") };
+    if total == 0 {
+        let _ = writeln!(out, "{project}no stories in {name} yet; `ralph tasks add` adds one");
+        return out;
+    }
+    let _ = writeln!(out, "{project}{} ({name})\n", count(done, total));
+    let next = order::next(list).map(|story| story.id.as_str());
+    let rows: Vec<[String; 3]> = list
+        .stories
+        .iter()
+        .zip(order::standings(list))
+        .map(|(story, standing)| {
+            let state = match standing {
+                Standing::Passes => "passes".to_owned(),
+                Standing::Ready if next == Some(&story.id) => "next".to_owned(),
+                Standing::Ready => "ready".to_owned(),
+                Standing::Waits(waits) => waits_for(list, &waits),
+            };
+            [clean(&story.id, MAX_ID), state, clean(&story.title, MAX_TITLE)]
+        })
+        .collect();
+    let width = |column: usize| rows.iter().map(|row| width::columns(&row[column])).max();
+    let (id_width, state_width) = (width(0).unwrap_or(0), width(1).unwrap_or(0));
+    for [id, state, title] in &rows {
+        let start = out.len();
+        let pad = |text: &str, width: usize| " ".repeat(width - width::columns(text));
+        let mark = if state == "next" { '>' } else { ' ' };
+        let _ = write!(
+            out,
+            "{mark} {id}{}  {state}{}  {title}",
+            pad(id, id_width),
+            pad(state, state_width)
+        );
+        let fits = room.map_or(out.len(), |room| start + width::head(&out[start..], room).len());
+        out.truncate(fits);
+        out.truncate(start + out[start..].trim_end().len());
+        out.push('\n');
+    }
+    out
+}
+
+/// How many pass of how many.
+pub fn count(done: usize, total: usize) -> String {
+    match total {
+        1 => format!("{done} of 1 story passes"),
+        _ => format!("{done} of {total} stories pass"),
+    }
+}
+
+fn waits_for(list: &TaskList, waits: &[usize]) -> String {
+    let ids: Vec<String> = waits
+        .iter()
+        .take(MAX_WAITS)
+        .filter_map(|at| list.stories.get(*at))
+        .map(|story| clean(&story.id, MAX_ID))
+        .collect();
+    let more = match waits.len().saturating_sub(MAX_WAITS) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("waits for {}{more}", ids.join(", "))
+}
+
+/// A story with all that it says.
+pub fn story(story: &Story) -> String {
+    let mut out = String::new();
+    let _ = writeln!(out, "{}  {}", clean(&story.id, MAX_ID), clean(&story.title, MAX_TITLE));
+    let passes = if story.passes { "passes" } else { "does not pass yet" };
+    let _ = writeln!(out, "priority {}, {passes}", story.priority);
+    for (what, ids) in [("depends on", &story.depends_on), ("replaces", &story.replaces)] {
+        if !ids.is_empty() {
+            let ids: Vec<String> = ids.iter().map(|id| clean(id, MAX_ID)).collect();
+            let _ = writeln!(out, "{what} {}", ids.join(", "));
+        }
+    }
+    paragraph("", &story.description, &mut out);
+    out.push_str("\nAcceptance criteria:\n");
+    for criterion in &story.acceptance_criteria {
+        let _ = writeln!(out, "- {}", clean(criterion, usize::MAX / 8));
+    }
+    paragraph("Notes:\n", &story.notes, &mut out);
+    out
+}
+
+fn paragraph(title: &str, text: &str, out: &mut String) {
+    let mut scratch = String::new();
+    let text = Cleaner::default().clean(text.trim(), &mut scratch).to_owned();
+    if !text.is_empty() {
+        let _ = write!(out, "\n{title}{text}\n");
+    }
+}
+
+/// What an agent wrote must not steer the terminal.
+fn clean(text: &str, max: usize) -> String {
+    let mut out = Vec::new();
+    width::one_line(text, max, "...", &mut out);
+    String::from_utf8(out).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ralph_tasks::parse;
+    use serde_json::{Value, json};
+
+    fn one(id: &str, title: &str, passes: bool, after: &[&str]) -> Value {
+        json!({
+            "id": id, "title": title, "passes": passes, "notes": "n", "priority": 1,
+            "acceptanceCriteria": ["a"], "dependsOn": after,
+        })
+    }
+
+    #[test]
+    fn the_list_is_aligned_clean_and_fits() {
+        let list = json!({
+            "project": "Shop", "branchName": "b", "description": "", "userStories": [
+                one("US-1", "Prices \u{1b}[31mred\nsecond line", true, &[]),
+                one("US-10", "日本", false, &["US-1"]),
+                one("US-3", "After", false, &["US-10", "US-1"]),
+                one("US-4", "Also", false, &[]),
+            ],
+        });
+        let list = parse(list.to_string().as_bytes()).unwrap();
+        let whole = table(&list, 0, "ralph/tasks.json", None);
+        assert_eq!(
+            whole,
+            "\
+Shop: 1 of 4 stories pass (ralph/tasks.json)
+
+  US-1   passes           Prices red second line
+> US-10  next             日本
+  US-3   waits for US-10  After
+  US-4   ready            Also
+"
+        );
+        for line in table(&list, 0, "t", Some(20)).lines().skip(2) {
+            assert!(width::columns(line) <= 20, "{line}");
+        }
+        assert!(table(&list, 2, "t", None).starts_with("Shop: 1 of 6 stories pass (t)"));
+        assert_eq!(count(0, 1), "0 of 1 story passes");
+    }
+}
